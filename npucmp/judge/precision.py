@@ -46,11 +46,12 @@ class Precision(NamedTuple):
 def round_off_of(pair: Pair) -> float:
     """The coarser unit round-off of a pair's float types; 0 without floats."""
     target, golden = pair.target or pair.golden, pair.golden or pair.target
-    return _coarser(target.dtype, golden.dtype) if target is not None and golden is not None else 0.0
+    return coarser_round_off(target.dtype, golden.dtype) if target is not None and golden is not None else 0.0
 
 
 @lru_cache(maxsize=1024)
-def _coarser(*names: str) -> float:
+def coarser_round_off(*names: str) -> float:
+    """The coarsest unit round-off of types; 0 without floats."""
     return max((row.round_off for row in map(lookup, names) if row), default=0.0)
 
 
@@ -206,8 +207,9 @@ def reduced_products(steps: Iterable[Sequence[Measurement]]) -> bool:
 
 
 def reduced_in(measurements: Sequence[Measurement]) -> Optional[bool]:
-    """What those of one step and rank say."""
-    return _are_reduced(list(_products(measurements)))
+    """What those of one step and rank say; None without values."""
+    valued = any(one.moments is not None for one in measurements)
+    return _are_reduced(list(_products(measurements))) if valued else None
 
 
 def _are_reduced(products: list[_Product]) -> Optional[bool]:

@@ -8,7 +8,7 @@ takes `diverged` back where the inputs explain it.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 from npucmp.judge.precision import is_mixed, linear_fit, narrower_dtype, quantised, round_off_of
 from npucmp.judge.tolerances import Tolerances
@@ -148,11 +148,20 @@ def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -
         if all(map(math.isfinite, filter(None, (one for side in measurement.statistics if side for one in side)))):
             words = "by its statistics the golden is all zero, and the target is not"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, rule="nonfinite")
+    return Finding(measurement, *judge_bound(bound, tolerances, limit))
+
+
+Judgement = Tuple[
+    Verdict, str, Optional[float], float, str, str
+]  # the fields of a Finding from its verdict to its rule
+
+
+def judge_bound(bound: float, tolerances: Tolerances, limit: Limit) -> Judgement:
+    """The judgement of a proven lower bound of rel_l2, which is finite: statistics prove a difference alone."""
     over = limit.value + SUMS_SLACK
     if bound > over:
         words = f"by its statistics rel_l2 is at least {bound:.2e}, limit {over:.2e}"
-        return Finding(measurement, Verdict.DIVERGED, words, math.nan, over, "rel_l2", limit.rule)
+        return Verdict.DIVERGED, words, math.nan, over, "rel_l2", limit.rule
     if tolerances.trust_statistics:
-        words = "statistics agree, and are trusted"
-        return Finding(measurement, Verdict.MATCH, words, bound, limit.value, "rel_l2", limit.rule)
-    return Finding(measurement, Verdict.UNKNOWN, "statistics agree, which proves nothing about the values")
+        return Verdict.MATCH, "statistics agree, and are trusted", bound, limit.value, "rel_l2", limit.rule
+    return Verdict.UNKNOWN, "statistics agree, which proves nothing about the values", None, 0.0, "", ""

@@ -19,7 +19,7 @@ is compared, they lead elsewhere, and the stretch stays open.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.localise.golden_rows import GoldenRow
@@ -28,12 +28,19 @@ from npucmp.model.coverage import LISTED, Coverage, OpenTensor
 from npucmp.model.finding import MEANINGLESS
 from npucmp.model.roles import is_argument, is_meaningless
 
+if TYPE_CHECKING:
+    from npucmp.localise.recorded_graph import RecordedGraph
+
 NO_TENSORS = "the record of one side holds no tensors"
 
 
 def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: Optional[ReadContext]) -> Coverage:
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
     Within `context` tensors of operators that one side has alone are measured; without it their names decide."""
+    excluded = sum(pair.golden is not None for pair in left_out)
+    graph = _recorded_graph(findings)
+    if graph is not None:
+        return _coverage_of_figures(findings, graph, excluded)
     golden, open_rows = _sorted(findings)
     bare = [*_bare_records(findings)]
     if open_rows:
@@ -43,7 +50,6 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
     is_open = {row.finding.row for row in open_rows}
     unread = [one for one in findings if one.pair.golden is None and one.verdict is Verdict.UNREADABLE]
     covered = sum(row.elements or 0 for row in golden if row.finding.row not in is_open)
-    excluded = sum(pair.golden is not None for pair in left_out)
     listed = [*map(_open_tensor, open_rows), *bare, *(_open_tensor(GoldenRow.of(one)) for one in unread)]
     return Coverage(
         covered,
@@ -54,6 +60,23 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
         excluded,
         tuple(listed[:LISTED]),
     )
+
+
+def _recorded_graph(findings: Sequence[Finding]) -> Optional[RecordedGraph]:
+    if any(one.measurement.moments is not None for one in findings):
+        return None
+    from npucmp.localise.recorded_graph import RecordedGraph
+
+    return RecordedGraph.of(findings)
+
+
+def _coverage_of_figures(findings: Sequence[Finding], graph: RecordedGraph, excluded: int) -> Coverage:
+    """The coverage where every tensor has a partner, and the dumps recorded figures alone."""
+    left = graph.open_rows()
+    missed = sum(map(graph.elements.__getitem__, left))
+    covered = sum(map(graph.elements.__getitem__, graph.golden)) - missed
+    first = tuple(_open_tensor(GoldenRow.of(findings[at])) for at in left[:LISTED])
+    return Coverage(covered, missed, len(left), 0, len(graph.undecided) - len(left), excluded, first)
 
 
 def _open_tensor(row: GoldenRow) -> OpenTensor:

@@ -21,7 +21,7 @@ from npucmp.localise.golden_rows import (
     rounds_to,
     side_of,
 )
-from npucmp.model import DECIDED, Finding, Operator, Verdict
+from npucmp.model import DECIDED, Finding, Operator, Pair, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
@@ -125,14 +125,14 @@ class GoldenGraph:
     def is_again(self, row: GoldenRow) -> bool:
         """Whether a row holds what a compared row holds."""
         finding = row.finding
-        if finding.verdict is Verdict.UNREADABLE or self.lost_outputs(row):
+        if finding.verdict is Verdict.UNREADABLE or lost_outputs(finding.pair):
             return False
         if finding.pair.order in self._again or finding.row in self.proven:
             return True
         compared = self.compared(self._contents[finding.row])
         if not is_output(finding.pair):
             return compared.is_any
-        if self._hands_on(row):
+        if hands_on(row.operator):
             return compared.is_any or self._is_cast(row)
         # others hold the same values by chance, or in another order
         if compared.last_reader <= row.operator.order and not self._is_own_gradient(row):
@@ -146,20 +146,6 @@ class GoldenGraph:
         written = bool(self._contents[row.finding.row].writers)
         known = row.elements == SCALAR or (constant is not None and constant in self._constants)
         return not written and (known or is_mask(row))
-
-    @staticmethod
-    def lost_outputs(row: GoldenRow) -> bool:
-        """Whether the target's record of a matched operator lost all its outputs."""
-        pair = row.finding.pair
-        if pair.target_op is None or not is_output(pair):
-            return False
-        return not any(tensor.is_output for tensor in pair.target_op.tensors)
-
-    @staticmethod
-    def _hands_on(row: GoldenRow) -> bool:
-        """Whether the operator of a row writes what it reads, in another shape, order or type at most."""
-        op = op_type_of(row.operator)
-        return op.has("hands on", "copies", "views") and not op.has("picks", "collective")
 
     def _is_own_gradient(self, row: GoldenRow) -> bool:
         """Whether a backward operator wrote what it read: dumps record the gradient of a view for that of a product."""
@@ -249,3 +235,16 @@ class GoldenGraph:
     def forward_call(self, call: str) -> list[GoldenRow]:
         """The rows of a forward call."""
         return self._forward.get(call, [])
+
+
+def lost_outputs(pair: Pair) -> bool:
+    """Whether a tensor is an output, and the target's record of its matched operator lost all outputs."""
+    if pair.target_op is None or not is_output(pair):
+        return False
+    return not any(tensor.is_output for tensor in pair.target_op.tensors)
+
+
+def hands_on(operator: Operator) -> bool:
+    """Whether an operator writes what it reads, in another shape, order or type at most."""
+    op = op_type_of(operator)
+    return op.has("hands on", "copies", "views") and not op.has("picks", "collective")

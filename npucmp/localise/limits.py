@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 from typing import Sequence
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision, is_counted, round_off_of
 from npucmp.judge.tolerances import Tolerances
-from npucmp.judge.verdicts import Limit, judge
+from npucmp.judge.verdicts import Limit, judge, judge_bound
 from npucmp.localise.autograd_nodes import undecided_nodes
 from npucmp.localise.case import Case
 from npucmp.localise.rules import Rulebook
@@ -16,6 +17,7 @@ from npucmp.localise.working import work_in_other_types, working_precisions
 from npucmp.model import Finding, Measurement, Verdict
 from npucmp.model.roles import is_output
 
+_UNSEARCHED = [*Finding._field_defaults.values()][Finding._fields.index("row") - len(Finding._fields) + 1 :]
 _Operand = tuple[object, ...]  # its verdict, the kind of its operator, its slot, its shapes
 
 
@@ -26,22 +28,36 @@ def judged(
 
     reduced: float32 products of these runs were computed with HF32 or TF32.
     """
-    found = []
-    apart = work_in_other_types(measurements)
+    found: list[Finding] = []
     of_records: dict[Precision, Limit] = {}  # without values, the precision is all that a limit depends on
     for row, (measurement, (held, through)) in enumerate(zip(measurements, working_precisions(measurements, reduced))):
-        if is_counted(measurement, held.round_off):
-            held = Precision(round_off_of(measurement.pair))
-        limit = of_records.get(held) if measurement.moments is None else None
-        if limit is None:
-            limit = rules.limit(Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
-        if measurement.moments is None:
-            of_records[held] = limit
-        finding = judge(measurement, tolerances, limit)._replace(working=through.round_off, row=row)
-        found.append(_unproven(finding) if apart and finding.metric == "checksum" else finding)
+        if measurement.moments is not None:
+            limit = _limit(measurement, held, rules)
+        else:
+            limit = of_records.get(held) or of_records.setdefault(held, _limit(measurement, held, rules))
+            if (bound := measurement.bound) is not None and bound < math.inf and _is_bounded(measurement):
+                fields = judge_bound(bound, tolerances, limit)
+                found.append(Finding._make((measurement, *fields, "", 0.0, through.round_off, row, *_UNSEARCHED)))
+                continue
+        found.append(judge(measurement, tolerances, limit)._replace(working=through.round_off, row=row))
+    if any(one.metric == "checksum" for one in found) and work_in_other_types(measurements):
+        found = [_unproven(one) if one.metric == "checksum" else one for one in found]
+    if Verdict.SHAPE not in {one.verdict for one in found}:
+        return found
     found = undecided_nodes(found)
-    repeated = _repeated(found, rules) if any(one.verdict is Verdict.SHAPE for one in found) else ()
+    repeated = _repeated(found, rules)
     return [_without_partners(one) if repeated and _operand(one) in repeated else one for one in found]
+
+
+def _is_bounded(measurement: Measurement) -> bool:
+    """Whether the bound of its error, which statistics prove, is all that is known of a pair."""
+    return measurement.same is None and not measurement.problem and not measurement.unlike
+
+
+def _limit(measurement: Measurement, held: Precision, rules: Rulebook) -> Limit:
+    if is_counted(measurement, held.round_off):
+        held = Precision(round_off_of(measurement.pair))
+    return rules.limit(Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
 
 
 def _repeated(found: Sequence[Finding], rules: Rulebook) -> set[_Operand]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from itertools import chain
 from operator import ne
-from typing import Iterator, Sequence
+from typing import Iterator, Optional, Sequence
 
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
-from npucmp.model import Finding, Pair, Root, Verdict
+from npucmp.model import Finding, Pair, Root, TensorRef, Verdict
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNSEEN
 from npucmp.model.dtypes import lookup
@@ -52,9 +54,13 @@ def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterat
 
 def _shapes(findings: Sequence[Finding]) -> Iterator[str]:
     """Tensors that were compared although one shape has axes of length one that the other lacks."""
-    compared = [one.pair for one in findings if not one.measurement.shapes_differ and not one.measurement.problem]
-    shapes = [(pair, pair.target.shape, pair.golden.shape) for pair in compared if pair.target and pair.golden]
-    found = [(pair, target, golden) for pair, target, golden in shapes if target != golden]
+    sides = ((one, one.measurement.pair.target, one.measurement.pair.golden) for one in findings)
+    apart = [(one, a.shape, b.shape) for one, a, b in sides if a and b and a.shape != b.shape]
+    found = [
+        (one.pair, target, golden)
+        for one, target, golden in apart
+        if not one.measurement.shapes_differ and not one.measurement.problem
+    ]
     if found:
         pair, target, golden = found[0]
         where = f"{pair.operator.name} {pair.slot}, {[*target]} against {[*golden]}"
@@ -63,7 +69,8 @@ def _shapes(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _parts(findings: Sequence[Finding]) -> Iterator[str]:
     """Products that are one in one run and several in the other."""
-    pairs = [one.pair for one in findings if one.pair.via == PARTS and one.pair.slot.startswith("output")]
+    pairs = [pair for one in findings if (pair := one.measurement.pair).via == PARTS]
+    pairs = [pair for pair in pairs if pair.slot.startswith("output")]
     cut = [(pair, tensor.label) for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None]
     told = [(pair, found[1]) for pair, label in cut if (found := _CUT.search(label))]
     if told:
@@ -77,11 +84,8 @@ def _parts(findings: Sequence[Finding]) -> Iterator[str]:
 def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
     """Dumps that recorded neither Mean nor Norm, without which most faults move no figure."""
     pairs = [one.pair for one in findings if one.measurement.moments is None and one.measurement.same is None]
-    sides = {
-        "target": [pair.target.has_sums for pair in pairs if pair.target is not None],
-        "golden": [pair.golden.has_sums for pair in pairs if pair.golden is not None],
-    }
-    lacking = [name for name, some in sides.items() if some.count(False) > some.count(True)]
+    sides = {"target": [pair.target for pair in pairs], "golden": [pair.golden for pair in pairs]}
+    lacking = [name for name, some in sides.items() if _lack_sums(some)]
     if lacking:
         yield (
             f"the statistics of {' and '.join(lacking)} have Max and Min, but neither Mean nor Norm: a fault that "
@@ -89,8 +93,22 @@ def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
         )
 
 
+def _lack_sums(tensors: Sequence[Optional[TensorRef]]) -> bool:
+    """Whether most tensors of which a dump records sums have none."""
+    recorded = [one.statistics for one in tensors if one is not None and one.statistics is not None]
+    if None not in [one.norm for one in recorded]:
+        return False
+    some = [one.has_sums for one in tensors if one is not None]
+    return some.count(False) > some.count(True)
+
+
 def _not_a_number(findings: Sequence[Finding]) -> Iterator[str]:
     """NaN on both sides at the same places: they agree, and neither is right."""
+    goldens = [one.measurement.pair.golden for one in findings]
+    figures = chain.from_iterable([one.statistics for one in goldens if one is not None and one.statistics])
+    valued = any(one.measurement.moments for one in findings)
+    if not valued and math.isfinite(sum(filter(None, figures))):
+        return
     both = [one.pair for one in findings if one.verdict in (Verdict.MATCH, Verdict.UNKNOWN) and _has_nan_twice(one)]
     if both:
         first = f"{both[0].operator.name} {both[0].slot}"
@@ -108,7 +126,7 @@ def _has_nan_twice(finding: Finding) -> bool:
 
 def _dtypes(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
     """Differing types, and where nothing is wrong how far the error stays within them."""
-    floats = [*filter(_are_measured_floats, findings)]
+    floats = [one for one in findings if one.measurement.moments is not None and _are_floats(one.pair)]
     words = _differing([one.pair for one in floats], "float tensors")
     if not words:
         return
@@ -127,6 +145,9 @@ def _dtypes(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]
 
 def _other_dtypes(findings: Sequence[Finding]) -> Iterator[str]:
     """Differing types of whole numbers, and of tensors whose values were not kept."""
+    sides = ((one.measurement.pair.target, one.measurement.pair.golden) for one in findings)
+    if all(target is None or golden is None or target.dtype == golden.dtype for target, golden in sides):
+        return
     others = [one for one in findings if one.verdict in KNOWN and not _are_measured_floats(one)]
     words = _differing([one.pair for one in others], "other tensors" if len(others) < len(findings) else "tensors")
     if words:
@@ -162,7 +183,8 @@ def _are_floats(pair: Pair) -> bool:
 def _arguments(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
     """Differing arguments of operators whose outputs agree all the same: worth a look, no root."""
     blamed = {root.pair.order for root in roots}
-    for order, pair in {finding.pair.order: finding.pair for finding in findings}.items():
+    pairs = [one.measurement.pair for one in findings]
+    for order, pair in {pair.order: pair for pair in pairs}.items():
         if order not in blamed and pair.target_op and pair.golden_op:
             for slot, a, b in differing_arguments(pair.target_op, pair.golden_op):
                 called = by_name(pair.target_op, slot)

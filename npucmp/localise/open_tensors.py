@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional, Sequence
 
 from npucmp.dump.context import ReadContext
-from npucmp.localise.golden_graph import GoldenGraph
+from npucmp.localise.golden_graph import GoldenGraph, lost_outputs
 from npucmp.localise.golden_rows import Content, GoldenRow
 from npucmp.localise.gradient_stretches import closed_backwards
 from npucmp.localise.stretch import Stretch
@@ -49,6 +49,6 @@ def _unaccounted(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenR
         seen |= {*stretch.contents}
         if stretch.is_closed():
             interior |= {one.finding.row for inside in stretch.contents for one in inside.rows}
-    left = [row for row in left if row.finding.row not in interior or graph.lost_outputs(row)]
+    left = [row for row in left if row.finding.row not in interior or lost_outputs(row.finding.pair)]
     closed = closed_backwards(graph, left)
     return [row for row in left if row.finding.pair.order not in closed or graph.is_of_parameter(row)]

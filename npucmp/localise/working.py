@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from typing import Iterable, Mapping, NamedTuple, Sequence
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
+from npucmp.judge.precision import Precision, coarser_round_off, kept_round_off, quantised, round_off_of
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
@@ -33,8 +33,12 @@ class Working(NamedTuple):
 
 def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[Working]:
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
-    kept = _kept(measurements)
-    kinds = {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)} - {Precision()}
+    bare = [one for one in measurements if one.moments is None]
+    kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
+    kept = _kept(measurements) if len(bare) < len(measurements) else {}
+    if len(bare) < len(measurements):
+        kinds |= {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)}
+    kinds.discard(Precision())
     if len(kinds) <= 1 and not reduced:  # most runs: nothing to follow
         only = kinds.pop() if kinds else Precision()
         return [Working(only, only)] * len(measurements)
@@ -89,20 +93,31 @@ def work_in_other_types(measurements: Sequence[Measurement]) -> bool:
 
 def count_types(measurements: Sequence[Measurement]) -> tuple[int, int]:
     """How many of the float tensors have another type on the other side, and how many there are."""
-    kinds = [kind for one in measurements if (kind := float_types(one.pair))]
-    return sum(len(kind) > 1 for kind in kinds), len(kinds)
+    counts = [(len(_float_types(*types)), many) for types, many in _types(measurements).items()]
+    return sum(many for kinds, many in counts if kinds > 1), sum(many for kinds, many in counts if kinds)
+
+
+_Types = Tuple[Optional[str], Optional[str]]  # of target and golden, None where a side has no tensor
+
+
+def _types(measurements: Sequence[Measurement]) -> Counter[_Types]:
+    """The types of all pairs, and how many pairs have them."""
+    sides = [(one.pair.target, one.pair.golden) for one in measurements]
+    return Counter([(target and target.dtype, golden and golden.dtype) for target, golden in sides])
 
 
 def float_types(pair: Pair) -> frozenset[str]:
     """The float types of a pair; none where a side has none."""
     target, golden = pair.target, pair.golden
-    return _float_types(target.dtype, golden.dtype) if target is not None and golden is not None else frozenset()
+    return _float_types(target and target.dtype, golden and golden.dtype)
 
 
 @lru_cache(maxsize=1024)
-def _float_types(*names: str) -> frozenset[str]:
-    rows = [lookup(name) for name in names]
-    return frozenset(names) if all(row and row.round_off for row in rows) else frozenset()
+def _float_types(target: Optional[str], golden: Optional[str]) -> frozenset[str]:
+    if target is None or golden is None:
+        return frozenset()
+    rows = lookup(target), lookup(golden)
+    return frozenset((target, golden)) if all(row and row.round_off for row in rows) else frozenset()
 
 
 class _Flow:

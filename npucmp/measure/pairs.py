@@ -88,8 +88,11 @@ def _lost(pair: Pair, because: str) -> tuple[Any, ...]:
 
 def payload_bytes(pair: Pair) -> int:
     """Bytes of values that measuring a pair will read, as far as the dumps tell."""
-    kept = [tensor for tensor in (pair.target, pair.golden) if tensor is not None and tensor.file]
-    return sum(size_of(tensor.dtype, tensor.shape) for tensor in kept) if kept else 0
+    target, golden = pair.target, pair.golden
+    if not (target is not None and target.file) and not (golden is not None and golden.file):
+        return 0
+    kept = [tensor for tensor in (target, golden) if tensor is not None and tensor.file]
+    return sum(size_of(tensor.dtype, tensor.shape) for tensor in kept)
 
 
 def values_of(pair: Pair) -> Optional[tuple[object, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain, repeat
 from typing import Any, Optional, Sequence
 
 from npucmp.model import Measurement, Pair, Side, Statistics, TensorRef
@@ -104,8 +105,9 @@ def lower_bounds(
     """lower_bound of many pairs of which all four figures were recorded, bit for bit."""
     import numpy as np
 
-    x, y = np.array(target, dtype=np.float64), np.array(golden, dtype=np.float64)
-    many, lost = np.array([min(one, 2**62) for one in elements], dtype=np.float64), np.array(rounding, dtype=np.float64)
+    x, y = (np.fromiter(chain.from_iterable(one), np.float64, 4 * len(one)).reshape(-1, 4) for one in (target, golden))
+    sizes = {one: min(one, 2**62) for one in {*elements}}
+    many, lost = (np.array(one, np.float64) for one in ([*map(sizes.__getitem__, elements)], rounding))
     with np.errstate(all="ignore"):
         total = np.zeros(len(x))
         for both in (x + y).T:
@@ -131,36 +133,39 @@ def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:
     """The measurements of pairs of one type and shape of which the dumps recorded the four figures alone; None of all
     other pairs."""
     found: list[Optional[Measurement]] = [None] * len(pairs)
-    places: list[int] = []
-    sides: list[tuple[TensorRef, TensorRef]] = []
-    for at, pair in enumerate(pairs):
-        target, golden = pair.target, pair.golden
-        if target is None or golden is None or not (_is_plain(target) and _is_plain(golden)):
-            continue
-        if target.dtype == golden.dtype and target.shape == golden.shape and 0 not in golden.shape:
-            places.append(at)
-            sides.append((target, golden))
+    places = [at for at, pair in enumerate(pairs) if _is_plain(pair)]
     if not places:
         return found
-    statistics: list[Any] = [(target.statistics, golden.statistics) for target, golden in sides]
-    shapes = {golden.shape: math.prod(golden.shape) for _, golden in sides}
+    some = [pairs[at] for at in places]
+    sides: list[Any] = [(pair.target, pair.golden) for pair in some]
+    statistics = [(target.statistics, golden.statistics) for target, golden in sides]
+    shapes = [golden.shape for _, golden in sides]
+    sizes = {shape: math.prod(shape) for shape in {*shapes}}
     bounds = lower_bounds(
         [one for one, _ in statistics],
         [one for _, one in statistics],
-        [shapes[golden.shape] for _, golden in sides],
+        [*map(sizes.__getitem__, shapes)],
         [target.rounding + golden.rounding for target, golden in sides],
     )
-    for at, both, bound in zip(places, statistics, bounds):
-        found[at] = Measurement(pairs[at], bound=bound, statistics=both)
+    defaults = {name: repeat(value) for name, value in Measurement._field_defaults.items()}
+    columns = {"pair": some, **defaults, "bound": bounds, "statistics": statistics}
+    for at, one in zip(places, map(Measurement._make, zip(*columns.values()))):
+        found[at] = one
     return found
 
 
-def _is_plain(tensor: TensorRef) -> bool:
-    """Whether a dump recorded the four figures of a tensor, and neither its values nor a checksum."""
-    recorded = tensor.statistics
-    if recorded is None or None in recorded:
+def _is_plain(pair: Pair) -> bool:
+    """Whether two tensors have one type and shape, and the dumps recorded the four figures of both, and neither values
+    nor checksums."""
+    target, golden = pair.target, pair.golden
+    if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
         return False
-    return not (tensor.file or tensor.problem or tensor.checksum or tensor.payload)
+    x, y = target.statistics, golden.statistics
+    if x is None or y is None or None in x or None in y or 0 in golden.shape:
+        return False
+    if target.file or target.problem or target.checksum or target.payload:
+        return False
+    return not (golden.file or golden.problem or golden.checksum or golden.payload)
 
 
 def lost_in_norm(elements: int) -> float:

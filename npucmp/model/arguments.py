@@ -126,7 +126,7 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
     What is an argument on one side and a tensor on the other is compared as a tensor, or not at all. Nothing is absent
     where nothing that the operator reads was recorded, or what the other side gives by keyword instead of by place.
     """
-    if not target.arguments and not golden.arguments:
+    if target.arguments is golden.arguments or not (target.arguments or golden.arguments):
         return
     told = all(
         one.reads_recorded and (one.arguments or any(not tensor.is_output for tensor in one.tensors))

@@ -85,17 +85,18 @@ class Tally(NamedTuple):
     @classmethod
     def of(cls, one: Comparison) -> Tally:
         """That of one comparison."""
-        decided = sum(finding.verdict in DECIDED and finding.has_elements for finding in one.findings)
+        verdicts = Counter([finding.verdict for finding in one.findings])
+        decided = sum(finding.has_elements for finding in one.findings if finding.verdict in DECIDED)
         first = min(one.roots, key=lambda root: root.place, default=None)
         return cls(
-            Counter(finding.verdict for finding in one.findings),
+            verdicts,
             Counter(root.cause for root in one.roots),
             any(root.cause is Cause.BORN and root.rule == "replay" for root in one.roots),
             decided,
             sum(finding.is_undecided for finding in one.findings),
             one.incomplete,
             None if first is None else (first.place, first.cause),
-            any(finding.can_be_shown for finding in one.findings),
+            any(finding.can_be_shown for finding in one.findings if finding.verdict in DIFFERS),
             int(bool(one.findings or one.target.tensors or one.golden.tensors) and not decided and not one.left_out),
             one.coverage,
         )

@@ -62,7 +62,7 @@ def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) ->
 def unfit_tolerances(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]:
     """Notes on rows of a user's table that fit no tensor pair."""
     left, types = [*tolerances.table], set()
-    for pair in pairs:
+    for pair in pairs if left else ():
         if pair.target is not None and pair.golden is not None:
             left = [row for row in left if not applies(row, pair)] if left else left
             types.add(pair.operator.op_type)

@@ -11,6 +11,8 @@ import time
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import compress, count
+from operator import ne
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -183,8 +185,8 @@ def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> M
     todo, left_out = options.split(every)
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
-    part = None if work.alone else one.number
-    found, kept = _measured(todo, options, context, part, work.began, progress) if todo else ([], ())
+    part, sizes = None if work.alone else one.number, [*map(payload_bytes, todo)]
+    found, kept = _measured(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
     if len(found) < len(todo) and not work.in_memory:
         raise KeyboardInterrupt
     rows: Sequence[Measurement] = found
@@ -198,14 +200,14 @@ def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> M
     took = None if work.in_memory else time.monotonic() - started
     known = target, golden, (), (), alignment.matched, alone, notes
     _put_judged(work, one, Comparison(*known, left_out=tuple(others), seconds=took), rows)
-    sizes = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
+    records = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
     return Measured(
         tensors=len(found),
         wanted=len(todo),
         bytes_read=sum(each.bytes_read for each in found),
-        size=sum(map(payload_bytes, todo)) + sizes,
+        size=sum(sizes) + records,
         reduced=reduced_in(found),
-        dtypes=frozenset(tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor),
+        dtypes=frozenset({tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor}),
         odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
         unfit=tuple(unfit),
         unheard=unlike or unheard,
@@ -215,6 +217,7 @@ def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> M
 
 def _measured(
     todo: list[Pair],
+    sizes: Sequence[int],
     options: Options,
     context: ReadContext,
     part: Optional[int] = None,
@@ -222,10 +225,11 @@ def _measured(
     progress: Optional[Progress] = None,
 ) -> tuple[list[Measurement], tuple[str, ...]]:
     """The measurement of each pair, and notes on the checkpoint. Ctrl-C ends it early, with the first measurements.
+    `sizes` are the bytes that each pair takes to read.
 
     A `part` of a comparison that began at `since` (seconds since 1970) has a checkpoint of its own.
     """
-    total = sum(map(payload_bytes, todo))
+    total = sum(sizes)
     closeness = Closeness(options.rtol, options.atol)
     meter, jobs = Meter(progress, total), (options.jobs or default_jobs()) if total else 1
     checkpoint: Optional[Checkpoint] = None
@@ -241,13 +245,14 @@ def _measured(
             )
         try:
             known = checkpoint.known if checkpoint else []
-            for measurement, is_new in _each_measured(todo, known, closeness, jobs, context):
+            for (measurement, is_new), size in zip(_each_measured(todo, known, closeness, jobs, context), sizes):
                 found.append(measurement)
                 if checkpoint and is_new:
                     checkpoint.add(measurement)
                 if total:
-                    meter.add(payload_bytes(measurement.pair))
-            found = with_constant_rows(with_hidden_masks(found, closeness, context), context)
+                    meter.add(size)
+            if any(one.moments is not None for one in found):
+                found = with_constant_rows(with_hidden_masks(found, closeness, context), context)
             if checkpoint and part is not None and time.time() - since >= checkpoints.EVERY:
                 checkpoint.flush()  # it is done, its comparison may go on for hours
         except KeyboardInterrupt:
@@ -342,8 +347,8 @@ def _put_roots(
         for row, (clock, root) in zip(rows, roots)
     ]
     coverage = coverage_of(findings, known.left_out, work.options.context(work.target, work.golden))
-    both = enumerate(zip(findings, known.findings))
-    changes = {at: new[1:JUDGED] for at, (new, old) in both if new[1:JUDGED] != old[1:JUDGED]}
+    said, before = ([one[1:JUDGED] for one in some] for some in (findings, known.findings))
+    changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
@@ -353,9 +358,12 @@ def _put_roots(
 
 def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:
     """The row of each pair."""
+    some = [*some]
+    wanted = {pair.order for pair in some}
     orders: dict[int, list[int]] = defaultdict(list)
-    for at, finding in enumerate(findings):
-        orders[finding.pair.order].append(at)
+    for at, finding in enumerate(findings) if wanted else ():
+        if finding.measurement.pair.order in wanted:
+            orders[finding.measurement.pair.order].append(at)
     return [next((at for at in orders[pair.order] if findings[at].pair.slot == pair.slot), orders[pair.order][0])
             for pair in some]  # fmt: skip
 

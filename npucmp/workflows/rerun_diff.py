@@ -101,7 +101,7 @@ def _compare(target: Run, golden: Run, number: int, options: Options, context: R
     findings: list[Finding] = []
     try:
         for measurement in each(measure_bits, todo, options.jobs or default_jobs(), context):
-            findings.append(judge_bits(measurement, context))
+            findings.append(judge_bits(measurement, context)._replace(row=len(findings)))
             meter.add(payload_bytes(measurement.pair))
     except KeyboardInterrupt:
         stopped = True
