@@ -24,7 +24,7 @@ from npucmp.report.answer import Answer, Detail, Within
 from npucmp.report.files import Content, Joined
 from npucmp.report.markup import NOTHING, Markup, fill, items, joined
 from npucmp.report.page_data import page_data
-from npucmp.report.rows import words_of
+from npucmp.report.rows import numbers_json
 from npucmp.report.words import rate_of
 from npucmp.version import __version__
 
@@ -219,8 +219,10 @@ def _json(value: Any) -> str:
     """Compact JSON in ASCII; long lists of numbers are written at once."""
     if isinstance(value, dict):
         return f"{{{','.join([f'{_dumps(key)}:{_json(below)}' for key, below in value.items()])}}}"
-    if isinstance(value, list) and {*map(type, value)} <= _NUMBERS and all(map(math.isfinite, value)):
-        return f"[{','.join(words_of(value))}]"
+    if isinstance(value, list):
+        kinds = {*map(type, value)}
+        if kinds <= _NUMBERS and math.isfinite(sum(value)):
+            return numbers_json(value, kinds)
     return _dumps(value)
 
 

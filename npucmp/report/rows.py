@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
+import numpy as np
 from msgspec import MsgspecError
 from msgspec.json import Encoder
 
@@ -21,8 +22,8 @@ _SPECIAL = '",=+-@'  # what text must hold to be quoted or to be a formula, if i
 _encode = Encoder().encode
 _SAMPLE = [0.0001, -0.1, 1.0, 2.5e15, 1 / 3]
 _IS_REPR = _encode(_SAMPLE).decode() == f"[{','.join(map(repr, _SAMPLE))}]"  # of floats of an ordinary size
-_OTHER_NOTATION = "e", "0.0000"  # where numbers of JSON are written in another way than by repr
-_SMALL = "0.0000", "-0.0000"
+_WIDE = 1 << 63
+_ORDINARY = 1e-4, 1e15  # sizes of numbers that JSON and repr write alike: from, below
 
 
 def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
@@ -67,16 +68,28 @@ def words_of(numbers: Sequence[Any]) -> Sequence[str]:
     if not (_IS_REPR and numbers):
         return ["" if one is None else repr(one) for one in numbers]
     try:
-        text = _encode(numbers)[1:-1].decode()
+        words = _encode(numbers)[1:-1].decode().split(",")
     except (MsgspecError, OverflowError):  # a whole number of more than 64 bits
         return [*map(repr, numbers)]
-    words = text.split(",")
-    if not ("null" in text or any(mark in text for mark in _OTHER_NOTATION)):
-        return words
-    return [
-        ("" if one is None else repr(one)) if word == "null" or "e" in word or word.startswith(_SMALL) else word
-        for word, one in zip(words, numbers)
-    ]
+    for at in _odd(numbers):
+        one = numbers[at]
+        words[at] = "" if one is None else repr(one)
+    return words
+
+
+def numbers_json(numbers: Sequence[Any], kinds: set[type]) -> str:
+    """Finite numbers of these types as compact JSON."""
+    if kinds == {int} and max(numbers) < _WIDE and min(numbers) > -_WIDE:
+        return _encode(numbers).decode()
+    return f"[{','.join(words_of(numbers))}]"
+
+
+def _odd(numbers: Sequence[Any]) -> list[int]:
+    """The places of numbers that JSON may write in another way than repr does: very small or large, NaN, None."""
+    sizes = np.abs(np.array(numbers, dtype=np.float64))
+    is_ordinary = ((sizes >= _ORDINARY[0]) & (sizes < _ORDINARY[1])) | (sizes == 0)
+    found: list[int] = np.flatnonzero(~is_ordinary).tolist()
+    return found
 
 
 def _texts(column: tuple[Optional[str], ...]) -> Sequence[str]:
