@@ -145,6 +145,7 @@ class Finding(_Judged):
     def is_undecided(self) -> bool:
         """Whether both sides have the tensor and nothing tells that it is the same, though it should be: what is known
         to mean nothing is no question, nor is an error that the inputs explain."""
-        both = self.pair.target is not None and self.pair.golden is not None
-        open_ = self.verdict is Verdict.UNKNOWN and self.rule not in MEANINGLESS and not self.explained_by
-        return both and open_ and self.has_elements
+        if self.verdict is not Verdict.UNKNOWN or self.explained_by or self.rule in MEANINGLESS:
+            return False
+        target, golden = self.measurement.pair[4:6]
+        return target is not None and golden is not None and 0 not in target.shape

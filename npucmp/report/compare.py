@@ -43,10 +43,11 @@ OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of th
 
 
 class Parts:
-    """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv."""
+    """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv, `paged` says that the
+    comparison is one of several and the parts are for its page."""
 
-    def __init__(self, report: Report, metrics: Sequence[str] = ()) -> None:
-        asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least)
+    def __init__(self, report: Report, metrics: Sequence[str] = (), paged: bool = False) -> None:
+        asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least, paged)
         self.report, self.metrics = report, tuple(metrics)
         self.every: list[Part] = []
         pool: dict[object, Any] = {}  # names of tensors, which ranks have in common
@@ -140,7 +141,7 @@ class _Paged(NamedTuple):
 def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, Filed]:
     """The page of a comparison, and its rows in the tables, which have the same cells."""
     seen = tuple(look for look in paged.report.looks if look.run == number)
-    parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics)
+    parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics, paged=True)
     files = _Files(parts)
     alone = replace(told(parts, files=files), remarks=lambda folder: ())  # they are of all comparisons together
     page = paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))

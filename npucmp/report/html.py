@@ -14,7 +14,7 @@ import math
 import platform
 import shlex
 import zlib
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
@@ -39,7 +39,7 @@ MOST = 40  # lines of one kind
 Words = dict[str, Any]
 _SCRIPT = "<script>{}</script>\n"
 _NUMBERS = {int, float}
-_dumps = partial(json.dumps, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+_dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
 def render(answer: Answer) -> dict[str, Content]:

@@ -10,6 +10,7 @@ import math
 from typing import Any, Optional, Sequence
 
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Tally, Verdict
+from npucmp.model.comparison import by_verdict
 from npucmp.report.answer import Columns, Table
 from npucmp.report.cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First
 from npucmp.report.coverage import AlignedShare
@@ -61,8 +62,9 @@ def _first(root: Root) -> First:
 
 
 def _largest(findings: Sequence[Finding]) -> Optional[float]:
-    errors = [one.error for one in findings if one.verdict in DIFFERS and one.error is not None]
-    return max((error for error in errors if not math.isnan(error)), default=None)
+    groups = by_verdict(findings)
+    errors = (one.error for verdict in DIFFERS for one in groups.get(verdict, ()))
+    return max((error for error in errors if error is not None and not math.isnan(error)), default=None)
 
 
 def _origin(roots: Sequence[Root]) -> dict[str, Any]:

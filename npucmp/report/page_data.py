@@ -70,31 +70,26 @@ def _known_texts(cells: tuple[Optional[str], ...]) -> Optional[dict[str, Any]]:
 
 def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]]:
     number = {"number": True} if kinds & {int, float} else {}
-    if float in kinds:  # some that are equal have other words
-        plains = _plain_floats(cells) if kinds <= {float, _NONE} else [*map(plain, cells)]
-        different = cells = plains
+    if float in kinds and not kinds <= {float, _NONE}:  # some that are equal have other words
+        cells = different = plains = [*map(plain, cells)]
     else:
         different = [*dict.fromkeys(cells)]
-        plains = _plains(different, kinds)
+        plains = _plain_floats(different) if float in kinds else _plains(different, kinds)
     words = dict.fromkeys(plains)
     if len(words) <= 1:
         return {"all": plains[0], **number} if plains[0] is not None else None
     if len(words) <= FEW * len(cells):
         places = dict(zip(words, range(len(words))))
-        codes = places if cells is plains else dict(zip(different, map(places.__getitem__, plains)))
+        codes = dict(zip(different, map(places.__getitem__, plains)))
         return {"words": [*words], "codes": [*map(codes.__getitem__, cells)], **number}
-    if cells is plains:
-        return {"values": plains, **number}
     known = dict(zip(different, plains))
-    return {"values": [*map(known.__getitem__, cells)], **number}
+    return {"values": plains if cells is plains else [*map(known.__getitem__, cells)], **number}
 
 
 def _plain_floats(cells: Sequence[Optional[float]]) -> list[Any]:
     """Floats as JSON can hold them, all at once."""
     values = np.array(cells, dtype=np.float64)  # None is NaN
     finite = np.isfinite(values)
-    if finite.all():
-        return _figures(values)
     figures = iter(_figures(values[finite]))
     return [next(figures) if is_finite else plain(cell) for cell, is_finite in zip(cells, finite.tolist())]
 

@@ -24,6 +24,7 @@ _SAMPLE = [0.0001, -0.1, 1.0, 2.5e15, 1 / 3]
 _IS_REPR = _encode(_SAMPLE).decode() == f"[{','.join(map(repr, _SAMPLE))}]"  # of floats of an ordinary size
 _WIDE = 1 << 63
 _ORDINARY = 1e-4, 1e15  # sizes of numbers that JSON and repr write alike: from, below
+_OTHER_NOTATION = "e", "0.0000", "null"  # what JSON has of others
 
 
 def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
@@ -68,12 +69,14 @@ def words_of(numbers: Sequence[Any]) -> Sequence[str]:
     if not (_IS_REPR and numbers):
         return ["" if one is None else repr(one) for one in numbers]
     try:
-        words = _encode(numbers)[1:-1].decode().split(",")
+        text = _encode(numbers)[1:-1].decode()
     except (MsgspecError, OverflowError):  # a whole number of more than 64 bits
         return [*map(repr, numbers)]
-    for at in _odd(numbers):
-        one = numbers[at]
-        words[at] = "" if one is None else repr(one)
+    words = text.split(",")
+    if any(mark in text for mark in _OTHER_NOTATION):
+        for at in _odd(numbers):
+            one = numbers[at]
+            words[at] = "" if one is None else repr(one)
     return words
 
 
