@@ -23,7 +23,7 @@ from npucmp.report import drawings, sections
 from npucmp.report.answer import Answer, Detail, Within
 from npucmp.report.files import Content, Joined
 from npucmp.report.markup import NOTHING, Markup, fill, items, joined
-from npucmp.report.page_data import page_data
+from npucmp.report.page_data import FixedJson, page_data
 from npucmp.report.rows import numbers_json
 from npucmp.report.words import rate_of
 from npucmp.version import __version__
@@ -217,6 +217,9 @@ def _pieces(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _json(value: Any) -> str:
     """Compact JSON in ASCII; long lists of numbers are written at once."""
+    if isinstance(value, FixedJson):
+        value.json = value.json or _json({**value})
+        return value.json
     if isinstance(value, dict):
         return f"{{{','.join([f'{_dumps(key)}:{_json(below)}' for key, below in value.items()])}}}"
     if isinstance(value, list):

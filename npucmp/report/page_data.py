@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.report.answer import Columns, Detail
+from npucmp.report.network import FixedColumn
 from npucmp.report.rows import KEPT, SHORT
 from npucmp.report.sanitise import visible
 
@@ -52,8 +53,23 @@ def packed(columns: Columns) -> dict[str, Any]:
     return {"length": length, "columns": {name: column for name, column in found.items() if column is not None}}
 
 
+class FixedJson(dict[str, Any]):
+    """A packed column of a network; its JSON is made once."""
+
+    json = ""
+
+
 def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     """One column in the form that is smallest; None where no row has a value."""
+    return cells.once(_fixed) if isinstance(cells, FixedColumn) else _packed(cells)
+
+
+def _fixed(cells: Sequence[Any]) -> Optional[FixedJson]:
+    found = _packed(cells)
+    return None if found is None else FixedJson(found)
+
+
+def _packed(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if cells.count(None) == len(cells):
         return None
     kinds = {*map(type, cells)}

@@ -5,8 +5,8 @@ A cell is empty where nothing applies or nothing is known; floats carry their fu
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import chain, repeat
+from functools import lru_cache, partial
+from itertools import chain, groupby, repeat
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
@@ -16,6 +16,7 @@ from msgspec.json import Encoder
 from npucmp.report.sanitise import inert
 
 SHORT, KEPT = 1 << 14, 64  # columns of text that are kept for the next rank: cells of each, and how many
+_Cells = Union[str, Sequence[str]]  # of a column, or the word that all of them are
 _NONE = type(None)
 _EQUAL = {_NONE, str, int, bool}  # types of which equal values have equal words
 _SPECIAL = '",=+-@'  # what text must hold to be quoted or to be a formula, if it is printable and ASCII
@@ -30,21 +31,35 @@ _OTHER_NOTATION = "e", "0.0000", "null"  # what JSON has of others
 def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
     """Columns as CSV with a header; cells that a spreadsheet would run are made inert."""
     length = len(columns[names[0]])
-    made = {id(column): _cells(column) for column in (columns[name] for name in names)}  # several may be one list
+    made: dict[int, _Cells] = {}  # several columns may be one list
     parts: list[Iterable[str]] = []
-    words: list[str] = []  # of columns side by side whose cells are all the same
-    for name in names:
-        cells = made[id(columns[name])]
+    for network, group in groupby(names, key=lambda name: getattr(columns[name], "network", None)):
+        some = (*group,)
+        make = partial(_parts, [columns[name] for name in some], length, made)
+        parts += make() if network is None else network.once(some, lambda make=make: [_joined(make())])
+    return "\n".join(chain([",".join(names)], _joined(parts))) + "\n"
+
+
+def _parts(columns: Sequence[Sequence[Any]], length: int, made: dict[int, _Cells]) -> list[Iterable[str]]:
+    """The cells of columns side by side, those that are the same in all rows joined; `made` are known, by column."""
+    parts: list[Iterable[str]] = []
+    words: list[str] = []
+    for column in columns:
+        cells = made[id(column)] if id(column) in made else made.setdefault(id(column), _cells(column))
         if isinstance(cells, str):
             words.append(cells)
         else:
             parts += [repeat(",".join(words), length), cells] if words else [cells]
             words = []
-    parts += [repeat(",".join(words), length)] if words else []
-    return "\n".join(chain([",".join(names)], map(",".join, zip(*parts)))) + "\n"
+    return [*parts, repeat(",".join(words), length)] if words else parts
 
 
-def _cells(column: Sequence[Any]) -> Union[str, Sequence[str]]:
+def _joined(parts: Sequence[Iterable[str]]) -> list[str]:
+    """The lines that cells side by side make."""
+    return [*map(",".join, zip(*parts))]
+
+
+def _cells(column: Sequence[Any]) -> _Cells:
     """The cells of a column in words, or the word that all of them are."""
     kinds = {*map(type, column)}
     if kinds <= {float, _NONE} and float in kinds:

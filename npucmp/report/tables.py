@@ -17,11 +17,10 @@ from npucmp.model import (
     Root,
     Side,
     Statistics,
-    TensorRef,
     position,
 )
 from npucmp.report.answer import Columns, Row, Table
-from npucmp.report.words import line_of
+from npucmp.report.network import OF_OPERATORS, SIDES, network_of, of_operator
 
 SUMMARISED = 50  # roots that summary.json holds
 Rooted = tuple[Sequence[Root], Optional[int], Optional[int]]  # roots, and the step and rank that they are of
@@ -38,7 +37,6 @@ _FIRST = tuple(
 )
 PLACES = ("max_abs_at", "max_rel_at")  # of the flat indices, which a page reads
 FIGURES = ("nan", "inf", "min", "max", "mean", "l2")
-SIDES = ("target", "golden")
 RELATIONS = ("golden_slot", "relation", "match_reason", "estimator")  # the last three are not known yet
 TENSOR_COLUMNS = (
     *_FIRST,
@@ -46,7 +44,7 @@ TENSOR_COLUMNS = (
     *PLACES,
     *RELATIONS,
 )
-_OF_OPERATORS = ("op", "op_type", "phase", "target_op", "golden_op", "stack")
+OF_TENSORS = ("tensor", "dtype", "shape", "layout")
 _FINDING, _MEASUREMENT, _PAIR = Finding._fields, Measurement._fields, Pair._fields
 _NO_STATISTICS = Statistics()
 ROOT_COLUMNS = tuple(
@@ -92,7 +90,7 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "step": step,
         "rank": rank,
         "order": root.pair.order,
-        **dict(zip(_OF_OPERATORS, _of_operator(root.pair))),
+        **dict(zip(OF_OPERATORS, of_operator(root.pair))),
         "cause": root.cause.value,
         "slot": root.slot,
         "metric": root.metric,
@@ -130,18 +128,15 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     count = len(findings)
     judged = _by_field(findings, _FINDING)
     measured = _by_field(judged["measurement"], _MEASUREMENT)
-    pair = _by_field(measured["pair"], _PAIR)
     nothing: list[Any] = [None] * count
+    fixed = network_of(measured["pair"]).columns
     columns: Columns = {"step": [comparison.step] * count, "rank": [comparison.rank] * count}
-    columns.update(_of_operators(measured["pair"], pair["target_op"], pair["golden_op"]))
-    columns["order"] = [*pair["order"]]
-    columns["slot"] = [*pair["slot"]]
+    columns.update((name, fixed[name]) for name in (*OF_OPERATORS, "order", "slot"))
     columns["verdict"] = [*map(attrgetter("_value_"), judged["verdict"])]
     columns["because"] = [*judged["because"]]
-    columns["matched_by"] = [*pair["via"]]
-    columns["match_confidence"] = _where(pair["via"], pair["confidence"], nothing)
+    columns.update((name, fixed[name]) for name in ("matched_by", "match_confidence"))
     causes = {root.pair.order: root.cause.value for root in comparison.roots}
-    columns["cause"] = [*map(causes.get, pair["order"])] if causes else nothing
+    columns["cause"] = [*map(causes.get, fixed["order"])] if causes else nothing
     columns["limit"] = _where(judged["rule"], judged["limit"], nothing)
     columns["rule"] = _where(judged["rule"], judged["rule"], nothing)
     columns["explained_by"] = _where(judged["explained_by"], judged["explained_by"], nothing)
@@ -149,9 +144,10 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     moments = measured["moments"]
     has_values = any(moments)
     columns["masked"] = [None if one is None else one.masked for one in moments] if has_values else nothing
-    columns["elements"] = _elements([one or other for one, other in zip(pair["target"], pair["golden"])])
+    columns["elements"] = fixed["elements"]
+    pair = _by_field(measured["pair"], _PAIR) if has_values else {}
     for number, side in enumerate(SIDES):
-        columns.update(_of_tensors(side, pair[side]))
+        columns.update((name, fixed[name]) for name in (f"{side}_{what}" for what in OF_TENSORS))
         recorded = [one[number] for one in measured["statistics"]]
         if has_values:
             own = [
@@ -163,7 +159,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
             columns.update(named([f"{side}_{name}" for name in FIGURES], own))
         else:
             columns.update(_of_statistics(side, recorded, nothing))
-    both = [
+    both: Sequence[Any] = [
         one if target is not None and golden is not None else None
         for one, target, golden in zip(moments, pair["target"], pair["golden"])
     ] if has_values else nothing  # fmt: skip
@@ -183,7 +179,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
                 position(place, one.shape) if place >= 0 and one is not None else None
                 for place, one in zip(places, pair["golden"])
             ]
-    columns["golden_slot"] = _golden_slots(pair["slot"], pair["golden"], nothing)
+    columns["golden_slot"] = fixed["golden_slot"]
     columns.update({name: nothing for name in RELATIONS if name not in columns})
     return columns
 
@@ -200,48 +196,9 @@ def _where(conditions: Sequence[Any], values: Sequence[Any], nothing: list[Any])
     return [value if condition else None for condition, value in zip(conditions, values)]
 
 
-def _golden_slots(slots: Sequence[str], tensors: Sequence[Optional[TensorRef]], nothing: list[Any]) -> list[Any]:
-    """The slot of the golden's tensor in its own dump, where the row has another."""
-    own = ["" if one is None else one.own_slot or one.slot for one in tensors]
-    return nothing if own == [*slots] else [one if one != slot else None for one, slot in zip(own, slots)]
-
-
 def named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
     """Rows of as many cells as names, by column."""
     return dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
-
-
-def _of_operators(pairs: Sequence[Pair], targets: Sequence[Any], goldens: Sequence[Any]) -> Columns:
-    """What is the same for all pairs of an operator, made once for each."""
-    keys = [*zip(map(id, targets), map(id, goldens))]
-    different = dict(zip(keys, pairs))
-    numbers = dict(zip(different, range(len(different))))
-    at = [*map(numbers.__getitem__, keys)]
-    made = named(_OF_OPERATORS, [*map(_of_operator, different.values())])
-    return {name: [*map(cells.__getitem__, at)] for name, cells in made.items()}
-
-
-def _of_operator(pair: Pair) -> tuple[Any, ...]:
-    target, golden, operator = pair.target_op, pair.golden_op, pair.operator
-    names = target.name if target else None, golden.name if golden else None
-    return operator.name, operator.op_type, operator.phase, *names, line_of(pair)
-
-
-def _elements(tensors: Sequence[Optional[TensorRef]]) -> list[Any]:
-    shapes = [one.shape if one is not None and one.slot else None for one in tensors]
-    known = {shape: None if shape is None else math.prod(shape) for shape in {*shapes}}
-    return [*map(known.__getitem__, shapes)]
-
-
-def _of_tensors(side: str, tensors: Sequence[Optional[TensorRef]]) -> Columns:
-    shapes = [one.shape if one is not None and one.slot else None for one in tensors]
-    words = {shape: None if shape is None else str(list(shape)) for shape in {*shapes}}
-    return {
-        f"{side}_tensor": [None if one is None else one.label for one in tensors],
-        f"{side}_dtype": [None if one is None else one.dtype for one in tensors],
-        f"{side}_shape": [*map(words.__getitem__, shapes)],
-        f"{side}_layout": [None if one is None else one.layout for one in tensors],
-    }
 
 
 def _of_statistics(side: str, recorded: Sequence[Optional[Statistics]], nothing: list[Any]) -> Columns:
