@@ -147,5 +147,5 @@ class Finding(_Judged):
         to mean nothing is no question, nor is an error that the inputs explain."""
         if self.verdict is not Verdict.UNKNOWN or self.explained_by or self.rule in MEANINGLESS:
             return False
-        target, golden = self.measurement.pair[4:6]
-        return target is not None and golden is not None and 0 not in target.shape
+        pair = self.measurement.pair
+        return pair.target is not None and pair.golden is not None and 0 not in pair.target.shape

@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import DECIDED, Comparison, Pair, Report, Run, TensorRef
-from npucmp.model.comparison import by_verdict
+from npucmp.model import DECIDED, Comparison, Finding, Pair, Report, Run, TensorRef, Verdict
 from npucmp.model.coverage import Coverage
 from npucmp.model.roles import is_meaningless
 from npucmp.report.words import count_of, percent, where_words
 
+Groups = Mapping[Verdict, Sequence[Finding]]  # the findings of each verdict
 NAMED = 3  # operators that the sentence offers to exclude by name
 
 
@@ -30,11 +30,10 @@ class AlignedShare(NamedTuple):
     everything: int
 
     @classmethod
-    def of(cls, one: Comparison) -> AlignedShare:
-        """That of one comparison."""
+    def of(cls, one: Comparison, groups: Groups) -> AlignedShare:
+        """That of one comparison, with its findings of each verdict."""
         decided: set[int] = set()
         everything = compared = 0
-        groups = by_verdict(one.findings)
         for verdict, some in groups.items():
             pairs = [finding.measurement.pair for finding in some]
             elements = elements_of([pair.target or pair.golden for pair in pairs])
@@ -102,14 +101,13 @@ def _is_inserted_alone(pair: Pair) -> bool:
     return (pair.target is None or pair.golden is None) and pair.is_inside
 
 
-def upstream_unseen(comparison: Comparison, order: int) -> int:
+def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> int:
     """Tensors before a place in the graph that were not compared; "first" is only said when there is none."""
-    groups = by_verdict(comparison.findings)
-    unseen = (finding.pair for verdict, some in groups.items() if verdict not in DECIDED for finding in some)
-    return sum(
-        pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
-        for pair in (*unseen, *comparison.left_out)
-    )
+    unseen = [
+        finding.measurement.pair for verdict, some in groups.items() if verdict not in DECIDED for finding in some
+    ]
+    before = [pair for pair in (*unseen, *comparison.left_out) if pair.order < order]
+    return sum(not (is_meaningless(pair) or _is_inserted_alone(pair)) for pair in before)
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) -> str:

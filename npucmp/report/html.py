@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import platform
 import shlex
 import zlib
@@ -222,10 +221,8 @@ def _json(value: Any) -> str:
         return value.json
     if isinstance(value, dict):
         return f"{{{','.join([f'{_dumps(key)}:{_json(below)}' for key, below in value.items()])}}}"
-    if isinstance(value, list):
-        kinds = {*map(type, value)}
-        if kinds <= _NUMBERS and math.isfinite(sum(value)):
-            return numbers_json(value, kinds)
+    if isinstance(value, list) and {*map(type, value)} <= _NUMBERS and (text := numbers_json(value)):
+        return text
     return _dumps(value)
 
 

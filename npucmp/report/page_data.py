@@ -88,6 +88,8 @@ def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]
     number = {"number": True} if kinds & {int, float} else {}
     if float in kinds and not kinds <= {float, _NONE}:  # some that are equal have other words
         cells = different = plains = [*map(plain, cells)]
+    elif kinds == {float}:
+        cells = different = plains = _plain_floats(cells)
     else:
         different = [*dict.fromkeys(cells)]
         plains = _plain_floats(different) if float in kinds else _plains(different, kinds)
@@ -96,7 +98,7 @@ def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]
         return {"all": plains[0], **number} if plains[0] is not None else None
     if len(words) <= FEW * len(cells):
         places = dict(zip(words, range(len(words))))
-        codes = dict(zip(different, map(places.__getitem__, plains)))
+        codes = places if cells is plains else dict(zip(different, map(places.__getitem__, plains)))
         return {"words": [*words], "codes": [*map(codes.__getitem__, cells)], **number}
     known = dict(zip(different, plains))
     return {"values": plains if cells is plains else [*map(known.__getitem__, cells)], **number}
@@ -106,6 +108,8 @@ def _plain_floats(cells: Sequence[Optional[float]]) -> list[Any]:
     """Floats as JSON can hold them, all at once."""
     values = np.array(cells, dtype=np.float64)  # None is NaN
     finite = np.isfinite(values)
+    if finite.all():
+        return _figures(values)
     figures = iter(_figures(values[finite]))
     return [next(figures) if is_finite else plain(cell) for cell, is_finite in zip(cells, finite.tolist())]
 

@@ -15,7 +15,7 @@ from npucmp.model.comparison import by_verdict
 from npucmp.report import tables
 from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.cell import Cell
-from npucmp.report.coverage import AlignedShare, upstream_unseen
+from npucmp.report.coverage import AlignedShare, Groups, upstream_unseen
 from npucmp.report.words import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
 
 if TYPE_CHECKING:
@@ -193,9 +193,9 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     status = 1 if differs else 0 if tally.is_decided(asked.least) else 2
     groups = by_verdict(one.findings)
     unreadable = [*_unreadable(groups.get(Verdict.UNREADABLE, ()))]
-    coverage, word = AlignedShare.of(one), word_of(status, tally)
+    coverage, word = AlignedShare.of(one, groups), word_of(status, tally)
     agreement = Agreement.of(one.findings, groups.get(Verdict.MATCH, ()))
-    cell, joint = _among_others(one, word, tally, coverage) if asked.several else (None, None)
+    cell, joint = _among_others(one, word, groups, coverage) if asked.several else (None, None)
     return Part(
         number=number,
         step=one.step,
@@ -203,7 +203,7 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
         word=word,
         exit_status=status,
         tally=tally,
-        section=_section(asked, one, differing_in(groups, one.findings), coverage, agreement),
+        section=_section(asked, one, groups, coverage, agreement),
         coverage=coverage,
         runs=(Ran.of(one.target), Ran.of(one.golden)),
         run_notes=(*one.target.notes, *one.golden.notes),
@@ -219,12 +219,12 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     )
 
 
-def _among_others(one: Comparison, word: str, tally: Tally, coverage: AlignedShare) -> tuple[Cell, Joint]:
+def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedShare) -> tuple[Cell, Joint]:
     """The place of a comparison among steps and ranks, and what it shares with other ranks."""
     from npucmp.localise.joint import joint_of
     from npucmp.report.matrix import cell_of
 
-    return cell_of(one, word, tally, coverage), joint_of(one)
+    return cell_of(one, word, groups, coverage), joint_of(one)
 
 
 def keys_of(parts: Sequence[Part]) -> list[str]:
@@ -253,20 +253,19 @@ def word_of(status: int, tally: Tally) -> str:
     return {0: "AGREES", 130: "PARTIAL"}.get(status, "UNDECIDED")
 
 
-def differing_in(groups: Mapping[Verdict, Sequence[Finding]], findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The findings whose two sides are not the same, in their order; `groups` are those of each verdict."""
+def _differing(groups: Groups, findings: Sequence[Finding]) -> Sequence[Finding]:
+    """The findings whose two sides are not the same, in their order."""
     found = [groups[verdict] for verdict in DIFFERS if verdict in groups]
     if len(found) > 1:
         return [finding for finding in findings if finding.verdict in DIFFERS]
     return found[0] if found else ()
 
 
-def _section(
-    asked: Asked, one: Comparison, differing: Sequence[Finding], coverage: AlignedShare, agreement: Agreement
-) -> Section:
+def _section(asked: Asked, one: Comparison, groups: Groups, coverage: AlignedShare, agreement: Agreement) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if asked.several else ""
     kinds, most = _by_kind(one.roots), asked.most
+    differing = _differing(groups, one.findings)
     runs = one.target, one.golden
     section = Section(
         where=" ".join(where),
@@ -276,7 +275,7 @@ def _section(
         unlisted=(max(0, len(kinds[0]) - most), max(0, len(kinds[1]) - most)),
     )
     if one.roots:
-        return section._replace(title=_title(one), passed_words=Passed.of(one.roots).words())
+        return section._replace(title=_title(one, groups), passed_words=Passed.of(one.roots).words())
     if differing:
         listed = [
             f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing[:most]
@@ -297,10 +296,10 @@ def _by_kind(roots: Sequence[Root]) -> tuple[Sequence[Root], Sequence[Root]]:
     return (first, passed) if first else (passed, ())
 
 
-def _title(one: Comparison) -> str:
+def _title(one: Comparison, groups: Groups) -> str:
     """The word "first" is kept for when everything before was compared, in an order that is known."""
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
-    unseen = upstream_unseen(one, first.pair.order)
+    unseen = upstream_unseen(one, groups, first.pair.order)
     if not (one.target.ordered and one.golden.ordered):
         return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
     if unseen and first.cause is not Cause.SUSPECT:
@@ -336,7 +335,7 @@ def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"{where}: {because}" + (f" ({file})" if file else "")
 
 
-def _examples(groups: Mapping[Verdict, Sequence[Finding]]) -> Iterator[tuple[Verdict, str]]:
+def _examples(groups: Groups) -> Iterator[tuple[Verdict, str]]:
     for verdict, some in groups.items():
         if verdict in LEFT_OUT:
             one = some[0]

@@ -23,7 +23,6 @@ _SPECIAL = '",=+-@'  # what text must hold to be quoted or to be a formula, if i
 _encode = Encoder().encode
 _SAMPLE = [0.0001, -0.1, 1.0, 2.5e15, 1 / 3]
 _IS_REPR = _encode(_SAMPLE).decode() == f"[{','.join(map(repr, _SAMPLE))}]"  # of floats of an ordinary size
-_WIDE = 1 << 63
 _ORDINARY = 1e-4, 1e15  # sizes of numbers that JSON and repr write alike: from, below
 _OTHER_NOTATION = "e", "0.0000", "null"  # what JSON has of others
 
@@ -63,7 +62,7 @@ def _cells(column: Sequence[Any]) -> _Cells:
     """The cells of a column in words, or the word that all of them are."""
     kinds = {*map(type, column)}
     if kinds <= {float, _NONE} and float in kinds:
-        return _floats(column)
+        return words_of(column) if len(kinds) == 1 else _floats(column)
     if len(kinds) == 1 and kinds <= _EQUAL and column.count(column[0]) == len(column):
         return _cell(column[0])
     if kinds <= {str, _NONE}:
@@ -72,7 +71,7 @@ def _cells(column: Sequence[Any]) -> _Cells:
 
 
 def _floats(column: Sequence[Optional[float]]) -> Sequence[str]:
-    """Cells of floats; where many are equal, as an output and what reads it, each different one made once."""
+    """Cells of floats, of which some have none; where many are equal, as a limit, each different one made once."""
     different = [*{*column}]
     if 2 * len(different) > len(column) or 0.0 in different:  # which -0.0 equals
         return words_of(column)
@@ -95,10 +94,14 @@ def words_of(numbers: Sequence[Any]) -> Sequence[str]:
     return words
 
 
-def numbers_json(numbers: Sequence[Any], kinds: set[type]) -> str:
-    """Finite numbers of these types as compact JSON."""
-    if kinds == {int} and max(numbers) < _WIDE and min(numbers) > -_WIDE:
-        return _encode(numbers).decode()
+def numbers_json(numbers: Sequence[Any]) -> str:
+    """Numbers as compact JSON that writes each as repr does; "" if some are not finite, or have more than 64 bits."""
+    try:
+        text = _encode(numbers).decode() if _IS_REPR else ""
+    except (MsgspecError, OverflowError):
+        return ""
+    if "null" in text or not any(mark in text for mark in _OTHER_NOTATION):
+        return "" if "null" in text else text
     return f"[{','.join(words_of(numbers))}]"
 
 
