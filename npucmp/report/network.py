@@ -10,12 +10,10 @@ from typing import Any, Callable, Hashable, List, Optional, Sequence, TypeVar
 
 from npucmp.model import Operator, Pair, TensorRef
 from npucmp.report.answer import Columns
-from npucmp.report.words import line_of
+from npucmp.report.tables import OF_OPERATORS, SIDES, of_operator
 
 SHORT = 1 << 14  # rows of a network that is kept for the next rank
 KEPT = 2  # networks
-SIDES = ("target", "golden")
-OF_OPERATORS = ("op", "op_type", "phase", "target_op", "golden_op", "stack")
 Made = TypeVar("Made")
 
 
@@ -111,13 +109,6 @@ def _columns(pairs: Sequence[Pair], operators: Sequence[Pair], at: Sequence[int]
         found.update(_of_tensors(side, tensors))
     found["golden_slot"] = [one if one != pair.slot else None for one, pair in zip(own, pairs)]
     return found
-
-
-def of_operator(pair: Pair) -> tuple[Any, ...]:
-    """The cells of OF_OPERATORS."""
-    target, golden, operator = pair.target_op, pair.golden_op, pair.operator
-    names = target.name if target else None, golden.name if golden else None
-    return operator.name, operator.op_type, operator.phase, *names, line_of(pair)
 
 
 def _elements(tensors: Sequence[Optional[TensorRef]]) -> list[Any]:

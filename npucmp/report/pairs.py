@@ -87,11 +87,6 @@ class Paired(NamedTuple):
         return len(self.operators["rows"])
 
 
-def paired_of(metrics: Sequence[str], number: int, one: Comparison) -> Paired:
-    """Of a comparison wherever it lies; a plain function."""
-    return paired(one, tables.columns_of(one, metrics), linked_in(one))
-
-
 def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
     """The rows of one comparison, operator by operator. `cells` are those of tensors.csv."""
     findings: Sequence[Finding] = comparison.findings
