@@ -9,16 +9,18 @@ chance.
 from __future__ import annotations
 
 from hashlib import blake2b
+from struct import Struct
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.communications import groups_of, peer_of
 from npucmp.flow.contents import content_of
-from npucmp.model import DIFFERS, Comparison, Finding, Operator, Verdict
+from npucmp.model import DIFFERS, Comparison, Finding, Operator, Pair, Statistics, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
 SIZE = 8  # bytes of a digest
 WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # what tensors are; `told` by a collective
+_FIGURES = Struct("4d")
 AGREES, DIFFERENT, OPEN = "=", "x", "?"  # what the comparison with the golden run says of them
 
 
@@ -49,9 +51,7 @@ class Joint(NamedTuple):
 def joint_of(one: Comparison) -> Joint:
     """What a comparison tells of what its rank shares with others."""
     backward = min((op.order for op in one.golden.operators if is_gradient(op)), default=len(one.golden.operators))
-    held = {(op.name, finding.pair.slot): (kind, finding, content)
-            for finding in one.findings if (op := finding.pair.golden_op) is not None
-            and (kind := _kind(op, finding, backward)) and (content := content_of(finding))}  # fmt: skip
+    held = _held(one.findings, backward)
     calls = [op for op in one.golden.operators if op_type_of(op).has("collective")]
     return Joint(
         one.step,
@@ -66,17 +66,37 @@ def joint_of(one: Comparison) -> Joint:
     )
 
 
-def _kind(operator: Operator, finding: Finding, backward: int) -> str:
-    """What a tensor is, "" if other ranks need not have the same."""
-    op, slot = op_type_of(operator), finding.pair.slot
-    if op.has("collective"):
-        told = is_output(finding.pair) and not op.has("point to point")
-        return "" if not told else TOLD_FORWARD if operator.order < backward else TOLD
-    return GRADIENT if slot.startswith("grad:") else WEIGHT if is_parameter(finding.pair) else ""
+def _held(findings: Sequence[Finding], backward: int) -> dict[tuple[str, str], tuple[str, Finding, int]]:
+    """What other ranks may hold too: kind, finding and content, by operator and slot."""
+    found: dict[tuple[str, str], tuple[str, Finding, int]] = {}
+    known: Optional[Operator] = None
+    is_collective = False
+    for finding in findings:
+        pair = finding.measurement.pair
+        operator, slot = pair.golden_op, pair.slot
+        if operator is None:
+            continue
+        if operator is not known:
+            known, is_collective = operator, op_type_of(operator).has("collective")
+        if is_collective:
+            kind = _kind_of_given(operator, pair, backward)
+        else:
+            kind = GRADIENT if slot.startswith("grad:") else WEIGHT if is_parameter(pair) else ""
+        if kind and (content := content_of(finding)):
+            found[operator.name, slot] = kind, finding, content
+    return found
+
+
+def _kind_of_given(operator: Operator, pair: Pair, backward: int) -> str:
+    """What a tensor of a collective is, "" if other ranks need not have the same."""
+    is_told = is_output(pair) and not op_type_of(operator).has("point to point")
+    return "" if not is_told else TOLD_FORWARD if operator.order < backward else TOLD
 
 
 def _verdict(finding: Finding) -> str:
-    return DIFFERENT if finding.verdict in DIFFERS else AGREES if finding.verdict is Verdict.MATCH else OPEN
+    if finding.verdict is Verdict.MATCH:
+        return AGREES
+    return DIFFERENT if finding.verdict is not Verdict.UNKNOWN and finding.verdict in DIFFERS else OPEN
 
 
 def _of_target(finding: Finding) -> object:
@@ -88,6 +108,8 @@ def _of_target(finding: Finding) -> object:
 
 
 def _digest(mark: object) -> bytes:
+    if isinstance(mark, Statistics) and {*map(type, mark)} == {float}:
+        return blake2b(_FIGURES.pack(*mark), digest_size=SIZE).digest()
     return blake2b(repr(mark).encode("utf-8", "backslashreplace"), digest_size=SIZE).digest()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.errors import DumpError
@@ -55,6 +56,18 @@ class Comparison:
     def rank(self) -> Optional[int]:
         return self.golden.rank if self.target.rank is None else self.target.rank
 
+    @cached_property
+    def tally(self) -> Tally:
+        """What it adds to the verdict on several; counted once."""
+        return Tally.of(self)
+
+
+def by_verdict(findings: Sequence[Finding]) -> dict[Verdict, list[Finding]]:
+    """The findings of each verdict, in the order in which verdicts appear."""
+    verdicts = [finding.verdict for finding in findings]
+    different = {id(verdict): verdict for verdict in verdicts}.values()  # to hash a member of an enumeration is slow
+    return {verdict: [one for one, own in zip(findings, verdicts) if own is verdict] for verdict in different}
+
 
 class Tally(NamedTuple):
     """What a comparison adds to the verdict on several; tallies are added.
@@ -84,19 +97,19 @@ class Tally(NamedTuple):
 
     @classmethod
     def of(cls, one: Comparison) -> Tally:
-        """That of one comparison."""
-        verdicts = Counter([finding.verdict for finding in one.findings])
-        decided = sum(finding.has_elements for finding in one.findings if finding.verdict in DECIDED)
+        """That of one comparison, which has it as `tally`."""
+        groups = by_verdict(one.findings)
+        decided = sum(finding.has_elements for verdict in DECIDED for finding in groups.get(verdict, ()))
         first = min(one.roots, key=lambda root: root.place, default=None)
         return cls(
-            verdicts,
+            Counter({verdict: len(some) for verdict, some in groups.items()}),
             Counter(root.cause for root in one.roots),
             any(root.cause is Cause.BORN and root.rule == "replay" for root in one.roots),
             decided,
-            sum(finding.is_undecided for finding in one.findings),
+            sum(finding.is_undecided for finding in groups.get(Verdict.UNKNOWN, ())),
             one.incomplete,
             None if first is None else (first.place, first.cause),
-            any(finding.can_be_shown for finding in one.findings if finding.verdict in DIFFERS),
+            any(finding.can_be_shown for verdict in DIFFERS for finding in groups.get(verdict, ())),
             int(bool(one.findings or one.target.tensors or one.golden.tensors) and not decided and not one.left_out),
             one.coverage,
         )
@@ -215,7 +228,7 @@ class Died(NamedTuple):
 
 def tallies_of(comparisons: Sequence[Comparison]) -> Sequence[Tally]:
     """The counts of each comparison."""
-    return comparisons.tallies if isinstance(comparisons, StoredComparisons) else [*map(Tally.of, comparisons)]
+    return comparisons.tallies if isinstance(comparisons, StoredComparisons) else [one.tally for one in comparisons]
 
 
 def where_of(comparisons: Sequence[Comparison]) -> Sequence[Where]:

@@ -26,7 +26,8 @@ PAGES = "html"  # is made first: what makes the page of a step and rank makes it
 def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     """What a result says, by the module that is named like its command; metrics are further columns for tensors.csv."""
     module: Any = import_module(f"{__name__}.{result.command.replace('-', '_')}")
-    answer: Answer = module.answer(result, metrics)
+    with uncollected():
+        answer: Answer = module.answer(result, metrics)
     return answer
 
 

@@ -12,7 +12,20 @@ from npucmp.model import DIFFERS, Cause, Comparison, Report, StoredComparisons, 
 from npucmp.model.accused import Accused
 from npucmp.model.comparison import where_of
 from npucmp.report import looks, tables
-from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
+from npucmp.report.answer import (
+    Answer,
+    Columns,
+    Detail,
+    Listing,
+    Piece,
+    Row,
+    Shown,
+    Side,
+    Suspects,
+    Table,
+    Text,
+    Within,
+)
 from npucmp.report.coverage import AlignedShare, coverage_facts, covered_words, open_words
 from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, Ran, keys_of, lost_part, part_of, word_of
 from npucmp.report.words import count_of, in_bytes, numbers, problem_of, where_words
@@ -43,10 +56,11 @@ OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of th
 
 
 class Parts:
-    """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv."""
+    """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv, `paged` says that the
+    comparison is one of several and the parts are for its page."""
 
-    def __init__(self, report: Report, metrics: Sequence[str] = ()) -> None:
-        asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least)
+    def __init__(self, report: Report, metrics: Sequence[str] = (), paged: bool = False) -> None:
+        asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least, paged)
         self.report, self.metrics = report, tuple(metrics)
         self.every: list[Part] = []
         pool: dict[object, Any] = {}  # names of tensors, which ranks have in common
@@ -140,7 +154,7 @@ class _Paged(NamedTuple):
 def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, Filed]:
     """The page of a comparison, and its rows in the tables, which have the same cells."""
     seen = tuple(look for look in paged.report.looks if look.run == number)
-    parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics)
+    parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics, paged=True)
     files = _Files(parts)
     alone = replace(told(parts, files=files), remarks=lambda folder: ())  # they are of all comparisons together
     page = paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
@@ -204,7 +218,7 @@ class _Files:
     def __init__(self, parts: Parts) -> None:
         self._parts, self._metrics = parts, parts.metrics
         self._comparisons = parts.report.comparisons
-        self._cells = cache(lambda number: tables.columns_of(self._comparisons[number], parts.metrics))
+        self._cells = cache(lambda number: _columns_of(self._comparisons[number], parts.metrics))
         self._linked = cache(lambda number: _linked_in(self._comparisons[number]))
         self._paged: dict[int, Filed] = {}  # rows that were made with a page
         self.every = cache(self._every)
@@ -249,9 +263,7 @@ class _Files:
         report = self._parts.report
         names = (*tables.TENSOR_COLUMNS, *self._metrics)
         parts = [(key, partial(self._of_one, at)) for at, key in enumerate(keys_of(self._parts.every))]
-        tensors = Table(
-            "tensors.csv", names, lambda: tables.tensor_columns(report, self._metrics), self._tensors, parts
-        )
+        tensors = Table("tensors.csv", names, lambda: _tensor_columns(report, self._metrics), self._tensors, parts)
         rooted = ((one.roots, one.step, one.rank) for one in report.comparisons)
         return [tensors, tables.roots(rooted)._replace(rows=self._roots)]
 
@@ -297,6 +309,18 @@ class _NextDump:
     def texts(self) -> list[Text]:
         """The configurations."""
         return [] if self._found is None else [Text(*file) for file in self._found.files.items()]
+
+
+def _columns_of(one: Comparison, metrics: Sequence[str]) -> Columns:
+    from npucmp.report.columns import columns_of
+
+    return columns_of(one, metrics)
+
+
+def _tensor_columns(report: Report, metrics: Sequence[str]) -> Columns:
+    from npucmp.report.columns import tensor_columns
+
+    return tensor_columns(report, metrics)
 
 
 def _linked_in(one: Comparison) -> Linked:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import DECIDED, Comparison, Pair, Report, Run
+from npucmp.model import DECIDED, Comparison, Finding, Pair, Report, Run, TensorRef, Verdict
 from npucmp.model.coverage import Coverage
 from npucmp.model.roles import is_meaningless
 from npucmp.report.words import count_of, percent, where_words
 
+Groups = Mapping[Verdict, Sequence[Finding]]  # the findings of each verdict
 NAMED = 3  # operators that the sentence offers to exclude by name
 
 
@@ -29,18 +30,17 @@ class AlignedShare(NamedTuple):
     everything: int
 
     @classmethod
-    def of(cls, one: Comparison) -> AlignedShare:
-        """That of one comparison."""
+    def of(cls, one: Comparison, groups: Groups) -> AlignedShare:
+        """That of one comparison, with its findings of each verdict."""
         decided: set[int] = set()
         everything = compared = 0
-        for finding in one.findings:
-            pair = finding.measurement.pair
-            elements = _elements(pair)
-            if finding.verdict in DECIDED:
-                decided.add(id(pair.operator))
-                compared += elements
-            if not _is_inserted_alone(pair):
-                everything += elements
+        for verdict, some in groups.items():
+            pairs = [finding.measurement.pair for finding in some]
+            elements = elements_of([pair.target or pair.golden for pair in pairs])
+            if verdict in DECIDED:
+                decided.update(id(pair.target_op or pair.golden_op) for pair in pairs)
+                compared += sum(elements)
+            everything += sum(size for size, pair in zip(elements, pairs) if not _is_inserted_alone(pair))
         everything += sum(_elements(pair) for pair in one.left_out if not _is_inserted_alone(pair))
         return cls(one.matched, one.alone, len(decided), compared, everything)
 
@@ -89,18 +89,25 @@ def _elements(pair: Pair) -> int:
     return math.prod(tensor.shape) if tensor is not None else 0
 
 
+def elements_of(tensors: Sequence[Optional[TensorRef]]) -> list[int]:
+    """How many elements each tensor has; 0 without a tensor."""
+    shapes = [(0,) if tensor is None else tensor.shape for tensor in tensors]
+    known = {shape: math.prod(shape) for shape in {*shapes}}
+    return [*map(known.__getitem__, shapes)]
+
+
 def _is_inserted_alone(pair: Pair) -> bool:
     """A tensor that one compiler has put in and the other has not: nothing is missing where it is."""
     return (pair.target is None or pair.golden is None) and pair.is_inside
 
 
-def upstream_unseen(comparison: Comparison, order: int) -> int:
+def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> int:
     """Tensors before a place in the graph that were not compared; "first" is only said when there is none."""
-    unseen = [finding.pair for finding in comparison.findings if finding.verdict not in DECIDED]
-    return sum(
-        pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
-        for pair in (*unseen, *comparison.left_out)
-    )
+    unseen = [
+        finding.measurement.pair for verdict, some in groups.items() if verdict not in DECIDED for finding in some
+    ]
+    before = [pair for pair in (*unseen, *comparison.left_out) if pair.order < order]
+    return sum(not (is_meaningless(pair) or _is_inserted_alone(pair)) for pair in before)
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) -> str:

@@ -14,6 +14,7 @@ from npucmp.localise.next_dump import Wishes
 from npucmp.model import Comparison, Verdict, Where
 from npucmp.report import pairs, tables
 from npucmp.report.answer import Columns, Piece
+from npucmp.report.columns import columns_of
 from npucmp.report.files import Joined
 from npucmp.report.next_dump import Wanted
 from npucmp.report.rows import csv_of, encoded
@@ -51,7 +52,7 @@ def filed(
     linked: Optional[Callable[[], pairs.Linked]] = None,
 ) -> Filed:
     """Of a comparison wherever it lies; `columns` and `linked` if they are known."""
-    cells = tables.columns_of(one, filing.metrics) if columns is None else columns
+    cells = columns_of(one, filing.metrics) if columns is None else columns
     roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
     wishes = Wishes.of(one, linked or partial(pairs.linked_in, one))
     return Filed(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any, Optional, Sequence
 
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Tally, Verdict
+from npucmp.model import DIFFERS, Cause, Comparison, Report, Root, Verdict
 from npucmp.report.answer import Columns, Table
 from npucmp.report.cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First
-from npucmp.report.coverage import AlignedShare
+from npucmp.report.coverage import AlignedShare, Groups
 from npucmp.report.tables import by_column
 
 COLUMNS = tuple(
@@ -24,8 +24,8 @@ COLUMNS = tuple(
 )
 
 
-def cell_of(one: Comparison, verdict: str, tally: Tally, covered: AlignedShare) -> Cell:
-    """What a matrix says of a comparison, of which the verdict, the counts and the shares are known."""
+def cell_of(one: Comparison, verdict: str, groups: Groups, covered: AlignedShare) -> Cell:
+    """What a matrix says of a comparison, of which the verdict, the findings by verdict and the shares are known."""
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place), default=None)
     return Cell(
         step=one.step,
@@ -35,9 +35,9 @@ def cell_of(one: Comparison, verdict: str, tally: Tally, covered: AlignedShare) 
         verdict=verdict,
         operators=covered.operators,
         compared=covered.share,
-        counts=tuple((verdict.value, tally.verdicts[verdict]) for verdict in Verdict if tally.verdicts[verdict]),
+        counts=tuple((verdict.value, len(groups[verdict])) for verdict in Verdict if verdict in groups),
         first=_first(first) if first else None,
-        largest=_largest(one.findings),
+        largest=_largest(groups),
         seconds=one.seconds,
         **_origin(one.roots),
     )
@@ -60,9 +60,9 @@ def _first(root: Root) -> First:
     return First(root.place, pair.operator.name, root.slot, pair.order, root.cause.value, root.value)
 
 
-def _largest(findings: Sequence[Finding]) -> Optional[float]:
-    errors = [one.error for one in findings if one.verdict in DIFFERS and one.error is not None]
-    return max((error for error in errors if not math.isnan(error)), default=None)
+def _largest(groups: Groups) -> Optional[float]:
+    errors = (one.error for verdict in DIFFERS for one in groups.get(verdict, ()))
+    return max((error for error in errors if error is not None and not math.isnan(error)), default=None)
 
 
 def _origin(roots: Sequence[Root]) -> dict[str, Any]:

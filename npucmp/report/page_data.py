@@ -14,17 +14,21 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, List, Optional, Sequence
+from typing import Any, Optional, Sequence
 
-from msgspec.json import Decoder
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.report.answer import Columns, Detail
+from npucmp.report.network import FixedColumn
 from npucmp.report.rows import KEPT, SHORT
 from npucmp.report.sanitise import visible
 
 EXACT = 1 << 53  # up to which a browser holds integers exactly
 _NONE = type(None)
-_decode = Decoder(List[float]).decode
+_EXACT_POWER = 22  # of ten, the largest that a float holds exactly
+_POWERS = np.array([float(10**power) for power in range(_EXACT_POWER + 1)])
+SMALL = 1e6  # below which whole numbers are integers
 FEW = 0.5  # share of different values up to which they are numbered
 
 
@@ -49,8 +53,23 @@ def packed(columns: Columns) -> dict[str, Any]:
     return {"length": length, "columns": {name: column for name, column in found.items() if column is not None}}
 
 
+class FixedJson(dict[str, Any]):
+    """A packed column of a network; its JSON is made once."""
+
+    json = ""
+
+
 def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     """One column in the form that is smallest; None where no row has a value."""
+    return cells.once(_fixed) if isinstance(cells, FixedColumn) else _packed(cells)
+
+
+def _fixed(cells: Sequence[Any]) -> Optional[FixedJson]:
+    found = _packed(cells)
+    return None if found is None else FixedJson(found)
+
+
+def _packed(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if cells.count(None) == len(cells):
         return None
     kinds = {*map(type, cells)}
@@ -69,25 +88,34 @@ def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]
     number = {"number": True} if kinds & {int, float} else {}
     if float in kinds and not kinds <= {float, _NONE}:  # some that are equal have other words
         cells = different = plains = [*map(plain, cells)]
+    elif kinds == {float}:
+        cells = different = plains = _plain_floats(cells)
     else:
         different = [*dict.fromkeys(cells)]
-        plains = _plains(different, kinds)
+        plains = _plain_floats(different) if float in kinds else _plains(different, kinds)
     words = dict.fromkeys(plains)
     if len(words) <= 1:
         return {"all": plains[0], **number} if plains[0] is not None else None
     if len(words) <= FEW * len(cells):
         places = dict(zip(words, range(len(words))))
-        codes = dict(zip(different, map(places.__getitem__, plains)))
+        codes = places if cells is plains else dict(zip(different, map(places.__getitem__, plains)))
         return {"words": [*words], "codes": [*map(codes.__getitem__, cells)], **number}
     known = dict(zip(different, plains))
     return {"values": plains if cells is plains else [*map(known.__getitem__, cells)], **number}
 
 
+def _plain_floats(cells: Sequence[Optional[float]]) -> list[Any]:
+    """Floats as JSON can hold them, all at once."""
+    values = np.array(cells, dtype=np.float64)  # None is NaN
+    finite = np.isfinite(values)
+    if finite.all():
+        return _figures(values)
+    figures = iter(_figures(values[finite]))
+    return [next(figures) if is_finite else plain(cell) for cell, is_finite in zip(cells, finite.tolist())]
+
+
 def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
-    """Cells as JSON can hold them: figures, and text that is harmless, all at once."""
-    if float in kinds:
-        figures = iter(_figures([cell for cell in cells if cell is not None and math.isfinite(cell)]))
-        return [next(figures) if cell is not None and math.isfinite(cell) else plain(cell) for cell in cells]
+    """Cells that are no floats as JSON can hold them: text that is harmless, all at once."""
     known = [cell for cell in cells if cell is not None]
     if (kinds <= {str, _NONE} and _is_harmless(known)) or (kinds <= {int, _NONE} and max(map(abs, known)) < EXACT):
         return [*cells]
@@ -100,16 +128,39 @@ def _is_harmless(texts: Sequence[str]) -> bool:
     return "" not in texts and together.isascii() and together.isprintable()
 
 
-def _figures(cells: Sequence[float]) -> list[float]:
+def _figures(values: npt.NDArray[np.float64]) -> list[Any]:
     """Finite numbers in four digits, small integers as such."""
-    short = _decode(f"[{','.join(['%.4g'] * len(cells)) % (*cells,)}]")
-    short = [one if not 0.99 < cell < 1.0 else _nearly_one(cell) for one, cell in zip(short, cells)]
-    return [int(one) if -1e6 < one < 1e6 and one.is_integer() else one for one in short]
+    short, is_sure = _in_four_digits(values)
+    found: list[Any] = short.tolist()
+    for at in np.flatnonzero((np.abs(short) < SMALL) & (short == np.floor(short))).tolist():
+        found[at] = int(found[at])
+    for at in np.flatnonzero(~is_sure | ((values > 0.99) & (values < 1.0))).tolist():
+        found[at] = _figure(float(values[at]))
+    return found
 
 
-def _nearly_one(cell: float) -> float:
-    """Three digits of what a number that is nearly 1, a cosine, lacks."""
-    return round(cell, 2 - math.floor(math.log10(1.0 - cell)))
+def _figure(cell: float) -> Any:
+    """A finite number in four digits; three digits of what a number that is nearly 1, a cosine, lacks."""
+    if 0.99 < cell < 1.0:
+        return round(cell, 2 - math.floor(math.log10(1.0 - cell)))
+    short = float(f"{cell:.4g}")
+    if math.isinf(short):  # the largest floats
+        return cell
+    return int(short) if abs(short) < SMALL and short.is_integer() else short
+
+
+def _in_four_digits(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Numbers as the nearest ones of four decimal digits, and where that is sure: not at a tie, and not where a power
+    of ten is no exact float."""
+    sizes = np.abs(values)
+    is_zero = sizes == 0
+    powers = np.floor(np.log10(np.where(is_zero, 1.0, sizes))) - 3
+    is_sure = (powers >= -_EXACT_POWER) & (powers <= _EXACT_POWER - 4)
+    ups, downs = (_POWERS[np.clip(some, 0, _EXACT_POWER).astype(np.intp)] for some in (powers, -powers))
+    scaled = sizes * downs / ups
+    digits = np.rint(scaled)
+    is_sure &= (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-6) & (digits >= 1000) & (digits <= 10000)
+    return np.copysign(digits * ups / downs, values), is_sure | is_zero
 
 
 def plain(value: Any) -> Any:
@@ -125,5 +176,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, int):  # truth values too
         return value if abs(value) < EXACT else float(value)
     if math.isfinite(value):
-        return _figures([value])[0]
+        return _figure(value)
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

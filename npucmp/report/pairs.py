@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import accumulate, chain
 from operator import gt
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.edges import Link, links
 from npucmp.model import Comparison, Finding, Moments, Operator, Pair, Root, Tolerance
@@ -14,10 +14,11 @@ from npucmp.model.roles import is_argument
 from npucmp.model.stack import frames
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
+from npucmp.report.network import FixedColumn, Network
 from npucmp.report.words import where_words
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
-_OPERATOR = ("golden_op", "alone", "frames", "originals", "passes", "inserted", "path", "arguments")
+_OPERATOR = ("golden_op", "alone", "frames", "originals", "passes", "inserted", "path")
 _SHOWN = [name for name in OF_OPERATORS if name not in ("step", "rank", "target_op")]
 NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or makes of others
 
@@ -86,11 +87,6 @@ class Paired(NamedTuple):
         return len(self.operators["rows"])
 
 
-def paired_of(metrics: Sequence[str], number: int, one: Comparison) -> Paired:
-    """Of a comparison wherever it lies; a plain function."""
-    return paired(one, tables.columns_of(one, metrics), linked_in(one))
-
-
 def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
     """The rows of one comparison, operator by operator. `cells` are those of tensors.csv."""
     findings: Sequence[Finding] = comparison.findings
@@ -103,26 +99,22 @@ def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
             {name: [column[row] for row in sequence] for name, column in some.items()} for some in (rows, operators)
         )
         orders = operators["order"]
-    counts = Counter(orders)  # in their order
-    starts = [*accumulate(counts.values(), initial=0)][:-1]
-    numbers = dict(zip(counts, range(len(counts))))
     pairs = [one.measurement.pair for one in findings]
-    firsts = [pairs[at] for at in starts]
+    network = orders.network if isinstance(orders, FixedColumn) else Network(None)
+    layout = network.once("layout", lambda: _layout(network, pairs, operators))
+    firsts = [pairs[at] for at in layout.starts]
     roots = {root.pair.order: root for root in comparison.roots}
     of_operators: Columns = {
-        "rows": [*counts.values()],
-        **{name: [column[at] for at in starts] for name, column in operators.items()},
-        **tables.named(_OPERATOR, [*map(_operator, firsts)]),
-        **(tables.by_column([_root(roots.get(order)) for order in counts]) if roots else {}),
+        **layout.operators,
+        "arguments": [_arguments(pair.target_op, pair.golden_op) for pair in firsts],
+        **(tables.by_column([_root(roots.get(order)) for order in layout.numbers]) if roots else {}),
     }
-    tensors = [pair.target or pair.golden for pair in pairs]
-    kinds = {one.slot: one.is_output for one in tensors if one is not None}
-    alike = rows["rel_l2"]
+    alike, numbers = rows["rel_l2"], layout.numbers
     more: Columns = {
         "error": [None if one.error == cell else one.error for one, cell in zip(findings, alike)],
         "limit": [one.limit or None for one in findings],
         "metric": [one.metric for one in findings],
-        "output": [one is not None and kinds[one.slot] for one in tensors],
+        "output": layout.output,
         "argument": [is_argument(one) or None for one in pairs]
         if any(map(_has_arguments, firsts))
         else [None] * len(pairs),
@@ -132,6 +124,35 @@ def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
     }
     rows = {name: column for name, column in rows.items() if name not in tables.PLACES}
     return Paired(" · ".join(where_words(comparison.target)), of_operators, {**rows, **more})
+
+
+class _Layout(NamedTuple):
+    """What a page shows of a network, whatever its tensors hold.
+
+    starts     the first row of each operator; `numbers`: the number of an operator by its order
+    operators  columns of operators; `output`: whether each row is an output
+    """
+
+    starts: Sequence[int]
+    numbers: Mapping[int, int]
+    operators: Columns
+    output: list[Any]
+
+
+def _layout(network: Network, pairs: Sequence[Pair], operators: Columns) -> _Layout:
+    """Of pairs in graph order; `operators` are columns of which a row stands for its operator."""
+    counts = Counter(pair.order for pair in pairs)  # in their order
+    starts = [*accumulate(counts.values(), initial=0)][:-1]
+    tensors = [pair.target or pair.golden for pair in pairs]
+    kinds = {one.slot: one.is_output for one in tensors if one is not None}
+    columns: Columns = {
+        "rows": [*counts.values()],
+        **{name: [column[at] for at in starts] for name, column in operators.items()},
+        **tables.named(_OPERATOR, [_operator(pairs[at]) for at in starts]),
+    }
+    fixed: Columns = {name: network.column(cells) for name, cells in columns.items()}
+    output = network.column([one is not None and kinds[one.slot] for one in tensors])
+    return _Layout(starts, dict(zip(counts, range(len(counts)))), fixed, output)
 
 
 def _has_arguments(pair: Pair) -> bool:
@@ -158,7 +179,6 @@ def _operator(pair: Pair) -> tuple[Any, ...]:
         operator.passes,
         operator.inserted or None,
         operator.path,
-        _arguments(pair.target_op, pair.golden_op),
     )
 
 

@@ -4,16 +4,18 @@ report/compare.py. So an answer never needs more than one comparison at a time, 
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, Verdict, Where, brief
+from npucmp.model.comparison import by_verdict
 from npucmp.report import tables
 from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.cell import Cell
-from npucmp.report.coverage import AlignedShare, upstream_unseen
+from npucmp.report.coverage import AlignedShare, Groups, upstream_unseen
 from npucmp.report.words import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
 
 if TYPE_CHECKING:
@@ -30,12 +32,18 @@ MOST = 50  # suspects and lines of a kind that a part has where there are severa
 
 
 class Asked(NamedTuple):
-    """What parts are made for: the paths of both sides, whether there are several of them, and the least share of
-    golden elements that the user accepts."""
+    """What parts are made for: the paths of both sides, whether there are several of them, the least share of golden
+    elements that the user accepts, and whether the part is for the page of one of several, which shows few suspects."""
 
     paths: tuple[str, str]
     several: bool
     least: float = 1.0
+    paged: bool = False
+
+    @property
+    def most(self) -> int:
+        """How many suspects and lines of a kind a part has."""
+        return MOST if self.several or self.paged else sys.maxsize
 
 
 class Passed(NamedTuple):
@@ -74,8 +82,8 @@ class Agreement(NamedTuple):
     masks: bool = False
 
     @classmethod
-    def of(cls, findings: Sequence[Finding]) -> Agreement:
-        alike = [finding for finding in findings if finding.verdict is Verdict.MATCH]
+    def of(cls, findings: Sequence[Finding], alike: Sequence[Finding]) -> Agreement:
+        """That of findings, of which `alike` agree."""
         return cls(
             sum(finding.has_elements for finding in alike),
             max((finding.error or 0.0 for finding in findings), default=0.0),
@@ -180,12 +188,14 @@ class Ran(NamedTuple):
 
 def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     """The part of a comparison."""
-    tally = Tally.of(one)
+    tally = one.tally
     differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
     status = 1 if differs else 0 if tally.is_decided(asked.least) else 2
-    unreadable, coverage, word = [*_unreadable(one.findings)], AlignedShare.of(one), word_of(status, tally)
-    agreement = Agreement.of(one.findings)
-    cell, joint = _among_others(one, word, tally, coverage) if asked.several else (None, None)
+    groups = by_verdict(one.findings)
+    unreadable = [*_unreadable(groups.get(Verdict.UNREADABLE, ()))]
+    coverage, word = AlignedShare.of(one, groups), word_of(status, tally)
+    agreement = Agreement.of(one.findings, groups.get(Verdict.MATCH, ()))
+    cell, joint = _among_others(one, word, groups, coverage) if asked.several else (None, None)
     return Part(
         number=number,
         step=one.step,
@@ -193,7 +203,7 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
         word=word,
         exit_status=status,
         tally=tally,
-        section=_section(asked, one, coverage, agreement),
+        section=_section(asked, one, groups, coverage, agreement),
         coverage=coverage,
         runs=(Ran.of(one.target), Ran.of(one.golden)),
         run_notes=(*one.target.notes, *one.golden.notes),
@@ -201,20 +211,20 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
         passed=Passed.of(one.roots),
         excused=_excused(one.findings),
         unreadable=tuple(unreadable[:MOST] if asked.several else unreadable),
-        examples=dict(_examples(one.findings)),
-        roots=tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
+        examples=dict(_examples(groups)),
+        roots=() if asked.paged else tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
         agreement=agreement,
         cell=cell,
         joint=joint,
     )
 
 
-def _among_others(one: Comparison, word: str, tally: Tally, coverage: AlignedShare) -> tuple[Cell, Joint]:
+def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedShare) -> tuple[Cell, Joint]:
     """The place of a comparison among steps and ranks, and what it shares with other ranks."""
     from npucmp.localise.joint import joint_of
     from npucmp.report.matrix import cell_of
 
-    return cell_of(one, word, tally, coverage), joint_of(one)
+    return cell_of(one, word, groups, coverage), joint_of(one)
 
 
 def keys_of(parts: Sequence[Part]) -> list[str]:
@@ -243,22 +253,29 @@ def word_of(status: int, tally: Tally) -> str:
     return {0: "AGREES", 130: "PARTIAL"}.get(status, "UNDECIDED")
 
 
-def _section(asked: Asked, one: Comparison, coverage: AlignedShare, agreement: Agreement) -> Section:
+def _differing(groups: Groups, findings: Sequence[Finding]) -> Sequence[Finding]:
+    """The findings whose two sides are not the same, in their order."""
+    found = [groups[verdict] for verdict in DIFFERS if verdict in groups]
+    if len(found) > 1:
+        return [finding for finding in findings if finding.verdict in DIFFERS]
+    return found[0] if found else ()
+
+
+def _section(asked: Asked, one: Comparison, groups: Groups, coverage: AlignedShare, agreement: Agreement) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if asked.several else ""
-    suspects = Suspects.of([_suspect(root, among) for root in one.roots])
-    differing = [finding for finding in one.findings if finding.verdict in DIFFERS]
+    kinds, most = _by_kind(one.roots), asked.most
+    differing = _differing(groups, one.findings)
     runs = one.target, one.golden
-    most = MOST if asked.several else max(map(len, (*suspects, differing)))
     section = Section(
         where=" ".join(where),
         sides=[Side(name, path, describe(run)) for name, path, run in zip(SIDES, asked.paths, runs)],
         aligned=coverage.words(),
-        suspects=Suspects(*(some[:most] for some in suspects)),
-        unlisted=(max(0, len(suspects.first) - most), max(0, len(suspects.passed) - most)),
+        suspects=Suspects(*([_suspect(root, among) for root in some[:most]] for some in kinds)),
+        unlisted=(max(0, len(kinds[0]) - most), max(0, len(kinds[1]) - most)),
     )
-    if suspects.first:
-        return section._replace(title=_title(one), passed_words=Passed.of(one.roots).words())
+    if one.roots:
+        return section._replace(title=_title(one, groups), passed_words=Passed.of(one.roots).words())
     if differing:
         listed = [
             f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing[:most]
@@ -270,10 +287,19 @@ def _section(asked: Asked, one: Comparison, coverage: AlignedShare, agreement: A
     return section._replace(lines=[Line("Nothing could be decided", "UNKNOWN")])
 
 
-def _title(one: Comparison) -> str:
+def _by_kind(roots: Sequence[Root]) -> tuple[Sequence[Root], Sequence[Root]]:
+    """Roots by place as Suspects has them: those to look at, and those that only pass an error on, unless there are no
+    others."""
+    ordered = sorted(roots, key=lambda root: root.place)
+    first = [root for root in ordered if root.cause is not Cause.PROPAGATED]
+    passed = [root for root in ordered if root.cause is Cause.PROPAGATED]
+    return (first, passed) if first else (passed, ())
+
+
+def _title(one: Comparison, groups: Groups) -> str:
     """The word "first" is kept for when everything before was compared, in an order that is known."""
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
-    unseen = upstream_unseen(one, first.pair.order)
+    unseen = upstream_unseen(one, groups, first.pair.order)
     if not (one.target.ordered and one.golden.ordered):
         return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
     if unseen and first.cause is not Cause.SUSPECT:
@@ -302,18 +328,15 @@ def _excused(findings: Sequence[Finding]) -> Excused:
 
 def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
-        if finding.verdict is Verdict.UNREADABLE:
-            tensor = finding.measurement.unreadable
-            file = tensor.file if tensor is not None and tensor.file else ""
-            because = finding.because.removesuffix(f" ({os.path.basename(file)})")  # the whole path says it
-            where = f"{finding.pair.operator.name} {finding.pair.slot}".rstrip()
-            yield f"{where}: {because}" + (f" ({file})" if file else "")
+        tensor = finding.measurement.unreadable
+        file = tensor.file if tensor is not None and tensor.file else ""
+        because = finding.because.removesuffix(f" ({os.path.basename(file)})")  # the whole path says it
+        where = f"{finding.pair.operator.name} {finding.pair.slot}".rstrip()
+        yield f"{where}: {because}" + (f" ({file})" if file else "")
 
 
-def _examples(findings: Sequence[Finding]) -> Iterator[tuple[Verdict, str]]:
-    found: dict[Verdict, Finding] = {}
-    for finding in findings:
-        if finding.verdict in LEFT_OUT:
-            found.setdefault(finding.verdict, finding)
-    for verdict, one in found.items():
-        yield verdict, f"{one.pair.operator.name} {one.pair.slot}: {one.because}"
+def _examples(groups: Groups) -> Iterator[tuple[Verdict, str]]:
+    for verdict, some in groups.items():
+        if verdict in LEFT_OUT:
+            one = some[0]
+            yield verdict, f"{one.pair.operator.name} {one.pair.slot}: {one.because}"

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from itertools import chain
-from operator import attrgetter
 from typing import Any, Callable, Iterable, Optional, Sequence
 
 from npucmp.measure import metrics
 from npucmp.model import (
-    Comparison,
-    Finding,
-    Measurement,
     Pair,
-    Report,
     Root,
-    Side,
-    Statistics,
-    TensorRef,
-    position,
 )
 from npucmp.report.answer import Columns, Row, Table
 from npucmp.report.words import line_of
@@ -37,8 +26,6 @@ _FIRST = tuple(
     ).split(" ")
 )
 PLACES = ("max_abs_at", "max_rel_at")  # of the flat indices, which a page reads
-FIGURES = ("nan", "inf", "min", "max", "mean", "l2")
-SIDES = ("target", "golden")
 RELATIONS = ("golden_slot", "relation", "match_reason", "estimator")  # the last three are not known yet
 TENSOR_COLUMNS = (
     *_FIRST,
@@ -46,22 +33,14 @@ TENSOR_COLUMNS = (
     *PLACES,
     *RELATIONS,
 )
-_OF_OPERATORS = ("op", "op_type", "phase", "target_op", "golden_op", "stack")
-_FINDING, _MEASUREMENT, _PAIR = Finding._fields, Measurement._fields, Pair._fields
-_NO_STATISTICS = Statistics()
+OF_OPERATORS = ("op", "op_type", "phase", "target_op", "golden_op", "stack")
+SIDES = ("target", "golden")
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
         "evidence stack target_op golden_op rule"
     ).split(" ")
 )
-
-
-def tensors(cells: Callable[[], Sequence[Columns]], metrics: Sequence[str] = ()) -> Table:
-    """A row per finding, in graph order, of what columns_of says of each comparison; `metrics` are names of columns to
-    append."""
-    names = (*TENSOR_COLUMNS, *metrics)
-    return Table("tensors.csv", names, lambda: _joined(cells(), names))
 
 
 def roots(found: Iterable[Rooted]) -> Table:
@@ -92,7 +71,7 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "step": step,
         "rank": rank,
         "order": root.pair.order,
-        **dict(zip(_OF_OPERATORS, _of_operator(root.pair))),
+        **dict(zip(OF_OPERATORS, of_operator(root.pair))),
         "cause": root.cause.value,
         "slot": root.slot,
         "metric": root.metric,
@@ -112,153 +91,13 @@ def of_root(root: Root) -> Row:
     return {"cause": root.cause.value, "place": root.place, "root_slot": root.slot, "evidence": evidence}
 
 
-def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
-    """The cells of tensors.csv, a list per column, in graph order."""
-    return _joined([columns_of(one, extra) for one in report.comparisons], (*TENSOR_COLUMNS, *extra))
-
-
-def _joined(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
-    if len(parts) == 1:
-        return parts[0]
-    return {name: [*chain.from_iterable(part[name] for part in parts)] for name in names}
-
-
-def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
-    """Those of one comparison, made column by column, which takes a tenth of the time of rows. None where nothing
-    applies or nothing is known. Columns of None are one list."""
-    findings = comparison.findings
-    count = len(findings)
-    judged = _by_field(findings, _FINDING)
-    measured = _by_field(judged["measurement"], _MEASUREMENT)
-    pair = _by_field(measured["pair"], _PAIR)
-    nothing: list[Any] = [None] * count
-    columns: Columns = {"step": [comparison.step] * count, "rank": [comparison.rank] * count}
-    columns.update(_of_operators(measured["pair"], pair["target_op"], pair["golden_op"]))
-    columns["order"] = [*pair["order"]]
-    columns["slot"] = [*pair["slot"]]
-    columns["verdict"] = [*map(attrgetter("_value_"), judged["verdict"])]
-    columns["because"] = [*judged["because"]]
-    columns["matched_by"] = [*pair["via"]]
-    columns["match_confidence"] = _where(pair["via"], pair["confidence"], nothing)
-    causes = {root.pair.order: root.cause.value for root in comparison.roots}
-    columns["cause"] = [*map(causes.get, pair["order"])] if causes else nothing
-    columns["limit"] = _where(judged["rule"], judged["limit"], nothing)
-    columns["rule"] = _where(judged["rule"], judged["rule"], nothing)
-    columns["explained_by"] = _where(judged["explained_by"], judged["explained_by"], nothing)
-    columns["explained_limit"] = _where(judged["explained_by"], judged["explained_limit"], nothing)
-    moments = measured["moments"]
-    has_values = any(moments)
-    columns["masked"] = [None if one is None else one.masked for one in moments] if has_values else nothing
-    columns["elements"] = _elements([one or other for one, other in zip(pair["target"], pair["golden"])])
-    for number, side in enumerate(SIDES):
-        columns.update(_of_tensors(side, pair[side]))
-        recorded = [one[number] for one in measured["statistics"]]
-        if has_values:
-            own = [
-                _figures(getattr(one, side), one.elements)
-                if one is not None and tensor is not None
-                else _recorded(found)
-                for one, tensor, found in zip(moments, pair[side], recorded)
-            ]
-            columns.update(named([f"{side}_{name}" for name in FIGURES], own))
-        else:
-            columns.update(_of_statistics(side, recorded, nothing))
-    both = [
-        one if target is not None and golden is not None else None
-        for one, target, golden in zip(moments, pair["target"], pair["golden"])
-    ] if has_values else nothing  # fmt: skip
-    has_both = any(both)  # else statistics are all there is
-    for metric in metrics.METRICS:
-        if metric.always or metric.name in extra:
-            columns[metric.name] = (
-                [None if one is None else metric.function(one) for one in both] if has_both else nothing
-            )
-    for name in ("max_abs_index", "max_rel_index"):
-        place = f"{name[: -len('index')]}at"
-        columns[name] = columns[place] = nothing
-        if has_both:
-            places = [-1 if one is None else getattr(one, name) for one in both]
-            columns[name] = [place if place >= 0 else None for place in places]
-            columns[place] = [
-                position(place, one.shape) if place >= 0 and one is not None else None
-                for place, one in zip(places, pair["golden"])
-            ]
-    columns["golden_slot"] = _golden_slots(pair["slot"], pair["golden"], nothing)
-    columns.update({name: nothing for name in RELATIONS if name not in columns})
-    return columns
-
-
-def _by_field(records: Sequence[Any], names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """The fields of records, a sequence for each name."""
-    return dict(zip(names, zip(*records))) if records else dict.fromkeys(names, ())
-
-
-def _where(conditions: Sequence[Any], values: Sequence[Any], nothing: list[Any]) -> list[Any]:
-    """The values where a condition is true, None elsewhere."""
-    if not any(conditions):
-        return nothing
-    return [value if condition else None for condition, value in zip(conditions, values)]
-
-
-def _golden_slots(slots: Sequence[str], tensors: Sequence[Optional[TensorRef]], nothing: list[Any]) -> list[Any]:
-    """The slot of the golden's tensor in its own dump, where the row has another."""
-    own = ["" if one is None else one.own_slot or one.slot for one in tensors]
-    return nothing if own == [*slots] else [one if one != slot else None for one, slot in zip(own, slots)]
-
-
 def named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
     """Rows of as many cells as names, by column."""
     return dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
 
 
-def _of_operators(pairs: Sequence[Pair], targets: Sequence[Any], goldens: Sequence[Any]) -> Columns:
-    """What is the same for all pairs of an operator, made once for each."""
-    keys = [*zip(map(id, targets), map(id, goldens))]
-    different = dict(zip(keys, pairs))
-    numbers = dict(zip(different, range(len(different))))
-    at = [*map(numbers.__getitem__, keys)]
-    made = named(_OF_OPERATORS, [*map(_of_operator, different.values())])
-    return {name: [*map(cells.__getitem__, at)] for name, cells in made.items()}
-
-
-def _of_operator(pair: Pair) -> tuple[Any, ...]:
+def of_operator(pair: Pair) -> tuple[Any, ...]:
+    """The cells of OF_OPERATORS."""
     target, golden, operator = pair.target_op, pair.golden_op, pair.operator
     names = target.name if target else None, golden.name if golden else None
     return operator.name, operator.op_type, operator.phase, *names, line_of(pair)
-
-
-def _elements(tensors: Sequence[Optional[TensorRef]]) -> list[Any]:
-    shapes = [one.shape if one is not None and one.slot else None for one in tensors]
-    known = {shape: None if shape is None else math.prod(shape) for shape in {*shapes}}
-    return [*map(known.__getitem__, shapes)]
-
-
-def _of_tensors(side: str, tensors: Sequence[Optional[TensorRef]]) -> Columns:
-    shapes = [one.shape if one is not None and one.slot else None for one in tensors]
-    words = {shape: None if shape is None else str(list(shape)) for shape in {*shapes}}
-    return {
-        f"{side}_tensor": [None if one is None else one.label for one in tensors],
-        f"{side}_dtype": [None if one is None else one.dtype for one in tensors],
-        f"{side}_shape": [*map(words.__getitem__, shapes)],
-        f"{side}_layout": [None if one is None else one.layout for one in tensors],
-    }
-
-
-def _of_statistics(side: str, recorded: Sequence[Optional[Statistics]], nothing: list[Any]) -> Columns:
-    """The figures of tensors that were not measured by their values."""
-    known = _by_field([_NO_STATISTICS if one is None else one for one in recorded], Statistics._fields)
-    columns: Columns = {f"{side}_nan": nothing, f"{side}_inf": nothing}
-    names = {"min": "min", "max": "max", "mean": "mean", "l2": "norm"}
-    return {**columns, **{f"{side}_{name}": [*known[field]] for name, field in names.items()}}
-
-
-def _figures(side: Side, elements: int) -> tuple[Any, ...]:
-    inf = side.inf
-    finite = elements - side.nan - inf
-    if not finite:
-        return side.nan, inf, None, None, None, math.sqrt(side.squares)
-    return side.nan, inf, side.minimum, side.maximum, side.total / finite, math.sqrt(side.squares)
-
-
-def _recorded(one: Optional[Statistics]) -> tuple[Any, ...]:
-    return (None,) * len(FIGURES) if one is None else (None, None, one.min, one.max, one.mean, one.norm)

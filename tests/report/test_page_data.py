@@ -36,12 +36,16 @@ def short(value):
         if 0.99 < value < 1.0:
             return round(value, 2 - math.floor(math.log10(1.0 - value)))
         found = float(f"{value:.4g}")
+        if math.isinf(found):  # no float has these four digits
+            return value
         return int(found) if found.is_integer() and -1e6 < found < 1e6 else found
     return plain(value)
 
 
 @given(COLUMNS, st.integers(1, 3))
 @example([1.0, -0.0, 0.0], 1)
+@example([1.7976931348623157e308, 1.0, None], 1)
+@example([0.00123455, 9999.5, 99995.0, 1e-30, 123450000000.0, 1e22, 1e23], 1)
 def test_a_packed_column_holds_the_cells(cells, times):
     cells = cells * times
     column = packed({"a": cells})["columns"].get("a")

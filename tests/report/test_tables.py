@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npucmp.report.columns import tensor_columns
 from npucmp.report.rows import csv_of
 from npucmp.report.sanitise import inert, visible
-from npucmp.report.tables import TENSOR_COLUMNS, by_column, tensor_columns
+from npucmp.report.tables import TENSOR_COLUMNS, by_column
 from tests.reports import large, named
 
 ODD = st.sampled_from(['a,"b"', "=1+1", "a\r\nb", "'"])

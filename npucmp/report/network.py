@@ -1,0 +1,128 @@
+"""The columns that depend on the pairs of tensors alone: names, shapes, types. All ranks of a network have them in
+common, and what presenters make of them is made once."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from operator import itemgetter
+from typing import Any, Callable, Hashable, List, Optional, Sequence, TypeVar
+
+from npucmp.model import Operator, Pair, TensorRef
+from npucmp.report.answer import Columns
+from npucmp.report.tables import OF_OPERATORS, SIDES, of_operator
+
+SHORT = 1 << 14  # rows of a network that is kept for the next rank
+KEPT = 2  # networks
+Made = TypeVar("Made")
+
+
+def _places(kind: Any, names: str) -> Any:
+    """A function that returns some fields of a record as a tuple."""
+    return itemgetter(*map(kind._fields.index, names.split()))
+
+
+# all fields that a column of a network, or what is made of it, depends on
+_of_pair = _places(Pair, "order slot via confidence")
+_of_tensor = _places(TensorRef, "slot dtype shape layout label own_slot")
+_of_operator = _places(Operator, "name op_type phase path stack originals inserted passes")
+
+
+class FixedColumn(List[Any]):
+    """The cells of a column of a network, and what was made of them."""
+
+    def __init__(self, cells: Sequence[Any], network: Network) -> None:
+        super().__init__(cells)
+        self.network = network
+        self._made: dict[object, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, ([*self],)
+
+    def once(self, make: Callable[[Sequence[Any]], Made]) -> Made:
+        """What a function makes of the cells; it is called once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: Made = self._made[make]
+        return found
+
+
+class Network:
+    """The columns of one network, and what was made of several of them. Networks of equal `key` are one."""
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.columns: dict[str, FixedColumn] = {}
+        self._made: dict[Hashable, Any] = {}
+
+    def column(self, cells: Sequence[Any]) -> FixedColumn:
+        """A column of this network."""
+        return FixedColumn(cells, self)
+
+    def once(self, what: Hashable, make: Callable[[], Made]) -> Made:
+        """What a function makes of several columns; it is called once for each `what`."""
+        if what not in self._made:
+            self._made[what] = make()
+        found: Made = self._made[what]
+        return found
+
+
+_kept: deque[Network] = deque(maxlen=KEPT)
+
+
+def network_of(pairs: Sequence[Pair]) -> Network:
+    """The network of the pairs of one step and rank: that of a rank before, where its columns are the same."""
+    keys = [*zip([id(pair.target_op) for pair in pairs], [id(pair.golden_op) for pair in pairs])]
+    different = dict(zip(keys, pairs))
+    numbers = dict(zip(different, range(len(different))))
+    at = [*map(numbers.__getitem__, keys)]
+    key = (
+        [*map(_of_pair, pairs)],
+        [None if pair.target is None else _of_tensor(pair.target) for pair in pairs],
+        [None if pair.golden is None else _of_tensor(pair.golden) for pair in pairs],
+        at,
+        [tuple(one and _of_operator(one) for one in pair[2:4]) for pair in different.values()],
+    )
+    for known in [*_kept]:
+        if known.key == key:
+            return known
+    found = Network(key)
+    columns = _columns(pairs, [*different.values()], at)
+    found.columns.update((name, found.column(cells)) for name, cells in columns.items())
+    if len(pairs) <= SHORT:
+        _kept.appendleft(found)
+    return found
+
+
+def _columns(pairs: Sequence[Pair], operators: Sequence[Pair], at: Sequence[int]) -> Columns:
+    """The columns of pairs; `operators` has a pair of each operator, `at` the place of each row's operator in it."""
+    targets, goldens = [pair.target for pair in pairs], [pair.golden for pair in pairs]
+    own = ["" if one is None else one.own_slot or one.slot for one in goldens]
+    made = zip(*map(of_operator, operators)) if operators else iter([()] * len(OF_OPERATORS))
+    found: Columns = {name: [*map(cells.__getitem__, at)] for name, cells in zip(OF_OPERATORS, made)}
+    found["order"] = [pair.order for pair in pairs]
+    found["slot"] = [pair.slot for pair in pairs]
+    found["matched_by"] = [pair.via for pair in pairs]
+    found["match_confidence"] = [pair.confidence if pair.via else None for pair in pairs]
+    found["elements"] = _elements([one or other for one, other in zip(targets, goldens)])
+    for side, tensors in zip(SIDES, (targets, goldens)):
+        found.update(_of_tensors(side, tensors))
+    found["golden_slot"] = [one if one != pair.slot else None for one, pair in zip(own, pairs)]
+    return found
+
+
+def _elements(tensors: Sequence[Optional[TensorRef]]) -> list[Any]:
+    shapes = [one.shape if one is not None and one.slot else None for one in tensors]
+    known = {shape: None if shape is None else math.prod(shape) for shape in {*shapes}}
+    return [*map(known.__getitem__, shapes)]
+
+
+def _of_tensors(side: str, tensors: Sequence[Optional[TensorRef]]) -> Columns:
+    shapes = [one.shape if one is not None and one.slot else None for one in tensors]
+    words = {shape: None if shape is None else str(list(shape)) for shape in {*shapes}}
+    return {
+        f"{side}_tensor": [None if one is None else one.label for one in tensors],
+        f"{side}_dtype": [None if one is None else one.dtype for one in tensors],
+        f"{side}_shape": [*map(words.__getitem__, shapes)],
+        f"{side}_layout": [None if one is None else one.layout for one in tensors],
+    }
