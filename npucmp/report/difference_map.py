@@ -20,7 +20,7 @@ WIDTH, HIGHEST = 320, 46  # of the bars, and of one
 
 
 def drawn(one: DifferenceMap) -> dict[str, Any]:
-    """The picture for a page."""
+    """The picture for the template."""
     down = len(one.counts) // one.across
     size = f"{one.rows:,} × {one.columns:,}"
     held = f"{sum(map(bool, one.counts)):,} of {down} × {one.across} cells of the picture"

@@ -14,7 +14,7 @@ Words = dict[str, Any]
 
 
 def gridded(matrix: Matrix) -> Words:
-    """What a page shows of it."""
+    """What the template shows of it."""
     picture, pages = pictured(matrix.cells, matrix.first, COLUMNS, LINES), {*matrix.pages}
     return {
         "sentence": matrix.sentence,

@@ -1,8 +1,9 @@
 """report.html: one self-contained page, to be opened from a disk and attached to a ticket.
 
-The sections of the page (sections.py) tell the answer without any script. The scripts and the style of the folder page
-are put into it. What they show is data: JSON in an element that is not executed (page_data.py). Only these scripts and
-this style may run, by their hashes; the page cannot load anything and has no way to make elements from text.
+The page is made of page/template.html, which tells the answer without any script, and of the scripts and the style
+beside it, which are put into it. What they show is data: JSON in an element that is not executed (page_data.py). Only
+these scripts and this style may run, by their hashes; the page cannot load anything and has no way to make elements
+from text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import platform
 import shlex
 import zlib
@@ -17,13 +19,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
-from npucmp.model import Look
-from npucmp.report import drawings, sections
-from npucmp.report.answer import Answer, Detail, Within
+from npucmp.model import brief
+from npucmp.report.answer import Answer, Flow, Within
+from npucmp.report.difference_map import drawn
 from npucmp.report.files import Content, Joined
-from npucmp.report.markup import NOTHING, Markup, fill, items, joined
+from npucmp.report.grid import gridded
+from npucmp.report.looks import drawn as looked
 from npucmp.report.page_data import FixedJson, page_data
+from npucmp.report.plot import plotted
 from npucmp.report.rows import numbers_json
+from npucmp.report.sanitise import visible
 from npucmp.report.words import rate_of
 from npucmp.version import __version__
 
@@ -36,7 +41,6 @@ IN_AN_ELEMENT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"} 
 FIRST = 5  # suspects that stand on top
 MOST = 40  # lines of one kind
 Words = dict[str, Any]
-_SCRIPT = "<script>{}</script>\n"
 _NUMBERS = {int, float}
 _dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
@@ -52,70 +56,30 @@ def page(answer: Answer, shard: Optional[Within] = None) -> bytes:
     """A page, which may be one of several."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
     detail = answer.detail() if answer.matrix is None else None  # of several shards each has a page with its own rows
-    scripts = scripts if detail else []
-    shown = words(answer)
-    parts = (
-        _head(answer, policy(scripts, style), style, detail is not None),
-        sections.header(answer, shown["counts"], shard, detail is not None),
-        Markup("<main>\n"),
-        _grid(answer),
-        fill(
-            '<div class="top">\n{}{}</div>\n', sections.first_suspects(answer, shown), sections.compared(answer, shown)
-        ),
-        joined(map(drawings.plot, answer.plots)),
-        sections.fused(answer, shown["chains"]) if shown["chains"] else NOTHING,
-        sections.later_suspects(answer, shown["later"], shown["later_more"]) if shown["later"] else NOTHING,
-        fill(_text("rows.html"), chart=detail.chart, title=detail.title) if detail else NOTHING,
-        sections.made(answer, _made(answer)),
-        Markup("</main>\n"),
-        _scripted(detail, shown["looks"], scripts) if detail else NOTHING,
-        Markup("</body>\n</html>"),
+    scripts, (data, others) = (scripts, packed(page_data(detail))) if detail else ([], ("", ""))
+    assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
+    made: str = _template().render(answer=answer, detail=detail, shard=shard, **words(answer), **assets)
+    return made.encode("utf-8", "backslashreplace")
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    shell = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
-    return "".join(parts).encode("utf-8", "backslashreplace")
+    shell.filters.update(drawn=drawn, flow=flow, looked=looked, plotted=plotted, visible=visible)
+    return shell.from_string(_text("template.html"))
 
 
-def _head(answer: Answer, allowed: str, style: str, has_rows: bool) -> Markup:
-    form = """<!doctype html>
-<html lang="en"{}>
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{} · npucmp {}</title>
-<link rel="icon" href="data:,">
-<style>{}</style>
-</head>
-<body>
-"""
-    empty = NOTHING if has_rows else Markup(' data-ready="0"')
-    return fill(form, empty, allowed, answer.word, answer.result.command, Markup(style))
-
-
-def _grid(answer: Answer) -> Markup:
-    if not answer.matrix:
-        return NOTHING
-    from npucmp.report.grid import gridded
-
-    return sections.grid(gridded(answer.matrix))
-
-
-def _scripted(detail: Detail, looks: Sequence[Look], scripts: Sequence[str]) -> Markup:
-    """The looks that no suspect shows, the data and the scripts."""
-    form = """<div id="looks" hidden>{}</div>
-<aside id="operator" aria-label="One operator" tabindex="-1" hidden></aside>
-<div id="hint" role="status" hidden></div>
-<script type="application/json" id="data">{}</script>
-{}"""
-    data, others = packed(page_data(detail))
-    made = [fill(form, joined(map(drawings.look, looks)), Markup(data), items(map(Markup, scripts), _SCRIPT))]
-    if others:
-        made.append(fill('<script type="application/json" id="others">{}</script>', Markup(others)))
-    return joined(made)
+def _harmless(value: Any) -> Any:
+    """What is put into the page as text: the invisible characters of names from dumps are shown."""
+    return visible(value) if type(value) is str else value
 
 
 def words(answer: Answer) -> Words:
-    """What the sections show of an Answer that does not stand there as such: the first of many, drawings."""
+    """What the template shows of an Answer that does not stand there as such: the first of many, drawings."""
     first, passed = answer.suspects
     later = [*first[FIRST:], *passed] if answer.rest else []
     sides = dict.fromkeys(answer.sides or (side for section in answer.sections for side in section.sides))
@@ -136,16 +100,39 @@ def words(answer: Answer) -> Words:
         "nothing": answer.nothing[:MOST],
         "notes": [*warnings, *notes],
         "counts": _bar(answer.counts),
+        "made": _made(answer),
+        "grid_of": gridded(answer.matrix) if answer.matrix else None,
     }
 
 
-@cache
 def _text(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
 
 
 def _shortened(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST], *([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])]
+
+
+def flow(one: Flow) -> Words:
+    """Error in and out of an operator, against its limit, on one logarithmic scale of 10^-10 to 10^2: 0 to 100."""
+    return {
+        "input": _at(one.input),
+        "output": _at(one.output),
+        "limit": _at(one.limit),
+        "input_words": _brief(one.input),
+        "output_words": _brief(one.output),
+        "limit_words": brief(one.limit),
+    }
+
+
+def _brief(error: Optional[float]) -> str:
+    return "not known" if error is None else "equal" if error == 0 else brief(error)
+
+
+def _at(error: Optional[float]) -> Optional[float]:
+    if error is None or math.isnan(error):
+        return None
+    return 0.0 if error <= 0 else round(max(0.0, min(100.0, (math.log10(min(error, 1e300)) + 10) / 12 * 100)), 1)
 
 
 def _bar(counts: Mapping[str, int]) -> list[Words]:

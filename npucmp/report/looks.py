@@ -45,7 +45,7 @@ def beside(sections: Sequence[Section], looks: Sequence[Look]) -> list[Section]:
 
 
 def drawn(look: Look) -> dict[str, Any]:
-    """For a page: the picture, and both histograms."""
+    """For the template: the picture, and both histograms."""
     from npucmp.report.difference_map import drawn as picture
 
     golden = look.pair.golden

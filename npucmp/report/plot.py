@@ -1,4 +1,4 @@
-"""Curves over steps as the numbers of an SVG drawing, which the page holds: no script is needed."""
+"""Curves over steps as the numbers of an SVG drawing, which the template puts into the page: no script is needed."""
 
 from __future__ import annotations
 
