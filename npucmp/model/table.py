@@ -4,6 +4,8 @@
     moments    a structured array (MOMENTS) of the rows whose values were measured; `rows["moments"]` has their places
     operators  what all pairs of an operator share; `rows["operator"]` has their places
     targets, goldens   the tensor of each side by row, None where a side has none
+    rank       what makes operators and tensors of those that ranks share (model/skeleton.py), None if they are whole:
+               shared tensors have no figures, checksums and files
 
 `Pair`, `Measurement` and `Finding` are views of a row, made when somebody asks for them. The columns are what is stored
 between two phases of a comparison, what a checkpoint holds, and what a process sends to another one.
@@ -12,7 +14,7 @@ between two phases of a comparison, what a checkpoint holds, and what a process 
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union, overload
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Union, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +98,13 @@ class Shared(NamedTuple):
     confidence: float
 
 
+class Whole(Protocol):
+    """What knows all fields of operators and tensors."""
+
+    def columns(self, columns: Columns) -> Columns:
+        """The columns with whole operators and tensors."""
+
+
 class Columns(NamedTuple):
     """The columns of a table; they can be pickled, and no column refers to a row of another table."""
 
@@ -105,6 +114,11 @@ class Columns(NamedTuple):
     targets: Sequence[Optional[TensorRef]]
     goldens: Sequence[Optional[TensorRef]]
     words: Sequence[str]
+    rank: Optional[Whole] = None
+
+    def whole(self) -> Columns:
+        """The columns with whole operators and tensors."""
+        return self if self.rank is None else self.rank.columns(self)
 
 
 class Table(Sequence[Finding]):
@@ -120,7 +134,7 @@ class Table(Sequence[Finding]):
         self._columns = columns
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Table, (None, self.columns)
+        return Table, (None, self.columns.whole())
 
     def __len__(self) -> int:
         return len(self._findings) if self._findings is not None else len(self.columns.rows)
@@ -254,6 +268,7 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
 
 def pairs_of(columns: Columns) -> list[Pair]:
     """The Pair of each row."""
+    columns = columns.whole()
     words, operators = columns.words, columns.operators
     numbers = (columns.rows[name].tolist() for name in ("operator", "slot", "note"))
     return [
@@ -359,6 +374,20 @@ def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, .
         return _ALL[side], one  # type: ignore[return-value]
     known = sum(bit for bit, figure in zip(_FIGURES[side], one) if figure is not None)
     return _SIDES[side] + known, tuple(_NAN if figure is None else figure for figure in one)
+
+
+def has_own_figures(rows: Records) -> list[int]:
+    """The rows whose figures are those of their tensors, as recorded."""
+    found: list[int] = np.flatnonzero(rows["known"] & _OWN).tolist()
+    return found
+
+
+def own_figures(rows: Records) -> Iterator[tuple[int, tuple[Optional[Statistics], Optional[Statistics]]]]:
+    """These rows, with the figures of target and golden."""
+    places = has_own_figures(rows)
+    figures = zip(rows["known"][places].tolist(), rows["figures"][places].tolist())
+    for row, (known, (x, y)) in zip(places, figures):
+        yield row, (_statistics(known, x, 0), _statistics(known, y, 1))
 
 
 def _statistics(known: int, figures: Sequence[float], side: int) -> Optional[Statistics]:
