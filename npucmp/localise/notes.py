@@ -76,10 +76,10 @@ def _parts(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
     """Dumps that recorded neither Mean nor Norm, without which most faults move no figure."""
-    pairs = [one.pair for one in findings if one.measurement.moments is None and one.measurement.same is None]
+    known = [one.measurement for one in findings if one.measurement.moments is None and one.measurement.same is None]
     sides = {
-        "target": [pair.target.has_sums for pair in pairs if pair.target is not None],
-        "golden": [pair.golden.has_sums for pair in pairs if pair.golden is not None],
+        name: [tensor.has_sums for one in known if (tensor := one.tensor(side)) is not None]
+        for side, name in enumerate(("target", "golden"))
     }
     lacking = [name for name, some in sides.items() if some.count(False) > some.count(True)]
     if lacking:
@@ -102,7 +102,7 @@ def _has_nan_twice(finding: Finding) -> bool:
     moments, pair = finding.measurement.moments, finding.pair
     if moments is not None:
         return bool(moments.target.nan and moments.golden.nan) and not is_meaningless(pair)
-    recorded = [tensor.statistics for tensor in (pair.target, pair.golden) if tensor and tensor.statistics]
+    recorded = [*filter(None, map(finding.measurement.recorded, range(2)))]
     return len(recorded) == 2 and all(any(map(ne, one, one)) for one in recorded)  # NaN alone is not itself
 
 

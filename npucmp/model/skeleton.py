@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, repeat
-from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, Union, cast, overload
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union, cast, overload
 
 from npucmp.model.comparison import Comparison
-from npucmp.model.dump import Operator, Statistics, TensorRef
+from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
 from npucmp.model.pair import Pair
-from npucmp.model.table import Columns, Records, Shared, Table, has_own_figures, own_figures
+from npucmp.model.table import Columns, Records, Shared, Table, figures_of, has_own_figures, pairs_of
 
 _OWN: Mapping[str, Any] = {"file": "", "checksum": "", "payload": None}  # with `statistics` what is a rank's own
 _tensor = partial(tuple.__new__, TensorRef)
@@ -29,7 +29,8 @@ class Skeleton:
 
     tensors    each one once
     operators  those of `runs`, target and golden, and those that the alignment made of them, each once
-    shared, targets, goldens   columns of the table
+    shared     the column of the table
+    pairs      of its rows
     left_out   pairs that were not compared
     """
 
@@ -37,9 +38,29 @@ class Skeleton:
     operators: tuple[Operator, ...]
     runs: tuple[tuple[Operator, ...], tuple[Operator, ...]]
     shared: tuple[Shared, ...]
-    targets: tuple[Optional[TensorRef], ...]
-    goldens: tuple[Optional[TensorRef], ...]
+    pairs: tuple[Pair, ...]
     left_out: tuple[Pair, ...]
+
+    @cached_property
+    def numbers(self) -> dict[int, int]:
+        """The place of each tensor, by the number that identifies an object."""
+        return {id(one): at for at, one in enumerate(self.tensors)}
+
+    @cached_property
+    def sides(self) -> tuple[tuple[Optional[TensorRef], ...], tuple[Optional[TensorRef], ...]]:
+        """The columns of the target's and the golden's tensors."""
+        return tuple(one.target for one in self.pairs), tuple(one.golden for one in self.pairs)
+
+    @cached_property
+    def ran_again(self) -> bool:
+        """Whether one run has a call twice: figures of its operators tell whether the second is the first."""
+        alone = {one.call for target, golden in self._operators if not (target and golden)
+                 for one in (target, golden) if one}  # fmt: skip
+        return any(one.call in alone for both in self._operators if all(both) for one in both if one and one.call)
+
+    @property
+    def _operators(self) -> Iterator[tuple[Optional[Operator], Optional[Operator]]]:
+        return ((one.target, one.golden) for one in self.shared)
 
 
 class Own(NamedTuple):
@@ -70,7 +91,7 @@ def parted(whole: Comparison) -> tuple[Skeleton, Own]:
     left_out = (side for one in whole.left_out for side in (one.target, one.golden))
     given = chain((one for op in operators.values() for one in op.tensors), columns.targets, columns.goldens, left_out)
     tensors = {id(one): one for one in given if one is not None}
-    nothing = {name: repeat(value, len(tensors)) for name, value in {**_OWN, "statistics": None}.items()}
+    nothing = {name: repeat(value, len(tensors)) for name, value in {**_OWN, "statistics": ELSEWHERE}.items()}
     bare = dict(zip(tensors, _tensors(tensors.values(), nothing)))
     parts = dict(zip(operators, _operators(operators.values(), bare)))
     skeleton = Skeleton(
@@ -78,8 +99,7 @@ def parted(whole: Comparison) -> tuple[Skeleton, Own]:
         tuple(parts.values()),
         (_by_id(runs[0].operators, parts), _by_id(runs[1].operators, parts)),
         tuple(_shared(columns.operators, parts)),
-        _by_id(columns.targets, bare),
-        _by_id(columns.goldens, bare),
+        tuple(_pairs(pairs_of(columns), parts, bare)),
         tuple(_pairs(whole.left_out, parts, bare)),
     )
     own = Own(
@@ -105,7 +125,7 @@ def joined(skeleton: Skeleton, own: Own) -> Comparison:
     known = own.comparison
     target, golden = (replace(run, operators=cast(Any, Operators(rank, side)))
                       for side, run in enumerate((known.target, known.golden)))  # fmt: skip
-    columns = Columns(own.rows, own.moments, skeleton.shared, skeleton.targets, skeleton.goldens, own.words, rank)
+    columns = Columns(own.rows, own.moments, skeleton.shared, *skeleton.sides, own.words, rank)
     left_out = rank.left_out if skeleton.left_out else ()
     return replace(known, target=target, golden=golden, findings=Table(columns=columns), left_out=left_out)
 
@@ -123,10 +143,10 @@ class Rank:
     def _tensors(self) -> list[TensorRef]:
         bare = self._skeleton.tensors
         figures: list[Optional[Statistics]] = [None] * len(bare)
-        numbers = {id(one): at for at, one in enumerate(bare)}
-        for row, (x, y) in own_figures(self._own.rows):
-            figures[numbers[id(self._skeleton.targets[row])]] = x
-            figures[numbers[id(self._skeleton.goldens[row])]] = y
+        numbers, recorded = self._skeleton.numbers, figures_of(self._own.rows)
+        for row in has_own_figures(self._own.rows):
+            for tensor, found in zip(self._skeleton.pairs[row][4:6], recorded[row]):
+                figures[numbers[id(tensor)]] = found
         for at, one in self._own.statistics.items():
             figures[at] = one
         return _tensors(bare, {**self._own.fields, "statistics": figures})
@@ -140,6 +160,18 @@ class Rank:
 
     def _parts(self) -> dict[int, Operator]:
         return dict(zip(map(id, self._skeleton.operators), self._operators))
+
+    def shared_pairs(self, columns: Columns) -> list[Pair]:
+        """The pairs of a table with the same rows: where only figures are a rank's own, those that ranks share."""
+        if self._own.fields or self._skeleton.ran_again:
+            return pairs_of(columns)
+        found = [*self._skeleton.pairs]
+        others = {*range(len(found))}.difference(has_own_figures(columns.rows))
+        if others:
+            whole = pairs_of(columns)
+            for row in others:
+                found[row] = whole[row]
+        return found
 
     def operators(self, side: int) -> tuple[Operator, ...]:
         """The operators of the target's run (0), or of the golden's (1)."""

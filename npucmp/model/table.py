@@ -14,12 +14,13 @@ between two phases of a comparison, what a checkpoint holds, and what a process 
 from __future__ import annotations
 
 import math
+from struct import Struct
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Union, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.model.dump import Operator, Statistics, TensorRef
+from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
 from npucmp.model.finding import Finding, Measurement, Verdict
 from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field, Merge, Moments, Side
 from npucmp.model.pair import Pair
@@ -82,6 +83,8 @@ _BOUND, _SETTLED, _ERROR, _SIDES = 1, 2, 4, (8, 16)
 _FIGURES = tuple(tuple(32 << (4 * side + at) for at in range(4)) for side in range(2))
 _ALL = tuple(_SIDES[side] + sum(_FIGURES[side]) for side in range(2))
 _OWN = 1 << 13  # the figures are those of the tensors, as recorded
+_FOUR = Struct("=4d")
+_Both = tuple[Optional[Statistics], Optional[Statistics]]
 _NAN = math.nan
 _NANS = (_NAN,) * 4
 _VERDICTS = tuple(Verdict)
@@ -103,6 +106,9 @@ class Whole(Protocol):
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""
+
+    def shared_pairs(self, columns: Columns) -> list[Pair]:
+        """The pairs of the rows; figures of shared ones are in the measurements."""
 
 
 class Columns(NamedTuple):
@@ -163,6 +169,14 @@ class Table(Sequence[Finding]):
         if self._columns is None:
             self._columns = columns_of(self._findings or ())
         return self._columns
+
+    def shared(self) -> Sequence[Finding]:
+        """The findings for a search through many ranks, which the table does not keep: ranks share their pairs. Their
+        tensors have no figures, Measurement.recorded has them."""
+        columns = self._columns
+        if self._findings is not None or columns is None or columns.rank is None:
+            return self._made()
+        return findings_of(columns, columns.rank.shared_pairs(columns))
 
     def replaced(self, changes: Mapping[int, Finding]) -> Table:
         """The table with other findings in some rows, by row number; they are of the same measurements."""
@@ -283,7 +297,7 @@ def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) ->
     words, moments = columns.words, moments_of(columns.moments)
     names = "known", "moments", "bound", "same", "problem", "unlike", "shapes_differ", "bytes_read", "settled"
     numbers = (columns.rows[name].tolist() for name in names)
-    figures = columns.rows["figures"].tolist()
+    figures = figures_of(columns.rows)
     return [
         Measurement(
             pair,
@@ -293,20 +307,18 @@ def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) ->
             words[problem],
             words[unlike],
             apart,
-            (pair.target.statistics, pair.golden.statistics)  # type: ignore[union-attr]
-            if known & _OWN
-            else (_statistics(known, x, 0), _statistics(known, y, 1)),
+            own if known & _OWN and (own := _of_tensors(pair)) is not None else recorded,
             read,
             settled if known & _SETTLED else None,
         )
-        for pair, (x, y), (known, at, bound, same, problem, unlike, apart, read, settled) in zip(
+        for pair, recorded, (known, at, bound, same, problem, unlike, apart, read, settled) in zip(
             pairs_of(columns) if pairs is None else pairs, figures, zip(*numbers)
         )
     ]
 
 
-def findings_of(columns: Columns) -> list[Finding]:
-    """The Finding of each row, of a table that is judged."""
+def findings_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> list[Finding]:
+    """The Finding of each row of a table that is judged, of these pairs if they are given."""
     words = columns.words
     names = "known", "verdict", "because", "error", "limit", "metric", "rule", "explained_by"
     numbers = (columns.rows[name].tolist() for name in (*names, "explained_limit", "working"))
@@ -327,7 +339,7 @@ def findings_of(columns: Columns) -> list[Finding]:
         for row, (
             measurement,
             (known, verdict, because, error, limit, metric, rule, by, explained_limit, working),
-        ) in enumerate(zip(measurements_of(columns), zip(*numbers)))
+        ) in enumerate(zip(measurements_of(columns, pairs), zip(*numbers)))
     ]
 
 
@@ -382,12 +394,26 @@ def has_own_figures(rows: Records) -> list[int]:
     return found
 
 
-def own_figures(rows: Records) -> Iterator[tuple[int, tuple[Optional[Statistics], Optional[Statistics]]]]:
-    """These rows, with the figures of target and golden."""
-    places = has_own_figures(rows)
-    figures = zip(rows["known"][places].tolist(), rows["figures"][places].tolist())
-    for row, (known, (x, y)) in zip(places, figures):
-        yield row, (_statistics(known, x, 0), _statistics(known, y, 1))
+def figures_of(rows: Records) -> list[_Both]:
+    """The figures of target and golden of each row; equal ones are one object."""
+    data, size = rows["figures"].tobytes(), _FOUR.size
+    made: dict[tuple[int, bytes], Optional[Statistics]] = {}
+
+    def found(known: int, at: int, side: int) -> Optional[Statistics]:
+        key = known & (_ALL[side]), data[at : at + size]
+        if key not in made:
+            made[key] = _statistics(known, _FOUR.unpack(key[1]), side)
+        return made[key]
+
+    places = range(0, len(data), 2 * size)
+    return [(found(known, at, 0), found(known, at + size, 1)) for known, at in zip(rows["known"].tolist(), places)]
+
+
+def _of_tensors(pair: Pair) -> Optional[_Both]:
+    """The figures that both tensors hold, None if these are elsewhere."""
+    assert pair.target is not None and pair.golden is not None
+    both = pair.target.statistics, pair.golden.statistics
+    return None if both[0] is ELSEWHERE else both
 
 
 def _statistics(known: int, figures: Sequence[float], side: int) -> Optional[Statistics]:

@@ -320,10 +320,15 @@ class _Roots(NamedTuple):
 
 def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[Before]) -> list[Searched]:
     """Search all ranks of a step for operators in which an error originates."""
-    known: list[Comparison] = [work.store.get(one.number, "judged") for one in some]
+    known = [_for_search(work.store.get(one.number, "judged")) for one in some]
     updates = [_updates(work, one) for one in before]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules())
     return [_put_roots(work, *one) for one in zip(some, known, found)]
+
+
+def _for_search(one: Comparison) -> Comparison:
+    """The same with findings that share what ranks have in common."""
+    return replace(one, findings=one.findings.shared()) if isinstance(one.findings, Table) else one
 
 
 def _updates(work: Work, before: Before) -> Updates:
