@@ -14,7 +14,6 @@ between two phases of a comparison, what a checkpoint holds, and what a process 
 from __future__ import annotations
 
 import math
-from struct import Struct
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Union, overload
 
 import numpy as np
@@ -83,7 +82,7 @@ _BOUND, _SETTLED, _ERROR, _SIDES = 1, 2, 4, (8, 16)
 _FIGURES = tuple(tuple(32 << (4 * side + at) for at in range(4)) for side in range(2))
 _ALL = tuple(_SIDES[side] + sum(_FIGURES[side]) for side in range(2))
 _OWN = 1 << 13  # the figures are those of the tensors, as recorded
-_FOUR = Struct("=4d")
+_BOTH, _FIGURES_SIZE = sum(_ALL), ROW["figures"].itemsize
 _Both = tuple[Optional[Statistics], Optional[Statistics]]
 _NAN = math.nan
 _NANS = (_NAN,) * 4
@@ -171,12 +170,12 @@ class Table(Sequence[Finding]):
         return self._columns
 
     def shared(self) -> Sequence[Finding]:
-        """The findings for a search through many ranks, which the table does not keep: ranks share their pairs. Their
-        tensors have no figures, Measurement.recorded has them."""
+        """The findings for a search through many ranks, which share their pairs: tensors have no figures,
+        Measurement.recorded has them."""
         columns = self._columns
         if self._findings is not None or columns is None or columns.rank is None:
             return self._made()
-        return findings_of(columns, columns.rank.shared_pairs(columns))
+        return _SharedRows(columns, columns.rank)
 
     def replaced(self, changes: Mapping[int, Finding]) -> Table:
         """The table with other findings in some rows, by row number; they are of the same measurements."""
@@ -198,6 +197,26 @@ class Table(Sequence[Finding]):
         if self._findings is None:
             self._findings = findings_of(self.columns)
         return self._findings
+
+
+class _SharedRows(Sequence[Finding]):
+    """The findings of a table whose ranks share their pairs. They are made each time that somebody walks them."""
+
+    def __init__(self, columns: Columns, rank: Whole) -> None:
+        self._columns, self._rank = columns, rank
+
+    def __len__(self) -> int:
+        return len(self._columns.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Finding: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Finding]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[Finding, Sequence[Finding]]:
+        return [*self][at]
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(findings_of(self._columns, self._rank.shared_pairs(self._columns)))
 
 
 class _Words:
@@ -296,7 +315,7 @@ def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) ->
     """The Measurement of each row, of these pairs if they are given."""
     words, moments = columns.words, moments_of(columns.moments)
     names = "known", "moments", "bound", "same", "problem", "unlike", "shapes_differ", "bytes_read", "settled"
-    numbers = (columns.rows[name].tolist() for name in names)
+    numbers = (_once(columns.rows[name]) for name in names)
     figures = figures_of(columns.rows)
     return [
         Measurement(
@@ -321,7 +340,7 @@ def findings_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> lis
     """The Finding of each row of a table that is judged, of these pairs if they are given."""
     words = columns.words
     names = "known", "verdict", "because", "error", "limit", "metric", "rule", "explained_by"
-    numbers = (columns.rows[name].tolist() for name in (*names, "explained_limit", "working"))
+    numbers = (_once(columns.rows[name]) for name in (*names, "explained_limit", "working"))
     return [
         Finding(
             measurement,
@@ -394,19 +413,28 @@ def has_own_figures(rows: Records) -> list[int]:
     return found
 
 
+def _once(column: Records) -> list[Any]:
+    """The numbers of a column; equal floats, by their bits, are one object."""
+    if column.dtype != np.float64:
+        found: list[Any] = column.tolist()
+        return found
+    bits, places = np.unique(np.ascontiguousarray(column).view(np.uint64), return_inverse=True)
+    return [*map(bits.view(np.float64).tolist().__getitem__, places.tolist())]
+
+
 def figures_of(rows: Records) -> list[_Both]:
-    """The figures of target and golden of each row; equal ones are one object."""
-    data, size = rows["figures"].tobytes(), _FOUR.size
-    made: dict[tuple[int, bytes], Optional[Statistics]] = {}
-
-    def found(known: int, at: int, side: int) -> Optional[Statistics]:
-        key = known & (_ALL[side]), data[at : at + size]
-        if key not in made:
-            made[key] = _statistics(known, _FOUR.unpack(key[1]), side)
-        return made[key]
-
-    places = range(0, len(data), 2 * size)
-    return [(found(known, at, 0), found(known, at + size, 1)) for known, at in zip(rows["known"].tolist(), places)]
+    """The figures of target and golden of each row; equal ones are one object, as an operator reads what another
+    wrote."""
+    data, made = rows["figures"].tobytes(), dict[tuple[int, bytes], _Both]()
+    found: list[_Both] = []
+    for at, known in enumerate((rows["known"] & _BOTH).tolist()):
+        key = known, data[at * _FIGURES_SIZE : (at + 1) * _FIGURES_SIZE]
+        both = made.get(key)
+        if both is None:
+            x, y = np.frombuffer(key[1]).reshape(2, 4).tolist()
+            both = made[key] = _statistics(known, x, 0), _statistics(known, y, 1)
+        found.append(both)
+    return found
 
 
 def _of_tensors(pair: Pair) -> Optional[_Both]:

@@ -323,11 +323,12 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     known = [_for_search(work.store.get(one.number, "judged")) for one in some]
     updates = [_updates(work, one) for one in before]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules())
-    return [_put_roots(work, *one) for one in zip(some, known, found)]
+    every = (replace(one, findings=[*one.findings]) for one in known)
+    return [_put_roots(work, *one) for one in zip(some, every, found)]
 
 
 def _for_search(one: Comparison) -> Comparison:
-    """The same with findings that share what ranks have in common."""
+    """The same with findings that are made each time, and share what ranks have in common."""
     return replace(one, findings=one.findings.shared()) if isinstance(one.findings, Table) else one
 
 
