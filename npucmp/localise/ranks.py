@@ -212,10 +212,12 @@ class _Ranks:
         nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
         clocks = [[self._clocks[Place(rank, at)] for at in range(len(some))] for rank, some in nodes]
         rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}
-        every = [(rank, *one) for rank, some in nodes for one in zip(clocks[rank], some)]
+        every = ((rank, *one) for rank, some in nodes for one in zip(clocks[rank], some))
         first = first_of(candidates(every, rooted, self._noise), len(told))
-        when = [{node.pair.order: clock for clock, node in zip(clocks[rank], some)} for rank, some in nodes]
-        return [concluded(found, rank, first, when[rank]) for rank, found in enumerate(told)]
+        return [
+            concluded(found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], some)})
+            for found, (rank, some) in zip(told, nodes)
+        ]
 
     def _explained(self, places: dict[int, Place], root: Root) -> Root:
         """A root that passes on what arrived says from where."""

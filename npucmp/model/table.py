@@ -171,11 +171,11 @@ class Table(Sequence[Finding]):
 
     def shared(self) -> Sequence[Finding]:
         """The findings for a search through many ranks, which share their pairs: tensors have no figures,
-        Measurement.recorded has them."""
+        Measurement.recorded has them. The table does not keep them."""
         columns = self._columns
         if self._findings is not None or columns is None or columns.rank is None:
             return self._made()
-        return _SharedRows(columns, columns.rank)
+        return findings_of(columns, columns.rank.shared_pairs(columns))
 
     def replaced(self, changes: Mapping[int, Finding]) -> Table:
         """The table with other findings in some rows, by row number; they are of the same measurements."""
@@ -197,26 +197,6 @@ class Table(Sequence[Finding]):
         if self._findings is None:
             self._findings = findings_of(self.columns)
         return self._findings
-
-
-class _SharedRows(Sequence[Finding]):
-    """The findings of a table whose ranks share their pairs. They are made each time that somebody walks them."""
-
-    def __init__(self, columns: Columns, rank: Whole) -> None:
-        self._columns, self._rank = columns, rank
-
-    def __len__(self) -> int:
-        return len(self._columns.rows)
-
-    @overload
-    def __getitem__(self, at: int) -> Finding: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Finding]: ...
-    def __getitem__(self, at: Union[int, slice]) -> Union[Finding, Sequence[Finding]]:
-        return [*self][at]
-
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(findings_of(self._columns, self._rank.shared_pairs(self._columns)))
 
 
 class _Words:
