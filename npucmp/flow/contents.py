@@ -56,7 +56,7 @@ def _content(measurement: Measurement, tensor: Optional[TensorRef], of_target: b
         if side.minimum == side.maximum:  # a constant is known again by its error only
             return _number(moments.elements, side.minimum, moments.sum_dd, moments.max_abs) if moments.max_abs else 0
         return _number(moments.elements, side.hash)
-    recorded = tensor.statistics
+    recorded = measurement.recorded(0 if of_target else 1)
     if count < TINY and not (recorded is not None and any(map(is_computed, recorded))):
         return 0
     if count >= TINY and recorded is not None and recorded.max == recorded.min:

@@ -43,7 +43,7 @@ def scale_of(finding: Finding) -> Scale:
         largest = abs(side.maximum) if moments.masked else max(abs(side.minimum), abs(side.maximum))
         largest = max(largest, rms) if largest == largest else rms
         return Scale(rms, math.sqrt(max(0.0, rms * rms - mean * mean)), largest, int(count))
-    recorded = golden.statistics
+    recorded = measurement.recorded(1)
     if recorded is None or recorded.norm is None:
         return Scale()
     rms = recorded.norm / math.sqrt(count)

@@ -136,8 +136,7 @@ def _level(finding: Finding) -> Level:
 def is_hidden(finding: Finding) -> bool:
     """Whether a mask hides the values of the golden tensor from its figures: minus infinity, or a number so far below
     the largest that no exponential sees it and that makes up the norm."""
-    golden = finding.pair.golden
-    recorded = golden.statistics if golden is not None and finding.measurement.moments is None else None
+    recorded = finding.measurement.recorded(1) if finding.measurement.moments is None else None
     if recorded is None or recorded.max is None or recorded.min is None or not math.isfinite(recorded.max):
         return False
     if recorded.min == -math.inf:

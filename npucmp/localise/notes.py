@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from itertools import chain
 from operator import ne
-from typing import Iterator, Optional, Sequence
+from typing import Iterator, Sequence
 
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
-from npucmp.model import Finding, Pair, Root, TensorRef, Verdict
+from npucmp.model import Finding, Measurement, Pair, Root, Verdict
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNSEEN
 from npucmp.model.dtypes import lookup
@@ -83,9 +83,8 @@ def _parts(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
     """Dumps that recorded neither Mean nor Norm, without which most faults move no figure."""
-    pairs = [one.pair for one in findings if one.measurement.moments is None and one.measurement.same is None]
-    sides = {"target": [pair.target for pair in pairs], "golden": [pair.golden for pair in pairs]}
-    lacking = [name for name, some in sides.items() if _lack_sums(some)]
+    known = [one.measurement for one in findings if one.measurement.moments is None and one.measurement.same is None]
+    lacking = [name for side, name in enumerate(("target", "golden")) if _lack_sums(known, side)]
     if lacking:
         yield (
             f"the statistics of {' and '.join(lacking)} have Max and Min, but neither Mean nor Norm: a fault that "
@@ -93,19 +92,19 @@ def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
         )
 
 
-def _lack_sums(tensors: Sequence[Optional[TensorRef]]) -> bool:
+def _lack_sums(known: Sequence[Measurement], side: int) -> bool:
     """Whether most tensors of which a dump records sums have none."""
-    recorded = [one.statistics for one in tensors if one is not None and one.statistics is not None]
-    if None not in [one.norm for one in recorded]:
+    figures = [one.recorded(side) for one in known]
+    if None not in [one.norm for one in figures if one is not None]:
         return False
-    some = [one.has_sums for one in tensors if one is not None]
+    some = [tensor.has_sums for one in known if (tensor := one.tensor(side)) is not None]
     return some.count(False) > some.count(True)
 
 
 def _not_a_number(findings: Sequence[Finding]) -> Iterator[str]:
     """NaN on both sides at the same places: they agree, and neither is right."""
-    goldens = [one.measurement.pair.golden for one in findings]
-    figures = chain.from_iterable([one.statistics for one in goldens if one is not None and one.statistics])
+    recorded = [one.measurement.recorded(1) for one in findings]
+    figures = chain.from_iterable([one for one in recorded if one])
     valued = any(one.measurement.moments for one in findings)
     if not valued and math.isfinite(sum(filter(None, figures))):
         return
@@ -120,7 +119,7 @@ def _has_nan_twice(finding: Finding) -> bool:
     moments, pair = finding.measurement.moments, finding.pair
     if moments is not None:
         return bool(moments.target.nan and moments.golden.nan) and not is_meaningless(pair)
-    recorded = [tensor.statistics for tensor in (pair.target, pair.golden) if tensor and tensor.statistics]
+    recorded = [*filter(None, map(finding.measurement.recorded, range(2)))]
     return len(recorded) == 2 and all(any(map(ne, one, one)) for one in recorded)  # NaN alone is not itself
 
 

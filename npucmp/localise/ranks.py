@@ -102,7 +102,7 @@ def placed_roots(ranked: Sequence[Ranked]) -> dict[int, tuple[Root, ...]]:
     return {number: tuple(some) for number, some in found.items()}
 
 
-def has_values(one: Comparison) -> bool:
+def has_values(one: Walk) -> bool:
     """Whether any tensor was measured, so that statistics are not all there is."""
     return any(finding.measurement.moments for finding in one.findings)
 
@@ -132,7 +132,7 @@ class _Ranks:
             self._clocks = {Place(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
         self._noise: Optional[Noise] = None  # where statistics are all there is
         self._history: Optional[History] = None  # of the noise
-        if by_round_off and rules.uses("suspected") and not any(map(has_values, comparisons)):
+        if by_round_off and rules.uses("suspected") and not any(map(has_values, self._walks)):
             from npucmp.localise.history import History
             from npucmp.localise.noise import Noise
             from npucmp.localise.noise_facts import facts_of, joined
@@ -212,10 +212,12 @@ class _Ranks:
         nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
         clocks = [[self._clocks[Place(rank, at)] for at in range(len(some))] for rank, some in nodes]
         rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}
-        every = [(rank, *one) for rank, some in nodes for one in zip(clocks[rank], some)]
+        every = ((rank, *one) for rank, some in nodes for one in zip(clocks[rank], some))
         first = first_of(candidates(every, rooted, self._noise), len(told))
-        when = [{node.pair.order: clock for clock, node in zip(clocks[rank], some)} for rank, some in nodes]
-        return [concluded(found, rank, first, when[rank]) for rank, found in enumerate(told)]
+        return [
+            concluded(found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], some)})
+            for found, (rank, some) in zip(told, nodes)
+        ]
 
     def _explained(self, places: dict[int, Place], root: Root) -> Root:
         """A root that passes on what arrived says from where."""

@@ -69,7 +69,7 @@ def _unshown(rank: int, findings: Iterable[Finding]) -> Iterator[tuple[int, obje
     extremes alone were recorded, and what holds infinities. Those that agree."""
     for finding in findings:
         golden = finding.pair.golden
-        figures = golden.statistics if golden is not None and finding.verdict is Verdict.UNKNOWN else None
+        figures = finding.measurement.recorded(1) if finding.verdict is Verdict.UNKNOWN else None
         if (
             golden is not None
             and figures is not None

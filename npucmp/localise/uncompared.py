@@ -73,7 +73,7 @@ class Uncompared:
         return Writer(f"{pair.operator.name} {pair.slot}", why)
 
     def _writer(self, finding: Finding) -> Optional[Pair]:
-        golden = finding.pair.golden
+        golden = finding.measurement.tensor(1)
         for side, tensor in (("target", finding.pair.target), ("golden", golden)):
             if tensor is not None and tensor.source:
                 return self._named.get((side, escaped(tensor.source)))

@@ -161,7 +161,7 @@ def _figures(finding: Finding) -> Optional[_Figures]:
         side = moments.golden
         found = _Figures(elements, side.minimum, side.maximum, side.total, math.sqrt(side.squares))
         return None if side.nan or side.inf else found
-    recorded = golden.statistics
+    recorded = finding.measurement.recorded(1)
     if recorded is None or None in recorded:
         return None
     most, least, mean, norm = (float(one or 0.0) for one in recorded)
@@ -177,8 +177,7 @@ def _is_scaled(finding: Finding) -> bool:
     if moments is not None:
         gain, share = gain_of(finding), COMMON if elements >= ENOUGH else EXACT
         return gain > -COMMON and abs(gain) >= share * proven_size(finding) > 0.0
-    sides = finding.pair.target, finding.pair.golden
-    x, y = (one.statistics if one is not None and one.statistics is not None else Statistics() for one in sides)
+    x, y = (finding.measurement.recorded(side) or Statistics() for side in range(2))
     factors = [a / b - 1.0 for a, b in ((x.norm, y.norm), (x.max, y.max), (x.min, y.min)) if a is not None and b]
     close = len(factors) == 3 and max(factors) - min(factors) <= ALIKE * abs(factors[0])
     return close and factors[0] > -COMMON

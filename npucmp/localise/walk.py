@@ -61,9 +61,8 @@ class Walk:
             for one in numbered(findings, first_row)
         ]
         self.nodes = nodes_of(self.findings)
-        alone = {
-            one.pair.order: one.pair for one in findings if one.pair.target_op is None or one.pair.golden_op is None
-        }
+        pairs = (one.pair for one in self.findings)
+        alone = {pair.order: pair for pair in pairs if pair.target_op is None or pair.golden_op is None}
         scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}
         uncompared = Uncompared(left_out)
         updates = updates or Updates()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Mapping, NamedTuple, Optional
 
 from npucmp.model.dtypes import lookup
@@ -75,6 +76,18 @@ class Statistics(NamedTuple):
     ) -> Statistics:
         """As a dump says them: msprobe writes the value of a 0-d tensor for all four, with its sign."""
         return cls(max, min, mean, -norm if norm is not None and norm < 0 else norm)
+
+
+class Elsewhere(Enum):
+    """In place of the figures of a tensor that ranks share: they are in the measurement of each rank."""
+
+    ELSEWHERE = 0
+
+    def __bool__(self) -> bool:
+        raise TypeError("the figures of this tensor are in its measurement: Measurement.recorded, Measurement.tensor")
+
+
+ELSEWHERE: Any = Elsewhere.ELSEWHERE
 
 
 class TensorRef(NamedTuple):

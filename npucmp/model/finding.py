@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Optional
 
-from npucmp.model.dump import Statistics, TensorRef
+from npucmp.model.dump import ELSEWHERE, Statistics, TensorRef
 from npucmp.model.moments import Moments
 from npucmp.model.pair import Pair
 
@@ -53,6 +53,19 @@ class Measurement(_Measured):
     """
 
     __slots__ = ()
+
+    def recorded(self, side: int) -> Optional[Statistics]:
+        """What the dump recorded of the values of the target's tensor (side 0), or of the golden's (1)."""
+        tensor = self.pair.golden if side else self.pair.target
+        found = None if tensor is None else tensor.statistics
+        return self.statistics[side] if found is ELSEWHERE else found
+
+    def tensor(self, side: int) -> Optional[TensorRef]:
+        """The target's tensor (side 0), or the golden's (1), with its figures."""
+        tensor = self.pair.golden if side else self.pair.target
+        if tensor is None or tensor.statistics is not ELSEWHERE:
+            return tensor
+        return tensor._replace(statistics=self.statistics[side])
 
     @property
     def unreadable(self) -> Optional[TensorRef]:

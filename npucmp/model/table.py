@@ -4,6 +4,8 @@
     moments    a structured array (MOMENTS) of the rows whose values were measured; `rows["moments"]` has their places
     operators  what all pairs of an operator share; `rows["operator"]` has their places
     targets, goldens   the tensor of each side by row, None where a side has none
+    rank       what makes operators and tensors of those that ranks share (model/skeleton.py), None if they are whole:
+               shared tensors have no figures, checksums and files
 
 `Pair`, `Measurement` and `Finding` are views of a row, made when somebody asks for them. The columns are what is stored
 between two phases of a comparison, what a checkpoint holds, and what a process sends to another one.
@@ -12,12 +14,12 @@ between two phases of a comparison, what a checkpoint holds, and what a process 
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union, overload
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Union, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.model.dump import Operator, Statistics, TensorRef
+from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
 from npucmp.model.finding import Finding, Measurement, Verdict
 from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field, Merge, Moments, Side
 from npucmp.model.pair import Pair
@@ -80,6 +82,8 @@ _BOUND, _SETTLED, _ERROR, _SIDES = 1, 2, 4, (8, 16)
 _FIGURES = tuple(tuple(32 << (4 * side + at) for at in range(4)) for side in range(2))
 _ALL = tuple(_SIDES[side] + sum(_FIGURES[side]) for side in range(2))
 _OWN = 1 << 13  # the figures are those of the tensors, as recorded
+_BOTH, _FIGURES_SIZE = sum(_ALL), ROW["figures"].itemsize
+_Both = tuple[Optional[Statistics], Optional[Statistics]]
 _NAN = math.nan
 _NANS = (_NAN,) * 4
 _VERDICTS = tuple(Verdict)
@@ -96,6 +100,16 @@ class Shared(NamedTuple):
     confidence: float
 
 
+class Whole(Protocol):
+    """What knows all fields of operators and tensors."""
+
+    def columns(self, columns: Columns) -> Columns:
+        """The columns with whole operators and tensors."""
+
+    def shared_pairs(self, columns: Columns) -> list[Pair]:
+        """The pairs of the rows; figures of shared ones are in the measurements."""
+
+
 class Columns(NamedTuple):
     """The columns of a table; they can be pickled, and no column refers to a row of another table."""
 
@@ -105,6 +119,11 @@ class Columns(NamedTuple):
     targets: Sequence[Optional[TensorRef]]
     goldens: Sequence[Optional[TensorRef]]
     words: Sequence[str]
+    rank: Optional[Whole] = None
+
+    def whole(self) -> Columns:
+        """The columns with whole operators and tensors."""
+        return self if self.rank is None else self.rank.columns(self)
 
 
 class Table(Sequence[Finding]):
@@ -120,7 +139,7 @@ class Table(Sequence[Finding]):
         self._columns = columns
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Table, (None, self.columns)
+        return Table, (None, self.columns.whole())
 
     def __len__(self) -> int:
         return len(self._findings) if self._findings is not None else len(self.columns.rows)
@@ -149,6 +168,14 @@ class Table(Sequence[Finding]):
         if self._columns is None:
             self._columns = columns_of(self._findings or ())
         return self._columns
+
+    def shared(self) -> Sequence[Finding]:
+        """The findings for a search through many ranks, which share their pairs: tensors have no figures,
+        Measurement.recorded has them. The table does not keep them."""
+        columns = self._columns
+        if self._findings is not None or columns is None or columns.rank is None:
+            return self._made()
+        return findings_of(columns, columns.rank.shared_pairs(columns))
 
     def replaced(self, changes: Mapping[int, Finding]) -> Table:
         """The table with other findings in some rows, by row number; they are of the same measurements."""
@@ -254,6 +281,7 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
 
 def pairs_of(columns: Columns) -> list[Pair]:
     """The Pair of each row."""
+    columns = columns.whole()
     words, operators = columns.words, columns.operators
     numbers = (columns.rows[name].tolist() for name in ("operator", "slot", "note"))
     return [
@@ -267,8 +295,8 @@ def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) ->
     """The Measurement of each row, of these pairs if they are given."""
     words, moments = columns.words, moments_of(columns.moments)
     names = "known", "moments", "bound", "same", "problem", "unlike", "shapes_differ", "bytes_read", "settled"
-    numbers = (columns.rows[name].tolist() for name in names)
-    figures = columns.rows["figures"].tolist()
+    numbers = (_once(columns.rows[name]) for name in names)
+    figures = figures_of(columns.rows)
     return [
         Measurement(
             pair,
@@ -278,23 +306,21 @@ def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) ->
             words[problem],
             words[unlike],
             apart,
-            (pair.target.statistics, pair.golden.statistics)  # type: ignore[union-attr]
-            if known & _OWN
-            else (_statistics(known, x, 0), _statistics(known, y, 1)),
+            own if known & _OWN and (own := _of_tensors(pair)) is not None else recorded,
             read,
             settled if known & _SETTLED else None,
         )
-        for pair, (x, y), (known, at, bound, same, problem, unlike, apart, read, settled) in zip(
+        for pair, recorded, (known, at, bound, same, problem, unlike, apart, read, settled) in zip(
             pairs_of(columns) if pairs is None else pairs, figures, zip(*numbers)
         )
     ]
 
 
-def findings_of(columns: Columns) -> list[Finding]:
-    """The Finding of each row, of a table that is judged."""
+def findings_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> list[Finding]:
+    """The Finding of each row of a table that is judged, of these pairs if they are given."""
     words = columns.words
     names = "known", "verdict", "because", "error", "limit", "metric", "rule", "explained_by"
-    numbers = (columns.rows[name].tolist() for name in (*names, "explained_limit", "working"))
+    numbers = (_once(columns.rows[name]) for name in (*names, "explained_limit", "working"))
     return [
         Finding(
             measurement,
@@ -312,7 +338,7 @@ def findings_of(columns: Columns) -> list[Finding]:
         for row, (
             measurement,
             (known, verdict, because, error, limit, metric, rule, by, explained_limit, working),
-        ) in enumerate(zip(measurements_of(columns), zip(*numbers)))
+        ) in enumerate(zip(measurements_of(columns, pairs), zip(*numbers)))
     ]
 
 
@@ -359,6 +385,43 @@ def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, .
         return _ALL[side], one  # type: ignore[return-value]
     known = sum(bit for bit, figure in zip(_FIGURES[side], one) if figure is not None)
     return _SIDES[side] + known, tuple(_NAN if figure is None else figure for figure in one)
+
+
+def has_own_figures(rows: Records) -> list[int]:
+    """The rows whose figures are those of their tensors, as recorded."""
+    found: list[int] = np.flatnonzero(rows["known"] & _OWN).tolist()
+    return found
+
+
+def _once(column: Records) -> list[Any]:
+    """The numbers of a column; equal floats, by their bits, are one object."""
+    if column.dtype != np.float64:
+        found: list[Any] = column.tolist()
+        return found
+    bits, places = np.unique(np.ascontiguousarray(column).view(np.uint64), return_inverse=True)
+    return [*map(bits.view(np.float64).tolist().__getitem__, places.tolist())]
+
+
+def figures_of(rows: Records) -> list[_Both]:
+    """The figures of target and golden of each row; equal ones are one object, as an operator reads what another
+    wrote."""
+    data, made = rows["figures"].tobytes(), dict[tuple[int, bytes], _Both]()
+    found: list[_Both] = []
+    for at, known in enumerate((rows["known"] & _BOTH).tolist()):
+        key = known, data[at * _FIGURES_SIZE : (at + 1) * _FIGURES_SIZE]
+        both = made.get(key)
+        if both is None:
+            x, y = np.frombuffer(key[1]).reshape(2, 4).tolist()
+            both = made[key] = _statistics(known, x, 0), _statistics(known, y, 1)
+        found.append(both)
+    return found
+
+
+def _of_tensors(pair: Pair) -> Optional[_Both]:
+    """The figures that both tensors hold, None if these are elsewhere."""
+    assert pair.target is not None and pair.golden is not None
+    both = pair.target.statistics, pair.golden.statistics
+    return None if both[0] is ELSEWHERE else both
 
 
 def _statistics(known: int, figures: Sequence[float], side: int) -> Optional[Statistics]:

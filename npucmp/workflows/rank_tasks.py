@@ -325,10 +325,45 @@ class _Roots(NamedTuple):
 
 def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[Before]) -> list[Searched]:
     """Search all ranks of a step for operators in which an error originates."""
-    known: list[Comparison] = [work.store.get(one.number, "judged") for one in some]
+    known = [_for_search(work, one) for one in some]
     updates = [_updates(work, one) for one in before]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules())
-    return [_put_roots(work, *one) for one in zip(some, known, found)]
+    return [_put_roots(work, one, _with_rows(work, one), told) for one, told in zip(some, found)]
+
+
+class _Rows(Sequence[Finding]):
+    """The findings of a step and rank in a search: made when somebody walks them, and not kept, nor are the columns
+    that they are made of, but for the first time."""
+
+    def __init__(self, store: Store, number: int, table: Table) -> None:
+        self._store, self._number, self._count = store, number, len(table)
+        self._table: Optional[Table] = table
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: Any) -> Any:
+        return [*self][at]
+
+    def __iter__(self) -> Iterator[Finding]:
+        table = self._table or self._store.get(self._number, "judged").findings
+        self._table = None
+        return iter(table.shared())
+
+
+def _for_search(work: Work, one: StepRank) -> Comparison:
+    """What the walk needs of a comparison."""
+    known: Comparison = work.store.get(one.number, "judged")
+    if work.in_memory or not isinstance(known.findings, Table):
+        return known
+    target, golden = (replace(run, operators=()) for run in (known.target, known.golden))
+    return replace(known, target=target, golden=golden, findings=_Rows(work.store, one.number, known.findings))
+
+
+def _with_rows(work: Work, one: StepRank) -> Comparison:
+    """A comparison with findings that share what ranks have in common."""
+    known: Comparison = work.store.get(one.number, "judged")
+    return replace(known, findings=known.findings.shared()) if isinstance(known.findings, Table) else known
 
 
 def _updates(work: Work, before: Before) -> Updates:

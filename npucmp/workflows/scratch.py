@@ -18,12 +18,16 @@ import socket
 import tempfile
 import time
 import weakref
+from collections import deque
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, Optional
+from typing import Any, BinaryIO, Iterable, NamedTuple, Optional
+from weakref import WeakValueDictionary
 
 from npucmp.errors import DumpError
+from npucmp.model import Comparison
+from npucmp.model.skeleton import Own, Skeleton, joined, parted
 from npucmp.workflows.rank_tasks import Names
 
 _PREFIX = ".npucmp-work-"
@@ -62,6 +66,18 @@ class ScratchFolder:
                     os.rmdir(self._new)
 
 
+_SKELETON = "skeleton"  # begins the name of a file of what several comparisons share
+_in_use: WeakValueDictionary[str, Skeleton] = WeakValueDictionary()  # by path
+_latest: deque[Skeleton] = deque(maxlen=2)  # in use for the next comparison
+
+
+class _Parted(NamedTuple):
+    """A comparison in a file: the name of the file of its skeleton, and what is its own."""
+
+    skeleton: str
+    own: Own
+
+
 class Scratch:
     """Results as files of a scratch folder, as far as a task needs to know; `made` are those of this task."""
 
@@ -74,16 +90,35 @@ class Scratch:
         return Scratch(self.folder, {number: self._names[number] for number in numbers if number in self._names})
 
     def put(self, number: int, kind: str, result: object) -> None:
+        if isinstance(result, Comparison):
+            skeleton, own = parted(result)
+            result = _Parted(self._write(_SKELETON, skeleton), own)
+        self.made.setdefault(number, {})[kind] = self._write(f"{number}.{kind}", result)
+
+    def get(self, number: int, kind: str) -> Any:
+        found = self._read(self._names[number][kind])
+        return joined(self._skeleton(found.skeleton), found.own) if isinstance(found, _Parted) else found
+
+    def _skeleton(self, name: str) -> Skeleton:
+        """A skeleton, which all comparisons that this process reads have in common while one of them is in use."""
+        path = os.path.join(self.folder, name)
+        found = _in_use.get(path)
+        if found is None:
+            found = _in_use[path] = self._read(name)
+        _latest.append(found)
+        return found
+
+    def _write(self, stem: str, result: object) -> str:
+        """The name of the file."""
         handle, path = tempfile.mkstemp(dir=self.folder)
         with open(handle, "wb") as file:
             hashing = _Hashing(file)
             pickle.dump(result, hashing, pickle.HIGHEST_PROTOCOL)
-        name = f"{number}.{kind}.{hashing.name()}"
+        name = f"{stem}.{hashing.name()}"
         os.replace(path, Path(self.folder, name))
-        self.made.setdefault(number, {})[kind] = name
+        return name
 
-    def get(self, number: int, kind: str) -> Any:
-        name = self._names[number][kind]
+    def _read(self, name: str) -> Any:
         data = Path(self.folder, name).read_bytes()
         if not name.endswith(f".{_hash(data).hexdigest()}"):
             raise DumpError(Path(self.folder, name), "was changed by another program while npucmp was at work")
