@@ -19,7 +19,7 @@ input whose error exceeds the upper end of its edge is a GAP.
 from __future__ import annotations
 
 import math
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
@@ -49,6 +49,11 @@ class Interval(NamedTuple):
         """Whether anything was recorded that tells the error."""
         return self.source != "no data"
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether that tells the size of the error; of figures that agree, another size is as likely."""
+        return self.source not in ("no data", "statistics")
+
 
 NO_DATA = Interval(0.0, math.inf, "no data")
 
@@ -62,28 +67,30 @@ class Read(NamedTuple):
 
     @property
     def high(self) -> float:
-        """The most that reaches the outputs; 0.0 where nothing is known."""
-        return self.interval.high * self.share if self.share and self.interval.is_known else 0.0
+        """The most that reaches the outputs; 0.0 where nothing tells its size."""
+        return self.interval.high * self.share if self.share and self.interval.is_measured else 0.0
 
 
 class Reads(NamedTuple):
     """All that an operator reads.
 
-    inputs    its own inputs, without memory that no operator wrote
-    saved     what its forward read and wrote, and what other ranks put in
-    is_known  whether something was recorded of each of its inputs
-    reached   whether an error is known to come in
+    inputs       its own inputs, without memory that no operator wrote
+    saved        what its forward read and wrote, and what other ranks put in
+    is_known     whether something was recorded of each of its inputs
+    is_measured  whether that tells the size of each error: figures that agree do not
+    reached      whether an error is known to come in
     """
 
     inputs: Sequence[Read]
     saved: Sequence[Read]
     is_known: bool
+    is_measured: bool
     reached: bool
 
     @property
     def error(self) -> Optional[float]:
         """The largest error that is known to come in; None where what was compared agrees, and there is more."""
-        if not self.is_known and not self.reached:
+        if not self.is_measured and not self.reached:
             return None
         return max((read.high for read in (*self.inputs, *self.saved)), default=0.0)
 
@@ -112,12 +119,18 @@ class Intervals:
         ]
         context = [] if node.op.has("saves nothing") else node.context
         saved = [_read(node, one, self._measured(one) or NO_DATA) for one in context]
-        return Reads(inputs, saved, _is_known(node, inputs), any(map(self._is_reached, node.inputs)))
+        is_measured = _are_known(node, inputs, lambda one: one.is_measured)
+        is_known = is_measured or (self._by_round_off and _are_known(node, inputs, lambda one: one.is_known))
+        return Reads(inputs, saved, is_known, is_measured, any(map(self._is_reached, node.inputs)))
 
     def _of_input(self, node: OperatorFindings, finding: Finding, source: Optional[Source]) -> Interval:
         if self.is_overwritten(node, finding):
             return self._overwritten(node, finding)
-        return self._measured(finding) or (self._written(source.finding) if source is not None else NO_DATA)
+        known = self._measured(finding)
+        if known is None:
+            return NO_DATA if source is None else self._written(source.finding)
+        descends = source is not None and source.tainted and not known.is_measured
+        return NO_DATA if descends else known  # figures bound from above no error that is about
 
     def _measured(self, finding: Finding) -> Optional[Interval]:
         """By values or checksums; where the user's own rules decide, what agrees by them has no error."""
@@ -250,31 +263,26 @@ class Intervals:
 
 def _of_statistics(finding: Finding) -> Optional[Interval]:
     """By recorded figures that prove no difference. Those of whole numbers and masks tell of no error if they agree."""
-    bound = finding.measurement.bound
+    bound, likely = finding.measurement.bound, likely_error(finding)
     x, y = finding.measurement.statistics
-    if bound is None or finding.measurement.moments is not None:
-        return None
-    likely = likely_error(finding)
-    if likely is None:
-        return Interval(0.0, 0.0, "statistics") if repr(x) == repr(y) else None
-    return Interval(bound, max(bound, likely), "statistics")
+    if likely is not None:
+        return Interval(bound or 0.0, max(bound or 0.0, likely), "statistics")
+    return Interval(0.0, 0.0, "statistics") if bound is not None and repr(x) == repr(y) else None
 
 
 def _read(node: OperatorFindings, finding: Finding, interval: Interval) -> Read:
-    return Read(finding, interval, share_of(node, finding) if interval.high and interval.is_known else 1.0)
+    return Read(finding, interval, share_of(node, finding) if interval.high and interval.is_measured else 1.0)
 
 
-def _is_known(node: OperatorFindings, reads: Sequence[Read]) -> bool:
+def _are_known(node: OperatorFindings, reads: Sequence[Read], is_known: Callable[[Interval], bool]) -> bool:
     """Whether something was recorded of all that the operator reads, here or where it was written. Weights that were
     folded have nothing to be compared with: what is wrong in them is this operator's."""
     reads = [read for read in reads if not is_folded(read.finding.pair)]
     data = [read.interval for read in reads if not is_parameter(read.finding.pair)]
-    if not node.reads_recorded or (data and not any(one.is_known for one in data)):
+    if not node.reads_recorded or (data and not any(map(is_known, data))):
         return False
-    return not any(
-        not read.interval.is_known and (read.finding.verdict is not Verdict.MISSING or _is_unseen(node, read.finding))
-        for read in reads
-    )
+    unknown = (read.finding for read in reads if not is_known(read.interval))
+    return not any(one.verdict is not Verdict.MISSING or _is_unseen(node, one) for one in unknown)
 
 
 def _is_unseen(node: OperatorFindings, finding: Finding) -> bool:

@@ -193,11 +193,19 @@ def _contents(
     findings: Sequence[Finding], tensors: Mapping[str, Sequence[Any]], elements: Sequence[int]
 ) -> list[Hashable]:
     """The content of each golden tensor; where it is not known, one of its own."""
-    if any(tensors["checksum"]) or not all(tensors["statistics"]):
+    recorded = [figures for one in findings if (figures := one.measurement.recorded(1))]
+    if any(tensors["checksum"]) or len(recorded) < len(findings):
         return [content_of(one) or (at,) for at, one in enumerate(findings)]
-    found: list[Hashable] = [*map(hash, zip(elements, tensors["statistics"]))]
-    for at, (many, (most, least, mean, norm)) in enumerate(zip(elements, tensors["statistics"])):
-        is_whole = not (most is None or least is None or mean is None or norm is None)
-        if many < TINY or most == least or not is_whole or not math.isfinite(most + least + mean + norm):
+    found: list[Hashable] = [*map(hash, zip(elements, recorded))]
+    for at, (many, (most, least, mean, norm)) in enumerate(zip(elements, recorded)):
+        if (
+            most is None
+            or least is None
+            or mean is None
+            or norm is None
+            or many < TINY
+            or most == least
+            or not math.isfinite(most + least + mean + norm)
+        ):
             found[at] = content_of(findings[at]) or (at,)
     return found

@@ -46,7 +46,7 @@ def _of(operators, number):
 
 def test_values_of_a_few_prove_what_statistics_leave_open(dumps):
     before = npucmp.compare(dumps["t"], dumps["g"])
-    assert before.roots[0].cause.value == "UNKNOWN"
+    assert before.roots[0].output_error is None or not before.roots[0].output_error < 0.02  # a bound, no error
     after = npucmp.compare(dumps["t"], dumps["g"], also=[f"target={dumps['t_values']}", f"golden={dumps['g_values']}"])
     root = after.roots[0]
     assert (root.cause.value, root.pair.operator.name) == ("BORN", "Functional.linear.3.forward")
