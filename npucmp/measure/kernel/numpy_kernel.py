@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Optional, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.measure.kernel.content_hash import content_hash
 from npucmp.measure.kernel.masks import NONE_UNSEEN, Masks, masks_of
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import Dtype, lookup, narrower, numpy_dtype
@@ -165,6 +164,8 @@ def _equal_block(x: Array, bars: Bars) -> Moments:
 
 
 def _side(x: Array, wide: Array) -> Side:
+    from npucmp.measure.kernel.content_hash import content_hash  # where C measures, it is not loaded
+
     hashed = content_hash(wide, _remainder(x, wide) if _is_long(x) else None)
     values = np.abs(wide) if wide.dtype.kind == "c" else wide
     finite = np.isfinite(values)
