@@ -2,7 +2,7 @@
 
 Two tensors of one run with equal content are the same tensor: an output and the inputs that read it, a view, a reshape,
 a transpose, a cast that loses nothing. Where values were measured, their number and their hash are the content
-(measure/kernel/content_hash.py). Numbers that dumps hold by chance alike link nothing: constants and zeros, and what
+(measure/kernel/numpy_kernel.py). Numbers that dumps hold by chance alike link nothing: constants and zeros, and what
 people write: 0, 1, a half. Without values, the recorded figures or the checksum are the content.
 """
 

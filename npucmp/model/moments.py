@@ -95,7 +95,7 @@ class Side(NamedTuple):
     full_8      values whose 8th significant bit is set: the last one of bfloat16
     full_11     values whose 11th significant bit is set: the last one of float16
 
-    hash is that of all elements in any order, masks among them (measure/kernel/content_hash.py).
+    hash is that of all elements in any order, masks among them (measure/kernel/numpy_kernel.py).
     """
 
     nan: Count = 0

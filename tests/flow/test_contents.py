@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from npucmp.flow.contents import golden_content, target_content
-from npucmp.measure.kernel.content_hash import content_hash
 from npucmp.measure.kernel.native import measure_block
-from npucmp.measure.kernel.numpy_kernel import bars_for
+from npucmp.measure.kernel.numpy_kernel import bars_for, content_hash
 from npucmp.model import Measurement, Pair, TensorRef
 
 X = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)

@@ -22,7 +22,7 @@
 #define BEYOND_SHORT 0x00001fffu
 #define PLACE_8 0x00010000u
 #define PLACE_11 0x00002000u
-#define PRIME32_1 0x9e3779b1u /* those of xxHash, as in content_hash.py */
+#define PRIME32_1 0x9e3779b1u /* those of xxHash, as in numpy_kernel.py */
 #define PRIME32_2 0x85ebca77u
 #define NAN32 0x7fc00000u
 
@@ -417,7 +417,7 @@ INLINE u32x8 mix64(u64x4 bits) {
     return words ^ words >> 13;
 }
 
-/* The hash of float32 numbers, as content_hash.py says; zeros add nothing. */
+/* The hash of float32 numbers, as numpy_kernel.py says; zeros add nothing. */
 INLINE uint64_t hash_floats(const float *values, int64_t n, int finite) {
     u32x8 low = {0}, high = {0};
     int64_t whole = n & ~(int64_t)7;
