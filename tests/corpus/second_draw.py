@@ -68,7 +68,9 @@ def _variations() -> list[Variation]:
         name = f"dropout whose seed is {told or 'not told'}"
         found.append(Variation(name, options, options, "dropout", shared=True, provokes="another_seed", held=not told))
     options = {"dropout": 0.1, "checkpoint": True}
-    found.append(Variation("dropout computed again", options, options, "layers", shared=True, provokes="seed_again"))
+    found.append(
+        Variation("dropout computed again", options, options, "layers dropout", shared=True, provokes="seed_again")
+    )
     for value in (-1e4, "lowest"):
         options = {"mask": value}
         name = "masks of -1e4" if value == -1e4 else "masks of the lowest number"
@@ -78,6 +80,11 @@ def _variations() -> list[Variation]:
 
 
 VARIATIONS = _variations()
+
+
+def fits(variation: Variation, features: Sequence[str]) -> bool:
+    """Whether a network has all that a variation needs."""
+    return set(variation.needs.split()) <= {*features}
 
 
 def device_for(r: Random, noise: str, golden: Device) -> Device:
@@ -179,8 +186,8 @@ def plan(domain: str, number: int) -> Plan:
 
 FEATURES = {
     "tp_decoder": ("attention", "norm", "swiglu"),
-    "pipeline": ("layers",),
-    "pipeline_encoder_decoder": ("layers",),
+    "pipeline": ("layers", "dropout"),
+    "pipeline_encoder_decoder": ("layers", "dropout"),
 }
 
 
@@ -190,7 +197,7 @@ def _variation(r: Random, drawn: Domain, features: Sequence[str], task: str, for
     allowed = [
         one
         for one in VARIATIONS
-        if one.needs in features
+        if fits(one, features)
         and (drawn.held or not one.held)
         and (one.shared or task != "md5")
         and not (graph and ("unrecorded" in {**one.target, **one.golden} or one.target.get("seed_told")))

@@ -15,7 +15,7 @@ from tests.corpus.draw import DOMAINS, Plan
 from tests.corpus.faults import FAULTS, Random
 from tests.corpus.networks import NETWORKS, Size, Weights
 from tests.corpus.planter import family, open_gradients, planted, sites
-from tests.corpus.second_draw import SECOND_DOMAINS, VARIATIONS, device_for, plan
+from tests.corpus.second_draw import SECOND_DOMAINS, VARIATIONS, device_for, fits, plan
 from tests.corpus.second_faults import SECOND_FAULTS
 from tests.corpus.second_networks import HELD2, OPEN2, SECOND_TOGETHER, SecondNet
 from tests.corpus.tape import Precision, Session, Tape
@@ -132,7 +132,7 @@ def test_gradients_are_the_slopes_of_the_loss(network, options):
     assert seen == pytest.approx(sum((slopes[name] * direction[name]).sum() for name in slopes), rel=2e-4, abs=1e-7)
 
 
-CODINGS = [(one, name) for one in VARIATIONS for name, kind in NEW.items() if one.needs in kind.features]
+CODINGS = [(one, name) for one in VARIATIONS for name, kind in NEW.items() if fits(one, kind.features)]
 
 
 @pytest.mark.parametrize(("variation", "network"), CODINGS, ids=[f"{v.name}-{n}" for v, n in CODINGS])
