@@ -5,6 +5,8 @@
     networks     the networks        ranks   between ranks       training     steps, SGD and AdamW
     faults       the kinds of fault                              draw         what a family is made of
     truth        what is right to say of a faulty run            planter      families of cases
+    second_networks, second_faults, second_draw                  the second generation, for open2 and held2
+    unseen       networks and kinds of fault of a domain of their own
     writers/     dumps on disk       spelling  their names       subject      what npucmp says
     score        grades              sheet   counts, tables
     real/        makes real dumps    real_pairs  grades them     sheets/      the kept sheets

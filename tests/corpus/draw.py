@@ -14,7 +14,7 @@ from tests.corpus.networks import HELD, OPEN, Size
 from tests.corpus.tape import Precision
 from tests.corpus.training import Recipe
 
-DOMAINS = {"open": 1, "held": 2, "sample": 3}  # the sample is of open networks and kinds
+DOMAINS = {"open": 1, "held": 2, "sample": 3, "open2": 4, "held2": 5, "unseen": 6}  # the sample is as `open`
 SIZES = {  # elements of a typical tensor, and how often it is drawn
     "64": (64, 0.12),
     "500": (500, 0.28),
@@ -134,7 +134,7 @@ def device_like(r: Random, noise: str, base: Device) -> Device:
     return other(base, reduced=noise == "hf32", **changes)
 
 
-def _size(r: Random, elements: int, image: bool) -> Size:
+def size_like(r: Random, elements: int, image: bool) -> Size:
     """A network whose typical tensor has about so many elements."""
     heads = int(r.choice([2, 4]))
     layers = 1 if elements > 20_000 else int(r.choice([1, 2, 2])) if elements > 2_000 else int(r.choice([1, 2, 3]))
@@ -204,7 +204,7 @@ def plan(domain: str, number: int) -> Plan:
     base = Device(int(r.choice([16, 32, 64, 128, 256])), int(r.randint(3)), float(r.choice([0.0, 0.0, 1.0])))
     recipe = Recipe(
         network if not together or together == "data_parallel" else together,
-        _size(r, SIZES[size][0], image),
+        size_like(r, SIZES[size][0], image),
         golden,
         base,
         dict(variation.golden) if variation else {},
@@ -265,6 +265,8 @@ def clean_kind(planned: Plan) -> str:
         return f"recorded: {planned.part}"
     if planned.target.together:
         return "two ranks"
+    if planned.target.lengths:
+        return "lengths that change"
     if planned.target.steps > 1:
         return f"several steps of {planned.target.update}"
     if planned.target.precision != planned.golden.precision:
@@ -276,4 +278,6 @@ def clean_kind(planned: Plan) -> str:
         "flips": "other roundings",
         "all": "another device",
         "hf32": "HF32 products",
+        "hf32 golden": "HF32 products of the golden",
+        "hf32 both": "HF32 products on both sides",
     }[planned.facts["noise"]]

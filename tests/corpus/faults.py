@@ -19,6 +19,7 @@ from tests.corpus.tape import Address, Plant
 from tests.corpus.trace import Record, Tensor
 
 Random = np.random.RandomState
+NORM_EPS = {"layer_norm": 4, "rms_norm": 3, "group_norm": 4, "batch_norm": 7}  # which of its inputs
 TRANSCENDENTAL = ("softmax", "silu", "sigmoid", "tanh", "gelu", "attention", "cross_entropy")
 
 
@@ -50,6 +51,7 @@ class Setting:
     options: dict[str, Any] = field(default_factory=dict)
     weights: dict[str, Callable[[Array], Array]] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=dict)
+    all_ranks: bool = False  # whether weights change on every rank of a network that is split over them
 
 
 class Made(Plant):
@@ -269,7 +271,7 @@ def off_by_one(site: Site, r: Random) -> Plant:
 
 def wrong_eps(site: Site, r: Random) -> Plant:
     factor = 10.0 ** r.randint(1, 5)
-    where = {"layer_norm": 4, "rms_norm": 3, "group_norm": 4, "batch_norm": 7, "add": 1}[site.address.kind]
+    where = {**NORM_EPS, "add": 1}[site.address.kind]
     return Made(
         site, inputs=lambda v, k: ([*v[:where], v[where] * factor, *v[where + 1 :]], k), openly=r.random_sample() < 0.5
     )
@@ -434,7 +436,8 @@ def optimizer(setting: Setting, r: Random) -> None:
 
 
 class Fault(NamedTuple):
-    """One kind. strikes: an operator ("operator"), or elsewhere ("options", "weight", "optimizer").
+    """One kind. strikes: an operator ("operator"), several ("sites"), or elsewhere ("options", "weight", "weights",
+    "optimizer").
 
     fits: the sites where it can strike (operator), or the options and the network that it needs (options).
     """
@@ -447,7 +450,7 @@ class Fault(NamedTuple):
     weight: float = 1.0
 
 
-def _of(*kinds: str, phase: str = "forward") -> Callable[[Site], bool]:
+def of(*kinds: str, phase: str = "forward") -> Callable[[Site], bool]:
     return lambda site: site.address.kind in kinds and site.address.phase == phase and site.out is not None
 
 
@@ -519,10 +522,10 @@ def _has_eps(site: Site) -> bool:
 
 
 def _masks(site: Site) -> bool:
-    return _of("masked_fill", "attention")(site) and bool(site.address.kind == "masked_fill" or site.record.keywords)
+    return of("masked_fill", "attention")(site) and bool(site.address.kind == "masked_fill" or site.record.keywords)
 
 
-def _smooth(site: Site) -> bool:
+def is_smooth(site: Site) -> bool:
     return site.address.phase == "backward" and site.address.kind not in NON_SMOOTH and _computes(site)
 
 
@@ -537,22 +540,22 @@ FAULTS = [
     Fault("repeated_row", repeated_row, _wide),
     Fault("stale", stale, lambda s: _computes(s) and s.address.call > 0, held=True),
     Fault("swapped_heads", swapped_heads, _heads, held=True),
-    Fault("off_by_one", off_by_one, _of("embedding", "index_select")),
+    Fault("off_by_one", off_by_one, of("embedding", "index_select")),
     Fault("wrong_eps", wrong_eps, _has_eps),
     Fault("wrong_mask", wrong_mask, _masks),
     Fault("residual", residual, _adds, held=True),
     Fault("wrong_root", wrong_root, lambda s: s.address.kind in ("mul", "div") and _scalar_second(s)),
     Fault("rope_base", rope_base, lambda options, network: "rope_base" in network.features, "options"),
     Fault("rope_layout", rope_layout, lambda options, network: "rope_layout" in network.features, "options", held=True),
-    Fault("gelu_variant", gelu_variant, _of("gelu")),
-    Fault("padding", padding, lambda s: _of("conv2d")(s) and s.record.inputs[4] == 1, held=True),
-    Fault("dropout_scale", dropout_scale, lambda s: _of("dropout")(s) and bool(s.record.inputs[1]), held=True),
+    Fault("gelu_variant", gelu_variant, of("gelu")),
+    Fault("padding", padding, lambda s: of("conv2d")(s) and s.record.inputs[4] == 1, held=True),
+    Fault("dropout_scale", dropout_scale, lambda s: of("dropout")(s) and bool(s.record.inputs[1]), held=True),
     Fault("narrow_accumulation", narrow_accumulation, _sums),
     Fault("remainder", remainder, _sums, held=True),
-    Fault("narrow_operands", narrow_operands, lambda s: _of(*CONTRACTIONS)(s) and not _narrow(s)),
-    Fault("single_hf32", single_hf32, lambda s: _of(*CONTRACTIONS)(s) and not _narrow(s)),
+    Fault("narrow_operands", narrow_operands, lambda s: of(*CONTRACTIONS)(s) and not _narrow(s)),
+    Fault("single_hf32", single_hf32, lambda s: of(*CONTRACTIONS)(s) and not _narrow(s)),
     Fault("truncation", truncation, lambda s: _computes(s) and (_narrow(s) or s.address.kind in ("add", "mul"))),
-    Fault("weak_function", weak_function, _of(*TRANSCENDENTAL)),
+    Fault("weak_function", weak_function, of(*TRANSCENDENTAL)),
     Fault("flushed", flushed, _tiny, held=True),
     Fault("not_a_number", not_a_number),
     Fault("saturated", saturated, _computes, held=True),
@@ -560,16 +563,16 @@ FAULTS = [
     Fault("offset", offset, _computes, held=True),
     Fault("noise", noise, _computes, held=True),
     Fault("low_values", low_values, _low, weight=4.0),
-    Fault("smooth_gradient", smooth_gradient, _smooth, weight=2.0),
+    Fault("smooth_gradient", smooth_gradient, is_smooth, weight=2.0),
     Fault("non_smooth_gradient", non_smooth_gradient, _non_smooth, weight=3.0),
     Fault("transposed", transposed, _square_weight, held=True),
     Fault("uncaptured", uncaptured, lambda options, network: "attention" in network.features, "options"),
     Fault("wrong_input", wrong_input, lambda options, network: network.image, "options"),
     Fault("wrong_weight", wrong_weight, lambda name: True, "weight"),
     Fault("optimizer", optimizer, lambda steps: steps > 1, "optimizer", weight=3.0),
-    Fault("missing_all_reduce", missing, _of("all_reduce"), weight=3.0),
-    Fault("lost_contribution", lost_contribution, _of("all_reduce"), held=True),
-    Fault("order_of_ranks", order_of_ranks, _of("all_gather"), held=True),
-    Fault("received_wrong", scale, _of("recv"), weight=2.0),
+    Fault("missing_all_reduce", missing, of("all_reduce"), weight=3.0),
+    Fault("lost_contribution", lost_contribution, of("all_reduce"), held=True),
+    Fault("order_of_ranks", order_of_ranks, of("all_gather"), held=True),
+    Fault("received_wrong", scale, of("recv"), weight=2.0),
 ]  # fmt: skip
 # Two more kinds are made of these, see planter.py: "two_at_once" and "intermittent".

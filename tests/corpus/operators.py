@@ -342,7 +342,9 @@ class Tanh(Operator):
 class Dropout(Operator):
     """`seed` is not part of any signature: it stands for the generator's state, and is not recorded."""
 
-    def forward(self, a, x, p=0.5, training=True, seed=0):
+    def forward(self, a, x, p=0.5, training=True, seed=0, philox_seed=None):
+        """philox_seed: the same as an argument, which is recorded."""
+        seed = seed if philox_seed is None else philox_seed
         if not p:
             return x
         kept = np.random.RandomState(seed).random_sample(x.shape) >= p
@@ -352,7 +354,8 @@ class Dropout(Operator):
         p = inputs[1]
         if not p:
             return [grads[0], None, None]
-        kept = np.random.RandomState(keywords["seed"]).random_sample(grads[0].shape) >= p
+        seed = keywords["philox_seed"] if "philox_seed" in keywords else keywords["seed"]
+        kept = np.random.RandomState(seed).random_sample(grads[0].shape) >= p
         return [np.where(kept, a.r(grads[0] * (1.0 / (1.0 - p))), 0.0), None, None]
 
 

@@ -20,6 +20,8 @@ from tests.corpus.operators import OPERATORS
 from tests.corpus.trace import Item, Record, Run, Tensor
 
 FLOATS = ("bfloat16", "float16", "float32", "float64")  # narrow to wide; of the first two bfloat16 gives way
+UNRECORDED = 1_000_000  # calls from here on leave no record and shift the numbers of no others
+MODELS = ("networks.py", "unseen.py")  # files whose lines a call stack shows
 
 
 Turn = Callable[[Array], Array]
@@ -144,6 +146,7 @@ class Session:
     nodes: list[Node] = field(default_factory=list)
     weight_gradients: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     skipped: set[Address] = field(default_factory=set)
+    origin: dict[Address, Address] = field(default_factory=dict)  # call that computes another one again → that one
 
     def __post_init__(self) -> None:
         self._keys = 0
@@ -157,6 +160,26 @@ class Session:
     def call(self, rank: int, kind: str) -> int:
         self._calls[rank, kind] += 1
         return self._calls[rank, kind] - 1
+
+    def call_unrecorded(self, rank: int, kind: str) -> int:
+        return UNRECORDED + self.call(rank, f"{kind}, unrecorded")
+
+    def plant(self, address: Address) -> Optional[Plant]:
+        """The fault that strikes a call, or the call that it computes again."""
+        return self.plants.get(self.origin.get(address, address))
+
+    def expect_again(self, nodes: Sequence[Node]) -> None:
+        """The next calls compute those of `nodes` again, under the same faults and to the same bits."""
+        ahead: Counter[tuple[int, str]] = Counter()
+        for node in nodes:
+            if node.inverse is not None or node.joint is not None:
+                continue
+            unrecorded = node.call >= UNRECORDED
+            counter = node.rank, f"{node.kind}, unrecorded" if unrecorded else node.kind
+            first = Address(self.step, node.rank, "forward", node.kind, node.call)
+            again = UNRECORDED * unrecorded + self._calls[counter] + ahead[counter]
+            ahead[counter] += 1
+            self.origin[first._replace(call=again)] = first
 
     def uncall(self, rank: int, kind: str) -> None:
         """The last call did not happen."""
@@ -183,11 +206,12 @@ class Session:
 
         after(arithmetic, values, keywords) → outputs.
         """
-        label = f"{address.step}/{address.phase}/{address.kind}/{address.call}"
+        first = self.origin.get(address, address)
+        label = f"{first.step}/{first.phase}/{first.kind}/{first.call}"
         a = Arithmetic(
             self.device, self.precision.base if self.precision.base == "float64" else half or "float32", label
         )
-        plant = self.plants.get(address)
+        plant = self.plant(address)
         memory = self._memory.get((address.rank, address.phase, address.kind), [])
         copy = dtypes(None)  # whether the operator only moves values
 
@@ -334,6 +358,7 @@ class Tape:
     def __init__(self, session: Session, rank: int = 0):
         self.session, self.rank = session, rank
         self._scopes: list[str] = []
+        self._recording = True
         self._parameters: dict[str, dict[str, Tensor]] = {}  # of each module, by their names
 
     @property
@@ -362,7 +387,7 @@ class Tape:
         return Var(made)
 
     def __call__(self, kind: str, *items: Any, **keywords: Any) -> Any:
-        return self._run(kind, items, keywords, recorded=True)
+        return self._run(kind, items, keywords, recorded=self._recording)
 
     def hidden(self, kind: str, *items: Any, **keywords: Any) -> Any:
         """An operator that dump tools do not see: a function captured before their hooks, a kernel of one's own."""
@@ -370,7 +395,7 @@ class Tape:
 
     def _run(self, kind: str, items: Any, keywords: dict[str, Any], recorded: bool) -> Any:
         session, op = self.session, OPERATORS[kind]
-        call = session.call(self.rank, kind)
+        call = session.call(self.rank, kind) if self._recording else session.call_unrecorded(self.rank, kind)
         half = session.precision.half if op.autocast == "half" else ""
         written = half or self._written(op.autocast, kind, items)
         address = Address(session.step, self.rank, "forward", kind, call)
@@ -384,7 +409,7 @@ class Tape:
 
         values = [_operand(item, half) for item in items]
         found = session.compute(address, half, values, _numbers(keywords), after, dtypes)
-        plant = session.plants.get(address)
+        plant = session.plant(address)
         grad = any(isinstance(item, Var) and item.tensor.needs_grad for item in items)
         types = [dtypes(k) if plant is None else session.planted(plant, dtypes(k)) for k in range(len(found))]
         made = [
@@ -475,9 +500,18 @@ class Tape:
         finally:
             self._scopes.pop()
 
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Operators of one fused kernel that a dump tool does not know: no record of them, nor of their gradients."""
+        before, self._recording = self._recording, False
+        try:
+            yield
+        finally:
+            self._recording = before
+
     def module(self, name: str, class_name: str, body: Callable[[Var], Var], x: Var) -> Var:
         """body(x) as a module of its own, with records of it as dump tools make them at level mix."""
-        if not self.session.modules:
+        if not self.session.modules or not self._recording:
             with self.inside(name):
                 return body(x)
         session, rank = self.session, self.rank
@@ -510,7 +544,7 @@ class Tape:
     def _line(self) -> str:
         """The line of the network that called, as a call stack tells it."""
         frame = sys._getframe(2)
-        while frame.f_back is not None and not frame.f_code.co_filename.endswith("networks.py"):
+        while frame.f_back is not None and not frame.f_code.co_filename.endswith(MODELS):
             frame = frame.f_back
         text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         return f"File /src/model.py, line {frame.f_lineno}, in {frame.f_code.co_name}, \n {text}"

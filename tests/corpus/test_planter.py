@@ -28,7 +28,8 @@ NUMPY_ONLY = [
         HERE / f"{name}.py"
         for name in ("trace", "spelling", "device", "operators", "tape", "ranks", "networks", "faults")
     ),
-    *(HERE / f"{name}.py" for name in ("training", "draw", "truth", "planter")),
+    *(HERE / f"{name}.py" for name in ("training", "draw", "truth", "planter", "unseen")),
+    *HERE.glob("second_*.py"),
     *(path for path in (HERE / "writers").glob("*.py") if path.name != "hdf5.py"),
 ]
 

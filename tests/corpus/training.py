@@ -10,16 +10,22 @@ import numpy as np
 from tests.corpus import ranks
 from tests.corpus.device import Device, rounded
 from tests.corpus.faults import Setting
-from tests.corpus.networks import GENERATED, NETWORKS, TOGETHER, Net, Size, Weights
+from tests.corpus.networks import GENERATED, NETWORKS, TOGETHER, Kind, Net, Size, Weights
+from tests.corpus.second_networks import SECOND_NETWORKS, SECOND_TOGETHER
 from tests.corpus.tape import Plant, Precision, Session, Tape
 from tests.corpus.trace import Run
+from tests.corpus.unseen import UNSEEN_NETWORKS
+
+KINDS = {**NETWORKS, **SECOND_NETWORKS, **UNSEEN_NETWORKS}
+ALL_TOGETHER = {**TOGETHER, **SECOND_TOGETHER}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """All that the values of a run depend on.
 
-    together: "" for one rank; "data_parallel" for a network on two; else a network of TOGETHER.
+    together: "" for one rank; "data_parallel" for a network on two; else a network of ALL_TOGETHER.
+    lengths: of each step, where they change; net: the class that builds the network.
     """
 
     network: str
@@ -35,6 +41,11 @@ class Recipe:
     captures_all: bool = False
     modules: bool = False
     loss_scale: float = 1.0
+    lengths: tuple[int, ...] = ()
+    net: type[Net] = Net
+
+    def size_in(self, step: int) -> Size:
+        return self.size._replace(length=self.lengths[step]) if self.lengths else self.size
 
 
 @dataclass
@@ -51,9 +62,9 @@ def train(recipe: Recipe, plants: Sequence[Plant] = (), setting: Optional[Settin
     setting = setting or Setting()
     options = {**recipe.options, **setting.options}
     count = 2 if recipe.together else 1
+    everywhere = setting.all_ranks or recipe.together == "data_parallel"
     weights = [
-        Weights(recipe.seed, changes=setting.weights if rank == 0 or recipe.together == "data_parallel" else {})
-        for rank in range(count)
+        Weights(recipe.seed, changes=setting.weights if rank == 0 or everywhere else {}) for rank in range(count)
     ]
     moments: list[dict[str, Any]] = [{} for _ in range(count)]
     sessions = []
@@ -63,15 +74,14 @@ def train(recipe: Recipe, plants: Sequence[Plant] = (), setting: Optional[Settin
             recipe.device, recipe.precision, by_address, step, count, recipe.hooks, recipe.captures_all, recipe.modules
         )
         nets = [
-            Net(Tape(session, rank), weights[rank], recipe.size, options, _batch(recipe, step, rank))
+            recipe.net(Tape(session, rank), weights[rank], recipe.size_in(step), options, _batch(recipe, step, rank))
             for rank in range(count)
         ]
-        if recipe.together in TOGETHER:
-            losses = TOGETHER[recipe.together](nets)
+        if recipe.together in ALL_TOGETHER:
+            losses = ALL_TOGETHER[recipe.together](nets)
         else:
-            kind = NETWORKS.get(recipe.network) or GENERATED[recipe.network]
-            losses = [kind.build(net) for net in nets]
-        session.backward(losses, recipe.loss_scale)
+            losses = [kind_of(recipe.network).build(net) for net in nets]
+        session.backward([loss for loss in losses if loss is not None], recipe.loss_scale)
         if recipe.together == "data_parallel":
             ranks.average_gradients(session)
         sessions.append(session)
@@ -79,6 +89,10 @@ def train(recipe: Recipe, plants: Sequence[Plant] = (), setting: Optional[Settin
             for rank in range(count):
                 update(session, rank, weights[rank], moments[rank], recipe, setting.optimizer)
     return Trained([run for session in sessions for run in session.runs()], sessions, weights)
+
+
+def kind_of(network: str) -> Kind:
+    return KINDS.get(network) or GENERATED[network]
 
 
 def _batch(recipe: Recipe, step: int, rank: int) -> int:
