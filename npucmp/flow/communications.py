@@ -16,11 +16,9 @@ from itertools import groupby
 from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.flow.operators import Place
-from npucmp.model import Group, Operator, TensorRef
+from npucmp.model import Group, Operator
 from npucmp.model.optypes import op_type_of
-
-PEERS = "input:1", "input:src", "input:dst"  # arguments that name a rank
-BUFFERS = "0", "tensor", "tensor_list", "output", "output_tensor", "output_tensor_list"  # inputs that are written to
+from npucmp.model.roles import peer_of
 
 
 class Communications:
@@ -155,23 +153,6 @@ def sends(operator: Operator) -> bool:
     return op.has("point to point") and not op.has("receives")
 
 
-def peer_of(operator: Operator) -> Optional[int]:
-    """The rank that an operator names: whom it sends to, whom it receives from."""
-    named = (operator.arguments.get(slot) for slot in PEERS)
-    return next((one for one in named if isinstance(one, int) and not isinstance(one, bool)), None)
-
-
 def groups_of(operator: Operator) -> tuple[tuple[int, ...], ...]:
     """The groups of ranks that an operator names."""
     return tuple(tuple(sorted(one)) for one in operator.arguments.values() if isinstance(one, Group))
-
-
-def is_buffer(operator: Operator, tensor: TensorRef, rank: Optional[int]) -> bool:
-    """Whether an input is only the place where something is to be put: of what receives, one that has the shape of an
-    output; of a broadcast not on the rank that it comes from."""
-    op, (role, _, key) = op_type_of(operator), tensor.slot.partition(":")
-    if not op.has("receives") or role != "input" or key.partition(".")[0] not in BUFFERS:
-        return False
-    if op.has("one to all"):
-        return peer_of(operator) not in (None, rank)
-    return any(one.is_output and one.shape == tensor.shape for one in operator.tensors)

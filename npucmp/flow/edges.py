@@ -10,11 +10,10 @@ import math
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import escaped
-from npucmp.flow.communications import is_buffer
 from npucmp.flow.contents import TINY, content_of, target_content_of
 from npucmp.model import Finding, Pair
 from npucmp.model.optypes import op_type_of
-from npucmp.model.roles import is_argument, is_output
+from npucmp.model.roles import is_argument, is_buffer, is_output
 
 
 class _Index:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.flow.communications import groups_of, is_buffer, sends
+from npucmp.flow.communications import groups_of, sends
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.case import error_size
@@ -15,6 +15,7 @@ from npucmp.localise.limits import disregard
 from npucmp.localise.sources import Source
 from npucmp.localise.walk import Walk
 from npucmp.model import Cause, Finding, Operator, Root
+from npucmp.model.roles import is_buffer
 
 
 class Arrival(NamedTuple):

@@ -5,20 +5,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from npucmp.localise.movement import Level
+
 QUANTILE = 0.9
-
-
-class Level(NamedTuple):
-    """How far extremes and sums (norm, mean) moved, relative to the tensor's size as if elements moved alone."""
-
-    extremes: float = 0.0
-    sums: float = 0.0
-
-    def most(self, other: Level) -> Level:
-        return Level(max(self.extremes, other.extremes), max(self.sums, other.sums))
-
-    def times(self, factor: float) -> Level:
-        return Level(self.extremes * factor, self.sums * factor)
 
 
 class Contribution(NamedTuple):

@@ -12,11 +12,11 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.flow.communications import groups_of, peer_of
+from npucmp.flow.communications import groups_of
 from npucmp.flow.contents import content_of
 from npucmp.model import DIFFERS, Comparison, Finding, Operator, Pair, Statistics, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.roles import is_output, is_parameter, peer_of
 
 SIZE = 8  # bytes of a digest
 WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # what tensors are; `told` by a collective

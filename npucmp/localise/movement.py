@@ -16,7 +16,6 @@ import numpy.typing as npt
 from npucmp.flow.row_cache import of_row
 from npucmp.judge.precision import round_off_of
 from npucmp.localise.condition import MOST, scale_of
-from npucmp.localise.history import Level
 from npucmp.model import Finding, Pair, Statistics
 from npucmp.model.finding import OTHER_NODE
 
@@ -31,6 +30,19 @@ SUMS = slice(2, 4)  # of the figures
 MASK = -1e4  # the largest number that stands for minus infinity
 MASKED_TIMES = 100.0  # times the largest value that such a number is, at least
 _STILL = (0.0,) * len(FIGURES)
+
+
+class Level(NamedTuple):
+    """How far extremes and sums (norm, mean) moved, relative to the tensor's size as if elements moved alone."""
+
+    extremes: float = 0.0
+    sums: float = 0.0
+
+    def most(self, other: Level) -> Level:
+        return Level(max(self.extremes, other.extremes), max(self.sums, other.sums))
+
+    def times(self, factor: float) -> Level:
+        return Level(self.extremes * factor, self.sums * factor)
 
 
 class Movement(NamedTuple):

@@ -18,8 +18,8 @@ from typing import Callable, NamedTuple, Optional, Sequence
 from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.condition import Scale, amplification, scale_of
-from npucmp.localise.history import Before, Contribution, Level
-from npucmp.localise.movement import SINGLE, SUMS, Movement, is_hidden, level, movement
+from npucmp.localise.history import Before, Contribution
+from npucmp.localise.movement import SINGLE, SUMS, Level, Movement, is_hidden, level, movement
 from npucmp.localise.noise_facts import FEW, Facts, reuse, round_offs
 from npucmp.localise.terms import terms
 from npucmp.localise.walk import Walk

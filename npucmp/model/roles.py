@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, Optional
 
-from npucmp.model.dump import Operator
-from npucmp.model.optypes import is_gradient, op_type
+from npucmp.model.dump import Operator, TensorRef
+from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.pair import Pair
+
+PEERS = "input:1", "input:src", "input:dst"  # arguments that name a rank
+BUFFERS = "0", "tensor", "tensor_list", "output", "output_tensor", "output_tensor_list"  # inputs that are written to
 
 
 def is_output(pair: Pair) -> bool:
@@ -68,3 +71,20 @@ def is_folded(pair: Pair) -> bool:
 def _place(key: str) -> int:
     """The number of a slot, -1 for one that has none."""
     return int(key) if key.isdecimal() and len(key) < 10 else -1
+
+
+def peer_of(operator: Operator) -> Optional[int]:
+    """The rank that an operator names: whom it sends to, whom it receives from."""
+    named = (operator.arguments.get(slot) for slot in PEERS)
+    return next((one for one in named if isinstance(one, int) and not isinstance(one, bool)), None)
+
+
+def is_buffer(operator: Operator, tensor: TensorRef, rank: Optional[int]) -> bool:
+    """Whether an input is only the place where something is to be put: of what receives, one that has the shape of an
+    output; of a broadcast not on the rank that it comes from."""
+    op, (role, _, key) = op_type_of(operator), tensor.slot.partition(":")
+    if not op.has("receives") or role != "input" or key.partition(".")[0] not in BUFFERS:
+        return False
+    if op.has("one to all"):
+        return peer_of(operator) not in (None, rank)
+    return any(one.is_output and one.shape == tensor.shape for one in operator.tensors)

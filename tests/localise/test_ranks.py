@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npucmp
-from npucmp.flow.communications import Communications, is_buffer
+from npucmp.flow.communications import Communications
 from npucmp.flow.operators import Place
 from npucmp.model import Group, Operator, TensorRef
+from npucmp.model.roles import is_buffer
 from tests.synthetic import write_run
 
 random = np.random.default_rng(5)

@@ -19,8 +19,6 @@ from npucmp.judge.verdicts import Limit
 from npucmp.localise.case import Case, Rule
 from npucmp.localise.rules import (
     arguments,
-    background,
-    behind_root,
     broadcast,
     cancellation,
     choice,
@@ -28,16 +26,15 @@ from npucmp.localise.rules import (
     collective,
     condition,
     constant_rows,
-    container,
     copy,
     equal_bits,
+    facts,
     gradual,
     growth,
     inherited,
     law,
     long_sums,
     lost_tile,
-    meaningless,
     non_smooth,
     overwritten,
     quantised,
@@ -47,7 +44,6 @@ from npucmp.localise.rules import (
     scaled,
     single_element,
     subnormal,
-    suspected,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -74,13 +70,9 @@ RULES: tuple[Rule, ...] = (
     single_element.RULE,
     law.RULE,
     gradual.RULE,
-    background.RULE,
-    behind_root.RULE,
     overwritten.RULE,
     broadcast.RULE,
-    meaningless.RULE,
-    container.RULE,
-    suspected.RULE,
+    *facts.FACTS,
 )
 
 

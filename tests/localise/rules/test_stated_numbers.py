@@ -11,10 +11,9 @@ from click.testing import CliRunner
 
 from npucmp.cli import npucmp
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise import updates
+from npucmp.localise import seen_errors, updates
 from npucmp.localise.rules import (
     arguments,
-    background,
     choice,
     condition,
     copy,
@@ -45,7 +44,7 @@ LISTED = [  # rule, the words with "#" for the number, the constant
     ("arguments", "more than # times", arguments.ARGUED),
     ("copy", "more than # times", copy.COPIED),
     ("gradual", "more than # √u", gradual.HOPELESS),
-    ("background", "# % of what was seen", 100 * background.QUANTILE),
+    ("background", "# % of what was seen", 100 * seen_errors.QUANTILE),
 ]
 WRITTEN = [  # of docs/localisation.md
     ("limit (`round_off`) | # u", FACTOR),
