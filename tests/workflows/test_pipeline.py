@@ -25,6 +25,7 @@ from npucmp.report import parquet as report_parquet
 from npucmp.report.files import Joined
 from npucmp.workflows import compare, pipeline, rank_tasks
 from npucmp.workflows.options import Options
+from tests.benchmarks.statistics_dumps import make
 from tests.localise.test_ranks import collective
 from tests.localise.test_ranks import pipeline as two_stages
 from tests.reports import screen
@@ -201,6 +202,14 @@ def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     assert len(apart.looks) > 2 and [one[1:] for one in apart.looks] == [one[1:] for one in at_once.looks]
     (alone,) = {f"shards/{one.step}-{one.rank}.html" for one in apart.looks[:1]}
     assert all(b'data-look="' in found[name] for name in ("report.html", alone))
+
+
+def test_ranks_that_share_their_tensors_have_the_reports_of_one_process(tmp_path):
+    make(tmp_path, ranks=3, layers=2)
+    sides = tmp_path / "target", tmp_path / "golden"
+    for name, executor in (("apart", Serial()), ("at once", None)):
+        npucmp.write_reports(replace(npucmp.compare(*sides, executor=executor), seconds=0.0), tmp_path / name)
+    assert files_of(tmp_path / "apart") == files_of(tmp_path / "at once")
 
 
 def test_nothing_is_left_behind(dumps, monkeypatch):
