@@ -419,7 +419,13 @@ def _bits_needed(x: Array) -> _Bits:
     value = size.view(np.float32)
     last = np.where(fraction, value - (size ^ least).view(np.float32), value)
     full = [float(np.count_nonzero(fraction & np.uint32(1 << (SINGLE_BITS - bits)))) for bits in SHORT_BITS]
-    return {"bits": bits, "last_bit": float(last.min()), "nonzero": len(size), "full_8": full[0], "full_11": full[1]}
+    return {
+        "bits": bits,
+        "last_bit": float(last.min()),
+        "nonzero": float(len(size)),
+        "full_8": full[0],
+        "full_11": full[1],
+    }
 
 
 @cache
