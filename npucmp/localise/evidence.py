@@ -261,6 +261,11 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> list[Evidence]:
     return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=_first(named))]
 
 
+def interval_reasons(words: str, high: float) -> list[Evidence]:
+    """The upper end of what may have come in unseen, which the error exceeds; `words` tell why it is no larger."""
+    return [reason("interval", words, high=high)] if words and 0.0 < high < math.inf else []
+
+
 def passed_reasons(own: Finding, worst: Worst) -> list[Evidence]:
     """Of an operator that passes on what it got."""
     if worst.differs and worst.finding is not None:

@@ -55,6 +55,12 @@ class Interval(NamedTuple):
         return self.source not in ("no data", "statistics")
 
 
+WORDS = {  # of intervals that no measurement tells; {high} is their upper end
+    "unknown producer": "of the errors before it 95 % are at most {high}",
+    "saved": "rounding of what a forward saved makes an error of at most {high}",
+    "parameter": "the steps before make an error of at most {high} of a parameter",
+    "left of a sum": "what is left of sums that cancel is off by at most {high}",
+}
 NO_DATA = Interval(0.0, math.inf, "no data")
 
 

@@ -20,7 +20,7 @@ from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
-from npucmp.localise.intervals import Interval, Intervals, Reads, differs, share_of
+from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs, share_of
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
@@ -229,7 +229,11 @@ class _Search:
             return Cause.UNKNOWN, gap, evidence.unwritten_reasons(finding, writer)
         left_out = [] if is_parameter(finding.pair) else self._uncompared.left_out(start, node.pair.order)
         alone = [] if is_parameter(finding.pair) else self._only_one_run(finding, start, source is not None)
-        return Cause.GAP, gap, evidence.gap_reasons(finding, last, writer, alone, left_out)
+        reasons = evidence.gap_reasons(finding, last, writer, alone, left_out)
+        if source is None and not is_parameter(finding.pair):
+            seen = self._intervals.unknown_producer(finding)
+            reasons += evidence.interval_reasons(WORDS[seen.source], seen.high)
+        return Cause.GAP, gap, reasons
 
     def _origin(self, finding: Finding) -> Optional[Finding]:
         """The tensor of equal content that either run wrote or read before, if that agrees: what one run read from
@@ -491,13 +495,18 @@ class _Search:
             return evidence.own_reasons(node.pair, own, alike, bool(node.inputs))
         if not reads.is_known or (not worst.differs and self._intervals.is_half_known(node)):
             open_reads = [read.finding for read in reads.inputs if not read.interval.is_known]
-            return evidence.unknown_reasons(own, open_reads)
+            return evidence.unknown_reasons(own, open_reads) + self._interval_reasons(node, own, reads)
         if not self._intervals.is_saved_known(node):
             left_out = self._uncompared.forward_of(node)
-            return evidence.unsaved_reasons(own, self._intervals.unread(node), left_out, node.recomputed)
+            reasons = evidence.unsaved_reasons(own, self._intervals.unread(node), left_out, node.recomputed)
+            return reasons + self._interval_reasons(node, own, reads)
         reasons = evidence.own_reasons(node.pair, own, worst, bool(node.inputs) or node.arrived)
         reasons += evidence.folded_reasons(node.inputs)
         return reasons + evidence.follower_reasons(node.pair, self._alone.get(node.pair.order + 1))
+
+    def _interval_reasons(self, node: OperatorFindings, own: Finding, reads: Reads) -> list[Evidence]:
+        came = self._intervals.came_in(node, own, reads)
+        return evidence.interval_reasons(WORDS.get(came.source, ""), came.high)
 
     def _worst_read(self, node: OperatorFindings) -> evidence.Worst:
         """What differs most of what it reads, as far as it can reach what it writes."""
