@@ -99,7 +99,7 @@ class GoldenGraph:
 
     def _expanded(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[Content]:
         """The content of which a tensor that an operator reads is an expansion: each element several times."""
-        written = [one for one in latest if row.is_alone and one.is_alone and is_expansion(one, row)]
+        written = [one for one in latest if is_expansion(one, row)] if row.is_alone else []
         return self._contents[written[-1].finding.row] if written else None
 
     def content(self, row: GoldenRow) -> Content:

@@ -7,6 +7,7 @@ from typing import Hashable, NamedTuple, Optional
 
 from npucmp.model import Finding, Operator, Side
 from npucmp.model.dtypes import lookup
+from npucmp.model.moments import repeated_hash
 
 SUM_ROUNDING = 1e-9  # sums of one tensor in another order agree to this, relative to their scale
 MASKS = -1e4  # the largest number that stands for minus infinity
@@ -88,20 +89,12 @@ def is_mask(row: GoldenRow) -> bool:
 
 
 def is_expansion(written: GoldenRow, read: GoldenRow) -> bool:
-    """Whether the figures of one tensor are those of another whose elements all stand there several times."""
-    one, more = side_of(written), side_of(read)
-    ours, theirs = written.finding.pair.golden, read.finding.pair.golden
-    if one is None or more is None or ours is None or theirs is None or ours.dtype != theirs.dtype:
+    """Whether a tensor holds each element of another several times, in any order: heads of keys that queries share, a
+    mask along the batch. The hashes prove it."""
+    one, more, few, many = side_of(written), side_of(read), written.elements, read.elements
+    if one is None or more is None or not few or not many or many % few or many == few:
         return False
-    if len(ours.shape) > len(theirs.shape) or one.minimum == one.maximum:
-        return False
-    shape = (1,) * (len(theirs.shape) - len(ours.shape)) + ours.shape
-    if any(not few or many % few for few, many in zip(shape, theirs.shape)) or shape == theirs.shape:
-        return False
-    times = math.prod(theirs.shape) // math.prod(shape)
-    same = (one.minimum, one.maximum) == (more.minimum, more.maximum) and not (one.nan or more.nan)
-    near = abs(times * one.total - more.total) <= SUM_ROUNDING * math.sqrt(times * more.squares * math.prod(shape))
-    return same and near and math.isclose(times * one.squares, more.squares, rel_tol=SUM_ROUNDING)
+    return one.minimum < one.maximum and repeated_hash(one.hash, many // few) == more.hash
 
 
 def rounds_to(wide: Side, narrow: Side, unit: float) -> bool:

@@ -123,6 +123,12 @@ def add_hashes(a: int, b: int) -> int:
     return ((a + b) & word) | (((a >> 32) + (b >> 32) & word) << 32)
 
 
+def repeated_hash(one: int, times: int) -> int:
+    """The hash of elements that all stand there several times."""
+    word = (1 << 32) - 1
+    return ((one & word) * times & word) | (((one >> 32) * times & word) << 32)
+
+
 Half = Annotated[Side, Kept(Merge.HALF, "side_t")]
 SHORT_BITS = 8, 11  # significant bits of bfloat16 and float16
 SINGLE_BITS = 24  # and of float32
