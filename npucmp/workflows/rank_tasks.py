@@ -32,7 +32,6 @@ from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_head
 from npucmp.errors import UsageError
-from npucmp.flow.repeated_execution import ran_again
 from npucmp.judge.precision import reduced_in
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.limits import judged
@@ -290,9 +289,18 @@ def _put_judged(work: Work, one: StepRank, known: Comparison, found: Sequence[Me
     if work.several_steps:
         work.store.put(one.number, "updates", Updates(findings))
     ordered = known.target.ordered and known.golden.ordered
-    reach = extent([each.pair for each in found], ordered, again=ran_again(findings))
+    reach = extent([each.pair for each in found], ordered, again=_ran_again(findings))
     notes = (*reach.words, *(note for note in known.notes if note not in reach.words))
     work.store.put(one.number, "judged", replace(known, findings=Table(findings), notes=notes))
+
+
+def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
+    """The places of operators that one side ran once more; none where each operator has a partner."""
+    if all(one.pair.target_op is not None and one.pair.golden_op is not None for one in findings):
+        return frozenset()
+    from npucmp.flow.repeated_execution import ran_again
+
+    return ran_again(findings)
 
 
 class Before(NamedTuple):

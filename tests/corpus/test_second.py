@@ -362,7 +362,7 @@ def check_kind(seen):
 def check_kind_scale(seen):
     a, b = seen.out()
     big = np.abs(b) > 0.1 * np.abs(b[np.isfinite(b)]).max()
-    ratio = (a / b)[big & np.isfinite(b)]
+    ratio = a[big & np.isfinite(b)] / b[big & np.isfinite(b)]
     assert ratio.std() < 2e-3 and abs(ratio.mean() - 1) > 1e-4
 
 

@@ -1,0 +1,38 @@
+"""A parameter of one 16-bit type on both sides is off by more than rounding it once on each side makes it.
+
+No operator computed a parameter of the first step: both runs were given the same numbers, and each rounded them once to
+the type in which it holds them. So 8 round-offs, the limit of what is computed, excuse nothing here. A parameter that
+the steps before have updated is judged by rule `inherited`. Evidence: all weights × 0.986 in bfloat16 lie within 8
+round-offs; rounding to the nearest on one side and toward zero on the other makes 1.2 at most.
+"""
+
+from __future__ import annotations
+
+from npucmp.judge.precision import SINGLE
+from npucmp.localise.case import Case, Rule
+from npucmp.model import Finding, Verdict
+
+ROUNDED = 2.0  # round-offs: one of each side
+
+
+def _accuses(case: Case) -> bool:
+    target, golden = case.pair.target, case.pair.golden
+    if case.node is not None or not case.is_parameter or case.inherited or target is None or golden is None:
+        return False
+    return target.dtype == golden.dtype and case.own_round_off > SINGLE and case.error > ROUNDED * case.own_round_off
+
+
+def _judged(case: Case) -> Finding:
+    words = (
+        f"rel_l2 {case.error:.2e}, more than rounding it once on each side makes: {ROUNDED * case.own_round_off:.2e}"
+    )
+    return case.finding._replace(verdict=Verdict.DIVERGED, because=words, limit=ROUNDED * case.own_round_off)
+
+
+RULE = Rule(
+    "accusation",
+    "given",
+    f"a parameter of one 16-bit type, which no step has updated, is off by more than {ROUNDED:g} round-offs",
+    applies=_accuses,
+    judged=_judged,
+)
