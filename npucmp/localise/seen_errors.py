@@ -15,13 +15,13 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, error_size
 from npucmp.localise.condition import scale_of
+from npucmp.localise.history import RECENT
 from npucmp.measure.recorded import has_equal_xor
 from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output
 
-QUANTILE = 0.95
-RECENT = 8  # operators, whose outputs code that was not dumped most likely reads
+QUANTILE = 0.95  # share of the errors seen: chosen: those above are outliers, not measured
 
 
 class SeenErrors:
