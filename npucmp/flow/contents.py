@@ -13,9 +13,10 @@ from typing import Optional
 
 from npucmp.flow.row_cache import of_row
 from npucmp.model import Finding, Measurement, TensorRef
+from npucmp.model.moments import FEW_BITS
 
-TINY = 4  # elements
-_MASK = (1 << 64) - 1
+TINY = 4  # elements: chosen: fewer agree by chance, not measured
+_MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
 
 
 @of_row
@@ -78,7 +79,7 @@ def _number(*parts: object) -> int:
 
 def is_computed(value: Optional[float]) -> bool:
     """Whether a number is none that people write or count: more than 4 significant bits."""
-    return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 16.0) % 1.0 != 0.0
+    return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 2.0**FEW_BITS) % 1.0 != 0.0
 
 
 def is_few(finding: Finding) -> bool:

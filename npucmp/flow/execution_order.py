@@ -17,7 +17,7 @@ from npucmp.model import Measurement, Operator, Pair, Run
 from npucmp.model.roles import is_output
 
 NOTE = "order: operators that read a tensor stand behind those that wrote one of equal content"
-_NETWORK = -1  # the place of all that is in no module
+_NETWORK = -1  # place: definition: that of all that is in no module
 
 
 class Placed(NamedTuple):

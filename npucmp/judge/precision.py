@@ -9,25 +9,32 @@ from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.measure import metrics
 from npucmp.model import Measurement, Operator, Pair, Side, TensorRef
-from npucmp.model.dtypes import Dtype, lookup
-from npucmp.model.moments import SHORT_BITS
+from npucmp.model.dtypes import FACTOR, MOST, Dtype, lookup
+from npucmp.model.dtypes import SINGLE as SINGLE
+from npucmp.model.moments import FEW_BITS, SHORT_BITS, SINGLE_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
-REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of numbers rounded to 11 bits have
-REDUCED_ADDS = 1.5 * 2.0**-13  # what each such product adds to the error of what it read; 2 to 3 times 2^-13, usually
-CORRELATED = 0.3  # correlation below which no scale and offset relate whole numbers to floats
-UNROUNDED = 4.0 / 12.0  # steps²: four times what rounding to whole steps leaves
-UNSCALED = 0.1  # distance from 1 of a scale that a few wrong elements may give
-DROWNED = 1e-10  # of the mean square: a smaller variance is lost in the rounding of sums
-NEAREST = 5  # products behind a single witness that are asked: those that read the smallest errors, all but one of them
-FEWEST = 3  # that must be there; where fewer than those are, all are asked
-SINGLE = 2.0**-24
-FULL = 1 / 8  # share of the values that use the last place of a type they were rounded to; one half, by chance
-FINEST = 2.0  # times the finest last place that the spacing of usual values is, where values were rounded
+# rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4, in chains of 4 to 20 products by no
+# more than this (reduced_products)
+REDUCED_ERROR = 2.0**-15, 2.0**-10.5
+# rel_l2: evidence: each such product adds 2 to 3 times 2^-13 to the error of what it read (reduced_products)
+REDUCED_ADDS = 1.5 * 2.0**-13
+CORRELATED = 0.3  # correlation: chosen: below it no scale and offset relate whole numbers to floats, not measured
+UNROUNDED = 4.0 / 12.0  # steps²: definition: rounding to whole steps leaves 1/12, and four times that is more
+UNSCALED = 0.1  # distance of a scale from 1: chosen: a few wrong elements may give as much, not measured
+DROWNED = 1e-10  # share of the mean square: chosen: a smaller variance is lost in the rounding of sums, not measured
+# products: evidence: those behind a single witness that read the smallest errors; all but one of them must add
+# (reduced_products)
+NEAREST = 5
+FEWEST = 3  # products: evidence: so many must be there; where fewer than NEAREST are, all are asked (reduced_products)
+# share of values: chosen: those that use the last place of a type they were rounded to, by chance one half, not
+# measured
+FULL = 1 / 8
+# last places: chosen: the spacing of usual values is so many times the finest where values were rounded, not measured
+FINEST = 2.0
 KEPT = ("bfloat16", "float16")
-SHORT = (("bfloat16", 8), ("float16", 11))  # bits of a number of each
-COUNTED = 9  # bits of whole numbers that are no masks, nor steps of 8 bits
-FEW_BITS = 4  # a number that needs no more is one of every type, as the bounds of a clip are
+SHORT = tuple(zip(KEPT, SHORT_BITS))
+COUNTED = 9  # bits: chosen: whole numbers of more are no masks, nor steps of 8 bits, not measured
 
 
 class Precision(NamedTuple):
@@ -119,7 +126,7 @@ def rounded_to(measurement: Measurement) -> str:
 def _bits(value: float) -> int:
     """How many bits the significand of a float32 needs; more than any has for NaN and infinity."""
     part = math.frexp(value)[0]
-    return next((bits for bits in range(25) if (part * 2.0**bits).is_integer()), 25)
+    return next((bits for bits in range(SINGLE_BITS + 1) if (part * 2.0**bits).is_integer()), SINGLE_BITS + 1)
 
 
 def is_mixed(pair: Pair) -> bool:
@@ -214,7 +221,7 @@ def reduced_in(measurements: Sequence[Measurement]) -> Optional[bool]:
 
 def _are_reduced(products: list[_Product]) -> Optional[bool]:
     """What the products of one step say; None if nothing, because all of them read noise or a single one does not."""
-    witnesses = [one for one in products if max(one.read) <= 8 * SINGLE]
+    witnesses = [one for one in products if max(one.read) <= FACTOR * SINGLE]
     if not witnesses:
         return None
     if not all(one.is_reduced for one in witnesses):
@@ -283,9 +290,9 @@ def terms_summed(operator: Operator, output: TensorRef) -> float:
         return 1.0
     weights = [t.shape for t in operator.tensors if t.slot.startswith("param:") and len(t.shape) > 1]
     if weights and not backward:
-        return float(max(min(math.prod(shape[1:]), 2**62) for shape in weights))
+        return float(max(min(math.prod(shape[1:]), MOST) for shape in weights))
     inputs = (math.prod(tensor.shape) for tensor in operator.tensors if not tensor.is_output)
-    sizes = sorted((min(size, 2**62) for size in inputs), reverse=True)
+    sizes = sorted((min(size, MOST) for size in inputs), reverse=True)
     elements = math.prod(output.shape)
     if backward:
         rows = output.shape[0] if output.shape else 1  # of a number that was broadcast, all

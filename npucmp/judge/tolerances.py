@@ -16,8 +16,8 @@ from npucmp.measure import metrics
 from npucmp.model import Tolerance
 from npucmp.model.dtypes import DTYPES, canonical, lookup
 
-LARGEST_TABLE = 2**20  # bytes of a tolerance file
-LARGEST_NOISE = 2**28  # bytes of a noise.csv: a row per tensor
+LARGEST_TABLE = 2**20  # bytes of a tolerance file: work
+LARGEST_NOISE = 2**28  # bytes of a noise.csv: work: a row per tensor
 COLUMNS = ("metric", "limit", "dtype", "op_type", "why")
 OF_ERRORS = {"verdict", "cause"}  # columns of tables that hold what --noise is to excuse
 CODE = re.compile(r"\\x([0-9a-f]{2})|\\u(e00[0-7][0-9a-f]|[0-9a-f]{4})")  # as reports show what is invisible

@@ -15,11 +15,11 @@ from npucmp.judge.tolerances import Tolerances
 from npucmp.measure import metrics
 from npucmp.measure.recorded import SUMS_SLACK, has_equal_xor
 from npucmp.model import Finding, Measurement, Moments, Pair, Tolerance, Verdict
+from npucmp.model.dtypes import FACTOR as FACTOR
 from npucmp.model.dtypes import lookup
 
-HALF = 0.5  # a float that is this far from a whole number is no rounding of it
-NOISE = 4.0  # times the distance of repeated runs: a few reruns see only part of the noise
-FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
+HALF = 0.5  # distance of a float from a whole number: definition: so far is no rounding of it
+NOISE = 4.0  # distances of repeated runs: chosen: a few reruns see only part of the noise, not measured
 
 DEFAULT_RULES = tuple(
     Tolerance(

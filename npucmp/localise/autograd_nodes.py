@@ -16,7 +16,7 @@ from npucmp.model import Finding, Verdict
 from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import is_output
 
-UNRELATED = 0.5  # rel_l2 from which two tensors count as two gradients, not as one with an error
+UNRELATED = 0.5  # rel_l2: chosen: from it on two tensors are two gradients, not one with an error, not measured
 _DIFFERS = (Verdict.SHAPE, Verdict.DIVERGED, Verdict.NONFINITE)
 
 

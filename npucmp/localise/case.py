@@ -21,10 +21,13 @@ from npucmp.model import Finding, Moments, Pair, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output, is_parameter
 
-FEW = 16  # elements below which rounding does not cancel in a common factor
-CANCELLATION = 2.0  # terms this much larger than their sum
-WALKS = 4.0  # times the rounding of one side's sum: both round, and one element may lie far out
-FEW_GIANTS = 4.0  # the same, of elements as large as the largest
+FEW = 16  # elements: chosen: rounding of fewer does not average out in a factor or a figure, not measured
+MANY = 64  # elements: chosen: shares and factors of as many are no chance, not measured
+# share of an error: chosen: one common factor that makes up as much scales the tensor as a whole, not measured
+WHOLE = 0.9
+CANCELLATION = 2.0  # times a sum: chosen: terms so much larger cancel, not measured
+WALKS = 4.0  # roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
+FEW_GIANTS = 4.0  # elements as large as the largest: chosen: rounding of fewer does not average out, not measured
 
 
 @dataclass(eq=False)  # nobody changes one; frozen, making one would cost three times as much

@@ -13,9 +13,10 @@ from typing import NamedTuple, Optional
 from npucmp.flow.operators import OperatorFindings
 from npucmp.flow.row_cache import of_row
 from npucmp.model import Finding
+from npucmp.model.dtypes import MOST
 
 CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power"}
-MOST = 2**62  # elements; no memory holds more, and a dump of statistics may claim any shape
+LARGEST = 1e300  # exponent: chosen: a larger one is no exponent, and products of it overflow, not measured
 
 
 class Scale(NamedTuple):
@@ -76,7 +77,7 @@ def amplification(node: OperatorFindings) -> float:
         value = x.largest * (1.0 + y.largest * y.largest) / y.rms
     elif op.has("power"):
         numbers = [one for one in node.operator.arguments.values() if type(one) in (int, float)]
-        value = max((abs(float(one)) for one in numbers if abs(one) < 1e300), default=1.0)
+        value = max((abs(float(one)) for one in numbers if abs(one) < LARGEST), default=1.0)
     return max(1.0, value) if math.isfinite(value) else 1.0
 
 

@@ -20,7 +20,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_meaningless, is_output
 
-SUM_WALK = 4.0  # roundings of the norm of all terms that the sum over a tensor may move by
+SUM_WALK = 4.0  # roundings of the norm of all terms: chosen: the sum over a tensor may move by as many, not measured
 
 
 def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: AbstractSet[int]) -> Iterator[int]:

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple, Optional, Sequence, Union
 
 from npucmp.judge.precision import rounded_to
-from npucmp.localise.case import error_size, gain_of
+from npucmp.localise.case import WHOLE, error_size, gain_of
 from npucmp.localise.uncompared import Writer
 from npucmp.localise.working import float_types
 from npucmp.measure.recorded import has_equal_xor
@@ -15,8 +15,6 @@ from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNSEEN
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_folded, is_parameter
-
-WHOLE = 0.9  # share of an error that a common factor makes up where it is worth a sentence
 
 
 class Worst(NamedTuple):

@@ -25,9 +25,9 @@ from npucmp.model import DECIDED, Finding, Operator, Pair, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
-NEAREST = 16  # compared tensors of one size, the latest, that a cast is compared with; operators before another one
-LATEST = 8  # outputs, the latest, that a tensor read may be an expansion of
-SCALAR = 1  # elements of a tensor that counts as an argument of the operator that reads it
+NEAREST = 16  # tensors, operators: work: a cast is compared with the latest of one size
+LATEST = 8  # outputs: work: a tensor read may be an expansion of one of the latest
+SCALAR = 1  # elements: definition: a number is an argument of the operator that reads it
 
 
 class Compared(NamedTuple):

@@ -6,8 +6,10 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from npucmp.localise.movement import Level
+from npucmp.localise.seen_errors import RECENT
 
-QUANTILE = 0.9
+QUANTILE = 0.9  # share of the movements seen: chosen: one tensor may move far by chance, not measured
+LATEST = 4  # operators: chosen: as RECENT, where nothing that is read was recorded, not measured
 
 
 class Contribution(NamedTuple):
@@ -29,8 +31,8 @@ class Before(NamedTuple):
 
     levels: float = 0.0
     sums: float = 0.0
-    last: float = 0.0  # of the last eight
-    latest: float = 0.0  # of the last four
+    last: float = 0.0  # of the RECENT
+    latest: float = 0.0  # of the LATEST
     seen: int = 0
     moved: bool = False
     still: int = 0
@@ -59,7 +61,7 @@ class History:
         if max(one.highest) > max(one.came, before.unseen if one.is_open else 0.0):  # else it passed on what it got
             self._kinds[one.kind] = self._kinds.get(one.kind, Level()).most(one.highest)
         usual = self._levels.with_(one.highest.extremes), self._sums.with_(one.highest.sums)
-        last, latest = max(self.largest[-8:]), max(self.largest[-4:])
+        last, latest = max(self.largest[-RECENT:]), max(self.largest[-LATEST:])
         moved, still = self._now.moved or not one.still, self._now.still + (one.still and one.sums)
         self._now = Before(*usual, last, latest, len(self.largest), moved, still)
 

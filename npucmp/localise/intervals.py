@@ -34,7 +34,9 @@ from npucmp.localise.updates import Updates
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.roles import is_folded, is_parameter
 
-SAVED = 2.0  # round-offs that what a forward saved is off by in float32, where outputs were seen up to 21; 1 in 16 bits
+# round-offs: chosen: what a forward saved is off by as much in float32, where outputs were seen up to 21; by 1 in 16
+# bits, not measured
+SAVED = 2.0
 
 
 class Interval(NamedTuple):

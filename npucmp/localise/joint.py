@@ -18,7 +18,7 @@ from npucmp.model import DIFFERS, Comparison, Finding, Operator, Pair, Statistic
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, peer_of
 
-SIZE = 8  # bytes of a digest
+SIZE = 8  # bytes of a digest: work
 WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # what tensors are; `told` by a collective
 _FIGURES = Struct("4d")
 AGREES, DIFFERENT, OPEN = "=", "x", "?"  # what the comparison with the golden run says of them

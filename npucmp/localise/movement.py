@@ -14,21 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.flow.row_cache import of_row
-from npucmp.judge.precision import round_off_of
-from npucmp.localise.condition import MOST, scale_of
+from npucmp.judge.precision import SINGLE, round_off_of
+from npucmp.localise.condition import scale_of
+from npucmp.localise.golden_rows import MASKS
 from npucmp.model import Finding, Pair, Statistics
+from npucmp.model.dtypes import MOST
 from npucmp.model.finding import OTHER_NODE
 
 Floats = npt.NDArray[np.float64]
 
 FIGURES = "max", "min", "mean", "norm"
-SINGLE = 2.0**-24
-RESOLUTION = 2.0**-23  # relative: figures are summed and written in float32 at best
-SUMMED = 2.0**-25  # of the rms: what float32 leaves of a mean that is summed in any order
-ONE_VALUE = 0.01  # of its mean square, that mean times extreme may lack if a tensor holds zeros and one value alone
-SUMS = slice(2, 4)  # of the figures
-MASK = -1e4  # the largest number that stands for minus infinity
-MASKED_TIMES = 100.0  # times the largest value that such a number is, at least
+RESOLUTION = 2.0**-23  # of a figure: definition: figures are summed and written in float32 at best
+SUMMED = 2.0**-25  # of the rms: definition: what float32 leaves of a mean that is summed in any order
+# of the mean square: chosen: mean times extreme may lack as much if a tensor holds zeros and one value alone, not
+# measured
+ONE_VALUE = 0.01
+SUMS = slice(2, None)  # of the figures
+MASKED_TIMES = 100.0  # times the largest value: chosen: a number so far below is a mask, not measured
 _STILL = (0.0,) * len(FIGURES)
 
 
@@ -153,7 +155,7 @@ def is_hidden(finding: Finding) -> bool:
         return False
     if recorded.min == -math.inf:
         return True
-    return recorded.min <= MASK and abs(recorded.max) * MASKED_TIMES <= -recorded.min
+    return recorded.min <= MASKS and abs(recorded.max) * MASKED_TIMES <= -recorded.min
 
 
 class Movements(NamedTuple):

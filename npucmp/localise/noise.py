@@ -17,25 +17,29 @@ from typing import Callable, NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
+from npucmp.judge.precision import SINGLE
+from npucmp.localise.case import FEW
 from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.history import Before, Contribution
-from npucmp.localise.movement import SINGLE, SUMS, Level, Movement, is_hidden, level, movement
-from npucmp.localise.noise_facts import FEW, Facts, reuse, round_offs
+from npucmp.localise.movement import SUMS, Level, Movement, is_hidden, level, movement
+from npucmp.localise.noise_facts import Facts, reuse, round_offs
+from npucmp.localise.rules.non_smooth import SHARE as FLIPS
 from npucmp.localise.terms import terms
 from npucmp.localise.walk import Walk
 from npucmp.model import Finding, Root
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.roles import is_meaningless, is_parameter
 
-OUT = 5.0  # times the noise before
-OUT_SUMS = 3.5  # the same of mean and norm in the forward pass of the first step, where they scatter least
-OUT_LATER = 8.0  # the same of later steps, whose parameters are off by what no figure shows
-LEAST = 2.0  # roundings to the coarsest type that an operator reads or writes: noise that is always there
-GIVEN = 0.5  # the same of parameters and inputs of 16 bits, which nobody has computed yet
-NOWHERE = 4.0  # times, where what wrote it was not recorded
-REPEAT = 1.0  # roundings to its own type, while all figures agree, as in a repeated run
-STILL = 4  # operators that sum and agree to the last digit, before a run is taken for a repeat
-FLIPS = 16.0  # elements whose mask flips, per element and error of what was compared; as in rules/non_smooth.py
+OUT = 5.0  # times the noise before: evidence: planted runs
+OUT_SUMS = 3.5  # times the noise before: evidence: mean and norm in the forward pass of the first step scatter least
+OUT_LATER = 8.0  # times the noise before: evidence: in later steps parameters are off by what no figure shows
+LEAST = 2.0  # roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
+GIVEN = 0.5  # roundings: evidence: of parameters and inputs of 16 bits, which no operator has computed yet
+NOWHERE = 4.0  # times the noise before: evidence: for what no recorded operator wrote
+REPEAT = 1.0  # roundings to its own type: evidence: while all figures agree, as in a repeated run
+STILL = 4  # operators: evidence: a run is a repeat if as many sum and agree to the last digit
+FLIPPED = 0.05  # elements: chosen: an expectation of fewer flips is none, not measured
+QUARTER = 4.0  # times what rounding leaves: chosen: a limit of a movement is so much larger, not measured
 
 
 class Standing(NamedTuple):
@@ -164,7 +168,7 @@ class Noise:
                 return None
         came = [self._of_read(one, moved, walk) for one, moved in read]
         if not node.inputs:
-            came.append(Came(Level(self._now.unseen, self._now.unseen), 1 << 62))
+            came.append(Came(Level(self._now.unseen, self._now.unseen), MOST))
         return came
 
     def _of_read(self, finding: Finding, moved: Movement, walk: Walk) -> Came:
@@ -198,7 +202,7 @@ class Noise:
         if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
             error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
             flips = FLIPS * error * moved.elements
-            if flips > 0.05:
+            if flips > FLIPPED:
                 found = found.most(Level(1.0, math.sqrt(max(1.0, flips)) / (2.0 * math.sqrt(moved.elements))))
         unit = self._unit(node, finding)
         found = self._floor(found.most(self._now.kind), unit)
@@ -244,7 +248,7 @@ class Noise:
         bar_of_sums = OUT_SUMS if self._first and finding.pair.operator.phase != "backward" else bar
         bars = bar, bar, bar_of_sums, bar_of_sums
         out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, bars)]
-        at = max(range(4), key=out.__getitem__)
+        at = max(range(len(out)), key=out.__getitem__)
         golden = finding.measurement.statistics[1]
         if not out[at] > 1.0 + few / moved.elements or (golden is not None and golden.norm == 0.0):
             return None
@@ -285,7 +289,7 @@ def _amplification(node: OperatorFindings, came: Sequence[Came]) -> float:
 def _grown(error: float, elements: int) -> float:
     """How much further than the errors of single elements a norm moves for the sum of their squares: ‖x + e‖ is about
     ‖x‖ + x·e / ‖x‖ + ‖e‖² / 2‖x‖. error: a limit, relative; what rounding leaves is a quarter of that."""
-    return max(1.0, math.sqrt(elements) * min(1.0, error / 4.0) / 2.0)
+    return max(1.0, math.sqrt(elements) * min(1.0, error / QUARTER) / 2.0)
 
 
 def _shared(node: OperatorFindings, finding: Finding, moved: Movement, unit: float) -> float:

@@ -10,17 +10,18 @@ import numpy as np
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.flow.row_cache import of_row
-from npucmp.judge.precision import REDUCED_ERROR
+from npucmp.judge.precision import REDUCED_ERROR, SINGLE
 from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import FEW
 from npucmp.localise.condition import scale_of
-from npucmp.localise.movement import SINGLE, movements
+from npucmp.localise.movement import movements
 from npucmp.localise.working import USUAL, count_types
 from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import containers, is_parameter
 
-FEW = 16  # elements below which figures hardly average anything
-REDUCED = 2.0**-12  # round-off of 11 bits, to which HF32 and TF32 round the operands of products
+REDUCED = 2.0**-12  # round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
+WIDER = 4.0  # times REDUCED_ERROR: chosen: figures scatter more than errors do, not measured
 
 
 class RankFacts(NamedTuple):
@@ -134,8 +135,8 @@ def _products(
         if single and wrote and node.op.has("contracts"):
             read = [columns.largest_of(one) for one in node.inputs if columns.has_moved(one)]
             came = max(read, default=math.inf) if node.inputs else None
-            most = [high * 4 * reuse(node, scale_of(one).elements) for one in wrote]
-            moved_so = all(low / 4 < columns.sums_of(one) < bar for one, bar in zip(wrote, most))
+            most = [high * WIDER * reuse(node, scale_of(one).elements) for one in wrote]
+            moved_so = all(low / WIDER < columns.sums_of(one) < bar for one, bar in zip(wrote, most))
             said.append((came, before, moved_so))
         before = max([before, *map(columns.largest_of, wrote)])
     return said, before

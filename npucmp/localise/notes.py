@@ -21,7 +21,7 @@ from npucmp.model.roles import is_meaningless
 
 PARTS = "parts"  # how a fused product and its parts were lined up
 _CUT = re.compile(r"\[(axis [^\[\]]*)\]$")  # what labels of views end with
-NAMED = 3  # tensors of differing types that are named
+NAMED = 3  # tensors of differing types: work: so many are named
 KNOWN = {Verdict.MATCH, Verdict.DIVERGED, Verdict.UNKNOWN}  # of tensors whose types are no finding of their own
 REDUCED_PRODUCTS = (
     "the float32 matrix products of these runs differ as HF32 or TF32 units make them (10-bit mantissas): limits "

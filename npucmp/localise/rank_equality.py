@@ -16,7 +16,7 @@ from npucmp.judge.precision import round_off_of
 from npucmp.model import Side
 from npucmp.model.optypes import op_type_of
 
-ROUNDINGS = 2.0  # one of every element, on either rank
+ROUNDINGS = 2.0  # round-offs: definition: one of every element, on either rank
 
 
 class Output(NamedTuple):

@@ -19,7 +19,7 @@ from npucmp.model.finding import MEANINGLESS
 from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_argument, is_meaningless, is_output, is_parameter
 
-_NOWHERE = -1  # before the first operator
+_NOWHERE = -1  # place: definition: before the first operator
 
 
 class _Roles(NamedTuple):

@@ -15,8 +15,8 @@ from npucmp.model import Finding, Side
 from npucmp.model.moments import add_hashes
 from npucmp.model.roles import is_output, is_parameter
 
-NEXT = 8  # tensors without a writer, behind an operator, among which its slices are looked for
-MOST = 4  # slices of a tensor: queries, keys and values; the four gates of an LSTM
+NEXT = 8  # tensors without a writer: work: its slices are looked for among the next ones
+MOST = 4  # slices of a tensor: definition: queries, keys and values; the four gates of an LSTM
 
 
 class Unwritten(NamedTuple):

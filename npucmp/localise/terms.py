@@ -14,13 +14,14 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import terms_summed
 from npucmp.localise.condition import Scale, scale_of
 from npucmp.model import Finding
+from npucmp.model.dtypes import WALK
 
-ORDER = 0.42  # of a round-off: standard deviation of the rounding of one partial sum
-CANCELS = 4.0  # times that the terms of a centred gradient are larger than what is left of them
-CENTRED = 3.0  # terms of the gradient of a norm; softmax has one less
+# times what is left of them: chosen: terms of a centred gradient that are so much larger cancel, not measured
+CANCELS = 4.0
+CENTRED = 3.0  # terms of the gradient of a norm: definition: softmax has one less
 ELEMENTWISE = ("exponential", "saturates", "rectifies")  # a gradient of theirs has the elements of what arrives
 HANDED_ON = ("masks", "drops", "copies", "hands on")  # so has one of these, as far as it reads what came just before
-MOST = 2.0**24  # terms; a shape that says more is more likely wrong
+MOST = 2.0**24  # terms: chosen: a shape that has more is more likely wrong, not measured
 
 
 class Terms(NamedTuple):
@@ -41,7 +42,7 @@ class Terms(NamedTuple):
         sums, which grow to r and wander by the terms. No other order of addition is worse.
         """
         squares = self.many * self.size * self.size
-        return ORDER * unit * math.sqrt(self.many * (total * total / 3.0 + squares / 2.0))
+        return WALK * unit * math.sqrt(self.many * (total * total / 3.0 + squares / 2.0))
 
 
 def terms(node: OperatorFindings, finding: Finding) -> Terms:

@@ -15,22 +15,24 @@ from typing import NamedTuple, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import error_of, gain_of, proven_size
-from npucmp.localise.condition import MOST, scale_of
+from npucmp.localise.case import WHOLE, error_of, gain_of, proven_size
+from npucmp.localise.condition import scale_of
 from npucmp.localise.movement import likely_error
+from npucmp.localise.seen_errors import QUANTILE
 from npucmp.model import Finding, Statistics, Verdict
+from npucmp.model.dtypes import MOST
 from npucmp.model.roles import is_parameter
 
-UPDATE = 0.5  # of a parameter's size: no step of a network that trains changes one by more
-GREW = 2.0  # times the error that a parameter had in the step before
-SEVERAL, SHARE = 3, 0.1  # parameters of a step beyond their bounds, and their share of those that differ
-REACH = (
-    8.0  # times the step that the golden's figures show: a wrong update is off by two, and a figure may see a quarter
-)
-COMMON = 0.9  # share of an error that one factor makes up: noise of a gradient scales no parameter
-ALIKE = 0.02  # of that factor, within which recorded figures say the same
-ENOUGH, FEWEST, EXACT = 8, 3, 0.999  # elements from which such a factor is no chance; of fewer all of the error
-QUANTILE = 0.95  # of the errors of the step before: what stands for a gradient that was not recorded
+UPDATE = 0.5  # of a parameter's size: chosen: no step of a network that trains changes one by more, not measured
+GREW = 2.0  # times the error of the step before: chosen: not measured
+SEVERAL = 3  # parameters of a step: chosen: an optimizer that is wrong moves as many beyond their bounds, not measured
+SHARE = 0.1  # share of the parameters that differ: chosen: the same, not measured
+# times the golden's step: chosen: a wrong update is off by two, and a figure may see a quarter, not measured
+REACH = 8.0
+ALIKE = 0.02  # of a factor: chosen: recorded figures that differ by less have the same factor, not measured
+ENOUGH = 8  # elements: chosen: a factor that makes up WHOLE of the error of as many is no chance, not measured
+FEWEST = 3  # elements: chosen: the same of EXACT, not measured
+EXACT = 0.999  # share of an error: chosen: all of it but rounding, not measured
 
 
 class Updates:
@@ -175,12 +177,12 @@ def _is_scaled(finding: Finding) -> bool:
     if elements < FEWEST:
         return False
     if moments is not None:
-        gain, share = gain_of(finding), COMMON if elements >= ENOUGH else EXACT
-        return gain > -COMMON and abs(gain) >= share * proven_size(finding) > 0.0
+        gain, share = gain_of(finding), WHOLE if elements >= ENOUGH else EXACT
+        return gain > -WHOLE and abs(gain) >= share * proven_size(finding) > 0.0
     x, y = (finding.measurement.recorded(side) or Statistics() for side in range(2))
     factors = [a / b - 1.0 for a, b in ((x.norm, y.norm), (x.max, y.max), (x.min, y.min)) if a is not None and b]
     close = len(factors) == 3 and max(factors) - min(factors) <= ALIKE * abs(factors[0])
-    return close and factors[0] > -COMMON
+    return close and factors[0] > -WHOLE
 
 
 def _averaged(node: OperatorFindings) -> float:

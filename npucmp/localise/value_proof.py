@@ -8,19 +8,19 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
+from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.dead_ends import elements_of
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row, side_of
+from npucmp.localise.rules.growth import GROWTH
 from npucmp.measure.views import Slice, Views
 from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_output
 
-GROWTH = 8.0  # by which an operator may increase the error of what it reads, as rules/growth.py has it
-FACTOR = 8.0  # limit of two tensors in units of round-off, as judge/verdicts.py has it
-CANDIDATES = 8  # tensors of the target in one place that a golden tensor is measured against
-SLICES = 16  # slices of a tensor that a golden tensor is measured against
+CANDIDATES = 8  # tensors of the target in one place: work: a golden tensor is measured against so many
+SLICES = 16  # slices of a tensor: work: a golden tensor is measured against so many
 
 
 _Across = Tuple[int, bool, int, Tuple[int, ...]]  # gap, role, an axis, and the lengths of all others

@@ -33,7 +33,8 @@ from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
 LAW = "law"  # the accusation that needs nothing of what an operator reads
-BRANCHES = 3  # operators that may have written what an operator reads, where outputs were not recorded
+# operators: chosen: one of as many may have written an input where outputs were not recorded, not measured
+BRANCHES = 3
 
 
 class Walk:

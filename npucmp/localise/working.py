@@ -14,14 +14,15 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.judge.precision import Precision, coarser_round_off, kept_round_off, quantised, round_off_of
+from npucmp.judge.precision import SINGLE, Precision, coarser_round_off, kept_round_off, quantised, round_off_of
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
 MOVES = ("copies", "hands on", "views", "picks", "looks up", "rectifies", "bounds", "masks", "constant")
-USUAL = 0.1  # share of the float tensors of a run that makes a type one it works in, and no side branch
+# share of the float tensors of a run: chosen: a type that as many have is none of a side branch, not measured
+USUAL = 0.1
 
 
 class Working(NamedTuple):
@@ -164,7 +165,7 @@ class _Flow:
             found.append(self._clock)
         if node.op.has("collective", "point to point") and not node.inputs:  # what another rank put in
             found += [self._clock, self._usual]
-        if self._reduced and node.op.has("contracts") and coarsest(found).round_off <= 2.0**-24:
+        if self._reduced and node.op.has("contracts") and coarsest(found).round_off <= SINGLE:
             found.append(Precision(reduced=True))
         return coarsest(found)
 

@@ -18,9 +18,10 @@ from npucmp.model import Measurement, Moments, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type_of
 
-FAR = 100.0  # below all other values
-PART = 4.0  # masks are below this part of the lowest value: -1e9 and what a second mask, or scores, added to it
-FEWEST = 2  # positions that make a mask
+FAR = 100.0  # distance: definition: exp(-100) is 0 beside 1 in float32
+# of the lowest value: chosen: -1e9, and what a second mask or scores added to it, is below this part, not measured
+PART = 4.0
+FEWEST = 2  # positions: chosen: a single one is data, not measured
 Key = tuple[object, ...]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Places = npt.NDArray[np.int64]
 
 CHUNK = 1 << 18  # bytes compared at once: what malloc hands out again without asking the system
-PLACES = 1 << 22  # differing elements whose places are kept, and whose bits are looked at
+PLACES = 1 << 22  # differing elements: work: their places are kept, and their bits are looked at
 
 
 def measure_bits(pair: Pair, context: ReadContext = ANYWHERE) -> Measurement:

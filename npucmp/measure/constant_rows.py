@@ -22,14 +22,12 @@ from npucmp.errors import NpucmpError
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import READ, alike, payload_of
 from npucmp.model import Measurement, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import FACTOR, SHORT_SUM, SINGLE, lookup
 from npucmp.model.optypes import is_gradient, op_type_of
 
-FACTOR = 8.0  # round-offs, as judge/verdicts.py has it
-TERMS = 16.0  # √n beyond which rounding of a sum grows, as rules/long_sums.py has it
-CONSTANT = 8.0  # times δ: a larger deviation is no rounding
-EPS, LARGEST_EPS = 1e-5, 1e-2  # that of torch where no argument tells it; numbers that may be one
-SINGLE = 2.0**-24
+CONSTANT = 8.0  # times δ: chosen: a larger deviation is no rounding, not measured
+EPS = 1e-5  # eps of a layer norm: definition: the default of torch
+LARGEST_EPS = 1e-2  # eps of a layer norm: chosen: a larger argument is none, not measured
 
 
 def with_constant_rows(found: Sequence[Measurement], context: ReadContext) -> list[Measurement]:
@@ -90,7 +88,7 @@ def _rest(
     tensors = [data.pair.target, data.pair.golden, output.pair.target, output.pair.golden]
     known = [one for one in tensors if one is not None]
     unit, rounding = min(SINGLE, _unit(*known[:2])), _unit(*known[2:])  # sums are no coarser than float32
-    longer = max(1.0, math.sqrt(width) / TERMS)
+    longer = max(1.0, math.sqrt(width) / SHORT_SUM)
     constant, apart, size = 0, 0.0, 0.0
     for a, b, x, y in _rows(known, width, context):
         wide, least = b - b.mean(axis=1, keepdims=True), FACTOR * unit * longer

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from npucmp.dump.readers.values import Room
     from npucmp.measure.kernel.numpy_kernel import Bars
 
-READ = 1 << 16  # elements read at once: blocks of both sides stay in the cache of a core
+READ = 1 << 16  # elements read at once: work: blocks of both sides stay in the cache of a core
 WHOLE = 1 << 17  # bytes of a file that is read at once, header and values
 
 # rtol, atol by the narrower type: torch.testing.assert_close; float8 after the CANN operator standard

@@ -7,10 +7,11 @@ from itertools import chain, repeat
 from typing import Any, Optional, Sequence
 
 from npucmp.model import Measurement, Pair, Side, Statistics, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import MOST, lookup
 
-SUMS_SLACK = 2.0**-17  # within which a sum in float32 of up to SUMMED_WELL elements is right, in any order
-SUMMED_WELL = 2**18
+# of a sum in float32: evidence: right within this for up to SUMMED_WELL elements, in any order (lost_in_norm)
+SUMS_SLACK = 2.0**-17
+SUMMED_WELL = 2**18  # elements: evidence: norms of torch on a CPU (lost_in_norm)
 _BOTH, _ONE_SIDE = (True, True), {(True, False), (False, True)}
 
 
@@ -80,7 +81,7 @@ def lower_bound(
     """
     if target is None or golden is None:
         return None
-    weights = (1.0, 1.0, math.sqrt(min(elements, 2**62)), 1.0)
+    weights = (1.0, 1.0, math.sqrt(min(elements, MOST)), 1.0)
     together = [(a, b, w) for a, b, w in zip(target, golden, weights) if a is not None and b is not None]
     finite: list[tuple[bool, bool]] = []
     if len(together) < len(weights) or not math.isfinite(sum([a + b for a, b, _ in together])):  # few
@@ -106,7 +107,7 @@ def lower_bounds(
     import numpy as np
 
     x, y = (np.fromiter(chain.from_iterable(one), np.float64, 4 * len(one)).reshape(-1, 4) for one in (target, golden))
-    sizes = {one: min(one, 2**62) for one in {*elements}}
+    sizes = {one: min(one, MOST) for one in {*elements}}
     many, lost = (np.array(one, np.float64) for one in ([*map(sizes.__getitem__, elements)], rounding))
     with np.errstate(all="ignore"):
         total = np.zeros(len(x))
@@ -175,7 +176,7 @@ def lost_in_norm(elements: int) -> float:
     numbers it was 1.1e-5, 8.3e-5, 6.5e-4, 5.1e-3 and 1.4e-2 too small (torch 2.13), of cubes of such numbers, added
     alike, up to 5 times as much; of 2^16 4e-8. Means, in a cascade of sums, were within 5e-8. Devices add in trees.
     """
-    many = min(elements, 2**62) / SUMMED_WELL
+    many = min(elements, MOST) / SUMMED_WELL
     return SUMS_SLACK * (max(1.0, many * math.sqrt(many)) - 1.0)
 
 
@@ -183,7 +184,7 @@ def _most_norm(one: Statistics, elements: int) -> Optional[float]:
     """What the L2 norm is at most: recorded, or √n times the largest magnitude; None where nothing tells."""
     if one.norm is not None and math.isfinite(one.norm):
         return one.norm
-    if one.max is None or one.min is None or not 0 < elements <= 2**62:
+    if one.max is None or one.min is None or not 0 < elements <= MOST:
         return None
     norm = math.sqrt(elements) * max(abs(one.max), abs(one.min))
     return norm if math.isfinite(norm) else None

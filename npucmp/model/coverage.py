@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterable, NamedTuple, Tuple
 
-LISTED = 50  # open tensors that are listed by name; all are counted
+LISTED = 50  # open tensors: work: so many are listed by name; all are counted
 
 
 class OpenTensor(NamedTuple):

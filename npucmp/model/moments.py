@@ -130,9 +130,12 @@ def repeated_hash(one: int, times: int) -> int:
 
 
 Half = Annotated[Side, Kept(Merge.HALF, "side_t")]
-SHORT_BITS = 8, 11  # significant bits of bfloat16 and float16
-SINGLE_BITS = 24  # and of float32
-HISTOGRAM_BINS = 24  # |x-y|/max(|y|, floor): bin 0 holds exact zeros, bin k decade 10^(k-20) ≤ e < 10^(k-19)
+SHORT_BITS = 8, 11  # significant bits of bfloat16 and float16: definition
+SINGLE_BITS = 24  # significant bits of float32: definition
+# significant bits: chosen: numbers that people write or count need no more, and are numbers of every type, not measured
+FEW_BITS = 4
+# bins of |x-y|/max(|y|, floor): definition: bin 0 holds exact zeros, bin k decade 10^(k-20) ≤ e < 10^(k-19)
+HISTOGRAM_BINS = 24
 
 
 class Moments(NamedTuple):

@@ -14,11 +14,11 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from npucmp.model.dtypes import WALK
 from npucmp.recompute.arguments import TooLarge
 
 Array = NDArray[Any]
 ROUNDING = 0.58  # rms of a rounding error in u, as in noise.py
-STEP = 0.42  # as in walk.py
 _ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -119,4 +119,4 @@ class Steps:
 def sigma_of(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
     """Of a sum, element by element: the same sum of squared terms, and of ones."""
     with np.errstate(all="ignore"):
-        return STEP * unit * np.sqrt(np.maximum(ones, 1) * (exact * exact / 3 + np.abs(squares) / 2))
+        return WALK * unit * np.sqrt(np.maximum(ones, 1) * (exact * exact / 3 + np.abs(squares) / 2))

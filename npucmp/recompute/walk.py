@@ -11,17 +11,17 @@ from typing import Any, Callable
 
 import torch
 
-STEP = 0.42
+from npucmp.model.dtypes import WALK
 
 
 def sigma(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
     """Of each element; `unit` is the round-off of the accumulator."""
-    return STEP * unit * torch.sqrt(ones.clamp(min=1) * (exact * exact / 3 + squares.abs() / 2))
+    return WALK * unit * torch.sqrt(ones.clamp(min=1) * (exact * exact / 3 + squares.abs() / 2))
 
 
 def of_mean(exact: Any, squares: Any, terms: float, unit: float) -> Any:
     """Of a mean of so many terms; `squares` is the mean of the squares."""
-    return STEP * unit * torch.sqrt(terms / 3 * exact * exact + squares / 2)
+    return WALK * unit * torch.sqrt(terms / 3 * exact * exact + squares / 2)
 
 
 def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:

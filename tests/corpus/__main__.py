@@ -6,6 +6,7 @@ python -m tests.corpus --seeds open2 --families 60          the second generatio
 python -m tests.corpus --seeds open --cases                 what went wrong, case by case
 python -m tests.corpus --seeds open --case open/17/3 --keep /tmp/case     one case on disk, to look into
 python -m tests.corpus --seeds open --without scaled        what a rule wins and loses
+python -m tests.corpus --sensitivity SCALED                 the totals with a constant at half and twice its value
 python -m tests.corpus --sample                             the fixed sample, held to tests/corpus/sheets/sample.json
 python -m tests.corpus --markdown open.json held.json       sheets side by side, for docs/localisation.md
 """
@@ -21,12 +22,13 @@ from typing import Any, Optional, Sequence
 
 import click
 
-from tests.corpus import score, sheet
+from tests.corpus import score, sensitivity, sheet
 from tests.corpus.planter import family
 from tests.corpus.score import Result
 from tests.corpus.subject import RULE_NAMES
 
 FAMILIES = 750
+FEWER = 60  # families of --sensitivity
 SAMPLE = 100  # families of the sample
 DOMAINS = ("open", "held", "open2", "held2", "unseen")
 HELD_DOMAINS = ("held", "held2", "unseen")
@@ -36,9 +38,12 @@ KEPT = Path(__file__).parent / "sheets" / "sample.json"
 
 @click.command(help=__doc__)
 @click.option("--seeds", type=click.Choice(DOMAINS), default="open")
-@click.option("--families", default=FAMILIES, show_default=True, help="Families of a golden and about five targets.")
+@click.option(
+    "--families", type=int, help=f"Families of a golden and about five targets: {FAMILIES}, {FEWER} of --sensitivity."
+)
 @click.option("--jobs", default=2, show_default=True)
 @click.option("--without", "rules", multiple=True, type=click.Choice(sorted(RULE_NAMES)), help="Rule to switch off.")
+@click.option("--sensitivity", "constant", metavar="NAME", help="Constant to halve and to double.")
 @click.option("--cases", is_flag=True, help="List what is not right. Not for held seeds and unseen.")
 @click.option("--case", default="", help="One case by its name.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Folder for the dumps of --case.")
@@ -52,9 +57,10 @@ KEPT = Path(__file__).parent / "sheets" / "sample.json"
 @click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
 def main(
     seeds: str,
-    families: int,
+    families: Optional[int],
     jobs: int,
     rules: tuple[str, ...],
+    constant: Optional[str],
     cases: bool,
     case: str,
     keep: Optional[Path],
@@ -74,6 +80,10 @@ def main(
     if case:
         _one(case, keep)
         return
+    if constant:
+        _sensitivity(constant, seeds, families or FEWER, jobs)
+        return
+    families = families or FAMILIES
     started = time.monotonic()
     if real:
         from tests.corpus import real_pairs
@@ -154,6 +164,15 @@ def _ablation(before: Sequence[Result], after: Sequence[Result], rules: Sequence
     for word, table in (("wins", won), ("loses", lost)):
         for kind, count in table.most_common():
             print(f"  {word} {count:4}  {kind}")
+
+
+def _sensitivity(name: str, seeds: str, families: int, jobs: int) -> None:
+    """The totals with each constant of a name at other values."""
+    found = sensitivity.chosen(name)
+    if len(found) != 1:
+        names = ", ".join(f"{one.module}.{one.name}" for one in found or sensitivity.constants())
+        raise click.UsageError(f"{'several' if found else 'no'} constants {name}; there are {names}")
+    print(sensitivity.table(found[0], sensitivity.run(found[0], seeds, families, jobs)))
 
 
 def _held_to(now: list[dict[str, Any]], update: bool) -> None:

@@ -21,7 +21,7 @@ from npucmp.measure.pairs import payload_of
 from npucmp.model import Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
 from npucmp.model.roles import is_output, is_parameter
 
-HEAD = 64  # bytes that tell most tensors apart
+HEAD = 64  # bytes: work: enough to distinguish most tensors
 
 
 def with_causes(comparisons: Sequence[Comparison], context: ReadContext = ANYWHERE) -> list[Comparison]:

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
     Places = npt.NDArray[np.int64]
 
-BLOCK = 2048  # elements; device buffers are handed out and copied in multiples of it
-DENSE = 0.9  # share of a piece of memory that differs where something else was written over it
-FEW_LINES = 0.25  # share of the rows, or columns, that hold all that differs
-PER_LINE = 8  # elements that differ in each of them, on average: by chance they would lie in many more
-ROUNDINGS = 16.0  # round-offs between two sums of the same terms, in units of the tensor's root mean square
+# elements: chosen: device buffers are handed out and copied in multiples of it, not measured; for hints alone
+BLOCK = 2048
+# share of a piece of memory: chosen: as much differs where something else was written over it, not measured; for hints
+# alone
+DENSE = 0.9
+# share of the rows or columns: chosen: those that hold all that differs, not measured; for hints alone
+FEW_LINES = 0.25
+# elements that differ in a row or column: chosen: by chance they would lie in many more, not measured; for hints alone
+PER_LINE = 8
+ROUNDINGS = 16.0  # round-offs of the rms: chosen: between two sums of the same terms, not measured; for hints alone
 
 
 def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[Differing]:

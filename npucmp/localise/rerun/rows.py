@@ -18,7 +18,7 @@ from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output
 
-PATTERNS = 50  # operators whose differing elements are looked at one by one
+PATTERNS = 50  # operators: work: the differing elements of so many are looked at one by one
 OTHER_BITS = "{slots}: the same values in other bits"
 MAY_MATTER = Evidence("other bits", "a zero's sign or a NaN may matter here")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from npucmp.localise.case import Case, Rule
 from npucmp.model.arguments import differing_arguments
 
-ARGUED = 2.0  # growth of error that is suspicious where an argument differs
+ARGUED = 2.0  # growth of error: chosen: suspicious where an argument differs, not measured
 
 
 def _accuses(case: Case) -> bool:

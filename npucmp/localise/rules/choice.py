@@ -11,9 +11,11 @@ import math
 
 from npucmp.localise.case import Case, Rule
 
-SHARE = 8.0  # of choices that may flip, in √e
-COARSE = 2.0**-12  # with errors above this, those of 16-bit types, any choice may flip
-TIES = 0.5  # of the places; more of them are wrong places of the right values
+# of choices that may flip, in √e: chosen: not measured; without the rule nine pairs of the sample with top-k routing
+# are wrong
+SHARE = 8.0
+COARSE = 2.0**-12  # rel_l2: chosen: with errors above, those of 16-bit types, any choice may flip, not measured
+TIES = 0.5  # share of the places: chosen: more of them are wrong places of the right values, not measured
 
 
 def _changed(case: Case) -> float:

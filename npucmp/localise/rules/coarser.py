@@ -17,9 +17,12 @@ from npucmp.localise.case import Case, Rule, proven_size
 from npucmp.model import Finding, Pair
 from npucmp.model.dtypes import lookup
 
-ALONE = 0.05  # share of the other operators of a run that makes a coarser type a habit
-WHOLE = 0.25  # share of its operators that have one, from which on a run is in that type as a whole
-ROUNDED = 1.001  # times the round-offs of both types and the error of the input: the largest error of a correct cast
+# share of the other operators: evidence: a tenth and more begin a coarser type in clean pairs of mixed precision
+ALONE = 0.05
+WHOLE = 0.25  # share of the operators: chosen: a run is in a coarser type as a whole if as many have it, not measured
+# times the round-offs of both types and the error of the input: definition: the largest error of a correct cast, with
+# room for its own computation
+ROUNDED = 1.001
 
 
 def habit(nodes: Sequence[OperatorFindings]) -> float:

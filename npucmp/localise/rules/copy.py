@@ -8,7 +8,7 @@ from __future__ import annotations
 from npucmp.flow.contents import content_of
 from npucmp.localise.case import Case, Rule
 
-COPIED = 1.01  # growth of error in a copy: sums are taken in another order
+COPIED = 1.01  # growth of error: chosen: sums of a copy are taken in another order, not measured
 
 
 def _accuses(case: Case) -> bool:

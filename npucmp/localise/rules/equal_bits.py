@@ -12,15 +12,14 @@ from __future__ import annotations
 import math
 
 from npucmp.judge.precision import SINGLE
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.case import MANY, Case, Rule
 from npucmp.model.dtypes import lookup
 
-APART = 1.5  # round-offs between two right results from the same bits
-APART_OF_FEW = 3.0  # the same, of a handful of elements
-CHANGED = 0.4  # share of elements that may be rounded otherwise
-BIASED = 0.25  # round-offs that all elements may be off by in common
-CERTAIN = 8.0  # standard deviations of such a factor, were it chance
-MANY = 64  # elements from which shares and factors are no chance
+APART = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits
+APART_OF_FEW = 3.0  # round-offs: chosen: the same, of a handful of elements, not measured
+CHANGED = 0.4  # share of elements: evidence: 0.12 at most are rounded otherwise
+BIASED = 0.25  # round-offs in common: evidence: 0.05 at most
+CERTAIN = 8.0  # standard deviations: chosen: such a factor is no chance, not measured
 
 
 def _accuses(case: Case) -> bool:

@@ -12,7 +12,7 @@ from npucmp.judge.precision import SINGLE
 from npucmp.localise.case import Case, Rule
 from npucmp.model import Finding, Verdict
 
-ROUNDED = 2.0  # round-offs: one of each side
+ROUNDED = 2.0  # round-offs: definition: each side rounds once
 
 
 def _accuses(case: Case) -> bool:

@@ -21,11 +21,12 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_argument, is_parameter
 
-ROUNDINGS = 2.0  # of one element: a quotient, and what was divided
-DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign
-APART = 2.0  # times the departure of the golden
-NEAR = 0.1  # error of its inputs up to which a norm reads rows of the spread that the golden's have
-DOUBLE = 2.0**-53
+ROUNDINGS = 2.0  # round-offs of one element: definition: a quotient, and what was divided
+DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign: chosen: more is no chance, not measured
+APART = 2.0  # departures of the golden: chosen: not measured
+NEAR = 0.1  # error of inputs: chosen: up to it a norm reads rows of the spread that the golden's have, not measured
+DOUBLE = 2.0**-53  # unit round-off of float64: definition
+PARAMETERS = 4  # parameters: work: the pairs of more are not tried as weight and bias
 
 
 class Departure(NamedTuple):
@@ -146,7 +147,7 @@ def _affine(case: Case) -> Iterator[tuple[_Affine, _Affine]]:
     read = [] if case.node is None else [one for one in case.node.inputs if is_parameter(one.pair)]
     read = [one for one in read if not is_argument(one.pair)]
     known = [one.measurement.moments for one in read if one.measurement.moments is not None]
-    if case.node is None or len(known) < len(read) or len(known) > 4:
+    if case.node is None or len(known) < len(read) or len(known) > PARAMETERS:
         return
     if not case.node.op.has("averages"):
         flat = all(one.target.minimum == one.target.maximum for one in known)

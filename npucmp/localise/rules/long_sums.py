@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 
+from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
-
-ACCUMULATED_IN_ITSELF = 2.0**-24  # unit round-off of float32
-SHORT = 16.0  # √K of a sum that has the limit of short ones
-MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that long
+from npucmp.localise.terms import MOST as MOST_TERMS
+from npucmp.model.dtypes import SHORT_SUM as SHORT
 
 
 def _applies(case: Case) -> bool:
     round_off = case.precision.round_off
     coarser = case.precision.reduced or case.precision.quantised
-    return case.moments is not None and not coarser and 0 < round_off <= ACCUMULATED_IN_ITSELF
+    return case.moments is not None and not coarser and 0 < round_off <= SINGLE
 
 
 RULE = Rule(

@@ -10,8 +10,10 @@ from __future__ import annotations
 from npucmp.localise.case import FEW as FEWEST
 from npucmp.localise.case import Case, Rule
 
-LOST = 0.25  # of the largest value, that an element must be off by to count as lost
-TORN = 32.0  # times the error that came in, that one element may be off by, in units of the largest
+LOST = 0.25  # of the largest value: chosen: an element that is off by more is lost, not measured
+# times the error that came in, in units of the largest value: evidence: below 29 in 99.9 % of 7,088 outputs of clean
+# pairs
+TORN = 32.0
 
 
 def _accuses(case: Case) -> bool:

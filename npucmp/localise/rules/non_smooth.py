@@ -14,11 +14,12 @@ from itertools import accumulate
 from npucmp.localise.case import Case, Rule
 from npucmp.model import HISTOGRAM_BINS, Finding
 
-FLIPS = 4.0  # times √e
-SHARE = 16.0  # of elements that may flip, in e
-FEW = 3.0  # elements that may be off in any tensor
-WHOLE_ELEMENT = 0.9  # relative error of an element that is zero on one side
-WHOLE = 20  # bin of the histogram from which an element is off by as much as it is large
+FLIPS = 4.0  # in √e: evidence: 2.6 at most in 205 gradients of clean pairs
+SHARE = 16.0  # of elements that may flip, in e: chosen: not measured
+FEW = 3.0  # elements: chosen: as many may be off in any tensor, not measured
+WHOLE_ELEMENT = 0.9  # relative error: definition: 1 of an element that is zero on one side, less rounding
+WHOLE = 20  # bin of the histogram: definition: from it on an element is off by as much as it is large
+LEAST = 1e-18  # error: definition: below the decades of the histogram
 
 
 def _one_flip(case: Case) -> float:
@@ -48,7 +49,7 @@ def _is_sparse(case: Case) -> bool:
         return True
     assert case.moments is not None
     flipped = SHARE * case.before + FEW / case.moments.compared
-    least = math.ceil(math.log10(max(case.before, 1e-18))) + WHOLE + 1  # ten times what came in
+    least = math.ceil(math.log10(max(case.before, LEAST))) + WHOLE + 1  # ten times what came in
     return all(
         own[decade] <= 2.0 * max(shares[decade - 1] for shares in read) + flipped
         for decade in range(max(least, 2), WHOLE + 1)

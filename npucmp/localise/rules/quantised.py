@@ -10,7 +10,7 @@ import math
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Rule
 
-STEP = 2.0**-8  # half a step of 8 bits, relative to the largest value
+STEP = 2.0**-8  # of the largest value: definition: half a step of 8 bits
 
 RULE = Rule(
     "limit",

@@ -12,7 +12,7 @@ import math
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Rule
 
-REDUCED = 2.0**-11  # round-off of 11 significant bits
+REDUCED = 2.0**-11  # round-off: literature: 11 significant bits of HF32 (CANN) and TF32 (NVIDIA)
 
 RULE = Rule(
     "limit",

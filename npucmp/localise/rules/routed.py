@@ -13,7 +13,7 @@ from npucmp.localise.case import Case, Rule
 from npucmp.localise.rules.choice import COARSE, SHARE
 from npucmp.model import Finding, Verdict
 
-ROWS = 4.0  # times √s
+ROWS = 4.0  # in √s: definition: √2 for a share s of other rows, with room for rows of unequal size
 
 
 def _applies(case: Case) -> bool:

@@ -12,7 +12,7 @@ from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
 from npucmp.model.dtypes import lookup
 
-SMALLEST = 1e-300  # so that nothing divides by what underflowed
+SMALLEST = 1e-300  # rms: definition: what underflowed divides nothing
 
 
 def _times(case: Case) -> float:

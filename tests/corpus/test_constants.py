@@ -1,0 +1,125 @@
+"""The numbers that decide what npucmp says stand under names, with their units and sources."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from tests.corpus import constants, sensitivity
+from tests.corpus.__main__ import main
+from tests.corpus.constants import (
+    EXCEPTIONS,
+    PAGE,
+    SOURCES,
+    Module,
+    is_judging,
+    keys,
+    modules,
+    section,
+    unnamed,
+)
+
+ROWS = constants.constants()
+
+
+def module(tmp_path, monkeypatch, text):
+    """A module of the judging half with this source."""
+    monkeypatch.setattr(constants, "ROOT", tmp_path)
+    path = tmp_path / "npucmp" / "judge" / "some.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="utf-8")
+    return Module(path)
+
+
+def test_no_number_decides_without_a_name():
+    assert [f"{one.module}:{one.line} {one.function}: {one.number} in {one.text}" for one in unnamed()] == []
+
+
+def test_every_exception_is_one():
+    found = {key for one in modules() if is_judging(one.name) for each in one.literals for key in keys(short(each))}
+    assert found.issuperset(EXCEPTIONS)
+
+
+def short(one):
+    return one._replace(module=one.module.removeprefix("npucmp."))
+
+
+@pytest.mark.parametrize("field", ["unit", "source"])
+def test_every_constant_has(field):
+    assert [f"{one.module}.{one.name}" for one in ROWS if not getattr(one, field)] == []
+
+
+def test_every_source_is_of_a_known_kind():
+    assert [f"{one.module}.{one.name}: {one.source}" for one in ROWS if one.kind not in SOURCES] == []
+
+
+def test_the_section_is_made_of_the_code():
+    """`python -m tests.corpus.constants --write` makes it again."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == constants.written(page, section())
+
+
+def test_comments_are_read_in_the_line_and_above(tmp_path, monkeypatch):
+    text = "A = 1 << 3  # bytes: work\n# times noise: chosen: a long\n# reason, not measured\nB = 2.5, 3.0\nC = 'x'\n"
+    some = module(tmp_path, monkeypatch, text)
+    assert [row[1:5] for row in constants.constants([some])] == [
+        ("A", "1 << 3", "bytes", "work"),
+        ("B", "2.5, 3.0", "times noise", "chosen: a long reason, not measured"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line, numbers",
+    [
+        ("def f(x):\n    return x > 3.0", [3.0]),
+        ("def f(x):\n    return x[3] > 0.5", []),
+        ("def f(x):\n    return x[-8:]", [8]),
+        ("def f(x, most=7):\n    return x", [7]),
+        ("A = 5  # elements: chosen: not measured", []),
+        ("A = {'a': 5}", [5]),
+        ("A, B = 5, 6", [5, 6]),
+        ("@lru_cache(maxsize=1024)\ndef f(x):\n    return -x", []),
+    ],
+)
+def test_numbers_without_a_name_are_found(tmp_path, monkeypatch, line, numbers):
+    assert [one.number for one in unnamed([module(tmp_path, monkeypatch, f"{line}\n")])] == numbers
+
+
+def test_users_are_those_that_import_it_by_any_way():
+    factor = next(one for one in ROWS if one.name == "FACTOR")
+    assert factor.module == "model.dtypes"
+    assert {"judge.verdicts", "localise.case", "measure.constant_rows"} <= {*factor.users}
+
+
+def test_a_name_of_several_modules_is_refused():
+    done = CliRunner().invoke(main, ["--sensitivity", "SHARE"])
+    assert done.exit_code == 2 and "rules.choice.SHARE" in done.output
+
+
+@pytest.mark.parametrize(
+    "module, name, times, expression, expected",
+    [
+        ("npucmp.model.dtypes", "FACTOR", 2.0, "npucmp.judge.verdicts.DEFAULT_RULES[1].limit * 2**24", 16.0),
+        ("npucmp.localise.case", "FEW", 0.5, "npucmp.localise.noise.FEW", 8),
+        ("npucmp.judge.precision", "REDUCED_ERROR", 2.0, "npucmp.localise.noise_facts.REDUCED_ERROR[0] * 2**15", 2.0),
+    ],
+)
+def test_all_that_import_a_constant_have_its_other_value(module, name, times, expression, expected):
+    code = (
+        "from tests.corpus.sensitivity import Setting, install\n"
+        f"install(Setting({module!r}, {name!r}, {times}))\n"
+        "import npucmp.judge.verdicts, npucmp.localise.noise\n"
+        f"print(repr({expression}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=sensitivity.ROOT)
+    assert done.stdout.strip() == repr(expected), done.stderr
+
+
+def test_the_table_of_a_constant_has_a_line_for_each_value():
+    one = next(row for row in ROWS if row.name == "SCALED")
+    lines = sensitivity.table(one, {1.0: [3, 4, 0, 4, 2, 2], 0.5: [2, 4, 1, 4, 2, 2]}).splitlines()
+    assert lines[0] == "localise.rules.scaled.SCALED = 4.0"
+    assert lines[2].split()[:4] == ["1", "3", "of", "4"] and lines[3].split()[4:7] == ["1", "of", "4"]
