@@ -115,17 +115,22 @@ def _is_product(node: OperatorFindings) -> bool:
 
 
 def _of_forward(node: OperatorFindings, before: float) -> Iterator[Product]:
-    wrote = _known(node.outputs[0])
-    if wrote is None or len(node.outputs) > 1:
+    """One product; where an operand was not recorded, as a weight is not where outputs alone were, its size is unknown.
+    """
+    if len(node.outputs) != 1 or (wrote := _known(node.outputs[0])) is None:
         return
-    if not node.inputs and not node.reads_recorded:
-        unknown = Known(1.0, 0.0, 0)
-        yield Product((unknown._replace(error=before), unknown), wrote, 0.0)
-    elif (operands := _operands(node)) is not None:
-        read = _known(operands[0]), _known(operands[1])
-        if read[0] is not None and read[1] is not None:
+    operands = _operands(node)
+    if operands is not None:
+        a, b = map(_known, operands)
+        if a is not None and b is not None:
             terms = _multiplied(node.op, *map(_shape, (*operands, node.outputs[0]))) / wrote.elements
-            yield Product((read[0], read[1]), wrote, terms)
+            yield Product((a, b), wrote, terms)
+        return
+    read = [_known(one) for one in node.inputs if len(_shape(one)) > 1]
+    if len(read) <= 1 and None not in read:
+        error = max((one.error for one in read if one is not None), default=before)
+        unknown = Known(1.0, 0.0, 0)
+        yield Product((unknown._replace(error=error), unknown), wrote, 0.0)
 
 
 def _handed_on(node: OperatorFindings, finding: Finding) -> bool:
