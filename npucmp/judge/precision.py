@@ -11,7 +11,6 @@ from npucmp.model.dtypes import Dtype, lookup
 from npucmp.model.moments import SHORT_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
-REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of numbers rounded to 11 bits have
 CORRELATED = 0.3  # correlation below which no scale and offset relate whole numbers to floats
 UNROUNDED = 4.0 / 12.0  # steps²: four times what rounding to whole steps leaves
 UNSCALED = 0.1  # distance from 1 of a scale that a few wrong elements may give

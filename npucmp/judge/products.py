@@ -115,8 +115,7 @@ def _is_product(node: OperatorFindings) -> bool:
 
 
 def _of_forward(node: OperatorFindings, before: float) -> Iterator[Product]:
-    """One product; where an operand was not recorded, as a weight is not where outputs alone were, its size is unknown.
-    """
+    """One product; where an operand was not recorded, as a weight is not where outputs alone were, its size is unknown."""
     if len(node.outputs) != 1 or (wrote := _known(node.outputs[0])) is None:
         return
     operands = _operands(node)
