@@ -68,7 +68,8 @@ class Product(NamedTuple):
 
     @property
     def is_reduced(self) -> Optional[bool]:
-        """Whether it adds what 11 bits add, or nothing; None if it does not tell."""
+        """Whether it adds what 11 bits add, or nothing; None if it does not tell. One of unknown operands may have read
+        less than the errors that stand for them."""
         a, b = self.operands
         size = math.sqrt(self.terms) * a.rms * b.rms / self.wrote.rms if self.wrote.rms else 0.0
         share = min(size, 1e100) ** 2 if self.terms else 1.0
@@ -77,7 +78,8 @@ class Product(NamedTuple):
         if not adds or self.wrote.elements < FEW or not max(came, wrote) < 1.0 or came * came > TELLING * adds:
             return None
         added = (wrote * wrote - came * came) / adds
-        return False if added < NONE else True if ADDS[0] < added < ADDS[1] else None
+        least = added if self.terms else wrote * wrote / adds
+        return False if least < NONE else True if ADDS[0] < added < ADDS[1] else None
 
 
 def votes_of(measurements: Sequence[Measurement]) -> Votes:
