@@ -11,7 +11,8 @@ Source: Higham, Accuracy and Stability of Numerical Algorithms, §3.1; NVIDIA, T
 from __future__ import annotations
 
 import math
-from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
+from itertools import chain
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
@@ -27,27 +28,24 @@ NONE = 0.25  # share of it that a float32 product adds at most, as far as errors
 TELLING = 2.0  # times it that the square of what was read may be
 FEW = 16  # elements below which errors hardly average
 BEHIND = 3  # operators behind a product that may read what it wrote
-NEARLY = 4  # reduced products for each one that is float32, at least
+DOUBT = 2.0  # a vote counts half where the square of what was read is half of it, as half of that may not be passed on
+NEARLY = 2.0  # times the votes of float32 products that the others have, without the surest of these
 
 
-class Votes(NamedTuple):
-    """The names of products that are reduced, and of those that are not."""
-
-    reduced: frozenset[str] = frozenset()
-    single: frozenset[str] = frozenset()
-
-    @property
-    def are_reduced(self) -> bool:
-        """Whether these runs work with reduced products: nearly all that tell are, and not one alone, which may be at
-        fault itself. One that is float32 in any step and rank is no product of such a run."""
-        reduced = len(self.reduced - self.single)
-        return reduced > 1 and reduced >= NEARLY * len(self.single)
+def joined(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The votes of several steps and ranks, where products have the same names: each product says what it says most
+    surely somewhere; one that is float32 there is no product of a reduced run."""
+    found: dict[str, float] = {}
+    for name, weight in chain.from_iterable(one.items() for one in some):
+        found[name] = max(found.get(name, 0.0), weight, key=lambda one: (abs(one), -one))
+    return found
 
 
-def joined(some: Iterable[Votes]) -> Votes:
-    """The votes of several steps and ranks, where products have the same names."""
-    found = [*some]
-    return Votes(frozenset().union(*(one.reduced for one in found)), frozenset().union(*(one.single for one in found)))
+def are_reduced(votes: Mapping[str, float]) -> bool:
+    """Whether runs work with reduced products, by the votes of all: nearly all that tell say so, and not one alone,
+    which may be at fault itself."""
+    for_it = sorted(one for one in votes.values() if one > 0.0)[:-1]
+    return bool(for_it) and sum(for_it) >= NEARLY * -sum(one for one in votes.values() if one < 0.0)
 
 
 class Known(NamedTuple):
@@ -67,34 +65,35 @@ class Product(NamedTuple):
     terms: float
 
     @property
-    def is_reduced(self) -> Optional[bool]:
-        """Whether it adds what 11 bits add, or nothing; None if it does not tell. One of unknown operands may have read
-        less than the errors that stand for them."""
+    def vote(self) -> float:
+        """From 1, it adds what 11 bits add, to -1, it adds next to nothing; 0 if it does not tell.
+
+        Where operands are unknown, it may have read less than the errors that stand for them.
+        """
         a, b = self.operands
         size = math.sqrt(self.terms) * a.rms * b.rms / self.wrote.rms if self.wrote.rms else 0.0
         share = min(size, 1e100) ** 2 if self.terms else 1.0
         adds = share * ROUNDED * ROUNDED * (a.is_long + b.is_long)
         came, wrote = max(1.0, share) * math.hypot(a.error, b.error), self.wrote.error
         if not adds or self.wrote.elements < FEW or not max(came, wrote) < 1.0 or came * came > TELLING * adds:
-            return None
+            return 0.0
         added = (wrote * wrote - came * came) / adds
         least = added if self.terms else wrote * wrote / adds
-        return False if least < NONE else True if ADDS[0] < added < ADDS[1] else None
+        sure = 1.0 / (1.0 + (DOUBT * came * came / adds) ** 2)
+        return -sure if least < NONE else sure if ADDS[0] < added < ADDS[1] else 0.0
 
 
-def votes_of(measurements: Sequence[Measurement]) -> Votes:
-    """What the products of one step and rank say, in graph order; without values, nothing."""
+def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """The votes of the products of one step and rank, in graph order, by name; without values, none."""
     if all(one.moments is None for one in measurements):
-        return Votes()
+        return {}
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
-    said: dict[bool, set[str]] = {True: set(), False: set()}
-    seen = set()  # a module and the function that it calls record one product
+    found, seen = [], set()  # a module and the function that it calls record one product
     for name, product in _products(findings):
-        reduced = product.is_reduced
-        if reduced is not None and product.wrote not in seen:
-            said[reduced].add(name)
+        if product.wrote not in seen and (vote := product.vote):
+            found.append({name: vote})
             seen.add(product.wrote)
-    return Votes(frozenset(said[True]), frozenset(said[False]))
+    return joined(found)
 
 
 def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, Product]]:
@@ -117,7 +116,7 @@ def _is_product(node: OperatorFindings) -> bool:
 
 
 def _of_forward(node: OperatorFindings, before: float) -> Iterator[Product]:
-    """One product; where an operand was not recorded, as a weight is not where outputs alone were, its size is unknown."""
+    """One product; without the records of both operands, as where outputs alone were dumped, its terms are unknown."""
     if len(node.outputs) != 1 or (wrote := _known(node.outputs[0])) is None:
         return
     operands = _operands(node)

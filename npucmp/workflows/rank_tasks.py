@@ -33,7 +33,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_head
 from npucmp.errors import UsageError
 from npucmp.flow.repeated_execution import ran_again
-from npucmp.judge.products import Votes, votes_of
+from npucmp.judge.products import votes_of
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
@@ -143,7 +143,7 @@ class Measured(NamedTuple):
 
     tensors  rows of the table; `wanted`: tensors that the user wanted to compare
     size     bytes that it took to read; those of the records of the dump where it holds no values
-    products what products say of the precision that they have
+    products the votes of products on the precision that they have
     odd      notes on the two runs; `unfit`: notes on options that fit nothing in them
     unheard  why nothing of the two runs can be compared
     broken   runs that cannot be read, by side; `died`: reading them ended the process
@@ -154,7 +154,7 @@ class Measured(NamedTuple):
     wanted: int = 0
     bytes_read: int = 0
     size: int = 0
-    products: Votes = Votes()
+    products: Mapping[str, float] = {}
     dtypes: frozenset[str] = frozenset()
     odd: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()

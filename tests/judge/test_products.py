@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.judge.products import Known, Product, Votes, joined
+from npucmp.judge.products import Known, Product, are_reduced, joined
 from tests.synthetic import with_statistics, write_run
 
 EVERY = "all"
@@ -198,52 +198,62 @@ WROTE = Known(4.0, 0.0, 256)  # of 16 terms of size 1
 
 
 @pytest.mark.parametrize(
-    "read, wrote, said",
+    "read, wrote, sign",
     [
-        ((0.0, 0.0), 2.9e-4, True),
-        ((2.9e-4, 0.0), 4.1e-4, True),
-        ((2.9e-4, 0.0), 2.9e-4, False),
-        ((1e-7, 1e-7), 2e-7, False),
-        ((0.0, 0.0), 0.0, False),
-        ((1e-2, 0.0), 1e-2, None),
-        ((0.0, 0.0), 1e-2, None),
+        ((0.0, 0.0), 2.9e-4, 1),
+        ((2.9e-4, 0.0), 4.1e-4, 1),
+        ((2.9e-4, 0.0), 2.9e-4, -1),
+        ((1e-7, 1e-7), 2e-7, -1),
+        ((0.0, 0.0), 0.0, -1),
+        ((1e-2, 0.0), 1e-2, 0),
+        ((0.0, 0.0), 1e-2, 0),
+        ((1e250, 0.0), 1e250, 0),
+        ((np.inf, 0.0), np.inf, 0),
+        ((0.0, 0.0), np.nan, 0),
     ],
 )
-def test_what_a_product_adds_tells(read, wrote, said):
-    assert Product((operand(read[0]), operand(read[1])), WROTE._replace(error=wrote), 16).is_reduced is said
+def test_what_a_product_adds_tells(read, wrote, sign):
+    assert np.sign(Product((operand(read[0]), operand(read[1])), WROTE._replace(error=wrote), 16).vote) == sign
+
+
+def test_the_more_a_product_read_the_less_its_vote_counts():
+    votes = [
+        Product((operand(read), operand(0.0)), WROTE._replace(error=np.hypot(read, 2.9e-4)), 16).vote
+        for read in (0.0, 1e-4, 2e-4, 3e-4, 4e-4)
+    ]
+    assert votes[0] == 1.0 and votes == sorted(votes, reverse=True) and votes[-1] > 0.0
 
 
 def test_terms_of_one_sign_leave_less_of_it():
     """The sum of 16 positive terms is four times as large as that of terms of either sign, its error is not."""
     positive = WROTE._replace(rms=16.0)
     pair = operand(0.0), operand(0.0)
-    assert Product(pair, positive._replace(error=2.9e-4 / 4), 16).is_reduced
-    assert Product(pair, positive._replace(error=2.9e-4), 16).is_reduced is None
+    assert Product(pair, positive._replace(error=2.9e-4 / 4), 16).vote == 1.0
+    assert Product(pair, positive._replace(error=2.9e-4), 16).vote == 0.0
 
 
 def test_operands_of_few_bits_and_few_elements_tell_nothing():
     short = operand(0.0, is_long=False)
-    assert Product((short, short), WROTE._replace(error=2.9e-4), 16).is_reduced is None
+    assert Product((short, short), WROTE._replace(error=2.9e-4), 16).vote == 0.0
     few = WROTE._replace(error=2.9e-4, elements=4)
-    assert Product((operand(0.0), operand(0.0)), few, 16).is_reduced is None
-
-
-def votes(reduced, single=""):
-    return Votes(frozenset(reduced), frozenset(single))
+    assert Product((operand(0.0), operand(0.0)), few, 16).vote == 0.0
 
 
 @pytest.mark.parametrize(
     "some, said",
     [
-        ([votes("")], False),
-        ([votes("a")], False),
-        ([votes("ab")], True),
-        ([votes("a"), votes("a")], False),  # of two ranks
-        ([votes("a"), votes("b")], True),
-        ([votes("abcd", "x")], True),
-        ([votes("abc", "x")], False),
-        ([votes("ab"), votes("", "ab")], False),  # in one step alone
+        ([{}], False),
+        ([{"a": 1.0}], False),
+        ([{"a": 1.0, "b": 1.0}], True),
+        ([{"a": 1.0, "b": 0.1}], True),
+        ([{"a": 1.0, "b": 0.2, "c": -0.2}], False),  # what passes on the error of a fault may seem to add to it
+        ([{"a": 1.0}, {"a": 1.0}], False),  # of two ranks
+        ([{"a": 1.0}, {"b": 1.0}], True),
+        ([{"a": 1.0, "b": 1.0, "c": 1.0, "x": -1.0}], True),
+        ([{"a": 1.0, "b": 1.0, "x": -1.0}], False),
+        ([{"a": 1.0, "b": 1.0}, {"a": -1.0, "b": -1.0}], False),  # in one step alone
+        ([{"a": 1.0, "b": 1.0}, {"a": -0.2, "b": -0.2}], True),
     ],
 )
 def test_nearly_all_products_that_tell_decide(some, said):
-    assert joined(some).are_reduced is said
+    assert are_reduced(joined(some)) is said
