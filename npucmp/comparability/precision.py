@@ -7,7 +7,7 @@ from typing import Iterable, Iterator
 
 from npucmp.comparability.both import Both
 from npucmp.comparability.row import Row
-from npucmp.judge.precision import reduced_products
+from npucmp.judge.products import are_reduced, votes_of
 from npucmp.model import Pair
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
@@ -99,7 +99,7 @@ def products(both: Both) -> Told:
         return not_applicable("no matrix product in float32")
     if not all(one.file or one.payload for pair in some for one in (pair.target, pair.golden) if one is not None):
         return unknown("only values tell; dump task tensor")
-    if reduced_products([both.measured(some)]):
+    if are_reduced(votes_of(both.measured(some))):
         return differs("float32 products keep 11 bits on one side, as HF32 and TF32 do", first=some[0].operator.name)
     return same("no sign of HF32 or TF32", places=len(some))
 

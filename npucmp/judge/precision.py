@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from itertools import groupby
-from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional
 
-from npucmp.measure import metrics
 from npucmp.model import Measurement, Operator, Pair, Side, TensorRef
-from npucmp.model.dtypes import FACTOR, MOST, Dtype, lookup
+from npucmp.model.dtypes import MOST, Dtype, lookup
 from npucmp.model.dtypes import SINGLE as SINGLE
 from npucmp.model.moments import FEW_BITS, SHORT_BITS, SINGLE_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
-# rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4, in chains of 4 to 20 products by no
-# more than this (reduced_products)
-REDUCED_ERROR = 2.0**-15, 2.0**-10.5
-# rel_l2: evidence: each such product adds 2 to 3 times 2^-13 to the error of what it read (reduced_products)
-REDUCED_ADDS = 1.5 * 2.0**-13
 CORRELATED = 0.3  # correlation: chosen: below it no scale and offset relate whole numbers to floats, not measured
 UNROUNDED = 4.0 / 12.0  # steps²: definition: rounding to whole steps leaves 1/12, and four times that is more
 UNSCALED = 0.1  # distance of a scale from 1: chosen: a few wrong elements may give as much, not measured
 DROWNED = 1e-10  # share of the mean square: chosen: a smaller variance is lost in the rounding of sums, not measured
-# products: evidence: those behind a single witness that read the smallest errors; all but one of them must add
-# (reduced_products)
-NEAREST = 5
-FEWEST = 3  # products: evidence: so many must be there; where fewer than NEAREST are, all are asked (reduced_products)
 # share of values: chosen: those that use the last place of a type they were rounded to, by chance one half, not
 # measured
 FULL = 1 / 8
@@ -198,85 +187,6 @@ def _variance(side: Side, squares: float, n: int) -> Optional[float]:
         return 0.0
     found = squares / n - (side.total / n) ** 2
     return found if math.isfinite(found) and found > DROWNED * squares / n else None
-
-
-def reduced_products(steps: Iterable[Sequence[Measurement]]) -> bool:
-    """Whether the float32 matrix products of these runs were computed with HF32 or TF32, by all steps and ranks.
-
-    All products whose inputs agree must show it: a single one that does not is computed in float32. One alone that does
-    may be at fault itself; it is believed if those that read the smallest errors add as much error again: a fault that
-    is passed on grows here and there, not everywhere. Evidence: 700 of 720 chains of 4 to 20 products drawn with HF32,
-    with and without rectifiers, show it, and 10 of 3,600 without it, with one to three faults of that range; the median
-    of what all of them add took 157 of these for HF32.
-    """
-    said = [reduced_in(measurements) for measurements in steps]
-    return True in said and False not in said
-
-
-def reduced_in(measurements: Sequence[Measurement]) -> Optional[bool]:
-    """What those of one step and rank say; None without values."""
-    valued = any(one.moments is not None for one in measurements)
-    return _are_reduced(list(_products(measurements))) if valued else None
-
-
-def _are_reduced(products: list[_Product]) -> Optional[bool]:
-    """What the products of one step say; None if nothing, because all of them read noise or a single one does not."""
-    witnesses = [one for one in products if max(one.read) <= FACTOR * SINGLE]
-    if not witnesses:
-        return None
-    if not all(one.is_reduced for one in witnesses):
-        return False
-    later = sorted((one for one in products if one not in witnesses), key=lambda one: max(one.read))[:NEAREST]
-    adding = sum(one.added > REDUCED_ADDS for one in later)
-    confirmed = len(later) >= FEWEST and adding >= min(len(later), NEAREST - 1)
-    return True if confirmed or len(witnesses) > 1 else None
-
-
-class _Product(NamedTuple):
-    """A float32 matrix product of a forward pass: the errors of what it read and wrote."""
-
-    read: list[float]
-    wrote: float
-    is_reduced: bool
-
-    @property
-    def added(self) -> float:
-        """The error that it adds to what it read, as far as errors add up like independent ones; ** would raise."""
-        return math.sqrt(max(0.0, self.wrote * self.wrote - sum(error * error for error in self.read)))
-
-
-def _products(measurements: Sequence[Measurement]) -> Iterator[_Product]:
-    for _, group in groupby(measurements, key=lambda one: one.pair.order):
-        rows = list(group)
-        operator = rows[0].pair.operator
-        if is_gradient(operator) or not op_type_of(operator).has("contracts") or not _single(rows):
-            continue
-        outputs = [one for one in rows if one.pair.slot.startswith("output")]
-        read = [_error(one) for one in rows if not one.pair.slot.startswith("output")]
-        wrote = [_error(one) for one in outputs]
-        if read and wrote and None not in read and None not in wrote:
-            known = [error for error in read if error is not None]
-            yield _Product(known, max(error for error in wrote if error is not None), all(map(_reduced, outputs)))
-
-
-def _error(one: Measurement) -> Optional[float]:
-    """None where there are no two sides to compare."""
-    both = one.pair.target is not None and one.pair.golden is not None
-    return metrics.rel_l2(one.moments) if both and one.moments is not None else None
-
-
-def _single(rows: Iterable[Measurement]) -> bool:
-    """Whether all floats of an operator are float32 on both sides."""
-    names = {tensor.dtype for one in rows for tensor in (one.pair.target, one.pair.golden) if tensor is not None}
-    return {name for name in names if "float" in name} == {"float32"}
-
-
-def _reduced(one: Measurement) -> bool:
-    """An error of the right size that is rounding of most elements, not one common factor nor a few wrong elements."""
-    if one.moments is None or 2 * one.moments.equal > one.moments.elements:
-        return False
-    error = metrics.rel_l2(one.moments)
-    return REDUCED_ERROR[0] < error < REDUCED_ERROR[1] and abs(metrics.gain(one.moments)) < error / 2
 
 
 def terms_summed(operator: Operator, output: TensorRef) -> float:

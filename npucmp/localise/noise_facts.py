@@ -10,7 +10,8 @@ import numpy as np
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.flow.row_cache import of_row
-from npucmp.judge.precision import REDUCED_ERROR, SINGLE
+from npucmp.judge.precision import SINGLE
+from npucmp.judge.products import NEARLY
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import FEW
 from npucmp.localise.condition import scale_of
@@ -20,8 +21,20 @@ from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import containers, is_parameter
 
+# rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py)
+REDUCED_ERROR = 2.0**-15, 2.0**-10.5
 REDUCED = 2.0**-12  # round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
 WIDER = 4.0  # times REDUCED_ERROR: chosen: figures scatter more than errors do, not measured
+
+
+class MovedProduct(NamedTuple):
+    """A float32 product: its name, what came in (None: what came last), the most that was written before, whether it
+    moved as far as HF32 moves it; None if it moved further, which is another fault."""
+
+    name: str
+    came: Optional[float]
+    before: float
+    is_reduced: Optional[bool]
 
 
 class RankFacts(NamedTuple):
@@ -30,15 +43,14 @@ class RankFacts(NamedTuple):
     containing  modules that have operators inside; units: how many tensors are of each round-off
     mixed       float tensors, and those of another type on the other side
     given       how far parameters moved, None if there are none
-    products    of float32: what came in (None: what came last), the most that was written before, whether the product
-                moved as HF32 moves it; most: the most that was written at all
+    products    of float32; most: the most that was written at all
     """
 
     containing: frozenset[str]
     units: dict[float, int]
     mixed: tuple[int, int]
     given: Optional[float]
-    products: tuple[tuple[Optional[float], float, bool], ...]
+    products: tuple[MovedProduct, ...]
     most: float
 
 
@@ -122,12 +134,10 @@ def joined(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0
     )
 
 
-def _products(
-    nodes: Sequence[OperatorFindings], columns: _Columns
-) -> tuple[list[tuple[Optional[float], float, bool]], float]:
-    """Products of float32, as RankFacts has them, and the most that was written."""
+def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[list[MovedProduct], float]:
+    """Products of float32, and the most that was written."""
     low, high = REDUCED_ERROR
-    said: list[tuple[Optional[float], float, bool]] = []
+    said: list[MovedProduct] = []
     before = 0.0  # what the last outputs moved by stands for operands that were not recorded
     for node in nodes:
         wrote = [one for one in node.outputs if columns.has_moved(one)]
@@ -135,22 +145,28 @@ def _products(
         if single and wrote and node.op.has("contracts"):
             read = [columns.largest_of(one) for one in node.inputs if columns.has_moved(one)]
             came = max(read, default=math.inf) if node.inputs else None
+            moved = [columns.sums_of(one) for one in wrote]
             most = [high * WIDER * reuse(node, scale_of(one).elements) for one in wrote]
-            moved_so = all(low / WIDER < columns.sums_of(one) < bar for one, bar in zip(wrote, most))
-            said.append((came, before, moved_so))
+            is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low / WIDER
+            said.append(MovedProduct(node.operator.name, came, before, is_reduced))
         before = max([before, *map(columns.largest_of, wrote)])
     return said, before
 
 
 def _are_reduced(ranks: Sequence[RankFacts]) -> bool:
-    """Whether all products of float32 whose operands hardly moved, moved themselves as far as HF32 and TF32 round."""
-    said, most = [], 0.0
-    for one in ranks:
-        for came, before, moved_so in one.products:
-            if (max(most, before) if came is None else came) <= FACTOR * SINGLE:
-                said.append(moved_so)
-        most = max(most, one.most)
-    return bool(said) and all(said)
+    """Whether nearly all products of float32 whose operands hardly moved, moved as far as HF32 and TF32 round.
+
+    Figures of a product that reads moved operands do not tell what it adds, so that one product may decide alone."""
+    said: dict[bool, set[str]] = {True: set(), False: set()}
+    most = 0.0
+    for rank in ranks:
+        for one in rank.products:
+            came = max(most, one.before) if one.came is None else one.came
+            if came <= FACTOR * SINGLE and one.is_reduced is not None:
+                said[one.is_reduced].add(one.name)
+        most = max(most, rank.most)
+    reduced = len(said[True] - said[False])
+    return reduced > 0 and reduced >= NEARLY * len(said[False])
 
 
 def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 
 from npucmp.dump.formats import open_head
 from npucmp.errors import DumpError, UsageError
+from npucmp.judge.products import are_reduced, joined
 from npucmp.localise.ranks import precedence
 from npucmp.measure.executor import Executor, Serial
 from npucmp.model import Cause, Head, PartOf, Report, Run, StoredComparisons
@@ -93,8 +94,7 @@ def _compared(
     everyone = [*chain.from_iterable(source.together), *(side for _, side in source.unpaired)]
     everyone += [run for _, run in source.broken]
     remarks = [*unfit_numbers(options, everyone), *(_remarks(found, options) if found else ())]
-    said = [one.reduced for one in found]
-    if True in said and False not in said:
+    if are_reduced(joined(one.products for one in found)):
         tasks.work = replace(tasks.work, reduced=True)
         broken += tasks.judge_again(readable)
     steps = _Steps(tasks, readable)

@@ -32,7 +32,7 @@ from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_head
 from npucmp.errors import UsageError
-from npucmp.judge.precision import reduced_in
+from npucmp.judge.products import votes_of
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
@@ -142,7 +142,7 @@ class Measured(NamedTuple):
 
     tensors  rows of the table; `wanted`: tensors that the user wanted to compare
     size     bytes that it took to read; those of the records of the dump where it holds no values
-    reduced  whether products show 11 bits, None if they show nothing
+    products the votes of products on the precision that they have
     odd      notes on the two runs; `unfit`: notes on options that fit nothing in them
     unheard  why nothing of the two runs can be compared
     broken   runs that cannot be read, by side; `died`: reading them ended the process
@@ -153,7 +153,7 @@ class Measured(NamedTuple):
     wanted: int = 0
     bytes_read: int = 0
     size: int = 0
-    reduced: Optional[bool] = None
+    products: Mapping[str, float] = {}
     dtypes: frozenset[str] = frozenset()
     odd: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
@@ -205,7 +205,7 @@ def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> M
         wanted=len(todo),
         bytes_read=sum(each.bytes_read for each in found),
         size=sum(sizes) + records,
-        reduced=reduced_in(found),
+        products=votes_of(found),
         dtypes=frozenset({tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor}),
         odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
         unfit=tuple(unfit),

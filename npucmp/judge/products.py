@@ -1,0 +1,225 @@
+"""Whether float32 matrix products kept 11 bits of what they multiplied, as HF32 and TF32 units do.
+
+An element of a product sums K terms a·b. Independent relative errors e of the operands make the relative error
+s·√(Σ e²) of the product, with s² = K·ms(a)·ms(b) / ms(product), ms the mean square: more than e where terms cancel,
+less where they have one sign. Rounding to 11 bits is one such error of each operand. So a product tells by itself
+whether it adds that much to the errors that it read: one that adds less is float32, one that adds as much is reduced.
+A product that read larger errors, or that adds a larger one, tells nothing.
+Source: Higham, Accuracy and Stability of Numerical Algorithms, §3.1; NVIDIA, TF32; CANN, allow_hf32.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.flow.edges import Edges
+from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.measure import metrics
+from npucmp.model import Finding, Measurement, Verdict
+from npucmp.model.moments import SHORT_BITS
+from npucmp.model.optypes import OpType
+from npucmp.model.roles import is_parameter
+
+ROUNDED = 2.08e-4  # rel_l2 of numbers rounded to 11 bits: 2^-11 · √(1/3 · 3/8 / ln 2), with significands as usual
+ADDS = 0.5, 2.0  # share of the expected square that a reduced product adds
+NONE = 0.25  # share of it that a float32 product adds at most, as far as errors are independent
+TELLING = 2.0  # times it that the square of what was read may be
+FEW = 16  # elements below which errors hardly average
+BEHIND = 3  # operators behind a product that may read what it wrote
+DOUBT = 2.0  # a vote counts half where the square of what was read is half of it, as half of that may not be passed on
+NEARLY = 2.0  # times the votes of float32 products that the others have, without the surest of these
+
+
+def joined(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The votes of several steps and ranks, where products have the same names: each product says what it says most
+    surely somewhere; one that is float32 there is no product of a reduced run."""
+    found: dict[str, float] = {}
+    for name, weight in chain.from_iterable(one.items() for one in some):
+        found[name] = max(found.get(name, 0.0), weight, key=lambda one: (abs(one), -one))
+    return found
+
+
+def are_reduced(votes: Mapping[str, float]) -> bool:
+    """Whether runs work with reduced products, by the votes of all: nearly all that tell say so, and not one alone,
+    which may be at fault itself."""
+    for_it = sorted(one for one in votes.values() if one > 0.0)[:-1]
+    return bool(for_it) and sum(for_it) >= NEARLY * -sum(one for one in votes.values() if one < 0.0)
+
+
+class Known(NamedTuple):
+    """Of one tensor: the root mean square of the golden, rel_l2, elements, and whether it needs more than 11 bits."""
+
+    rms: float
+    error: float
+    elements: int
+    is_long: bool = True
+
+
+class Product(NamedTuple):
+    """Two operands, what was made of them, and how many terms each of its elements sums; 0 where that is unknown."""
+
+    operands: tuple[Known, Known]
+    wrote: Known
+    terms: float
+
+    @property
+    def vote(self) -> float:
+        """From 1, it adds what 11 bits add, to -1, it adds next to nothing; 0 if it does not tell.
+
+        Where operands are unknown, it may have read less than the errors that stand for them.
+        """
+        a, b = self.operands
+        size = math.sqrt(self.terms) * a.rms * b.rms / self.wrote.rms if self.wrote.rms else 0.0
+        share = min(size, 1e100) ** 2 if self.terms else 1.0
+        adds = share * ROUNDED * ROUNDED * (a.is_long + b.is_long)
+        came, wrote = max(1.0, share) * math.hypot(a.error, b.error), self.wrote.error
+        if not adds or self.wrote.elements < FEW or not max(came, wrote) < 1.0 or came * came > TELLING * adds:
+            return 0.0
+        added = (wrote * wrote - came * came) / adds
+        least = added if self.terms else wrote * wrote / adds
+        sure = 1.0 / (1.0 + (DOUBT * came * came / adds) ** 2)
+        return -sure if least < NONE else sure if ADDS[0] < added < ADDS[1] else 0.0
+
+
+def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """The votes of the products of one step and rank, in graph order, by name; without values, none."""
+    if all(one.moments is None for one in measurements):
+        return {}
+    findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
+    found, seen = [], set()  # a module and the function that it calls record one product
+    for name, product in _products(findings):
+        if product.wrote not in seen and (vote := product.vote):
+            found.append({name: vote})
+            seen.add(product.wrote)
+    return joined(found)
+
+
+def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, Product]]:
+    """The float32 products of a run with the names of their operators."""
+    nodes = nodes_of(findings)
+    unwritten = _Unwritten(findings) if any(_is_product(one) and not one.outputs for one in nodes) else None
+    before = 0.0  # the largest error so far stands for operands that were not recorded
+    for node in nodes:
+        if unwritten is not None:
+            yield from unwritten.visit(node)
+        if _is_product(node) and node.outputs:
+            found = _of_gradient(node) if node.is_gradient else _of_forward(node, before)
+            yield from ((node.operator.name, one) for one in found)
+        before = max([before, *(one.error for one in map(_known, node.outputs) if one is not None)])
+
+
+def _is_product(node: OperatorFindings) -> bool:
+    """Whether it is one product: attention is two, with a softmax between them."""
+    return node.op.has("contracts") and not node.op.has("fades")
+
+
+def _of_forward(node: OperatorFindings, before: float) -> Iterator[Product]:
+    """One product; without the records of both operands, as where outputs alone were dumped, its terms are unknown."""
+    if len(node.outputs) != 1 or (wrote := _known(node.outputs[0])) is None:
+        return
+    operands = _operands(node)
+    if operands is not None:
+        a, b = map(_known, operands)
+        if a is not None and b is not None:
+            terms = _multiplied(node.op, *map(_shape, (*operands, node.outputs[0]))) / wrote.elements
+            yield Product((a, b), wrote, terms)
+        return
+    read = [_known(one) for one in node.inputs if len(_shape(one)) > 1]
+    if len(read) <= 1 and None not in read:
+        error = max((one.error for one in read if one is not None), default=before)
+        unknown = Known(1.0, 0.0, 0)
+        yield Product((unknown._replace(error=error), unknown), wrote, 0.0)
+
+
+def _handed_on(node: OperatorFindings, finding: Finding) -> bool:
+    """Whether a tensor may be what a product wrote that recorded no outputs, by its shape."""
+    if (operands := _operands(node)) is None:
+        return False
+    a, b, y = map(_shape, (*operands, finding))
+    if node.op.name.startswith(("conv", "depthwise")):
+        return len(y) == len(a) and y[0] == a[0] and (y[1] == b[0] or y[-1] == b[-1])
+    terms = _multiplied(node.op, a, b, y) / math.prod(y)
+    return terms in a and terms in b
+
+
+def _of_gradient(node: OperatorFindings) -> Iterator[Product]:
+    """The gradient of an operand is the product of that of the output and the other operand: as many multiplications
+    as the forward has."""
+    operands = _operands(node)
+    results = [one for one in node.context if one.pair.slot.startswith("output")]
+    if operands is None or len(results) != 1:
+        return
+    multiplied = _multiplied(node.op, *map(_shape, (*operands, results[0])))
+    came = next((one for one in node.inputs if _shape(one) == _shape(results[0])), None)
+    left = [*operands]
+    for finding in node.outputs:
+        operand = next((one for one in left if _shape(one) == _shape(finding)), None)
+        if operand is None or came is None:
+            continue
+        left.remove(operand)
+        other = operands[1] if operand is operands[0] else operands[0]
+        read, wrote = (_known(came), _known(other)), _known(finding)
+        if read[0] is not None and read[1] is not None and wrote is not None:
+            yield Product((read[0], read[1]), wrote, multiplied / wrote.elements)
+
+
+def _operands(node: OperatorFindings) -> Optional[tuple[Finding, Finding]]:
+    """The two tensors that a forward multiplies, or that of a gradient did; None where that is not clear."""
+    read = node.context if node.is_gradient else node.inputs
+    some = [one for one in read if not one.pair.slot.startswith("output") and len(_shape(one)) > 1]
+    if len(some) > 2:
+        some = some[-2:] if "add" in node.op.name else some[:2]
+    return (some[0], some[1]) if len(some) == 2 else None
+
+
+def _shape(finding: Finding) -> tuple[int, ...]:
+    golden = finding.pair.golden
+    return golden.shape if golden is not None else ()
+
+
+def _multiplied(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> float:
+    """How many multiplications a product of two shapes takes, that writes a third; 0 where an axis has no length."""
+    sizes = one, other, wrote = math.prod(a), math.prod(b), math.prod(y)
+    if not all(sizes):
+        return 0.0
+    if "transpose" in op.name:
+        return float(one * other // b[0])
+    if op.name.startswith(("conv", "depthwise")):
+        channels = b[0] if len(y) > 1 and b[0] == y[1] else b[-1]
+        return float(wrote * other // channels)
+    batch = math.prod(y[:-2]) if min(len(a), len(b)) > 2 else 1
+    return math.sqrt(one * other * wrote / batch)
+
+
+def _known(finding: Finding) -> Optional[Known]:
+    """None where values of float32 were not compared."""
+    moments, tensors = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
+    if moments is None or not moments.compared or any(one is None or one.dtype != "float32" for one in tensors):
+        return None
+    bits = max(moments.target.bits, moments.golden.bits)
+    rms = math.sqrt(moments.yy / moments.compared)
+    return Known(rms, metrics.rel_l2(moments), moments.elements, bits > SHORT_BITS[-1])
+
+
+class _Unwritten:
+    """Products whose outputs were not recorded: an operator soon behind them reads a tensor that nobody else wrote."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._sources = Edges(findings).sources
+        self._open: list[tuple[int, OperatorFindings]] = []
+
+    def visit(self, node: OperatorFindings) -> Iterator[tuple[str, Product]]:
+        self._open = [(age + 1, one) for age, one in self._open if age < BEHIND]
+        for finding in node.inputs if self._open else ():
+            if self._sources[finding.row] >= 0 or is_parameter(finding.pair) or _known(finding) is None:
+                continue
+            for at, (_, writer) in enumerate(self._open):
+                if _handed_on(writer, finding):
+                    del self._open[at]
+                    writer.outputs = [finding]
+                    yield from ((writer.operator.name, one) for one in _of_forward(writer, 0.0))
+                    break
+        if _is_product(node) and not node.outputs and not node.is_gradient:
+            self._open.append((0, node))
