@@ -18,18 +18,22 @@ from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Verdict
+from npucmp.model.dtypes import FEW
 from npucmp.model.moments import SHORT_BITS
 from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_parameter
 
-ROUNDED = 2.08e-4  # rel_l2 of numbers rounded to 11 bits: 2^-11 · √(1/3 · 3/8 / ln 2), with significands as usual
-ADDS = 0.5, 2.0  # share of the expected square that a reduced product adds
-NONE = 0.25  # share of it that a float32 product adds at most, as far as errors are independent
-TELLING = 2.0  # times it that the square of what was read may be
-FEW = 16  # elements below which errors hardly average
-BEHIND = 3  # operators behind a product that may read what it wrote
-DOUBT = 2.0  # a vote counts half where the square of what was read is half of it, as half of that may not be passed on
-NEARLY = 2.0  # times the votes of float32 products that the others have, without the surest of these
+# rel_l2: definition: numbers rounded to 11 bits, 2^-11 · √(1/3 · 3/8 / ln 2), with significands as usual
+ROUNDED = 2.08e-4
+ADDS = 0.5, 2.0  # share of the expected square: chosen: what a reduced product adds, not measured
+NONE = 0.25  # share of the expected square: chosen: the most that a float32 product adds, not measured
+TELLING = 2.0  # times the expected square: chosen: the most that the square of what was read may be, not measured
+BEHIND = 3  # operators: chosen: those behind a product that may read what it wrote, not measured
+# times its share of the square of what was read: chosen: half of that may not be passed on, which halves the vote, not
+# measured
+DOUBT = 2.0
+NEARLY = 2.0  # times the votes of float32 products: chosen: those of the others without the surest, not measured
+LARGEST = 1e100  # times: definition: a ratio of sizes whose square is a number
 
 
 def joined(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -72,7 +76,7 @@ class Product(NamedTuple):
         """
         a, b = self.operands
         size = math.sqrt(self.terms) * a.rms * b.rms / self.wrote.rms if self.wrote.rms else 0.0
-        share = min(size, 1e100) ** 2 if self.terms else 1.0
+        share = min(size, LARGEST) ** 2 if self.terms else 1.0
         adds = share * ROUNDED * ROUNDED * (a.is_long + b.is_long)
         came, wrote = max(1.0, share) * math.hypot(a.error, b.error), self.wrote.error
         if not adds or self.wrote.elements < FEW or not max(came, wrote) < 1.0 or came * came > TELLING * adds:

@@ -18,10 +18,10 @@ from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.terms import Terms, terms
 from npucmp.measure import metrics
 from npucmp.model import Finding, Moments, Pair, Verdict
+from npucmp.model.dtypes import FEW as FEW
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output, is_parameter
 
-FEW = 16  # elements: chosen: rounding of fewer does not average out in a factor or a figure, not measured
 MANY = 64  # elements: chosen: shares and factors of as many are no chance, not measured
 # share of an error: chosen: one common factor that makes up as much scales the tensor as a whole, not measured
 WHOLE = 0.9

@@ -29,6 +29,7 @@ from typing import (
 
 from npucmp.align import align_or_part, pairs
 from npucmp.align.extent import extent
+from npucmp.align.updates import is_update
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_head
 from npucmp.errors import UsageError
@@ -38,7 +39,6 @@ from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import side_by_side
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.updated_parameters import with_parameters
 from npucmp.localise.updates import Updates
 from npucmp.measure.attention import with_hidden_masks
 from npucmp.measure.constant_rows import with_constant_rows
@@ -430,9 +430,18 @@ class Finished:
             Root(pair=table[row].pair, **{**fields, "place": place})
             for place, (_, row, fields) in sorted(zip(self.places, found.roots), key=lambda both: both[0])
         ]
-        placed = with_parameters(table, roots)
+        placed = _with_parameters(table, roots)
         notes = (*known.notes, *found.notes)
         return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
+
+
+def _with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple[Root, ...]:
+    """The roots; the evidence of those of optimizer calls begins with the parameter."""
+    if not any(is_update(root.pair.operator) for root in roots):
+        return tuple(roots)
+    from npucmp.localise.updated_parameters import with_parameters
+
+    return with_parameters(findings, roots)
 
 
 PartTask = Callable[[int, Comparison], Any]

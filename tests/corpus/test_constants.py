@@ -103,15 +103,15 @@ def test_a_name_of_several_modules_is_refused():
     "module, name, times, expression, expected",
     [
         ("npucmp.model.dtypes", "FACTOR", 2.0, "npucmp.judge.verdicts.DEFAULT_RULES[1].limit * 2**24", 16.0),
-        ("npucmp.localise.case", "FEW", 0.5, "npucmp.localise.noise.FEW", 8),
-        ("npucmp.judge.precision", "REDUCED_ERROR", 2.0, "npucmp.localise.noise_facts.REDUCED_ERROR[0] * 2**15", 2.0),
+        ("npucmp.model.dtypes", "FEW", 0.5, "npucmp.localise.noise.FEW", 8),
+        ("npucmp.localise.case", "WHOLE", 0.5, "npucmp.localise.updates.WHOLE * 20", 9.0),
     ],
 )
 def test_all_that_import_a_constant_have_its_other_value(module, name, times, expression, expected):
     code = (
         "from tests.corpus.sensitivity import Setting, install\n"
         f"install(Setting({module!r}, {name!r}, {times}))\n"
-        "import npucmp.judge.verdicts, npucmp.localise.noise\n"
+        "import npucmp.judge.verdicts, npucmp.localise.noise, npucmp.localise.updates\n"
         f"print(repr({expression}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=sensitivity.ROOT)
