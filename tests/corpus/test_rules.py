@@ -159,6 +159,13 @@ def broadcast():
     return one_operator("Torch.add.0.forward", [(x, x), (mask, np.stack([mask, mask]))], (y, y))
 
 
+def given():
+    x, w = normal(8, 64, dtype=np.float16), normal(64, 64, dtype=np.float16)
+    target = (w * np.float16(1.0025)).astype(np.float16)
+    wrote = tuple((x.astype(np.float32) @ one.astype(np.float32)).astype(np.float16) for one in (target, w))
+    return one_operator("Functional.linear.0.forward", [(x, x), (target, w)], wrote)
+
+
 BY_HAND = {  # rule → a pair that the corpus does not draw, and the causes of the operators to be looked at
     "long_sums": (long_sums, []),
     "subnormal": (subnormal, []),
@@ -175,6 +182,7 @@ BY_HAND = {  # rule → a pair that the corpus does not draw, and the causes of 
     "container": (container, ["BORN"]),
     "collective": (collective, ["BORN"]),
     "broadcast": (broadcast, []),
+    "given": (given, ["GAP"]),
 }
 
 
