@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.judge.products import Known, Product, are_reduced, joined
+from npucmp.judge.products import Figures, Product, are_reduced, joined
 from tests.synthetic import with_statistics, write_run
 
 EVERY = "all"
@@ -191,10 +191,10 @@ def test_statistics_tell_it_of_products_that_read_the_same(tmp_path, reduced, fo
 
 
 def operand(error, is_long=True):
-    return Known(1.0, error, 256, is_long)
+    return Figures(1.0, error, 256, is_long)
 
 
-WROTE = Known(4.0, 0.0, 256)  # of 16 terms of size 1
+WROTE = Figures(4.0, 0.0, 256)  # of 16 terms of size 1
 
 
 @pytest.mark.parametrize(

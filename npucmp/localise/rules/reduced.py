@@ -1,8 +1,8 @@
 """Matrix products of float32 whose units keep 11 bits: HF32 on Ascend, TF32 on GPUs.
 
-They are recognised by their error (judge/precision.py), which all products whose inputs agree must show.
-Source: CANN, "allow_hf32"; NVIDIA, TF32 (10-bit mantissa). Evidence: one
-product of numbers rounded to 11 bits is off by 2e-4 to 4e-4.
+They are recognised by what products add to the errors that they read (judge/products.py).
+Source: CANN, "allow_hf32"; NVIDIA, TF32 (10-bit mantissa). Evidence: one product of numbers rounded to 11 bits is off
+by 2e-4 to 4e-4.
 """
 
 from __future__ import annotations
