@@ -40,9 +40,9 @@ from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import side_by_side
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.updates import Updates
-from npucmp.measure.attention import with_hidden_masks
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
+from npucmp.measure.hidden_masks import with_hidden_masks
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.measure.recorded import measured_by_record
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where

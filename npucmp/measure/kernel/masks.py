@@ -1,11 +1,11 @@
-"""What stands for minus infinity in a type that is to hold numbers: attention writes it over scores that do not count.
+"""Where both sides hold "minus infinity" in a type that is to hold numbers: the one place that decides what is masked.
 
-In the norms such a value swallows everything else, so that positions where both sides hold the same one are left out.
-Only the same: what is merely near it is a number as any other. In one type it is the same bits; two types have masks
-of their own (-65504, or -1e4 where the other has -1e9), and there each of OWN, exactly as its type rounds it, stands
-for all of them. Where an exponential reads a tensor, what it cannot see is a mask whatever its value is; attention.py
-says below which bounds that is. Whether a tensor has masks at all is seen when all of it is known (measure/pairs.py):
-what stands once, or with nothing beside it, masks nothing.
+In the norms such a value swallows everything else, so that masked positions are left out. At first reading a tensor
+has no neighbours, and only constants show a mask: both sides hold one of VALUES, exactly as the type rounds it. In one
+type it is the same bits; two types have masks of their own (-65504, or -1e4 where the other has -1e9), and there each
+of OWN stands for all of them. When all tensors are known, hidden_masks.py tells where any constant is a mask: whatever
+is below `unseen_bounds` on both sides then is one. What stands once, or with nothing beside it, masks nothing
+(measure/pairs.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.model.dtypes import Dtype, narrower, numpy_dtype
+from npucmp.model import Moments, Side
+from npucmp.model.dtypes import DTYPES, Dtype, narrower, numpy_dtype
+from npucmp.model.moments import SHORT_BITS
 
 VALUES = (1e4, 65504.0, 1e5, 1e6, 1e8, 1e9, 1e10, 1e12, 1e15, 1e20, 1e30)  # and half the largest value, and beyond
 OWN = (1e4, 1e5, 1e9)  # and the largest value, and half of it
+FAR = 100.0  # below all other values: definition: exp(-100) is 0 beside 1 in float32
+PART = 4.0  # masks are below this part of the lowest value: -1e9 and what a second mask, or scores, added to it
 NONE_UNSEEN = (-np.inf, -np.inf)
 
 
@@ -60,8 +64,30 @@ def masks_of(target: Dtype, golden: Dtype) -> Masks:
         return Masks()
     coarse = narrower(target, golden)
     values, bound = _rounded(VALUES, coarse), -coarse.largest / 2
-    own = ((), ()) if target == golden else [_rounded((d.largest, d.largest / 2, *OWN), d) for d in (target, golden)]
+    own = ((), ()) if target == golden else [_own(one) for one in (target, golden)]
     return Masks(max(bound, *values, *own[0], *own[1]), bound, values, *own)
+
+
+def unseen_bounds(moments: Moments) -> tuple[float, float]:
+    """Below what target and golden hold masks, if they hold any."""
+    return moments.target.minimum / PART, moments.golden.minimum / PART
+
+
+def holds_no_others(moments: Moments) -> bool:
+    """Whether there are masks, and nothing else is below the bounds of masks."""
+    x, y = unseen_bounds(moments)
+    return bool(moments.masked and max(x, y) < 0.0 and moments.xx < x * x and moments.yy < y * y)
+
+
+def are_rounded(target: Side, golden: Side) -> bool:
+    """Whether float32 tensors hold values of 16 bits, and the lowest of both is a mask as such a type has it."""
+    if target.minimum != golden.minimum or not 0 < max(target.bits, golden.bits) <= max(SHORT_BITS):
+        return False
+    return any(target.minimum in _own(DTYPES[name]) for name in ("bfloat16", "float16"))
+
+
+def _own(dtype: Dtype) -> tuple[float, ...]:
+    return _rounded((dtype.largest, dtype.largest / 2, *OWN), dtype)
 
 
 def _rounded(sizes: tuple[float, ...], dtype: Dtype) -> tuple[float, ...]:

@@ -1,0 +1,233 @@
+"""Masks whose constants the kernel does not know: scaled, added to scores, rounded, or another one in each run.
+
+A mask is a property of positions: both sides hold there what lies far below all other values of the tensor. Which
+constant that is decides nothing if a softmax or an exp reads the tensor, directly or behind operators that move, scale,
+fill or join values: exp(-100) is 4e-44. Only where a row has nothing else, and its masks are not one constant, does it
+see them. Elsewhere an operator must carry on a mask that is known, or the constant must be a known one as a type of 16
+bits rounds it; and both sides must hold one constant, or one constant added to ordinary values. A mask on one side
+alone is data.
+
+The extremes of a tensor show that it may hold such masks. It is read once more if it stands in one of these places and
+something of its operator differs.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.dump.context import ReadContext
+from npucmp.errors import NpucmpError
+from npucmp.measure.kernel.masks import FAR, are_rounded, holds_no_others, unseen_bounds
+from npucmp.measure.pairs import READ, Closeness, measure, payload_of
+from npucmp.model import Measurement, Moments, Side, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.roles import is_output
+
+FEWEST = 2  # positions: chosen: a single one is data, not measured
+CARRIES = "shifts", "masks", "views", "copies", "hands on", "bounds"  # traits of operators behind which a mask is one
+# roundings of a constant in the coarser type: definition: two on each side, its own and that of what scaled it
+ROUNDINGS = 4.0
+Key = tuple[object, ...]
+
+
+def with_hidden_masks(found: Sequence[Measurement], closeness: Closeness, context: ReadContext) -> list[Measurement]:
+    """The measurements of one step and rank, in graph order, without the masks that the kernel does not know. The same
+    content is read once more at most."""
+    search = _Search(found, closeness, context)
+    search.until_nothing_new(search.before_exponentials, search.operators[::-1])
+    search.rounded()
+    search.until_nothing_new(search.behind_masks, search.operators)
+    return [*map(search.measurement, range(len(found)))]
+
+
+class _Search:
+    """What may hold masks, by content: a dump without a graph has no other edges.
+
+    keys       the content of each row that may, of an input without values that of its producer in the graph
+    contents   a row of each content
+    known      of each content that was asked for the measurement without masks; None if it holds none
+    operators  rows of those of forward passes that have such a tensor, and something that differs
+    """
+
+    def __init__(self, found: Sequence[Measurement], closeness: Closeness, context: ReadContext) -> None:
+        self.found, self.closeness, self.context = found, closeness, context
+        self.keys = {at: _content(one.moments) for at, one in enumerate(found) if one.moments and _may_hide(one)}
+        self.contents = {key: found[at] for at, key in self.keys.items()}
+        self.keys.update(_by_graph(found, self.keys))
+        self.known: dict[Key, Optional[Measurement]] = {}
+        groups = groupby(range(len(found)), key=lambda at: found[at].pair.order) if self.keys else ()
+        self.operators = [rows for _, group in groups if self._counts(rows := [*group])]
+
+    def _counts(self, rows: list[int]) -> bool:
+        if is_gradient(self.found[rows[0]].pair.operator) or not any(at in self.keys for at in rows):
+            return False
+        return any((moments := self.found[at].moments) is None or moments.differing for at in rows)
+
+    def measurement(self, at: int) -> Measurement:
+        """Of a row, without the masks that were found so far."""
+        one, again = self.found[at], self.known.get(self.keys[at]) if at in self.keys else None
+        return one if again is None or one.moments is None else one._replace(moments=again.moments)
+
+    def until_nothing_new(self, look: Callable[[list[int]], None], operators: Sequence[list[int]]) -> None:
+        """A dump may tell an operator before those that it reads from."""
+        known = -1
+        while known < len(self.known):
+            known = len(self.known)
+            for rows in operators:
+                look(rows)
+
+    def before_exponentials(self, rows: list[int]) -> None:
+        """What an exponential reads, and what is carried there."""
+        op = op_type_of(self.found[rows[0]].pair.operator)
+        fills = op.has(*CARRIES) and any(self.known.get(self.keys[at]) for at in rows if at in self.keys)
+        for at in rows if fills or op.has("fades") else ():
+            self._ask(at, _Values.are_unseen, fills)
+
+    def rounded(self) -> None:
+        """What holds a known constant as a type of 16 bits has it, in a wider type."""
+        for at in (at for rows in self.operators for at in rows):
+            moments = self.found[at].moments
+            if moments is not None and are_rounded(moments.target, moments.golden):
+                self._ask(at, _Values.are_alike)
+
+    def behind_masks(self, rows: list[int]) -> None:
+        """What an operator makes of masks."""
+        if not op_type_of(self.found[rows[0]].pair.operator).has(*CARRIES):
+            return
+        inputs = [self.measurement(at).moments for at in rows if not is_output(self.found[at].pair)]
+        if any(moments is not None and moments.masked for moments in inputs):
+            for at in rows:
+                if is_output(self.found[at].pair):
+                    self._ask(at, _Values.are_alike)
+
+    def _ask(self, at: int, accepts: Callable[[_Values], bool], fills: bool = False) -> None:
+        """`fills`: of a constant all is mask."""
+        key = self.keys.get(at)
+        if key is None or key in self.known:
+            return
+        one = self.contents[key]
+        moments, target, golden = one.moments, one.pair.target, one.pair.golden
+        assert moments is not None and target is not None and golden is not None
+        self.known[key] = None
+        if holds_no_others(moments):
+            self.known[key] = one
+        elif fills and all(side.minimum == side.maximum for side in (moments.target, moments.golden)):
+            self.known[key] = one._replace(moments=_all_masked(moments))
+        elif accepts(_values(one, moments, self.context)):
+            again = measure(one.pair, self.closeness, self.context, unseen_bounds(moments))
+            self.known[key] = again if again.moments is not None else None
+
+
+def _may_hide(one: Measurement) -> bool:
+    """Whether these are floats that lie far below zero on both sides."""
+    moments = one.moments
+    sides = [lookup(tensor.dtype) for tensor in (one.pair.target, one.pair.golden) if tensor is not None]
+    if moments is None or moments.mismatched or len(sides) < 2:
+        return False
+    return max(unseen_bounds(moments)) <= -FAR and all(row is not None and row.kind == "f" for row in sides)
+
+
+def _content(moments: Moments) -> Key:
+    """A tensor on both sides."""
+    sides = ((side.minimum, side.maximum, side.total, side.squares) for side in (moments.target, moments.golden))
+    return (moments.elements, *sides)
+
+
+def _by_graph(found: Sequence[Measurement], keys: dict[int, Key]) -> Iterator[tuple[int, Key]]:
+    """Inputs without values of their own whose producer a graph names, with the content of what it wrote."""
+    written = {}
+    for at, key in keys.items():
+        pair = found[at].pair
+        if pair.target_op is not None and is_output(pair):
+            written[f"{pair.target_op.name}:{pair.slot.partition(':')[2]}"] = key
+    for at, one in enumerate(found) if written else ():
+        if one.moments is None and one.pair.target is not None and one.pair.target.source in written:
+            yield at, written[one.pair.target.source]
+
+
+def _all_masked(moments: Moments) -> Moments:
+    count = moments.elements
+    return Moments(count, moments.target, moments.golden, masked=count, equal=moments.equal)
+
+
+class _Values(NamedTuple):
+    """What two tensors hold below bounds, the masks, and above them.
+
+    Each of the lists has one number for target and golden: the ends of the masks, and of all that is finite otherwise.
+    `only_masks`: whether a row has nothing else. `round_off` is that of the coarser type.
+    """
+
+    masks: int = 0
+    others: int = 0
+    only_masks: bool = False
+    lowest: Sequence[float] = ()
+    highest: Sequence[float] = ()
+    least: Sequence[float] = ()
+    most: Sequence[float] = ()
+    round_off: float = 0.0
+
+    def are_unseen(self) -> bool:
+        """Whether an exponential sees nothing of the masks of either side."""
+        return self._are_far() and not (self.only_masks and self.lowest != self.highest)
+
+    def are_alike(self) -> bool:
+        """Whether the masks of both sides are one constant, or one constant added to ordinary values."""
+        spread = max(self.most) - min(self.least) - ROUNDINGS * self.round_off * min(self.lowest)
+        return self._are_far() and max(self.highest) - min(self.lowest) <= spread
+
+    def _are_far(self) -> bool:
+        if self.masks < FEWEST or not self.others:
+            return False
+        return all(rest - mask >= FAR for rest, mask in zip(self.least, self.highest))
+
+
+def _values(one: Measurement, moments: Moments, context: ReadContext) -> _Values:
+    """Of nothing if a side cannot be read."""
+    target, golden = one.pair.target, one.pair.golden
+    assert target is not None and golden is not None
+    try:
+        found = _walked(target, golden, unseen_bounds(moments), context)
+    except NpucmpError:
+        return _Values()
+    sides = (target, moments.target), (golden, moments.golden)
+    return found._replace(round_off=max(_round_off(tensor, side) for tensor, side in sides))
+
+
+def _round_off(tensor: TensorRef, side: Side) -> float:
+    row = lookup(tensor.dtype)
+    own = row.round_off if row is not None else 0.0
+    return max(own, 2.0**-side.bits) if side.bits else own  # float32 may hold values of 16 bits
+
+
+def _walked(target: TensorRef, golden: TensorRef, bounds: tuple[float, float], context: ReadContext) -> _Values:
+    import numpy as np
+
+    width = target.shape[-1] if target.shape else 1
+    masks, others, only_masks = 0, 0, False
+    lowest, highest, least, most = [np.inf] * 2, [-np.inf] * 2, [np.inf] * 2, [-np.inf] * 2
+    for both in _rows(target, golden, max(1, READ // max(1, width)) * width, context):
+        below = [values <= bound for values, bound in zip(both, bounds)]
+        mask, other = below[0] & below[1], ~(below[0] | below[1])
+        masks, others = masks + int(mask.sum()), others + int(other.sum())
+        if not len(mask) % width:
+            only_masks |= bool(mask.reshape(-1, width).all(axis=1).any())
+        for at, values in enumerate(both):
+            lowest[at] = min(lowest[at], values.min(where=mask, initial=np.inf))
+            highest[at] = max(highest[at], values.max(where=mask, initial=-np.inf))
+            finite = other & np.isfinite(values)
+            least[at] = min(least[at], values.min(where=finite, initial=np.inf))
+            most[at] = max(most[at], values.max(where=finite, initial=-np.inf))
+    return _Values(masks, others, only_masks, lowest, highest, least, most)
+
+
+def _rows(target: TensorRef, golden: TensorRef, elements: int, context: ReadContext) -> Iterator[tuple[Any, Any]]:
+    """The values of both sides, in float64 and in whole rows."""
+    from npucmp.dump.readers.values import blocks
+    from npucmp.measure.kernel.numpy_kernel import widen
+
+    payloads = [payload_of(one, context=context) for one in (target, golden)]
+    sides = [blocks(one, elements, context=context) for one in payloads if one is not None]
+    if len(sides) == len(payloads):
+        yield from ((widen(x), widen(y)) for x, y in zip(*sides))
