@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.measure.kernel.masks import FAR, are_rounded, holds_no_others, unseen_bounds
+from npucmp.measure.kernel.masks import FAR, are_rounded, holds_no_others, may_hold_masks, unseen_bounds
 from npucmp.measure.pairs import READ, Closeness, measure, payload_of
 from npucmp.model import Measurement, Moments, Side, TensorRef
 from npucmp.model.dtypes import lookup
@@ -126,7 +126,7 @@ def _may_hide(one: Measurement) -> bool:
     sides = [lookup(tensor.dtype) for tensor in (one.pair.target, one.pair.golden) if tensor is not None]
     if moments is None or moments.mismatched or len(sides) < 2:
         return False
-    return max(unseen_bounds(moments)) <= -FAR and all(row is not None and row.kind == "f" for row in sides)
+    return may_hold_masks(moments) and all(row is not None and row.kind == "f" for row in sides)
 
 
 def _content(moments: Moments) -> Key:

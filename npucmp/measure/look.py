@@ -41,13 +41,10 @@ def look(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False
         if x is None or y is None or math.prod(x.shape) != moments.elements:
             return None
         from npucmp.dump.readers.values import blocks
-        from npucmp.measure.kernel.masks import NONE_UNSEEN, holds_no_others, unseen_bounds
         from npucmp.measure.kernel.numpy_kernel import bars_for
 
         names = recorded_type(pair.target, x), recorded_type(pair.golden, y)
-        bars = bars_for(*names, *allclose_bars(*names, Closeness()))
-        unseen = unseen_bounds(moments) if holds_no_others(moments) else NONE_UNSEEN
-        bars = bars._replace(masking=moments.masked > 0, unseen=unseen)
+        bars = bars_for(*names, *allclose_bars(*names, Closeness()))._replace(masking=moments.masked > 0)
         found = _Looker(y.shape, moments, bars, bar_of(moments))
         figures = figures_of(pair, x, y) if vendor else None
         for a, b in zip_longest(*(blocks(payload, READ, context=context) for payload in (x, y))):
@@ -108,7 +105,8 @@ class _Looker:
                 alike = (np.isnan(wide_x) & np.isnan(wide_y)) | (wide_x == wide_y)
                 size = np.where(finite, size, np.where(alike, 0.0, np.inf))
             if self.bars.masking and not self.complex:
-                masks = self.bars.masks.held(wide_x, wide_y) & finite
+                beyond = size > self.most  # masks of unequal constants alone, which the measurement left out
+                masks = (self.bars.masks.held(wide_x, wide_y) | beyond) & finite
                 size, finite = np.where(masks, 0.0, size), finite & ~masks
             all_finite = bool(finite.all())
             for counts, wide in zip(self.values, (wide_x, wide_y)):

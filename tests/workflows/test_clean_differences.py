@@ -149,16 +149,18 @@ def softmax(x):
     return (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def attention(constant, coding, scores=1.0, factor=1.0, reader="Functional.softmax.0.forward", hidden=(3, 4)):
-    """Causal attention. scores, factor: of faults in them and in what softmax writes; hidden: one position that is
-    masked."""
+def attention(
+    constant, coding, scores=1.0, factor=1.0, reader="Functional.softmax.0.forward", hidden=(3, 4), filling=1.0
+):
+    """Causal attention. scores, filling, factor: of faults in them, in what writes them masked, and in what softmax
+    writes; hidden: one position that is masked."""
     random = np.random.default_rng(0)
     q, k, v = random.standard_normal((3, 2, 8, 16)).astype(np.float32)
     k, constant = k.transpose(0, 2, 1).copy(), np.float32(constant)
     s = q @ k * np.float32(scores)
     causal = np.triu(np.ones((8, 8), bool), 1)
     causal[hidden] = True
-    filled = np.where(causal, constant, s)
+    filled = np.where(causal, constant, s * np.float32(filling))
     operators = {"Torch.bmm.0.forward": {"in": [q, k], "out": [s]}}
     if coding == "masked_fill":
         operators["Torch.masked_fill.0.forward"] = {"in": [s, causal, float(constant)], "out": [filled]}
@@ -166,7 +168,7 @@ def attention(constant, coding, scores=1.0, factor=1.0, reader="Functional.softm
         operators["Torch.where.0.forward"] = {"in": [causal, np.array(constant), s], "out": [filled]}
     elif coding == "add":
         mask = np.where(causal, constant, np.float32(0))
-        filled = s + mask
+        filled = s * np.float32(filling) + mask
         operators["Torch.add.0.forward"] = {"in": [s, mask], "out": [filled]}
     elif coding == "masked_fill and mul":
         operators["Torch.masked_fill.0.forward"] = {"in": [s, causal, float(constant)], "out": [filled]}
@@ -216,6 +218,15 @@ def test_a_module_and_a_fused_operator_may_read_such_masks(tmp_path):
 def test_a_fault_beside_masks_of_two_codings_comes_first(tmp_path, coding, fault, operator):
     report = compared(tmp_path, attention(-1e9, coding, **fault), attention(LOWEST, coding))
     assert first(report) == ("BORN", operator, "output:0")
+
+
+@pytest.mark.parametrize("coding", CODINGS[1:])
+@pytest.mark.parametrize("constant", [-4e9, -1e9 / 4, LOWEST / 4, -1e9])
+def test_a_fault_of_what_writes_masked_scores_is_not_swallowed(tmp_path, coding, constant):
+    """The softmax behind is innocent, whatever the constant is, and whatever was made of it."""
+    sides = [attention(constant, coding, filling=filling) for filling in (1.1, 1.0)]
+    operator = "Torch.masked_fill" if "masked_fill" in coding else f"Torch.{coding}"
+    assert first(compared(tmp_path, *sides)) == ("BORN", f"{operator}.0.forward", "output:0")
 
 
 @pytest.mark.parametrize("coding", CODINGS)

@@ -70,13 +70,22 @@ def masks_of(target: Dtype, golden: Dtype) -> Masks:
 
 def unseen_bounds(moments: Moments) -> tuple[float, float]:
     """Below what target and golden hold masks, if they hold any."""
-    return moments.target.minimum / PART, moments.golden.minimum / PART
+    target, golden = (min(one.maximum - FAR, one.minimum / PART) for one in (moments.target, moments.golden))
+    return target, golden
+
+
+def may_hold_masks(moments: Moments) -> bool:
+    """Whether the extremes of both sides leave room for masks, or are those of one constant, which may be filled in."""
+    sides = moments.target, moments.golden
+    if all(one.minimum == one.maximum <= -FAR for one in sides):
+        return True
+    return all(one.minimum <= bound < 0.0 for one, bound in zip(sides, unseen_bounds(moments)))
 
 
 def holds_no_others(moments: Moments) -> bool:
-    """Whether there are masks, and nothing else is below the bounds of masks."""
+    """Whether there are masks, and sums of squares show that nothing else is below the bounds of masks."""
     x, y = unseen_bounds(moments)
-    return bool(moments.masked and max(x, y) < 0.0 and moments.xx < x * x and moments.yy < y * y)
+    return moments.masked > 0 and moments.xx < x * x and moments.yy < y * y
 
 
 def are_rounded(target: Side, golden: Side) -> bool:
