@@ -22,11 +22,10 @@ from npucmp.measure.kernel.masks import FAR, are_rounded, holds_no_others, may_h
 from npucmp.measure.pairs import READ, Closeness, measure, payload_of
 from npucmp.model import Measurement, Moments, Side, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import is_output
 
 FEWEST = 2  # positions: chosen: a single one is data, not measured
-CARRIES = "shifts", "masks", "views", "copies", "hands on", "bounds"  # traits of operators behind which a mask is one
 # roundings of a constant in the coarser type: definition: two on each side, its own and that of what scaled it
 ROUNDINGS = 4.0
 Key = tuple[object, ...]
@@ -81,7 +80,7 @@ class _Search:
     def before_exponentials(self, rows: list[int]) -> None:
         """What an exponential reads, and what is carried there."""
         op = op_type_of(self.found[rows[0]].pair.operator)
-        fills = op.has(*CARRIES) and any(self.known.get(self.keys[at]) for at in rows if at in self.keys)
+        fills = _carries(op) and any(self.known.get(self.keys[at]) for at in rows if at in self.keys)
         for at in rows if fills or op.has("fades") else ():
             self._ask(at, _Values.are_unseen, fills)
 
@@ -94,7 +93,7 @@ class _Search:
 
     def behind_masks(self, rows: list[int]) -> None:
         """What an operator makes of masks."""
-        if not op_type_of(self.found[rows[0]].pair.operator).has(*CARRIES):
+        if not _carries(op_type_of(self.found[rows[0]].pair.operator)):
             return
         inputs = [self.measurement(at).moments for at in rows if not is_output(self.found[at].pair)]
         if any(moments is not None and moments.masked for moments in inputs):
@@ -118,6 +117,11 @@ class _Search:
         elif accepts(_values(one, moments, self.context)):
             again = measure(one.pair, self.closeness, self.context, unseen_bounds(moments))
             self.known[key] = again if again.moments is not None else None
+
+
+def _carries(op: OpType) -> bool:
+    """Whether an operator leaves a mask that it reads a mask."""
+    return op.has("shifts", "masks", "views", "copies", "hands on", "bounds")
 
 
 def _may_hide(one: Measurement) -> bool:
