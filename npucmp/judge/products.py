@@ -47,7 +47,7 @@ def are_reduced(votes: Mapping[str, float]) -> bool:
 
 
 class Figures(NamedTuple):
-    """Of one tensor: the root mean square of the golden, rel_l2, elements, and whether it needs more than 11 bits."""
+    """The root mean square of a golden tensor, rel_l2, its elements, and whether it needs more than 11 bits."""
 
     rms: float
     error: float
@@ -79,7 +79,7 @@ class Product(NamedTuple):
         """From 1, it adds what 11 bits add, to -1, it adds next to nothing; 0 if it does not tell.
 
         Errors that are not independent pass on as they are, as where an operand is scaled; where operands are unknown,
-        less may have been read than the errors that stand for them. So what came in lies between two bounds.
+        the operator may have read a smaller error. So what came in lies between two bounds.
         """
         a, b = self.operands
         size = math.sqrt(self.terms) * a.rms * b.rms / self.wrote.rms if self.wrote.rms else 0.0
@@ -112,7 +112,7 @@ def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, Product]]:
     """The float32 products of a run with the names of their operators."""
     nodes = nodes_of(findings)
     unwritten = _Unwritten(findings) if any(_is_product(one) and not one.outputs for one in nodes) else None
-    before = 0.0  # the largest error so far stands for operands that were not recorded
+    before = 0.0  # the largest error so far, which operands that were not recorded are taken to have
     for node in nodes:
         if unwritten is not None:
             yield from unwritten.visit(node)
@@ -216,7 +216,7 @@ def _figures(finding: Finding) -> Optional[Figures]:
 
 
 class _Unwritten:
-    """Products whose outputs were not recorded: an operator soon behind them reads a tensor that nobody else wrote."""
+    """Products whose outputs were not recorded: an operator soon behind them reads a tensor without another writer."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._sources = Edges(findings).sources

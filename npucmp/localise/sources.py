@@ -26,7 +26,7 @@ class Sources:
     def __init__(self, findings: Sequence[Finding], edges: Edges, first_row: int = 0) -> None:
         self._findings, self._edges, self._first = findings, edges, first_row
         self._known: dict[int, Source] = {}  # by row
-        self._latest = -1  # row that something was learned of
+        self._latest = -1  # row that the search has come to
         self.any_meaningless = any(is_meaningless(one.pair) for one in findings)
         self._instead: dict[int, tuple[int, Source]] = {}  # by content: the row from which on, and what is read instead
 
@@ -74,7 +74,11 @@ class Sources:
         """Takes in what the search found out about a row of this step and rank."""
         self._known[source.finding.row] = source
         self.any_meaningless |= source.meaningless
-        self._latest = max(self._latest, source.finding.row - self._first)
+        self.reach(source.finding)
+
+    def reach(self, finding: Finding) -> None:
+        """Notes that the search has come to a row."""
+        self._latest = max(self._latest, finding.row - self._first)
 
     def replace(self, source: Source, content: int, start: int) -> None:
         """Makes all that read a content, from row `start` on, read this source, until an operator writes it again."""

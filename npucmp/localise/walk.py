@@ -117,6 +117,7 @@ class _Search:
         """Decides one operator and what follows from it for the tensors it wrote."""
         if self._is_quiet(node):
             self.seen.pass_by(node, self._counted(node))
+            self.sources.reach(node.outputs[-1])
             return
         self._explained.clear()
         if self._hands_on_nothing(node):
