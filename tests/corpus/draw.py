@@ -151,6 +151,37 @@ def size_like(r: Random, elements: int, image: bool) -> Size:
     return Size(batch, max(3, min(128, rows // batch)), width, heads, layers)
 
 
+def facts_of(
+    network: str,
+    precision: str,
+    noise: str,
+    size: str,
+    steps: int,
+    ranks: int,
+    part: str,
+    level: str,
+    task: str,
+    format: str,
+    variation: Optional[Variation],
+    held: bool,
+) -> dict[str, str]:
+    """What the sheets group the cases of a family by."""
+    return {
+        "network": network,
+        "precision": precision,
+        "noise": noise,
+        "size": size,
+        "steps": str(steps),
+        "ranks": str(ranks),
+        "part": part,
+        "level": level,
+        "task": task,
+        "format": format,
+        "variation": variation.name if variation else "none",
+        "held network": str(held),
+    }
+
+
 def plan(domain: str, number: int) -> Plan:
     """What family `number` of a domain is made of."""
     r = Random([DOMAINS[domain], number])
@@ -224,20 +255,21 @@ def plan(domain: str, number: int) -> Plan:
         provoked |= {"truncation", "weak_function"}  # with equal bits in, a wrong rounding is all that differs
     if not only_kinds:
         faults = [fault for fault in FAULTS if fault.name in provoked] + faults
-    facts = {
-        "network": together if together and together != "data_parallel" else network,
-        "precision": precision,
-        "noise": noise,
-        "size": size,
-        "steps": str(steps),
-        "ranks": "2" if together else "1",
-        "part": part,
-        "level": level,
-        "task": task,
-        "format": format,
-        "variation": variation.name if variation else "none",
-        "held network": str(networks is HELD),
-    }
+    known = together if together and together != "data_parallel" else network
+    facts = facts_of(
+        known,
+        precision,
+        noise,
+        size,
+        steps,
+        2 if together else 1,
+        part,
+        level,
+        task,
+        format,
+        variation,
+        networks is HELD,
+    )
     return Plan(
         replace(recipe, precision=target, device=device_like(r, noise, base), options=options),
         recipe,

@@ -8,7 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 from tests.corpus.device import Device
-from tests.corpus.draw import DOMAINS, FORMATS, SIZES, Plan, Variation, device_like, pick, size_like
+from tests.corpus.draw import DOMAINS, FORMATS, SIZES, Plan, Variation, device_like, facts_of, pick, size_like
 from tests.corpus.faults import FAULTS, Fault, Random
 from tests.corpus.networks import Kind
 from tests.corpus.second_faults import SECOND_FAULTS
@@ -155,21 +155,9 @@ def plan(domain: str, number: int) -> Plan:
         lengths,
         SecondNet,
     )
-    facts = {
-        "network": known,
-        "precision": precision,
-        "noise": noise,
-        "size": size,
-        "steps": str(steps),
-        "ranks": "2" if together else "1",
-        "part": part,
-        "level": level,
-        "task": task,
-        "format": format,
-        "variation": variation.name if variation else "none",
-        "held network": str(drawn.held),
-        "lengths": "change" if lengths else "stay",
-    }
+    ranks = 2 if together else 1
+    facts = facts_of(known, precision, noise, size, steps, ranks, part, level, task, format, variation, drawn.held)
+    facts["lengths"] = "change" if lengths else "stay"
     device = device_for(r, noise, base)
     options = {**shared, **(variation.target if variation else {})}
     faults = _faults(r, drawn.faults, variation.provokes if variation else "")
