@@ -9,16 +9,13 @@ Evidence: 205 such gradients of silent clean pairs of the corpus, up to 2.6 √e
 from __future__ import annotations
 
 import math
-from itertools import accumulate
 
-from npucmp.localise.case import Case, Rule
-from npucmp.model import HISTOGRAM_BINS, Finding
+from npucmp.localise.case import WHOLE, Case, Rule, shares_beyond
 
 FLIPS = 4.0  # times √e
 SHARE = 16.0  # of elements that may flip, in e
 FEW = 3.0  # elements that may be off in any tensor
 WHOLE_ELEMENT = 0.9  # relative error of an element that is zero on one side
-WHOLE = 20  # bin of the histogram from which an element is off by as much as it is large
 
 
 def _one_flip(case: Case) -> float:
@@ -40,10 +37,10 @@ def _may_be_flipped(case: Case) -> bool:
 
 def _is_sparse(case: Case) -> bool:
     """Whether no more elements are far off than flipped, or came in as far off: decade by decade of relative error."""
-    node, own = case.node, _shares(case.finding)
+    node, own = case.node, shares_beyond(case.finding)
     if node is None or not own or node.operator.path:
         return True
-    read = [shares for shares in map(_shares, node.inputs or node.presumed) if shares]
+    read = [shares for shares in map(shares_beyond, node.inputs or node.presumed) if shares]
     if not read or not math.isfinite(case.before):
         return True
     assert case.moments is not None
@@ -53,15 +50,6 @@ def _is_sparse(case: Case) -> bool:
         own[decade] <= 2.0 * max(shares[decade - 1] for shares in read) + flipped
         for decade in range(max(least, 2), WHOLE + 1)
     )
-
-
-def _shares(finding: Finding) -> list[float]:
-    """Of each decade of relative error, the share of elements that reach it; empty where that is not known."""
-    moments = finding.measurement.moments
-    if moments is None or not moments.compared:
-        return []
-    above = list(accumulate(reversed(moments.histogram)))
-    return [above[HISTOGRAM_BINS - 1 - decade] / moments.compared for decade in range(HISTOGRAM_BINS)]
 
 
 RULE = Rule(
