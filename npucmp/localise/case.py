@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Callable, NamedTuple, Optional
 
 from npucmp.flow.operators import OperatorFindings
@@ -17,7 +18,7 @@ from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.terms import Terms, terms
 from npucmp.measure import metrics
-from npucmp.model import Finding, Moments, Pair, Verdict
+from npucmp.model import HISTOGRAM_BINS, Finding, Moments, Pair, Verdict
 from npucmp.model.dtypes import FEW as FEW
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output, is_parameter
@@ -28,6 +29,12 @@ WHOLE = 0.9
 CANCELLATION = 2.0  # times a sum: chosen: terms so much larger cancel, not measured
 WALKS = 4.0  # roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
 FEW_GIANTS = 4.0  # elements as large as the largest: chosen: rounding of fewer does not average out, not measured
+FLIPPING = 16.0  # share of elements that may flip, in an error e: chosen: not measured
+FEW_FLIPS = 3.0  # elements: chosen: as many may be off in any tensor, not measured
+WHOLE_BIN = 20  # bin of the histogram: definition: from it on an element is off by as much as it is large
+# standard deviations: evidence: one factor in all parameters of clean pairs is off by 5.8, that of a weight decay that
+# is lost in bfloat16 by 16 (localise/updates.py)
+TOGETHER = 8.0
 
 
 @dataclass(eq=False)  # nobody changes one; frozen, making one would cost three times as much
@@ -42,6 +49,7 @@ class Case:
     flipped     the largest share of a choice before that fell otherwise, as near ties do
     precision   in which the runs worked up to here
     habit       share of the other operators that turn to a coarser type than the golden's
+    factor      by which all parameters of the step are off together, minus 1; 0 where noise would give it
     inherited   how large the steps before may have made the error of a parameter; 0 in the first
     """
 
@@ -50,6 +58,7 @@ class Case:
     before: float = 0.0
     precision: Precision = Precision()
     inherited: float = 0.0
+    factor: float = 0.0
     habit: float = 1.0
     nowhere: bool = False
     grown: bool = False
@@ -243,6 +252,29 @@ def proven_size(finding: Finding) -> float:
     if finding.error is not None and math.isnan(finding.error) and bound is not None:
         return bound
     return error_size(finding)
+
+
+def deviations_of(finding: Finding) -> float:
+    """The factor minus 1 that a tensor as a whole is off by, in standard deviations of what its error alone would give;
+    0 where it is not known."""
+    moments, error = finding.measurement.moments, proven_size(finding)
+    if moments is None or not 0.0 < error < math.inf:
+        return 0.0
+    return gain_of(finding) * math.sqrt(moments.compared) / error
+
+
+def shares_beyond(finding: Finding) -> list[float]:
+    """Of each decade of relative error, the share of elements that reach it; empty where that is not known."""
+    moments = finding.measurement.moments
+    if moments is None or not moments.compared:
+        return []
+    above = list(accumulate(reversed(moments.histogram)))
+    return [above[HISTOGRAM_BINS - 1 - decade] / moments.compared for decade in range(HISTOGRAM_BINS)]
+
+
+def size_of_decade(decade: int) -> float:
+    """The smallest relative error that a decade of `shares_beyond` counts; 0 for the first, of equal elements."""
+    return 10.0 ** (decade - WHOLE_BIN) if decade else 0.0
 
 
 def gain_of(finding: Finding) -> float:

@@ -10,7 +10,6 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision, is_counted, round_off_of
 from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import Limit, judge, judge_bound
-from npucmp.localise.autograd_nodes import undecided_nodes
 from npucmp.localise.case import Case
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.working import work_in_other_types, working_precisions
@@ -44,6 +43,8 @@ def judged(
         found = [_unproven(one) if one.metric == "checksum" else one for one in found]
     if Verdict.SHAPE not in {one.verdict for one in found}:
         return found
+    from npucmp.localise.autograd_nodes import undecided_nodes  # of tensors of other shapes alone
+
     found = undecided_nodes(found)
     repeated = _repeated(found, rules)
     return [_without_partners(one) if repeated and _operand(one) in repeated else one for one in found]

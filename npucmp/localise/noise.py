@@ -18,12 +18,11 @@ from typing import Callable, NamedTuple, Optional, Sequence
 from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
-from npucmp.localise.case import FEW
+from npucmp.localise.case import FEW, FLIPPING
 from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.history import Before, Contribution
 from npucmp.localise.movement import SUMS, Level, Movement, is_hidden, level, movement
 from npucmp.localise.noise_facts import Facts, reuse, round_offs
-from npucmp.localise.rules.non_smooth import SHARE as FLIPS
 from npucmp.localise.terms import terms
 from npucmp.localise.walk import Walk
 from npucmp.model import Finding, Root
@@ -201,7 +200,7 @@ class Noise:
         )
         if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
             error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
-            flips = FLIPS * error * moved.elements
+            flips = FLIPPING * error * moved.elements
             if flips > FLIPPED:
                 found = found.most(Level(1.0, math.sqrt(max(1.0, flips)) / (2.0 * math.sqrt(moved.elements))))
         unit = self._unit(node, finding)

@@ -15,6 +15,7 @@ from npucmp.judge.precision import terms_summed
 from npucmp.localise.condition import Scale, scale_of
 from npucmp.model import Finding
 from npucmp.model.dtypes import WALK
+from npucmp.model.roles import is_parameter
 
 # times what is left of them: chosen: terms of a centred gradient that are so much larger cancel, not measured
 CANCELS = 4.0
@@ -91,7 +92,9 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], c
             others = _scales(other for at, other in enumerate(operands) if at != place)
             for other in others:
                 if other.elements > 1:
-                    yield _product(max(reads, key=lambda read: read.elements), other, count)
+                    arrived = max(reads, key=lambda read: read.elements)
+                    is_filter = is_parameter(operand.pair) and len(shape) > 2
+                    yield _of_filter(arrived, other, shape) if is_filter else _product(arrived, other, count)
 
 
 def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Iterable[Terms]:
@@ -119,6 +122,12 @@ def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Itera
 def _product(one: Scale, other: Scale, count: int) -> Terms:
     """(m, k) × (k, n) → (m, n) has k = √(mk · kn / mn) terms an element."""
     return _terms(one.rms * other.rms, math.sqrt(one.elements * other.elements / count))
+
+
+def _of_filter(arrived: Scale, other: Scale, shape: Sequence[int]) -> Terms:
+    """Of the gradient (out, in, …) of a filter: each element sums over the positions of the batch, as many as the
+    incoming gradient has in a channel, for each tap of the filter anew."""
+    return _terms(arrived.rms * other.rms, min(arrived.elements / shape[0], other.elements / shape[1]))
 
 
 def _terms(size: float, count: float) -> Terms:

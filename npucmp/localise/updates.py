@@ -3,9 +3,15 @@
 An update by the sign of a gradient, which Adam's first ones are, is wrong as a whole for an element whose gradient is
 no larger than its error e: a share of e of the elements, which rel_l2 sees as √e. A gradient that is nothing but
 noise (of a key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other: no farther
-than a step of the optimizer, which the golden shows, and not by one common factor. Running
-statistics have no gradient: they average what their operator reads. An optimizer that computes something else moves
-all of them: what is beyond these bounds in several parameters of a step explains no other of that step.
+than a step of the optimizer, which the golden shows, and not by one common factor. A single element may have such a
+sign in any tensor that is likely to have one. Running statistics have no gradient: they average what their operator
+reads.
+
+An optimizer that computes something else moves all of them: what is beyond these bounds in several parameters of a
+step explains no other of that step. Two more things show it, in parameters that are each within their bounds. Signs
+of noise are few: an error that is spread over more elements than these is none of them. And noise scales no parameter:
+a factor g of K elements with the error e is g √K / e of its standard deviations away from none, and parameters that
+all have one of the same sign are evidence together.
 """
 
 from __future__ import annotations
@@ -14,11 +20,24 @@ import math
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import WHOLE, error_of, gain_of, proven_size
+from npucmp.localise.case import (
+    FEW_FLIPS,
+    FLIPPING,
+    TOGETHER,
+    WHOLE,
+    deviations_of,
+    error_of,
+    gain_of,
+    proven_size,
+    shares_beyond,
+    size_of_decade,
+)
 from npucmp.localise.condition import scale_of
 from npucmp.localise.movement import likely_error
 from npucmp.localise.seen_errors import QUANTILE
+from npucmp.localise.working import float_types, usual_precision
 from npucmp.model import Finding, Statistics, Verdict
 from npucmp.model.dtypes import MOST
 from npucmp.model.roles import is_parameter
@@ -33,6 +52,7 @@ ALIKE = 0.02  # of a factor: chosen: recorded figures that differ by less have t
 ENOUGH = 8  # elements: chosen: a factor that makes up WHOLE of the error of as many is no chance, not measured
 FEWEST = 3  # elements: chosen: the same of EXACT, not measured
 EXACT = 0.999  # share of an error: chosen: all of it but rounding, not measured
+AGREE = 0.9  # share of the parameters: chosen: as many factors have one sign, not measured
 
 
 class Updates:
@@ -45,13 +65,17 @@ class Updates:
         self.faulty = faulty
         self.are_first = not findings
         self._is_wrong = False
+        self.factor = 0.0  # by which all parameters of the step itself are off together, minus 1
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
         self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step, as rms
+        self._shares: dict[tuple[str, str], list[float]] = {}
         self._figures: dict[tuple[str, str], Optional[_Figures]] = {}
         self._usual_step = 0.0  # of an element, as most parameters of the golden make it
         known = sorted(error for error in map(_proven, findings) if error is not None and math.isfinite(error))
         self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
+        # Operators that were not recorded round as well, to the coarsest type that a good part of the run has.
+        self._unrecorded = max(self._usual, usual_precision(findings).round_off) if self._usual else 0.0
         nodes = nodes_of(findings)
         # A gradient that was not recorded: noise, if there is any at all, or no gradient tells.
         unseen = 1.0 if known and (known[-1] or not any(node.is_gradient for node in nodes)) else 0.0
@@ -66,6 +90,7 @@ class Updates:
                 key = _key(finding)
                 self._errors[key] = _proven(finding) or 0.0
                 self._figures[key] = _figures(finding)
+                self._shares[key] = shares_beyond(finding) if is_parameter(finding.pair) else []
                 if finding.pair.slot in {f"input:{place}" for place in node.op.overwritten}:
                     self._averaged[key] = _averaged(node)
                 if not is_parameter(finding.pair):  # nor does a graph always say what is one
@@ -83,21 +108,43 @@ class Updates:
         self._is_wrong = False  # whatever was held before
         moved = sorted(step for step in map(self._extremes_moved, findings) if step is not None)
         self._usual_step = moved[len(moved) // 2] if moved else 0.0
-        differing = [one for one in findings if is_parameter(one.pair) and one.verdict is Verdict.DIVERGED]
+        parameters = [one for one in findings if is_parameter(one.pair)]
+        self.factor = _common_factor([one for one in parameters if _key(one) not in self._averaged])
+        differing = [one for one in parameters if one.verdict is Verdict.DIVERGED]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
-        self._is_wrong = beyond >= max(SEVERAL, SHARE * len(differing))
+        spread = sum(map(self._is_spread, differing))
+        self._is_wrong = max(beyond, spread) >= max(SEVERAL, SHARE * len(differing))
+
+    def _is_spread(self, finding: Finding) -> bool:
+        """Whether more elements of a parameter are off than gradients without a sign move, decade by decade of their
+        relative error: a share e of the gradient's elements moves by all of a step, and ten times as many by a tenth.
+        """
+        key, own, gradient = _key(finding), shares_beyond(finding), self._gradient_of(_key(finding))
+        if key not in self._errors or key in self._averaged or gradient >= 1.0 or not own:
+            return False
+        before = self._shares.get(key) or [0.0] * len(own)
+        few = FEW_FLIPS / scale_of(finding).elements
+        return any(
+            share > GREW * before[max(0, decade - 1)] + FLIPPING * UPDATE * gradient / size_of_decade(decade) + few
+            for decade, share in enumerate(own)
+            if 0.0 < size_of_decade(decade) >= finding.limit
+        )
+
+    def _gradient_of(self, key: tuple[str, str]) -> float:
+        """The error of the gradient of a parameter, as far as it is known."""
+        return self._gradients.get(key, self._unrecorded)
 
     def bound(self, finding: Finding) -> float:
         """How large the steps before may have made the error of a parameter; 0 for one that they did not have."""
         key = _key(finding)
-        if key not in self._errors or self._is_wrong:
+        if key not in self._errors or self._is_wrong or self.factor:
             return 0.0
         if key in self._averaged:
             rms = scale_of(finding).rms
             averaged = self._averaged[key] / rms if rms else math.inf if self._averaged[key] else 0.0
             return GREW * self._errors[key] + averaged
-        gradient = self._gradients.get(key, self._usual)
-        update = math.inf if gradient > 1.0 else UPDATE * math.sqrt(gradient)
+        gradient = self._gradient_of(key)
+        update = math.inf if gradient > 1.0 else max(UPDATE * math.sqrt(gradient), self._one_sign(finding, gradient))
         if gradient >= 1.0:  # noise, or for all that is known
             update = min(update, REACH * self._step(finding))
         if gradient >= 1.0 and _is_scaled(finding):
@@ -108,6 +155,14 @@ class Updates:
     def unproven(self) -> float:
         """How large an error may be that came of the parameters, and that statistics do not prove."""
         return UPDATE * math.sqrt(self._usual)
+
+    def _one_sign(self, finding: Finding, gradient: float) -> float:
+        """The error that one element makes whose gradient has another sign: two steps of it, where one of
+        ten such parameters has one."""
+        elements = scale_of(finding).elements
+        if not elements or FLIPPING * gradient * elements < SHARE:
+            return 0.0
+        return min(UPDATE, 2.0 * self._step(finding)) / math.sqrt(elements)
 
     def _step(self, finding: Finding) -> float:
         """How far one step of the optimizer moves a parameter, relative to its size: as far as the golden's figures
@@ -183,6 +238,26 @@ def _is_scaled(finding: Finding) -> bool:
     factors = [a / b - 1.0 for a, b in ((x.norm, y.norm), (x.max, y.max), (x.min, y.min)) if a is not None and b]
     close = len(factors) == 3 and max(factors) - min(factors) <= ALIKE * abs(factors[0])
     return close and factors[0] > -WHOLE
+
+
+def _common_factor(parameters: Sequence[Finding]) -> float:
+    """The factor, minus 1, by which all parameters are off together; 0 where noise would give it or nothing is known.
+
+    Only of parameters that have one type on both sides: a coarser one loses what an update changes by less.
+    """
+    found: dict[tuple[float, float], tuple[float, float]] = {}  # each tensor once
+    for one in parameters:
+        moments, kinds = one.measurement.moments, float_types(one.pair)
+        if moments is None or moments.mismatched or moments.compared < ENOUGH or len(kinds) != 1:
+            continue
+        if away := deviations_of(one):
+            found[moments.xy, moments.yy] = gain_of(one), away
+    if len(found) < SEVERAL:
+        return 0.0
+    factors, deviations = sorted(one for one, _ in found.values()), [one for _, one in found.values()]
+    above, middle = sum(one > 0 for one in factors) / len(factors), factors[len(factors) // 2]
+    is_noise = abs(sum(deviations)) < TOGETHER * math.sqrt(len(deviations)) or max(above, 1.0 - above) < AGREE
+    return 0.0 if is_noise or abs(middle) <= FACTOR * SINGLE else middle
 
 
 def _averaged(node: OperatorFindings) -> float:

@@ -386,8 +386,16 @@ class _Search:
         tainted = self._intervals.any_tainted
         before = 0.0 if tainted else self._intervals.unknown_producer(finding).high
         inherited = self._updates.bound(finding)
-        nowhere, flipped = not tainted, self.seen.flipped
-        return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped, habit=self._habit)
+        return Case(
+            finding,
+            None,
+            before,
+            inherited=inherited,
+            factor=self._updates.factor,
+            habit=self._habit,
+            nowhere=not tainted,
+            flipped=self.seen.flipped,
+        )
 
     def _accused(self, case: Case, only: str = "") -> Optional[Own]:
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""

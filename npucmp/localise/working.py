@@ -44,7 +44,7 @@ def working_precisions(measurements: Sequence[Measurement], reduced: bool = Fals
         only = kinds.pop() if kinds else Precision()
         return [Working(only, only)] * len(measurements)
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
-    flow = _Flow(findings, reduced, _usual(findings), kept)
+    flow = _Flow(findings, reduced, usual_precision(findings), kept)
     for node in nodes_of(findings):
         flow.visit(node)
     return [flow.of.get(finding.row) or flow.alone(finding) for finding in findings]
@@ -79,7 +79,7 @@ def _is_same(one: Measurement) -> bool:
     return one.moments is not None and one.moments.equal == one.moments.elements
 
 
-def _usual(findings: Sequence[Finding]) -> Precision:
+def usual_precision(findings: Sequence[Finding]) -> Precision:
     """The coarsest type that a good part of the tensors have: what operators that nobody dumped may have worked in."""
     counts = Counter(round_off for finding in findings if (round_off := round_off_of(finding.pair)))
     least = USUAL * sum(counts.values())

@@ -25,6 +25,7 @@ PAIRS = {  # rule → a pair that it decides
     "equal_bits": "open/23/11",
     "inherited": "open/99/clean",
     "coarser": "open/318/4",
+    "common_factor": "open2/21/12",
     "routed": "open/51/clean",
     "background": "sample/1/clean",
     "meaningless": "open/29/clean",

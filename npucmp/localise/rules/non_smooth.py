@@ -9,16 +9,11 @@ Evidence: 205 such gradients of silent clean pairs of the corpus, up to 2.6 √e
 from __future__ import annotations
 
 import math
-from itertools import accumulate
 
-from npucmp.localise.case import Case, Rule
-from npucmp.model import HISTOGRAM_BINS, Finding
+from npucmp.localise.case import FEW_FLIPS, FLIPPING, WHOLE_BIN, Case, Rule, shares_beyond
 
 FLIPS = 4.0  # in √e: evidence: 2.6 at most in 205 gradients of clean pairs
-SHARE = 16.0  # of elements that may flip, in e: chosen: not measured
-FEW = 3.0  # elements: chosen: as many may be off in any tensor, not measured
 WHOLE_ELEMENT = 0.9  # relative error: definition: 1 of an element that is zero on one side, less rounding
-WHOLE = 20  # bin of the histogram: definition: from it on an element is off by as much as it is large
 LEAST = 1e-18  # error: definition: below the decades of the histogram
 
 
@@ -34,35 +29,26 @@ def _one_flip(case: Case) -> float:
 def _may_be_flipped(case: Case) -> bool:
     """Whether single elements of the gradient of a rectifier may be flips: a mask makes an element zero on one side."""
     moments, node = case.moments, case.node
-    if moments is None or node is None or not node.op.has("rectifies") or moments.differing > FEW:
+    if moments is None or node is None or not node.op.has("rectifies") or moments.differing > FEW_FLIPS:
         return True
     return moments.max_rel > WHOLE_ELEMENT
 
 
 def _is_sparse(case: Case) -> bool:
     """Whether no more elements are far off than flipped, or came in as far off: decade by decade of relative error."""
-    node, own = case.node, _shares(case.finding)
+    node, own = case.node, shares_beyond(case.finding)
     if node is None or not own or node.operator.path:
         return True
-    read = [shares for shares in map(_shares, node.inputs or node.presumed) if shares]
+    read = [shares for shares in map(shares_beyond, node.inputs or node.presumed) if shares]
     if not read or not math.isfinite(case.before):
         return True
     assert case.moments is not None
-    flipped = SHARE * case.before + FEW / case.moments.compared
-    least = math.ceil(math.log10(max(case.before, LEAST))) + WHOLE + 1  # ten times what came in
+    flipped = FLIPPING * case.before + FEW_FLIPS / case.moments.compared
+    least = math.ceil(math.log10(max(case.before, LEAST))) + WHOLE_BIN + 1  # ten times what came in
     return all(
         own[decade] <= 2.0 * max(shares[decade - 1] for shares in read) + flipped
-        for decade in range(max(least, 2), WHOLE + 1)
+        for decade in range(max(least, 2), WHOLE_BIN + 1)
     )
-
-
-def _shares(finding: Finding) -> list[float]:
-    """Of each decade of relative error, the share of elements that reach it; empty where that is not known."""
-    moments = finding.measurement.moments
-    if moments is None or not moments.compared:
-        return []
-    above = list(accumulate(reversed(moments.histogram)))
-    return [above[HISTOGRAM_BINS - 1 - decade] / moments.compared for decade in range(HISTOGRAM_BINS)]
 
 
 RULE = Rule(

@@ -61,7 +61,8 @@ def case(op, reads=(), wrote=None, saved=(), *, phase="forward", before=None, sl
     u = lookup(_types(wrote)[0]).round_off if round_off is None else round_off
     precision = more.pop("precision", Precision(u))
     read = [_finding(target, golden, slot, one, u) for slot, one in tensors]
-    kept = [_finding(target, golden, slot, one, u) for slot, one in saved]
+    forward = [side._replace(phase="forward" if phase == "backward" else phase) for side in (target, golden)]
+    kept = [_finding(*forward, slot, one, u) for slot, one in saved]
     own = _finding(target, golden, slot, wrote, u)
     found = OperatorFindings(own.pair, read, [own], kept)
     errors = [one.error or 0.0 for one in (*read, *kept)]

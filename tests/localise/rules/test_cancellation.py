@@ -22,6 +22,9 @@ SPREAD = SOFT * (NEAR - (NEAR * SOFT).sum(-1, keepdims=True))
 NORMAL = (X - X.mean(-1, keepdims=True)) / X.std(-1, keepdims=True)
 CENTRED = NEAR - NEAR.mean(-1, keepdims=True) - NORMAL * (NEAR * NORMAL).mean(-1, keepdims=True)
 SAVED = [("input:0", (X, X)), ("output:0", (SOFT, SOFT))]
+IMAGE, ARRIVED, FILTER = normal(4, 8, 16, 16), normal(4, 8, 16, 16), normal(8, 8, 3, 3)
+OF_FILTER = 20.0 * FILTER  # of 1024 terms that would sum up to 32
+CONVOLVED = [("input:0", (IMAGE, IMAGE)), ("input:1", (FILTER, FILTER))]
 
 
 class TestCancellation(RuleContract):
@@ -41,6 +44,15 @@ class TestCancellation(RuleContract):
             "layer_norm",
             lambda op: case(op, [(NEAR, NEAR)], (CENTRED + 1e-7 * X, CENTRED), SAVED[:1], phase="backward"),
         ),
+        "a filter, which sums over all positions": case(
+            "conv2d",
+            [(ARRIVED, ARRIVED)],
+            (noisy(OF_FILTER, 2e-6), OF_FILTER),
+            CONVOLVED,
+            phase="backward",
+            before=1.2e-7,
+            slot="output:1",
+        ),
         "of a graph": case("MatMulV2Grad", [(GRADIENT, GRADIENT)], (normal(64, size=1e-7), ZERO), phase=""),
     }
     silent = {
@@ -50,6 +62,15 @@ class TestCancellation(RuleContract):
         ),
         "a gradient of softmax that is off by more": case(
             "softmax", [(NEAR, NEAR)], (1.01 * SPREAD, SPREAD), SAVED, phase="backward"
+        ),
+        "a filter that is off by more": case(
+            "conv2d",
+            [(ARRIVED, ARRIVED)],
+            (noisy(OF_FILTER, 1e-5), OF_FILTER),
+            CONVOLVED,
+            phase="backward",
+            before=1.2e-7,
+            slot="output:1",
         ),
         "no sum": case("mul", READ, (LEFT + normal(64, 64, size=1e-7), LEFT)),
         "what a graph's gradient of products sums is not what it reads": case(

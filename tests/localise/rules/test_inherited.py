@@ -267,3 +267,69 @@ def running_means(folder, factor=1.0):
 def test_a_running_statistic_that_began_at_zero_is_bounded_by_what_it_averages(tmp_path, factor, roots):
     report = both_sides(running_means, tmp_path, None, factor=factor)
     assert [root.cause.value for one in report.comparisons for root in one.roots] == roots
+
+
+def layers(folder, spread=0.0, sparse=0.0, names=range(4)):
+    """Four layers at two steps, whose gradients have errors of 4e-7; those of the second step's weights are spread over
+    all elements, or in two of them."""
+    sign = np.random.default_rng(6)
+    for step in range(2):
+        random, operators = np.random.default_rng(step), {}
+        for layer in names:
+            x, dy, w, dw = (random.standard_normal(shape) for shape in ((16, 32), (16, 32), (32, 32), (32, 32)))
+            error = spread * np.abs(w) * sign.choice([-1, 1], w.shape)
+            error.flat[5 * layer : 5 * layer + 2] += sparse * 32 / np.sqrt(2)
+            off_gradient = dw + (4e-7 if spread or sparse else 0.0) * sign.standard_normal(dw.shape)
+            arrived = dy + (4e-7 if spread or sparse else 0.0) * sign.standard_normal(dy.shape)
+            operators[f"Functional.linear.{layer}.forward"] = {"in": [x, w + step * error], "out": [x @ w.T]}
+            operators[f"Functional.linear.{layer}.backward"] = {"in": [arrived], "out": [dy @ w, off_gradient]}
+        floats = {
+            name: {way: [np.asarray(one, np.float32) for one in some] for way, some in tensors.items()}
+            for name, tensors in operators.items()
+        }
+        write_run(folder, floats, step=step)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "errors, first",
+    [
+        ({"sparse": 2e-4}, ""),  # signs of gradients that are noise
+        ({"spread": 2e-4}, "Functional.linear.0.forward"),  # as large, in all elements
+        ({"spread": 2e-4, "names": range(2)}, ""),  # of two parameters: no evidence together
+    ],
+)
+def test_an_error_in_all_elements_is_no_sign_of_noise(tmp_path, errors, first):
+    names = {"names": errors["names"]} if "names" in errors else {}
+    report = npucmp.compare(layers(tmp_path / "target", **errors), layers(tmp_path / "golden", **names))
+    assert [root.pair.operator.name for root in report.roots[:1]] == ([first] if first else [])
+
+
+def two_steps_of_a_shift(folder, shift=0.0, error=0.0):
+    """Shifts of four elements in float16, of which the update of the second step moves each by 0.01."""
+    normal = np.random.default_rng(3).standard_normal
+    for step in range(2):
+        x, dy = normal((16, 4)), normal((16, 4))
+        b = np.array([0.1, -0.2, 0.1, 0.3]) + 0.01 * step
+        moved = b + shift * step * np.array([0, 0, 1, 0])
+        arrived = dy + error * np.random.default_rng(9).standard_normal(dy.shape)
+        y = x + b
+        tensors = {
+            "Tensor.add.0.forward": {"in": [x], "out": [x]},
+            "Functional.layer_norm.0.forward": {"in": [x, 4, 1 + 0 * b, moved, 1e-5], "out": [y]},
+            "Functional.layer_norm.0.backward": {"in": [arrived], "out": [arrived, arrived[0], arrived[1]]},
+        }
+        halves = {
+            name: {way: [np.float16(one) if np.ndim(one) else one for one in some] for way, some in each.items()}
+            for name, each in tensors.items()
+        }
+        write_run(folder, halves, step=step)
+    return folder
+
+
+@pytest.mark.parametrize("shift, count", [(-0.02, 0), (-0.2, 1)])
+def test_one_element_may_have_the_sign_of_noise(tmp_path, shift, count):
+    report = npucmp.compare(
+        two_steps_of_a_shift(tmp_path / "target", shift, 3e-3), two_steps_of_a_shift(tmp_path / "golden")
+    )
+    assert sum(root.slot == "input:3" for root in report.roots) == count

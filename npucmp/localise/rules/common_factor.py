@@ -1,0 +1,33 @@
+"""All parameters of a step are off by one factor: an update without weight decay, a checkpoint that was scaled.
+
+Each of them may be within its limit, or within what its update explains. The noise of gradients scales no parameter,
+so that factors of one sign in all of them are evidence together, and the first in order is where it begins. Evidence:
+localise/updates.py, which counts them in standard deviations.
+"""
+
+from __future__ import annotations
+
+import math
+
+from npucmp.localise.case import TOGETHER, Case, Rule, deviations_of
+from npucmp.model import Finding, Verdict
+
+
+def _accuses(case: Case) -> bool:
+    """A parameter that has the factor; of an input that nothing says is one, only beyond its noise by itself."""
+    own = deviations_of(case.finding) * math.copysign(1.0, case.factor)
+    return case.node is None and case.nowhere and case.factor != 0.0 and own > (0.0 if case.is_parameter else TOGETHER)
+
+
+def _judged(case: Case) -> Finding:
+    words = f"all parameters are scaled by about 1 {'+' if case.factor > 0 else '-'} {abs(case.factor):.1e}"
+    return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
+
+
+RULE = Rule(
+    "accusation",
+    "common_factor",
+    "one factor scales all parameters of a step, which the noise of their gradients does not",
+    applies=_accuses,
+    judged=_judged,
+)

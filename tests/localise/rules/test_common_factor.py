@@ -1,0 +1,67 @@
+"""Parameters that are off by one factor together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import npucmp
+from tests.localise.rules.craft import RuleContract, case, drawn
+from tests.synthetic import write_run
+
+normal, noisy = drawn(__name__)
+W, B = normal(64, 64), normal(4)
+
+
+class TestCommonFactor(RuleContract):
+    name = "common_factor"
+    told = {"node": False, "round_off": 2.0**-9, "nowhere": True}
+    fires = {
+        "a weight": case("linear", [], (noisy(1.0003 * W, 1e-3), W), slot="input:1", factor=3e-4, **told),
+        "less than its noise": case("linear", [], (1.0003 * B, B), slot="input:2", factor=3e-4, **told),
+        "an input that may be a weight": case("matmul", [], (1.0003 * W, W), slot="input:1", factor=3e-4, **told),
+    }
+    silent = {
+        "no factor": case("linear", [], (1.0003 * W, W), slot="input:1", **told),
+        "another sign": case("linear", [], (0.9997 * W, W), slot="input:1", factor=3e-4, **told),
+        "the same bits": case("linear", [], (W, W), slot="input:1", factor=3e-4, **told),
+        "an input with noise": case("matmul", [], (noisy(W, 1e-3), W), slot="input:1", factor=3e-4, **told),
+        "behind a root": case("linear", [], (1.0003 * W, W), slot="input:1", factor=3e-4, **{**told, "nowhere": False}),
+    }
+
+
+def layers(folder, error=0.0, factors=(1.0,) * 4):
+    """Four layers at two steps in float16, whose gradients and, at the second, whose parameters have an error."""
+    random = np.random.default_rng(5)
+    sign = np.random.default_rng(6)
+    for step in range(2):
+        operators = {}
+        for layer, factor in enumerate(factors):
+            x, dy = random.standard_normal((2, 16, 32))
+            w = random.standard_normal((32, 32))
+            dw = random.standard_normal((32, 32))
+            off = w * (1 + (factor - 1) * step) + error * step * w * sign.standard_normal(w.shape)
+            gradient = dw + error * sign.standard_normal(dw.shape)
+            arrived = dy + error * sign.standard_normal(dy.shape)
+            operators[f"Functional.linear.{layer}.forward"] = {"in": [x, off], "out": [x @ w.T]}
+            operators[f"Functional.linear.{layer}.backward"] = {"in": [arrived], "out": [dy @ w, gradient]}
+        floats = {
+            name: {way: [np.asarray(one, np.float16) for one in some] for way, some in tensors.items()}
+            for name, tensors in operators.items()
+        }
+        write_run(folder, floats, step=step)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "factors, name",
+    [
+        ((1.0,) * 4, ""),
+        ((1.0003,) * 4, "Functional.linear.0.forward"),
+        ((1.0003, 0.9997, 1.0003, 0.9997), ""),
+        ((1.0, 1.0003, 1.0, 1.0), ""),
+    ],
+)
+def test_parameters_within_their_bounds_are_evidence_together(tmp_path, factors, name):
+    report = npucmp.compare(layers(tmp_path / "target", 1e-3, factors), layers(tmp_path / "golden"))
+    assert [root.pair.operator.name for root in report.roots[:1]] == ([name] if name else [])
