@@ -22,6 +22,8 @@ from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
 from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs, share_of
 from npucmp.localise.limits import disregard, overwritten
+from npucmp.localise.recomputation import NAME as RECOMPUTED
+from npucmp.localise.recomputation import Estimator, Recomputed, guilty_reasons, innocent_reason, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
@@ -43,7 +45,8 @@ class Walk:
     Each of `nodes` is to be visited, in order; then `finished` has the findings, with `diverged` taken back where
     inputs explain the error, and the roots in that order; ranks.py places them. by_round_off is False when the user's
     own rules decide; then nothing is taken back. updates: what the step before tells of the parameters. `revised` are
-    findings that were taken back, by row; rows are numbered from `first_row` on.
+    findings that were taken back, by row; rows are numbered from `first_row` on. `estimator` recomputes operators of
+    both runs (recomputation.py); without one bounds alone decide.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Walk:
         left_out: Sequence[Pair] = (),
         first_row: int = 0,
         rank: Optional[int] = None,
+        estimator: Optional[Estimator] = None,
     ) -> None:
         rules = rules or Rulebook()
         self.findings = [
@@ -70,7 +74,7 @@ class Walk:
         updates.hold(self.findings)
         sources = Sources(self.findings, Edges(self.findings, rank), first_row)
         self._search = _Search(
-            rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared
+            rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared, estimator
         )
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
         self.seen = self._search.seen
@@ -93,7 +97,10 @@ class _Search:
         updates: Updates,
         habit: float,
         uncompared: Uncompared,
+        estimator: Optional[Estimator] = None,
     ) -> None:
+        self._estimator = estimator if by_round_off else None
+        self._guilty: set[str] = set()  # calls of operators that bear an error by recomputation
         self.rules = rules
         self.by_round_off = by_round_off
         self.roots: list[Root] = []
@@ -131,10 +138,19 @@ class _Search:
         own = None if gap else self._own(node, reads)
         diverged = [output for output in node.outputs if differs(output)]
         inherits |= bool(diverged and self._culprit(node))
+        known = None if gap else self._recomputed(node, own, diverged, reads)
+        guilty = self._found_guilty(node, known) if known and not self._culprit(node) else None
+        innocent = known is not None and guilty is None and self._is_innocent(node, own, known, reads)
+        if innocent:
+            own = None
+            for output in diverged:
+                self._explained[output.row, self.seen.flipped] = Limit(error_size(output), RECOMPUTED)
         if gap:
             self._add(node, *self._gap(node, gap), reads)
             # its other readers are no further gaps
             self.sources.replace(Source(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
+        elif guilty:
+            self._add(node, Cause.BORN, *guilty, reads)
         elif own and self._culprit(node):
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
             self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, reads)
@@ -145,17 +161,54 @@ class _Search:
             for output in diverged:
                 self.revised[output.row] = explained(output, self._explanation(node, output, reads))
             by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
+            reasons += [innocent_reason(known)] if innocent and known else []
             self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, reads)
         else:
             self._excuse_all(node, diverged, reads)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self._intervals.behind.update((output.row, reads.error) for output in hidden)
         node.inherits = inherits
-        node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
+        node.tainted = bool(gap or own or guilty or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self._remember(node)
         if not node.outputs and node.inputs:
             self._last_unseen.append(node.operator.name)
             self._unseen[node.operator.name] = node, reads.error or 0.0
+
+    def _recomputed(
+        self, node: OperatorFindings, own: Optional[Own], diverged: Sequence[Finding], reads: Reads
+    ) -> Optional[Recomputed]:
+        """What float64 says of an operator that is suspected, or whose error is above the limit and explained by
+        anything but growth."""
+        if self._estimator is None or not any(one.measurement.moments for one in node.outputs):
+            return None
+        if own is None and not any(self._is_excused(node, one, reads) for one in diverged):
+            return None
+        return recomputed(self._estimator, node)
+
+    def _is_excused(self, node: OperatorFindings, finding: Finding, reads: Reads) -> bool:
+        by = self._explanation(node, finding, reads)
+        return by is not None and by.rule != "growth"
+
+    def _found_guilty(self, node: OperatorFindings, known: Recomputed) -> Optional[tuple[Own, list[Evidence]]]:
+        """The output that shows that an operator bears an error, with the evidence. The gradient of a call whose
+        forward bears one is no second root."""
+        found = known.guilty(node.outputs)
+        if found is None or (node.is_gradient and node.operator.call in self._guilty):
+            return None
+        finding, row = found
+        reasons = guilty_reasons(row)
+        self._guilty.add(node.operator.call)
+        if not differs(finding):
+            because = f"{finding.because}; {reasons[0].sentence()}".removeprefix("; ")
+            finding = finding._replace(verdict=Verdict.DIVERGED, because=because, rule=RECOMPUTED)
+            self.revised[finding.row] = finding
+        return Own(finding, RECOMPUTED), [*reasons, evidence.tensor_reason(finding)]
+
+    def _is_innocent(self, node: OperatorFindings, own: Optional[Own], known: Recomputed, reads: Reads) -> bool:
+        """Whether an operator that is suspected only passes on what it reads, all of which was compared."""
+        if own is None or own.rule == LAW or evidence.argument_reasons(node.pair):
+            return False
+        return reads.is_known and self._intervals.is_saved_known(node) and known.is_innocent(node.outputs)
 
     def _excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: Reads) -> None:
         """Excuses outputs that differ by no more than the inputs explain, and inputs that were overwritten by them."""

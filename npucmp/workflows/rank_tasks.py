@@ -48,6 +48,7 @@ from npucmp.measure.recorded import measured_by_record
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
 from npucmp.model.coverage import Coverage
 from npucmp.model.table import Table
+from npucmp.recompute.estimator import Estimator
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import Meter, Progress, StrPath, odd_pairs
@@ -335,8 +336,25 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     """Search all ranks of a step for operators in which an error originates."""
     known = [_for_search(work, one) for one in some]
     updates = [_updates(work, one) for one in before]
-    found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules())
-    return [_put_roots(work, one, _with_rows(work, one), told) for one, told in zip(some, found)]
+    estimators = [_estimator(work, one) for one in some]
+    found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
+    return [
+        _put_roots(work, one, _with_rows(work, one), told, estimator)
+        for one, told, estimator in zip(some, found, estimators)
+    ]
+
+
+def _estimator(work: Work, one: StepRank) -> Optional[Estimator]:
+    """What recomputes operators of a step and rank, as the search asks; None where the user wants none."""
+    if work.options.recompute == "none":
+        return None
+    context = work.options.context(work.target, work.golden)
+
+    def runs() -> tuple[Run, Run]:
+        known: Comparison = work.store.get(one.number, "judged")
+        return known.target, known.golden
+
+    return Estimator(runs, context, work.reduced)
 
 
 class _Rows(Sequence[Finding]):
@@ -381,7 +399,11 @@ def _updates(work: Work, before: Before) -> Updates:
 
 
 def _put_roots(
-    work: Work, one: StepRank, known: Comparison, found: tuple[list[Finding], list[tuple[int, Root]]]
+    work: Work,
+    one: StepRank,
+    known: Comparison,
+    found: tuple[list[Finding], list[tuple[int, Root]]],
+    estimator: Optional[Estimator] = None,
 ) -> Searched:
     findings, roots = found
     rows = _rows(known.findings, (root.pair for _, root in roots))
@@ -394,6 +416,8 @@ def _put_roots(
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced)
+    if estimator is not None and estimator.recomputed:
+        notes += (f"{len(estimator.recomputed):,} operators were recomputed in float64 from their own inputs, by numpy",)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
     return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
