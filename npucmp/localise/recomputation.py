@@ -1,14 +1,17 @@
 """What float64 says of an operator: its outputs against the same call in float64 on its own recorded inputs.
 
-A bound tells how large an error may be; a recomputation tells how large the operator's own error is. Where both runs
-are recomputed, the search needs no bound for that operator:
+A bound tells how large an error may be; a recomputation tells how large the operator's own error is. So the search
+needs no bound for an operator that is recomputed:
 
-    guilty     the target's outputs are beyond the rounding that is due, the golden's are not: the operator bears an error
-    innocent   both are what float64 makes of their inputs, and their own errors make up less than half of the error
-               between the runs: the error came in with the inputs, however the operator amplified it
+    target beyond the rounding that is due, golden not      BORN: the operator bears an error
+    both within, and their own errors make up less than     no root: the error came in with the inputs, however the
+    half of the error between the runs                      operator amplified it
+    target within, golden beyond                            UNKNOWN: the golden is wrong
+    target within, golden not recomputed                    PROPAGATED: it is what float64 makes of its inputs
+    target beyond, golden not recomputed                    BORN where bounds suspect it too
 
-Nothing follows where one of the two cannot be recomputed, or where both are guilty: the formula may be another one.
-Rounding errors of two runs add up at most (triangle inequality), so what both lack to half of the error came in.
+Nothing follows where both are beyond: the formula may be another one. Rounding errors of two runs add up at most
+(triangle inequality), so what both lack to half of the error came in.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import NamedTuple, Optional, Protocol, Sequence
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.case import error_size
 from npucmp.localise.evidence import reason
-from npucmp.model import REPLAYED, Evidence, Finding, Judged, Operator, Replayed
+from npucmp.model import REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
 
 NAME = "recompute"  # as a rule in roots.csv and tensors.csv
 OWN = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
@@ -30,16 +33,20 @@ class Estimator(Protocol):
     def rows(self, side: int, operator: Optional[Operator]) -> Sequence[Replayed]:
         """A row for each output of an operator of the target (0) or the golden (1); none if it is not recomputed."""
 
+    def is_sampled(self, operator: Optional[Operator]) -> bool:
+        """Whether an operator of the target is recomputed whatever the search knows of it."""
+
 
 class Recomputed(NamedTuple):
-    """The rows of an operator in both runs, by the target's and the golden's own inputs."""
+    """The rows of an operator in both runs, by the target's and the golden's own inputs; none where it is not
+    recomputed."""
 
     target: Sequence[Replayed]
     golden: Sequence[Replayed]
 
-    def guilty(self, outputs: Sequence[Finding]) -> Optional[tuple[Finding, Replayed]]:
+    def guilty(self, outputs: Sequence[Finding], is_suspected: bool) -> Optional[tuple[Finding, Replayed]]:
         """The output that is farthest beyond the rounding that is due in the target alone; None if there is none."""
-        if not (self.golden and all(row.verdict is Judged.CLEAN for row in self.golden)):
+        if not (_is_clean(self.golden) or (is_suspected and not self.golden)):
             return None
         slots = {one.pair.target.slot: one for one in outputs if one.pair.target is not None}
         wrong = [row for row in self.target if row.verdict is Judged.GUILTY and row.slot in slots]
@@ -51,14 +58,37 @@ class Recomputed(NamedTuple):
         rows = [{row.slot: row for row in some} for some in (self.target, self.golden)]
         return bool(outputs) and all(_came_in(one, *rows) for one in outputs)
 
+    def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
+        """What becomes of the cause of a suspected operator that is within the rounding that is due."""
+        if not _is_clean(self.target):
+            return cause, []
+        share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
+        words = "it is what float64 makes of its inputs ({ratio:.2g} of the rounding that is due)"
+        found = reason(NAME, words, ratio=share)
+        wrong = [row.rms_ratio or 0.0 for row in self.golden if row.verdict is Judged.GUILTY]
+        if wrong:
+            words = "the golden differs from its own float64 result: {ratio:,.2g} times the rounding that is due"
+            return Cause.UNKNOWN, [found, reason(NAME, words, ratio=max(wrong))]
+        if not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED):
+            return Cause.PROPAGATED, [found]
+        return cause, []
+
 
 def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Optional[Recomputed]:
-    """The rows of an operator in both runs; None where one of them has none."""
+    """The rows of an operator; None where the target's is not recomputed."""
     if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
         return None
-    target = estimator.rows(0, node.pair.target_op)
-    golden = estimator.rows(1, node.pair.golden_op) if target else ()
-    return Recomputed(target, golden) if target and golden else None
+    target = _computed(estimator.rows(0, node.pair.target_op))
+    return Recomputed(target, _computed(estimator.rows(1, node.pair.golden_op))) if target else None
+
+
+def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:
+    return rows if any(row.status == REPLAYED for row in rows) else ()
+
+
+def _is_clean(rows: Sequence[Replayed]) -> bool:
+    """Whether all outputs were judged in full, and are within the rounding that is due."""
+    return bool(rows) and all(row.verdict is Judged.CLEAN and not row.sampled and not row.explanation for row in rows)
 
 
 def guilty_reasons(row: Replayed) -> list[Evidence]:
@@ -66,14 +96,8 @@ def guilty_reasons(row: Replayed) -> list[Evidence]:
     words = "its own float64 result is {ratio:,.2g} times the budget away"
     if row.rms_ratio is None or row.budget == "exact":
         words = "it differs from its own float64 result"
-    found = [reason(NAME, f"{words} ({{slot}}); the golden's is within the budget", ratio=row.rms_ratio, slot=row.slot)]
+    found = [reason(NAME, f"{words} ({{slot}})", ratio=row.rms_ratio, slot=row.slot)]
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
-
-
-def innocent_reason(known: Recomputed) -> Evidence:
-    """Of an operator that is what float64 makes of its inputs, in both runs."""
-    share = max((row.rms_ratio for row in known.target if row.rms_ratio is not None), default=0.0)
-    return reason(NAME, "it is what float64 makes of its inputs ({ratio:.2g} of the rounding that is due)", ratio=share)
 
 
 def _came_in(finding: Finding, target: dict[str, Replayed], golden: dict[str, Replayed]) -> bool:

@@ -23,7 +23,7 @@ from npucmp.localise.case import Case, error_size
 from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs, share_of
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.recomputation import NAME as RECOMPUTED
-from npucmp.localise.recomputation import Estimator, Recomputed, guilty_reasons, innocent_reason, recomputed
+from npucmp.localise.recomputation import Estimator, Recomputed, guilty_reasons, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
@@ -122,7 +122,7 @@ class _Search:
 
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
-        if self._is_quiet(node):
+        if self._is_quiet(node) and not self._is_sampled(node):
             self.seen.pass_by(node, self._counted(node))
             self.sources.reach(node.outputs[-1])
             return
@@ -139,7 +139,7 @@ class _Search:
         diverged = [output for output in node.outputs if differs(output)]
         inherits |= bool(diverged and self._culprit(node))
         known = None if gap else self._recomputed(node, own, diverged, reads)
-        guilty = self._found_guilty(node, known) if known and not self._culprit(node) else None
+        guilty = self._found_guilty(node, own, known) if known and not self._culprit(node) else None
         innocent = known is not None and guilty is None and self._is_innocent(node, own, known, reads)
         if innocent:
             own = None
@@ -155,20 +155,26 @@ class _Search:
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
             self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, reads)
         elif own:
-            self._add(node, self._cause(node, reads), own, self._reasons(node, own.finding, reads), reads)
+            cause, reasons = self._cause(node, reads), self._reasons(node, own.finding, reads)
+            if known and not evidence.argument_reasons(node.pair):
+                cause, found = known.cause(cause)
+                reasons = [*found, *reasons]
+            self._add(node, cause, own, reasons, reads)
         elif inherits and diverged:
             worst = max(diverged, key=error_size)
             for output in diverged:
                 self.revised[output.row] = explained(output, self._explanation(node, output, reads))
             by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
-            reasons += [innocent_reason(known)] if innocent and known else []
+            reasons += known.cause(Cause.PROPAGATED)[1] if known else []
             self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, reads)
         else:
             self._excuse_all(node, diverged, reads)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self._intervals.behind.update((output.row, reads.error) for output in hidden)
         node.inherits = inherits
-        node.tainted = bool(gap or own or guilty or (inherits and (diverged or any(o.error is None for o in node.outputs))))
+        node.tainted = bool(
+            gap or own or guilty or (inherits and (diverged or any(o.error is None for o in node.outputs)))
+        )
         self._remember(node)
         if not node.outputs and node.inputs:
             self._last_unseen.append(node.operator.name)
@@ -177,22 +183,30 @@ class _Search:
     def _recomputed(
         self, node: OperatorFindings, own: Optional[Own], diverged: Sequence[Finding], reads: Reads
     ) -> Optional[Recomputed]:
-        """What float64 says of an operator that is suspected, or whose error is above the limit and explained by
-        anything but growth."""
+        """What float64 says of an operator that is suspected, or sampled, or whose error is above the limit and
+        explained by anything but growth."""
         if self._estimator is None or not any(one.measurement.moments for one in node.outputs):
             return None
-        if own is None and not any(self._is_excused(node, one, reads) for one in diverged):
-            return None
-        return recomputed(self._estimator, node)
+        excused = any(self._is_excused(node, one, reads) for one in diverged)
+        if own is not None or excused or self._estimator.is_sampled(node.pair.target_op):
+            return recomputed(self._estimator, node)
+        return None
+
+    def _is_sampled(self, node: OperatorFindings) -> bool:
+        if self._estimator is None or not any(one.measurement.moments for one in node.outputs):
+            return False
+        return self._estimator.is_sampled(node.pair.target_op)
 
     def _is_excused(self, node: OperatorFindings, finding: Finding, reads: Reads) -> bool:
         by = self._explanation(node, finding, reads)
         return by is not None and by.rule != "growth"
 
-    def _found_guilty(self, node: OperatorFindings, known: Recomputed) -> Optional[tuple[Own, list[Evidence]]]:
+    def _found_guilty(
+        self, node: OperatorFindings, own: Optional[Own], known: Recomputed
+    ) -> Optional[tuple[Own, list[Evidence]]]:
         """The output that shows that an operator bears an error, with the evidence. The gradient of a call whose
         forward bears one is no second root."""
-        found = known.guilty(node.outputs)
+        found = known.guilty(node.outputs, own is not None)
         if found is None or (node.is_gradient and node.operator.call in self._guilty):
             return None
         finding, row = found

@@ -20,8 +20,11 @@ from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.peers import excused, explained
 from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, rows_of, tasks_of
 
-LARGEST = 1 << 22  # elements of the tensors of an operator, and products of a matrix product per element of those: work
-PEERS = 8  # operators of the kind of one that is guilty: work: they tell a setting of the device from a fault
+# elements of the tensors of an operator, and products of a matrix product per element of those: work
+LARGEST = 1 << 22
+MOST = 1 << 25  # elements of all operators together: work: the search asks in the order of execution
+SAMPLE = 16  # operators: work: of as many that can be recomputed one is, whatever the search knows of it
+PEERS = 8  # operators: work: peers of a guilty one, which tell a setting of the device from a fault
 
 
 class Estimator:
@@ -35,6 +38,7 @@ class Estimator:
         self._open, self._context, self._reduced = runs, context, reduced
         self._engine, self._settings = NumpyEngine(), Settings()
         self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
+        self._left = MOST
         self.recomputed: set[int] = set()  # orders of target operators
 
     def rows(self, side: int, operator: Optional[Operator]) -> tuple[Replayed, ...]:
@@ -51,6 +55,14 @@ class Estimator:
         if side == 0 and any(row.status == REPLAYED for row in rows):
             self.recomputed.add(operator.order)
         return rows
+
+    def is_sampled(self, operator: Optional[Operator]) -> bool:
+        """Whether an operator of the target is among those that are recomputed whatever the search knows of them."""
+        return operator is not None and operator.order in self._sample
+
+    @cached_property
+    def _sample(self) -> frozenset[int]:
+        return frozenset([*self._tasks[0]][SAMPLE // 2 :: SAMPLE])
 
     @cached_property
     def _tasks(self) -> tuple[Mapping[int, Task], ...]:
@@ -78,7 +90,9 @@ class Estimator:
     def _rows(self, side: int, task: Task) -> tuple[Replayed, ...]:
         key = side, task.operator.order
         if key not in self._found:
-            self._found[key] = tuple(rows_of(self._engine, task, self._context, self._settings))
+            self._left -= sum(math.prod(one.shape) for one in task.operator.tensors)
+            rows = rows_of(self._engine, task, self._context, self._settings) if self._left >= 0 else ()
+            self._found[key] = tuple(rows)
         return self._found[key]
 
     @cached_property

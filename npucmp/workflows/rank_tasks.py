@@ -417,7 +417,9 @@ def _put_roots(
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced)
     if estimator is not None and estimator.recomputed:
-        notes += (f"{len(estimator.recomputed):,} operators were recomputed in float64 from their own inputs, by numpy",)
+        several = len(estimator.recomputed)
+        what = f"{several:,} operator{'s' * (several > 1)}"
+        notes += (f"numpy recomputed {what} in float64 from recorded inputs",)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
     return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
