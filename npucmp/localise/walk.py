@@ -35,6 +35,8 @@ from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
 LAW = "law"  # the accusation that needs nothing of what an operator reads
+# accusations that do not rest on the size of an error
+UNREFUTED = (LAW, "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 # operators: chosen: one of as many may have written an input where outputs were not recorded, not measured
 BRANCHES = 3
 
@@ -142,6 +144,7 @@ class _Search:
         guilty = self._found_guilty(node, own, known) if known and not self._culprit(node) else None
         innocent = known is not None and guilty is None and self._is_innocent(node, own, known, reads)
         if innocent:
+            self.revised.pop(own.finding.row if own else -1, None)  # what an accusation said of it
             own = None
             for output in diverged:
                 self._explained[output.row, self.seen.flipped] = Limit(error_size(output), RECOMPUTED)
@@ -220,7 +223,7 @@ class _Search:
 
     def _is_innocent(self, node: OperatorFindings, own: Optional[Own], known: Recomputed, reads: Reads) -> bool:
         """Whether an operator that is suspected only passes on what it reads, all of which was compared."""
-        if own is None or own.rule == LAW or evidence.argument_reasons(node.pair):
+        if own is None or own.rule in UNREFUTED or evidence.argument_reasons(node.pair):
             return False
         return reads.is_known and self._intervals.is_saved_known(node) and known.is_innocent(node.outputs)
 

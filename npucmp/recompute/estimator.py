@@ -18,7 +18,8 @@ from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.peers import excused, explained
-from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, rows_of, tasks_of
+from npucmp.recompute.stored import READ_ERRORS
+from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, tasks_of
 
 # elements of the tensors of an operator, and products of a matrix product per element of those: work
 LARGEST = 1 << 22
@@ -91,9 +92,15 @@ class Estimator:
         key = side, task.operator.order
         if key not in self._found:
             self._left -= sum(math.prod(one.shape) for one in task.operator.tensors)
-            rows = rows_of(self._engine, task, self._context, self._settings) if self._left >= 0 else ()
-            self._found[key] = tuple(rows)
+            self._found[key] = self._computed(task) if self._left >= 0 else ()
         return self._found[key]
+
+    def _computed(self, task: Task) -> tuple[Replayed, ...]:
+        """The rows of a task; none where its record cannot be read, or does not fit its formula."""
+        try:
+            return tuple(self._engine.replay(task, self._context, self._settings))
+        except (*READ_ERRORS, ArithmeticError, LookupError, MemoryError, TypeError, ValueError):
+            return ()
 
     @cached_property
     def _kinds(self) -> tuple[Mapping[str, list[Task]], ...]:

@@ -23,11 +23,13 @@ from npucmp.recompute.task import GRAPH, Settings, Task, kind_of
 
 MORE = 8  # times the trials, before somebody is guilty by their noise
 SMALL = 1 << 22  # elements of tensors that so many trials are made of
+VERSIONS = "it is the nearest of several versions of the formula"
 SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
 
 
 class Work(NamedTuple):
-    """An operator, ready to be computed. `recorded` are its results by place."""
+    """An operator, ready to be computed. `recorded` are its results by place, `versions` the places of results of which
+    the nearest of several versions was taken."""
 
     plan: Plan
     given: Given
@@ -37,6 +39,7 @@ class Work(NamedTuple):
     accumulator: float
     memory: int
     treated: str = ""
+    versions: frozenset[int] = frozenset()
 
     def results(self, given: Given, seed: int | None = None) -> list[Any]:
         steps = Steps(self.unit, self.accumulator, self.memory, seed)
@@ -64,7 +67,9 @@ def replayed(task: Task, context: ReadContext, settings: Settings) -> list[Repla
 def computed(task: Task, context: ReadContext, settings: Settings) -> tuple[Work, list[Any]]:
     """Return an operator and its results in float64. Raises Refused, and what the readers raise."""
     work = _work(task, context, settings)
-    return work, _nearest(work, work.results(work.given))
+    results = work.results(work.given)
+    several = frozenset(at for at, one in enumerate(results) if isinstance(one, Choice) and len(one.among) > 1)
+    return work._replace(versions=several), _nearest(work, results)
 
 
 def _work(task: Task, context: ReadContext, settings: Settings) -> Work:
@@ -221,6 +226,8 @@ def _rows(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[
         due = Due(sigmas[at], made_of, work.plan.kind == "once")
         flat = wanted.astype(np.float64).reshape(-1) if dtype.kind == "f" else wanted.reshape(-1)
         row = judged(task.operator.order, tensor.slot, actual, flat, dtype, due, settings.scale, known)
+        if at in work.versions and row.verdict is Judged.CLEAN:
+            row = row._replace(explanation=VERSIONS)
         rows.append(_doubted(row, work)._replace(treated=work.treated))
     return rows
 

@@ -17,7 +17,7 @@ from npucmp.recompute.gaps import filled, with_peers
 from npucmp.recompute.links import EdgeTask, GapTask, Links
 from npucmp.recompute.marks import marks_of
 from npucmp.recompute.stored import READ_ERRORS
-from npucmp.recompute.task import Engine, Settings, Task, first_engine, first_line, rows_of, unknown
+from npucmp.recompute.task import Engine, Settings, Task, first_engine, first_line, unknown
 from npucmp.recompute.torch_engine import TorchEngine
 
 SECONDS = 60.0  # of one operator, and one more per
@@ -46,7 +46,7 @@ class Work:
             return unknown(task, "crashed", problem)
         started = time.perf_counter()
         with _clock(task.bytes):
-            found = rows_of(engine, task, self.context, self.settings)
+            found = _replayed(engine, task, self.context, self.settings)
         seconds = time.perf_counter() - started
         return [one._replace(seconds=seconds / len(found)) for one in found]
 
@@ -92,6 +92,23 @@ def _because(error: Exception) -> str:
     if isinstance(error, (Refused, NpucmpError)):
         return getattr(error, "because", str(error))
     return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    """Whatever goes wrong is the status of this task."""
+    try:
+        return engine.replay(task, context, settings)
+    except Refused as error:
+        return unknown(task, error.status, str(error))
+    except NpucmpError as error:  # of the readers
+        return unknown(task, "no data", getattr(error, "because", str(error)))
+    except OSError as error:
+        return unknown(task, "no data", error.strerror or str(error))
+    except Exception as error:  # the last frame of a child: the operator costs its own row
+        large = isinstance(error, MemoryError) or "allocate memory" in str(error)
+        if not large:
+            raise_in_tests(error)
+        return unknown(task, "too large" if large else "crashed", f"{type(error).__name__}: {first_line(error)}")
 
 
 def replayed(

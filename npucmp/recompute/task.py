@@ -6,10 +6,8 @@ from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.dump.context import ReadContext
-from npucmp.errors import NpucmpError, raise_in_tests
 from npucmp.model import Call, Operator, Replayed, Run, TensorRef
 from npucmp.model.dtypes import size_of
-from npucmp.recompute.arguments import Refused
 
 GRAPH = "Graph."  # prefix of the calls of operators that a graph tells of; behind it the format of the dump
 
@@ -87,23 +85,6 @@ def tasks_of(run: Run, calls: Mapping[str, Call]) -> list[Task]:
 def unknown(task: Task, status: str, because: str, **more: Any) -> list[Replayed]:
     """Rows of a task that cannot be replayed."""
     return [Replayed(task.operator.order, one.slot, status, explanation=because, **more) for one in task.outputs]
-
-
-def rows_of(engine: Engine, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
-    """Return the rows of a task by an engine; whatever fails is the status of the rows."""
-    try:
-        return engine.replay(task, context, settings)
-    except Refused as error:
-        return unknown(task, error.status, str(error))
-    except NpucmpError as error:  # of the readers
-        return unknown(task, "no data", getattr(error, "because", str(error)))
-    except OSError as error:
-        return unknown(task, "no data", error.strerror or str(error))
-    except Exception as error:  # an operator costs its own row
-        large = isinstance(error, MemoryError) or "allocate memory" in str(error)
-        if not large:
-            raise_in_tests(error)
-        return unknown(task, "too large" if large else "crashed", f"{type(error).__name__}: {first_line(error)}")
 
 
 def first_line(error: Exception) -> str:

@@ -48,13 +48,13 @@ from npucmp.measure.recorded import measured_by_record
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
 from npucmp.model.coverage import Coverage
 from npucmp.model.table import Table
-from npucmp.recompute.estimator import Estimator
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import Meter, Progress, StrPath, odd_pairs
 
 if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint
+    from npucmp.recompute.estimator import Estimator
 
 Names = Mapping[int, Mapping[str, str]]  # number of a step and rank → kind of result → the name of its file
 
@@ -304,6 +304,13 @@ def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
     return ran_again(findings)
 
 
+def _has_values(findings: Sequence[Finding]) -> bool:
+    """Whether values of any tensor were compared."""
+    if isinstance(findings, _Rows):
+        return findings.has_values
+    return any(one.measurement.moments is not None for one in findings)
+
+
 class Before(NamedTuple):
     """The number of the same rank in an earlier step, None if there is none; whether an error was born by then."""
 
@@ -336,7 +343,7 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     """Search all ranks of a step for operators in which an error originates."""
     known = [_for_search(work, one) for one in some]
     updates = [_updates(work, one) for one in before]
-    estimators = [_estimator(work, one) for one in some]
+    estimators = [_estimator(work, *both) for both in zip(some, known)]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
     return [
         _put_roots(work, one, _with_rows(work, one), told, estimator)
@@ -344,10 +351,13 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     ]
 
 
-def _estimator(work: Work, one: StepRank) -> Optional[Estimator]:
-    """What recomputes operators of a step and rank, as the search asks; None where the user wants none."""
-    if work.options.recompute == "none":
+def _estimator(work: Work, one: StepRank, known: Comparison) -> Optional[Estimator]:
+    """What recomputes operators of a step and rank, as the search asks; None where the user wants none, or no value was
+    compared."""
+    if work.options.recompute == "none" or not _has_values(known.findings):
         return None
+    from npucmp.recompute.estimator import Estimator
+
     context = work.options.context(work.target, work.golden)
 
     def runs() -> tuple[Run, Run]:
@@ -370,6 +380,11 @@ class _Rows(Sequence[Finding]):
 
     def __getitem__(self, at: Any) -> Any:
         return [*self][at]
+
+    @property
+    def has_values(self) -> bool:
+        """Whether values of any tensor were compared. Asked before anybody walks the rows."""
+        return self._table is None or bool(len(self._table.columns.moments))
 
     def __iter__(self) -> Iterator[Finding]:
         table = self._table or self._store.get(self._number, "judged").findings
