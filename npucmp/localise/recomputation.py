@@ -21,9 +21,12 @@ from typing import NamedTuple, Optional, Protocol, Sequence
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.case import error_size
 from npucmp.localise.evidence import reason
-from npucmp.model import REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
+from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
+from npucmp.model.dtypes import lookup
 
 NAME = "recompute"  # as a rule in roots.csv and tensors.csv
+# times the budgets of a replay: chosen: an operator that nothing else suspects is farther beyond them, not measured
+ALONE = 2.0
 OWN = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
 
 
@@ -50,6 +53,8 @@ class Recomputed(NamedTuple):
             return None
         slots = {one.pair.target.slot: one for one in outputs if one.pair.target is not None}
         wrong = [row for row in self.target if row.verdict is Judged.GUILTY and row.slot in slots]
+        if not is_suspected:
+            wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot])]
         worst = max(wrong, key=lambda row: row.rms_ratio or 0.0, default=None)
         return None if worst is None else (slots[worst.slot], worst)
 
@@ -98,6 +103,16 @@ def guilty_reasons(row: Replayed) -> list[Evidence]:
         words = "it differs from its own float64 result"
     found = [reason(NAME, f"{words} ({{slot}})", ratio=row.rms_ratio, slot=row.slot)]
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
+
+
+def _is_far_beyond(row: Replayed, output: Finding) -> bool:
+    """Whether an output is so far beyond the rounding that is due that it needs no other suspicion."""
+    if row.budget == "exact" or row.nonfinite:
+        return True
+    dtype = lookup(output.pair.target.dtype) if output.pair.target is not None else None
+    is_16_bits = dtype is not None and dtype.itemsize <= 2
+    figures = (row.rms_ratio, row.max_ratio), (GUILTY_ABOVE["rms_ratio"], GUILTY_ABOVE["max_ratio"])
+    return any((ratio or 0.0) > ALONE * most[is_16_bits] for ratio, most in zip(*figures))
 
 
 def _came_in(finding: Finding, target: dict[str, Replayed], golden: dict[str, Replayed]) -> bool:
