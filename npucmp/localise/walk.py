@@ -408,7 +408,11 @@ class _Search:
 
     def _single(self, case: Case) -> Optional[Own]:
         """The tensor, if single elements of it are wrong: this shows without the inputs of the operator."""
-        return self._accused(case) if self.rules.holds("single_element", case) else None
+        return self._accused(case, "single_element")
+
+    def _stands_out(self, case: Case) -> Optional[Own]:
+        """The tensor, if single elements of it are wrong, or if one factor scales it although no error is about."""
+        return self._single(case) or (None if self._intervals.any_tainted else self._accused(case, "scaled"))
 
     def _own(self, node: OperatorFindings, reads: Reads) -> Optional[Own]:
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
@@ -429,7 +433,7 @@ class _Search:
         if reads.error is None:  # a law and a single wrong element show for any inputs, known or not
             accused = [case for case in cases if self.rules.accusation(case, LAW)]
             if not accused:
-                return next(filter(None, map(self._single, cases)), None)
+                return next(filter(None, map(self._stands_out, cases)), None)
             return self._accused(max(accused, key=lambda case: error_size(case.finding)), LAW)
         accused = [case for case in cases if self.rules.accusation(case)]
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from npucmp.localise.case import FEW_FLIPS, FLIPPING, WHOLE_BIN, Case, Rule, shares_beyond
+from npucmp.localise.rules.growth import GROWTH
 
 FLIPS = 4.0  # in √e: evidence: 2.6 at most in 205 gradients of clean pairs
 WHOLE_ELEMENT = 0.9  # relative error: definition: 1 of an element that is zero on one side, less rounding
@@ -34,11 +35,23 @@ def _may_be_flipped(case: Case) -> bool:
     return moments.max_rel > WHOLE_ELEMENT
 
 
+def _are_few(case: Case) -> bool:
+    """Whether as many elements as may flip can make up the error that growth does not: each is off by the largest
+    difference at most."""
+    moments, before = case.moments, case.before
+    if moments is None or not math.isfinite(moments.sum_dd) or not math.isfinite(before):
+        return True
+    flipped = FLIPPING * before * moments.compared + FEW_FLIPS
+    return moments.sum_dd <= flipped * moments.max_abs**2 + (GROWTH * before) ** 2 * moments.yy
+
+
 def _is_sparse(case: Case) -> bool:
     """Whether no more elements are far off than flipped, or came in as far off: decade by decade of relative error."""
     node, own = case.node, shares_beyond(case.finding)
     if node is None or not own or node.operator.path:
         return True
+    if not _are_few(case):
+        return False
     read = [shares for shares in map(shares_beyond, node.inputs or node.presumed) if shares]
     if not read or not math.isfinite(case.before):
         return True
