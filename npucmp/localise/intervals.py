@@ -195,6 +195,8 @@ class Intervals:
                 yield Interval(0.0, self._unproven, "parameter")
             yield self._unrecorded_parameters(node)
             return
+        own = _own_operand(node, finding, reads)
+        known = max((one.high for one in (*reads.inputs, *reads.saved) if one.finding is not own), default=0.0)
         yield Interval(known, known)
         if not self._by_round_off or self.is_saved_known(node):
             if not node.is_gradient:
@@ -245,9 +247,13 @@ class Intervals:
         """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
         if not node.inputs:
             return bool(node.presumed) and all(one.row in self._seen.left_over for one in node.presumed)
-        worst = max(node.inputs, key=error_size, default=None)
-        source = self._sources.of(worst) if worst is not None and error_size(worst) else None
-        return source is not None and source.wanders
+        worst = max(node.inputs, key=error_size)
+        return bool(error_size(worst)) and self.is_left_over(worst)
+
+    def is_left_over(self, finding: Finding) -> bool:
+        """Whether a tensor is what was left of a sum that cancels, or the same tensor was where it was seen before."""
+        source = self._sources.of(finding)
+        return finding.row in self._seen.left_over or (source is not None and source.wanders)
 
     # What may have come along an edge
 
@@ -306,13 +312,24 @@ def share_of(node: OperatorFindings, finding: Finding) -> float:
     wrote."""
     if node.op.has("sums") and node.op.has("saves nothing") and not node.is_gradient:
         return _part(node, finding)
+    if node.is_gradient and node.op.has("contracts", "multilinear") and finding.pair.slot.startswith("output"):
+        return 0.0
     if not node.op.has("contracts"):
         return 1.0
-    if node.is_gradient and finding.pair.slot.startswith("output"):
-        return 0.0
     if not is_parameter(finding.pair) or len(finding.pair.golden.shape if finding.pair.golden else ()) != 1:
         return 1.0
     return 0.0 if node.is_gradient else _part(node, finding)
+
+
+def _own_operand(node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Finding]:
+    """The operand of a product whose gradient an output is, which that does not depend on; None if its shape leaves a
+    choice."""
+    if not (node.is_gradient and node.op.has("multilinear") and finding.pair.golden is not None):
+        return None
+    operands = [one.finding for one in reads.saved if one.finding.pair.slot.startswith("input")]
+    shape = finding.pair.golden.shape
+    found = [one for one in operands if one.pair.golden is not None and one.pair.golden.shape == shape]
+    return found[0] if len(found) == 1 else None
 
 
 def _part(node: OperatorFindings, finding: Finding) -> float:

@@ -10,7 +10,7 @@ from bisect import insort
 from collections import deque
 from typing import Iterator, Optional, Sequence
 
-from npucmp.flow.contents import is_few
+from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, error_size
@@ -50,7 +50,7 @@ class SeenErrors:
         self._catch_up()
         if not (self._errors or self.largest_left):
             return 0.0
-        if is_few(finding):
+        if is_few(finding) and not op_type_of(finding.pair.operator).has("loss"):
             return max([*self._errors[-1:], self.largest_left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
         return max(usual, *self._recent, self.below_rounding(finding))
@@ -59,7 +59,11 @@ class SeenErrors:
         """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
         that rounding: of a bias that the network does not depend on, whose gradient is zero in exact arithmetic."""
         operator = finding.pair.operator
-        if is_output(finding.pair) or not (is_gradient(operator) or op_type_of(operator).has("collective")):
+        if (
+            not is_vector(finding)
+            or is_output(finding.pair)
+            or not (is_gradient(operator) or op_type_of(operator).has("collective"))
+        ):
             return 0.0
         self._catch_up()
         size, unit = scale_of(finding).rms, max(finding.working, finding.limit / FACTOR)

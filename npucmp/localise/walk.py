@@ -186,9 +186,11 @@ class _Search:
         """Notes what later operators have to know of one."""
         seen, wanders = self.seen, self._intervals.wanders(node)
         for finding in node.inputs:
-            left = wanders or finding.row in seen.left_over
+            left = differs(finding) and (wanders or self._intervals.is_left_over(finding))
             tainted = (node.tainted or node.inherits) and differs(finding)
-            self.sources.learn(Source(finding, tainted, wanders=left and differs(finding)))
+            self.sources.learn(Source(finding, tainted, wanders=left))
+            if left:
+                seen.learn_left(finding)
         for finding in node.outputs:
             tainted = node.tainted and (differs(finding) or finding.error is None)
             left = finding.row in seen.left_over or (wanders and differs(finding))
@@ -353,7 +355,8 @@ class _Search:
             told = [(one, limit) for one in self._unseen_writers(finding) if (limit := self._explains(one))]
             case, by = next(iter(told), (case, None))
         found = self._accused(case) or self._unlawful(finding) if by else Own(finding, finding.rule)
-        if by and is_few(finding):  # what is left of a sum that cancels, for all that is known
+        left = is_few(finding) or (case.node is not None and self._intervals.wanders(case.node))
+        if by and left:  # what is left of a sum that cancels, for all that is known
             self.seen.leave(finding)
         self._excuse(finding, None if found else by)
         return found
