@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Callable, Iterator, NamedTuple, Optional
 
+from npucmp.flow.contents import content_of
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
@@ -243,6 +244,23 @@ def _kept(case: Case, moments: Moments) -> Optional[Departure]:
     return Departure(x, y, ROUNDINGS * _round_off(case), words)
 
 
+def _received(case: Case, moments: Moments) -> Optional[Departure]:
+    """What one rank receives is what another rank sent."""
+    content = content_of(case.finding)
+    for sent in case.node.context if case.node is not None and content else ():
+        given = sent.measurement.moments
+        if given is not None and content_of(sent) == content and given.elements == moments.elements:
+            x, y = (
+                _apart(a, b, moments.elements)
+                for a, b in ((given.target, moments.target), (given.golden, moments.golden))
+            )
+            target, other = case.pair.target, sent.pair.target
+            is_cast = target is None or other is None or target.dtype != other.dtype
+            unit = max(case.own_round_off, round_off_of(sent.pair)) if is_cast else DOUBLE
+            return Departure(x, y, ROUNDINGS * unit, f"extremes or sums are not those of what was sent, by {x:.2e}")
+    return None
+
+
 def _returned(case: Case, moments: Moments) -> Optional[Departure]:
     """A gradient that adds each element that arrives to one element, or spreads it over several, keeps their sum. What
     reads several tensors and is no gradient by its type adds or joins gradients."""
@@ -296,6 +314,7 @@ LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # the operators that
     (lambda op: op.has("largest"), _extreme(max, "maximum")),
     (lambda op: op.has("smallest"), _extreme(min, "minimum")),
     (lambda op: op.has("drops"), _kept),
+    (lambda op: op.has("receives"), _received),
 )
 
 

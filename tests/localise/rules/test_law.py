@@ -80,6 +80,14 @@ def returned(op, wrong, right=None, of=READ, phase="backward", **more):
     return case(op, of, off(wrong, right, of=of, **more), phase=phase)
 
 
+def received(op, factor):
+    """What a rank received, where the sender's tensor has an error that came from elsewhere."""
+    sent = READ[0][:2]
+    if op == "all_gather":
+        return case(op, [], (np.stack([factor * sent[0]] * 2), np.stack([sent[1]] * 2)), [("input:0", sent)])
+    return case(op, [], (factor * sent[0], sent[1]), [("input:0", sent)])
+
+
 ROUTED = ("max_pool2d", "topk", "sort", "index_select", "gather", "slice", "getitem", "add", "mean", "interpolate")
 CENTRED = X - X.mean()
 POOLED = normal(8, 16, 64, 2)
@@ -129,6 +137,7 @@ class TestLaw(RuleContract):
             off(shifted, scattered),
             phase="",
         ),
+        **{f"{one}, not what was sent": received(one, 1.0001) for one in ("recv", "irecv", "broadcast")},
         "a dropout beyond its factor": case(
             "dropout", READ, off(lambda x: np.where(x > 10, 2.2, 2.0) * x, lambda x: 2.0 * x), arguments=HALF
         ),
@@ -154,6 +163,8 @@ class TestLaw(RuleContract):
             )
             for one in ("avg_pool2d", "interpolate")
         },
+        **{f"{one}, what was sent": received(one, 1.0) for one in ("recv", "irecv", "broadcast")},
+        "a gather, which holds more than was sent": received("all_gather", 1.0001),
         "a gradient that is doubled on both sides": returned("add", lambda x: 2.02 * x, lambda x: 2.0 * x),
         "a gradient of a relu": returned("relu", lambda x: np.where(X > 0, x, 0.0)),
         "a gradient of a leaky relu": returned("leaky_relu", lambda x: 1.05 * x, lambda x: x),
