@@ -46,7 +46,8 @@ class SeenErrors:
 
     def usual(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
-        be what is left of a sum that cancels, the largest. 0.0 where none was seen."""
+        be what is left of a sum that cancels, the largest. A loss is no such number: it compares what a network puts
+        out. 0.0 where none was seen."""
         self._catch_up()
         if not (self._errors or self.largest_left):
             return 0.0
@@ -57,7 +58,8 @@ class SeenErrors:
 
     def below_rounding(self, finding: Finding) -> float:
         """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
-        that rounding: of a bias that the network does not depend on, whose gradient is zero in exact arithmetic."""
+        that rounding: of a bias, which has one axis, that the network does not depend on, whose gradient is zero in
+        exact arithmetic."""
         operator = finding.pair.operator
         if (
             not is_vector(finding)

@@ -27,6 +27,9 @@ class TestNonSmooth(RuleContract):
         "a module of which nobody knows the inside": case(
             "Block", READ, (SPREAD, Y), phase="backward", path="Module.block"
         ),
+        "errors of what the forward read": case(
+            "relu", [(noisy(X, 1e-5), X)], (FLIPPED, Y), [("input:0", (noisy(X, 1e-4), X))], phase="backward"
+        ),
         "one element, where nothing was recorded of what it reads": case(
             "MaxPoolGrad", [], (ONE, Y), phase="", before=1e-7
         ),
@@ -40,6 +43,14 @@ class TestNonSmooth(RuleContract):
         "a smooth layer": case("Linear", READ, (FLIPPED, Y), phase="backward", path="Module.fc"),
         "one factor, where nothing was recorded of what it reads": case(
             "MaxPoolGrad", [], (1.01 * FLIPPED, FLIPPED), phase="", before=1e-7
+        ),
+        "errors of the gradient alone, which flip nothing": case(
+            "relu",
+            [(noisy(X, 1e-3), X)],
+            (FLIPPED, Y),
+            [("input:0", (noisy(X, 1e-7), X))],
+            phase="backward",
+            round_off=1e-8,
         ),
         "nothing came in": case("relu", [(X, X)], (FLIPPED, Y), phase="backward"),
     }
