@@ -41,6 +41,7 @@ from npucmp.localise.rules import (
     overwritten,
     quantised,
     reduced,
+    reduced_alike,
     round_off,
     routed,
     scaled,
@@ -60,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     non_smooth.RULE,
     choice.RULE,
     cancellation.RULE,
+    reduced_alike.RULE,
     inherited.RULE,
     routed.RULE,
     collective.RULE,
@@ -81,14 +83,16 @@ RULES: tuple[Rule, ...] = (
 
 
 class Rulebook:
-    """The rules in force. Raises UsageError for a name in `skip` that is none."""
+    """The rules in force, `reduced_alike` if products keep 11 bits on both sides. Raises UsageError for a name in
+    `skip` that is none."""
 
-    def __init__(self, skip: Iterable[str] = ()) -> None:
+    def __init__(self, skip: Iterable[str] = (), alike: bool = False) -> None:
         names = [rule.name for rule in RULES]
         for name in skip:
             if name not in names:
                 raise UsageError(f"no rule {name!r:.60}", difflib.get_close_matches(name, names))
-        self.rules = tuple(rule for rule in RULES if rule.name not in {*skip})
+        left_out = {*skip, *(() if alike else (reduced_alike.NAME,))}
+        self.rules = tuple(rule for rule in RULES if rule.name not in left_out)
         self._of = {kind: [rule for rule in self.rules if rule.kind == kind] for kind in KINDS}
         self._named = {rule.name: rule for rule in self.rules}
 
