@@ -14,7 +14,6 @@ from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
 from npucmp.measure import metrics
-from npucmp.measure.own_products import own_product
 from npucmp.model import Finding, Measurement, Verdict
 from npucmp.model.dtypes import FEW
 from npucmp.model.moments import SHORT_BITS
@@ -117,20 +116,28 @@ def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext)
     """Whether the products of one step and rank keep 11 bits on both sides, as one of them shows: on each side its
     output is as far from the exact product of the operands that the side recorded. No fault makes both sides so.
 
-    Values are read again only where a product wrote more than rounding of float32.
+    Values are read again only where a product wrote an error that this would make, and nothing else explains.
     """
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
     nodes = [*filter(_is_product, nodes_of(findings))]
-    wrote = filter(None, (_figures(one) for node in nodes for one in node.outputs))
-    if all(one.error <= FACTOR * SINGLE for one in wrote):
+    if not any(map(_may_cross, nodes)):
         return False
     known = chain.from_iterable(map(_multiplications, nodes))
     votes = (_own_votes(one, context) for one in islice(known, CHECKED))
     return any(one is not None and min(one) > 0.0 for one in votes)
 
 
+def _may_cross(node: OperatorFindings) -> bool:
+    """Whether an output is off by more than float32 and growth explain, and by no more than 11 bits do."""
+    read = [one.error for one in map(_figures, (*node.inputs, *node.context)) if one is not None]
+    wrote = [one.error for one in map(_figures, node.outputs) if one is not None]
+    return any(FACTOR * max(SINGLE, *read, 0.0) < error <= FACTOR * ROUNDED for error in wrote)
+
+
 def _own_votes(one: Multiplication, context: ReadContext) -> Optional[tuple[float, float]]:
     """The votes of a product of the target and of the golden, each by its own values; None where one does not tell."""
+    from npucmp.measure.own_products import own_product  # of few runs
+
     figures = [_figures(each) for each in (*one.operands, one.wrote)]
     if None in figures:
         return None

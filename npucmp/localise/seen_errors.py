@@ -15,7 +15,6 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, error_size
 from npucmp.localise.condition import scale_of
-from npucmp.localise.rules.growth import GROWTH
 from npucmp.measure.recorded import has_equal_xor
 from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -54,7 +53,7 @@ class SeenErrors:
         if not (self._errors or self.largest_left or self.left_of_zero):
             return 0.0
         if is_few(finding):
-            is_left = 0.0 < _zero_in_golden(finding) <= GROWTH * self.left_of_zero
+            is_left = 0.0 < _zero_in_golden(finding) <= FACTOR * self.left_of_zero
             return math.inf if is_left else max([*self._errors[-1:], self.largest_left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
         return max(usual, *self._recent, self.below_rounding(finding))

@@ -41,7 +41,6 @@ from npucmp.localise.rules import (
     overwritten,
     quantised,
     reduced,
-    reduced_alike,
     round_off,
     routed,
     scaled,
@@ -61,7 +60,7 @@ RULES: tuple[Rule, ...] = (
     non_smooth.RULE,
     choice.RULE,
     cancellation.RULE,
-    reduced_alike.RULE,
+    reduced.ALIKE,
     inherited.RULE,
     routed.RULE,
     collective.RULE,
@@ -91,7 +90,7 @@ class Rulebook:
         for name in skip:
             if name not in names:
                 raise UsageError(f"no rule {name!r:.60}", difflib.get_close_matches(name, names))
-        left_out = {*skip, *(() if alike else (reduced_alike.NAME,))}
+        left_out = {*skip, *(() if alike else (reduced.ALIKE_NAME,))}
         self.rules = tuple(rule for rule in RULES if rule.name not in left_out)
         self._of = {kind: [rule for rule in self.rules if rule.kind == kind] for kind in KINDS}
         self._named = {rule.name: rule for rule in self.rules}
