@@ -114,7 +114,7 @@ class Intervals:
         self.behind: dict[int, Optional[float]] = {}
         self._rules, self._by_round_off = rules, by_round_off
         self._sources, self._seen, self._updates = sources, seen, updates
-        self._unproven = updates.unproven
+        self.unproven = updates.unproven  # the error that the updates before may have made of a parameter
 
     # What an operator reads
 
@@ -190,9 +190,9 @@ class Intervals:
     def _arriving(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Iterator[Interval]:
         known = reads.error
         if known is None:
-            yield self._left_of_a_sum() if self.wanders(node) else self.unknown_producer(finding)
+            yield self._left_of_a_sum(node) if self.wanders(node) else self.unknown_producer(finding)
             if finding.measurement.bound is not None:
-                yield Interval(0.0, self._unproven, "parameter")
+                yield Interval(0.0, self.unproven, "parameter")
             yield self._unrecorded_parameters(node)
             return
         own = _own_operand(node, finding, reads)
@@ -211,8 +211,10 @@ class Intervals:
             return Interval(0.0, max(finding.limit, FACTOR * finding.working), "behind a root")
         return Interval()
 
-    def _left_of_a_sum(self) -> Interval:
-        return Interval(0.0, self._seen.largest_left, "left of a sum")
+    def _left_of_a_sum(self, node: OperatorFindings) -> Interval:
+        """The largest error of those before; infinite where the golden's sum is zero, and what just came before."""
+        presumed = [] if node.inputs else map(error_size, node.presumed)
+        return Interval(0.0, max(self._seen.largest_left, *presumed, 0.0), "left of a sum")
 
     def _saved(self, finding: Finding) -> Interval:
         """What a forward saved for its backward and nothing recorded."""
@@ -221,9 +223,10 @@ class Intervals:
 
     def _unrecorded_parameters(self, node: OperatorFindings) -> Interval:
         """What the updates before may have made of parameters that were not recorded."""
-        unseen = any(is_parameter(one.pair) and one.error is None for one in node.inputs)
-        drifts = unseen or (node.op.parameters and not node.reads_recorded)
-        return Interval(0.0, self._unproven if drifts else 0.0, "parameter")
+        recorded = [one for one in node.inputs if is_parameter(one.pair)]
+        drifts = any(one.error is None for one in recorded) or (node.op.parameters and not recorded)
+        is_first = not (node.inputs or node.presumed)  # it reads data and parameters
+        return Interval(0.0, self.unproven if drifts or is_first else 0.0, "parameter")
 
     def is_half_known(self, node: OperatorFindings) -> bool:
         """Whether an error is about already that may have come in by what was not recorded."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from itertools import count, takewhile
 from typing import Mapping, Optional, Sequence
 
@@ -29,7 +30,7 @@ from npucmp.localise.sources import Source, Sources
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
-from npucmp.model.optypes import is_gradient
+from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
 LAW = "law"  # the accusation that needs nothing of what an operator reads
@@ -352,7 +353,8 @@ class _Search:
         case = self._from_nowhere(finding)
         by = self._explains(case)
         if by is None:
-            told = [(one, limit) for one in self._unseen_writers(finding) if (limit := self._explains(one))]
+            known = [*self._unseen_writers(finding), *self._written_by_one_run(case)]
+            told = [(one, limit) for one in known if (limit := self._explains(one))]
             case, by = next(iter(told), (case, None))
         found = self._accused(case) or self._unlawful(finding) if by else Own(finding, finding.rule)
         left = is_few(finding) or (case.node is not None and self._intervals.wanders(case.node))
@@ -360,6 +362,14 @@ class _Search:
             self.seen.leave(finding)
         self._excuse(finding, None if found else by)
         return found
+
+    def _written_by_one_run(self, case: Case) -> list[Case]:
+        """An input in a later step as the output of an operator that one run alone has: nothing compares the parameters
+        of this operator, which the updates before moved."""
+        last = self.seen.last_agreeing
+        writers = self._only_one_run(case.finding, last.pair.order if last else -1, False) if case.nowhere else []
+        read = any(op_type_of(one.operator).parameters for one in writers)
+        return [replace(case, before=max(case.before, self._intervals.unproven))] if read else []
 
     def _claim(self, finding: Finding) -> None:
         """Takes the latest operator whose outputs were not recorded for the writer of an input, so that it wrote no
