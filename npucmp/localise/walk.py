@@ -43,7 +43,8 @@ class Walk:
     Each of `nodes` is to be visited, in order; then `finished` has the findings, with `diverged` taken back where
     inputs explain the error, and the roots in that order; ranks.py places them. by_round_off is False when the user's
     own rules decide; then nothing is taken back. updates: what the step before tells of the parameters. `revised` are
-    findings that were taken back, by row; rows are numbered from `first_row` on.
+    findings that were taken back, by row; rows are numbered from `first_row` on. `carriers` has the operator by which
+    an error arrived from another rank, where its outputs were not recorded, of the first that reads it; by order.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Walk:
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared
         )
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
+        self.carriers = self._search.carriers
         self.seen = self._search.seen
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
@@ -111,6 +113,8 @@ class _Search:
         self._last_unseen: deque[str] = deque(maxlen=BRANCHES)
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
+        self.carriers: dict[int, int] = {}
+        self._carrier: Optional[int] = None  # the order of one that is not read yet
         self._explained: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator whose turn it is
 
     def visit(self, node: OperatorFindings) -> None:
@@ -146,16 +150,31 @@ class _Search:
                 self.revised[output.row] = explained(output, self._explanation(node, output, reads))
             by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
             self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, reads)
-        else:
+        elif not (carried := self._carried(node)):
             self._excuse_all(node, diverged, reads)
+        else:
+            self.carriers[node.pair.order] = carried[1]
+            self._add(node, Cause.PROPAGATED, carried[0], [evidence.tensor_reason(carried[0].finding)], reads)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self._intervals.behind.update((output.row, reads.error) for output in hidden)
         node.inherits = inherits
-        node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
+        unread = any(one.error is None for one in node.outputs) or (node.carried and not node.outputs)
+        node.tainted = bool(gap or own or (inherits and (diverged or unread)))
+        if node.carried and not node.outputs and not self._intervals.any_tainted:
+            self._carrier = node.pair.order
         self._remember(node)
         if not node.outputs and node.inputs:
             self._last_unseen.append(node.operator.name)
             self._unseen[node.operator.name] = node, reads.error or 0.0
+
+    def _carried(self, node: OperatorFindings) -> Optional[tuple[Own, int]]:
+        """An input that differs because an error arrived from another rank, by an operator whose outputs were not
+        recorded, and the order of that; None for all but the first."""
+        apart = [one for one in node.inputs if differs(one)] if self._carrier is not None and not node.outputs else []
+        if not apart or self._carrier is None:
+            return None
+        order, self._carrier = self._carrier, None
+        return Own(max(apart, key=error_size), "collective"), order
 
     def _excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: Reads) -> None:
         """Excuses outputs that differ by no more than the inputs explain, and inputs that were overwritten by them."""
