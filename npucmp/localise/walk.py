@@ -135,6 +135,8 @@ class _Search:
         own = None if gap else self._own(node, reads)
         diverged = [output for output in node.outputs if differs(output)]
         inherits |= bool(diverged and self._culprit(node))
+        if inherits and node.operator.path and not (gap or own):
+            inherits = not diverged or any(self._written_inside(one) is None for one in diverged)
         if gap:
             self._add(node, *self._gap(node, gap), reads)
             # its other readers are no further gaps
