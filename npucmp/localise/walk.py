@@ -252,7 +252,11 @@ class _Search:
             return Cause.UNKNOWN, gap, evidence.unwritten_reasons(finding, writer)
         left_out = [] if is_parameter(finding.pair) else self._uncompared.left_out(start, node.pair.order)
         alone = [] if is_parameter(finding.pair) else self._only_one_run(finding, start, source is not None)
-        reasons = evidence.gap_reasons(finding, last, writer, alone, left_out)
+        displaced = None if self.sources.of(finding) else self.sources.displaced(finding)
+        overtaken = self.sources.overtaken(finding)
+        tainted = self._intervals.any_tainted
+        around = evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken)
+        reasons = evidence.gap_reasons(finding, around)
         if source is None and not is_parameter(finding.pair):
             seen = self._intervals.unknown_producer(finding)
             reasons += evidence.interval_reasons(WORDS[seen.source], seen.high)
