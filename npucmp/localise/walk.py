@@ -32,6 +32,10 @@ from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
+EXPLAINED = {  # what explains an error, by rule; of others the errors that came in
+    constant_rows.NAME: "rounding of rows that are constant in its input",
+    "cancellation": "the errors of the terms of its sum",
+}
 LAW = "law"  # the accusation that needs nothing of what an operator reads
 # operators: chosen: one of as many may have written an input where outputs were not recorded, not measured
 BRANCHES = 3
@@ -570,9 +574,8 @@ class _Search:
             because = f"{finding.because}; a choice before it fell otherwise"
             self.revised[finding.row] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
-            alone = by.rule == constant_rows.NAME
-            words = "rounding of rows that are constant in its input" if alone else "the errors of its inputs"
-            because = f"{finding.because}; explained by {words}"
+            reads = "the errors of its inputs" if is_output(finding.pair) else "the errors before it"
+            because = f"{finding.because}; explained by {EXPLAINED.get(by.rule, reads)}"
             known = finding.measurement.moments is not None  # statistics bound an error from below only
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
             self.revised[finding.row] = explained(finding._replace(verdict=verdict, because=because), by)

@@ -704,6 +704,9 @@ def test_a_module_whose_output_was_explained_inside_it_is_not_blamed(tmp_path):
 
     got = report(tmp_path, run(off, jittered(np.ones((16, 16)), 2.5e-6, seed=3)), run(x, 1.0))
     assert got.exit_status == 0 and {one.explained_by for one in got.findings if one.error > 1e-6} == {"growth"}
+    assert {one.because.partition("; ")[2] for one in got.findings if one.explained_by} == {
+        "explained by the errors of its inputs"
+    }
     (line,) = [one for one in screen(got).splitlines() if one.startswith("No operator diverged")]
     assert line.endswith("e-06 above its limit, which the errors before it explain")
 
