@@ -108,7 +108,7 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
     too. Of a size that is not known its row says how it differs."""
     kind, what, backward = "inputs differ", "inputs differ", pair.operator.phase == "backward"
     if saved:
-        kind, what = "saved differs", f"what {'its forward saved' if backward else 'another rank put in'} differs"
+        kind, what = "saved differs", f"a tensor {'saved by its forward' if backward else 'of another rank'} differs"
     elif backward:
         what = "the gradient that came in differs"
     name = "{slot}" if read.pair.order == pair.order and not saved else "{op} {slot}"
@@ -162,7 +162,7 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
         reasons.append(_order_reason(around.displaced, around.overtaken))
     elif left_out:
         names = _first([pair.operator.name for pair in left_out])
-        words = "what comes before was left out by --include or --exclude ({names}): the error may be born there"
+        words = "operators before it were left out by --include or --exclude ({names}): the error may be born there"
         reasons.append(reason("left out", words, names=names))
     elif alone and before is not None and alone[0].order > before.pair.order:
         reasons.append(_alone_reason("between the two: {}", alone))
@@ -234,14 +234,14 @@ def writer_reason(writer: Writer) -> Evidence:
 def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> list[Evidence]:
     """Of a gradient of which it is not known what its forward saved; `left_out` is that, if the user left it out,
     `recomputed` if it ran again and only one run shows that."""
-    words = "what its forward saved was not dumped"
+    words = "the tensors saved by its forward were not dumped"
     if recomputed:
         words, left_out = (
             "its forward ran again as {names}, with other values that nothing was compared with",
             recomputed,
         )
     elif unread:
-        words = "what its forward saved could not be compared ({names})"
+        words = "tensors saved by its forward could not be compared ({names})"
     elif left_out:
         words = "its forward was left out by --include or --exclude ({names})"
     names = [f"{finding.pair.operator.name} {finding.pair.slot}" for finding in unread] or [left_out]
@@ -250,7 +250,7 @@ def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, reco
 
 def unheard_reasons(own: Finding, reads: bool) -> list[Evidence]:
     """Of an operator into which other ranks put something, where not all of them are compared."""
-    words = "what other ranks put in was not compared: compare all ranks of the step"
+    words = "the tensors of other ranks were not compared: compare all ranks of the step"
     return [tensor_reason(own), reason("unheard", f"its own inputs agree; {words}" if reads else words)]
 
 

@@ -67,19 +67,19 @@ def found(order, name, slot, error, phase="forward", dtypes=("float32", "float32
 OWN = found(3, "norm.back", "output:0", 0.5, "backward")
 CAME, SAVED = found(3, "norm.back", "input:0", 1e-7, "backward"), found(1, "norm", "output:0", 2e-3)
 ANOTHER, FORWARD = found(3, "norm.back", "input:1", NAN, "backward"), found(3, "norm", "output:0", 0.5)
-GRADIENT = "the gradient that came in differs: "
+GRADIENT, HELD = "the gradient that came in differs: ", "a tensor saved by its forward differs: "
 
 
 @pytest.mark.parametrize(
     "own, apart, read, says",
     [
-        (OWN, [(2e-3, SAVED, True)], [CAME, SAVED], "what its forward saved differs: norm output:0, rel_l2 2.0e-03"),
+        (OWN, [(2e-3, SAVED, True)], [CAME, SAVED], f"{HELD}norm output:0, rel_l2 2.0e-03"),
         (OWN, [(2e-3, SAVED, False)], [SAVED], f"{GRADIENT}norm output:0, rel_l2 2.0e-03"),
         (OWN, [(1e-7, CAME, False), (0.0, SAVED, True)], [], f"{GRADIENT}input:0, rel_l2 1.0e-07"),
         (OWN, [(9.0, ANOTHER, False), (1e-7, CAME, False)], [], f"{GRADIENT}input:1, checksums differ"),
         (FORWARD, [(2e-3, found(3, "norm", "input:0", 2e-3), False)], [], "inputs differ: input:0, rel_l2 2.0e-03"),
         (FORWARD, [(2e-3, SAVED, False)], [], "inputs differ: norm output:0, rel_l2 2.0e-03"),
-        (FORWARD, [(2e-3, SAVED, True)], [], "what another rank put in differs: norm output:0, rel_l2 2.0e-03"),
+        (FORWARD, [(2e-3, SAVED, True)], [], "a tensor of another rank differs: norm output:0, rel_l2 2.0e-03"),
         (FORWARD, [], [CAME, SAVED], "an error comes in, below its limit (largest rel_l2 2.0e-03, of norm output:0)"),
         (FORWARD, [], [CAME], "an error comes in, below its limit (largest rel_l2 1.0e-07, of input:0)"),
         (FORWARD, [], [], "an error is born before it, and not all that it reads was compared"),
