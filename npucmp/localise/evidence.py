@@ -190,7 +190,7 @@ def _before_words(around: Around) -> str:
 def _order_reason(displaced: Optional[Pair], overtaken: Optional[Pair]) -> Evidence:
     """Of an input whose writer, or whose reader, the two runs execute in another order."""
     if displaced is not None and displaced.target_op is not None and displaced.golden_op is not None:
-        words = "in the golden {golden} wrote it; in the target its partner {target} runs later: a call may be missing"
+        words = "in the golden {golden} wrote it, in the target its partner {target} runs later: a call may be missing"
         return reason("order", words, golden=displaced.golden_op.name, target=displaced.target_op.name)
     name = overtaken.operator.name if overtaken is not None else ""
     words = "the golden runs this operator before {name}, the target runs it later: another call may be its partner"

@@ -118,7 +118,7 @@ FAR = Pair(9, "output:0", *(Operator(name, "norm", "norm", "", at, ()) for name,
         (WEIGHT, Around(AGREED), "a parameter already differs: param:weight, {}, although everything dumped before it "
          "agrees"),
         (WEIGHT, Around(AGREED, tainted=True), "a parameter already differs: param:weight, {}"),
-        (READ, Around(AGREED, displaced=FAR), "in the golden g wrote it; in the target its partner t runs later: a "
+        (READ, Around(AGREED, displaced=FAR), "in the golden g wrote it, in the target its partner t runs later: a "
          "call may be missing"),
         (READ, Around(AGREED, overtaken=FAR), "the golden runs this operator before t, the target runs it later: "
          "another call may be its partner"),
