@@ -58,10 +58,10 @@ class Interval(NamedTuple):
 
 
 WORDS = {  # of intervals that no measurement tells; {high} is their upper end
-    "unknown producer": "95 % of the errors before it are at most {high}",
-    "saved": "rounding of what a forward saved makes an error of at most {high}",
+    "unknown producer": "about 95 % of the errors before it that descend from no root are at most {high}",
+    "saved": "rounding of saved tensors makes an error of at most {high}",
     "parameter": "the steps before make an error of at most {high} of a parameter",
-    "left of a sum": "what is left of sums that cancel is off by at most {high}",
+    "left of a sum": "the remainder of sums that cancel is off by at most {high}",
 }
 NO_DATA = Interval(0.0, math.inf, "no data")
 

@@ -33,6 +33,10 @@ from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
+EXPLAINED = {  # what explains an error, by rule; of others the errors that came in
+    constant_rows.NAME: "rounding of rows that are constant in its input",
+    "cancellation": "the errors of the terms of its sum",
+}
 LAW = "law"  # the accusation that needs nothing of what an operator reads
 # operators: chosen: one of as many may have written an input where outputs were not recorded, not measured
 BRANCHES = 3
@@ -44,7 +48,8 @@ class Walk:
     Each of `nodes` is to be visited, in order; then `finished` has the findings, with `diverged` taken back where
     inputs explain the error, and the roots in that order; ranks.py places them. by_round_off is False when the user's
     own rules decide; then nothing is taken back. updates: what the step before tells of the parameters. `revised` are
-    findings that were taken back, by row; rows are numbered from `first_row` on.
+    findings that were taken back, by row; rows are numbered from `first_row` on. `carriers` has the operator by which
+    an error arrived from another rank, where its outputs were not recorded, of the first that reads it; by order.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Walk:
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared
         )
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
+        self.carriers = self._search.carriers
         self.seen = self._search.seen
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
@@ -112,6 +118,8 @@ class _Search:
         self._last_unseen: deque[str] = deque(maxlen=BRANCHES)
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
+        self.carriers: dict[int, int] = {}
+        self._carrier: Optional[int] = None  # the order of one that is not read yet
         self._explained: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator whose turn it is
 
     def visit(self, node: OperatorFindings) -> None:
@@ -132,6 +140,8 @@ class _Search:
         own = None if gap else self._own(node, reads)
         diverged = [output for output in node.outputs if differs(output)]
         inherits |= bool(diverged and self._culprit(node))
+        if inherits and node.operator.path and not (gap or own):
+            inherits = not diverged or any(self._written_inside(one) is None for one in diverged)
         if gap:
             self._add(node, *self._gap(node, gap), reads)
             # its other readers are no further gaps
@@ -147,16 +157,31 @@ class _Search:
                 self.revised[output.row] = explained(output, self._explanation(node, output, reads))
             by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
             self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, reads)
-        else:
+        elif not (carried := self._carried(node)):
             self._excuse_all(node, diverged, reads)
+        else:
+            self.carriers[node.pair.order] = carried[1]
+            self._add(node, Cause.PROPAGATED, carried[0], [evidence.tensor_reason(carried[0].finding)], reads)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self._intervals.behind.update((output.row, reads.error) for output in hidden)
         node.inherits = inherits
-        node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
+        unread = any(one.error is None for one in node.outputs) or (node.carried and not node.outputs)
+        node.tainted = bool(gap or own or (inherits and (diverged or unread)))
+        if node.carried and not node.outputs and not self._intervals.any_tainted:
+            self._carrier = node.pair.order
         self._remember(node)
         if not node.outputs and node.inputs:
             self._last_unseen.append(node.operator.name)
             self._unseen[node.operator.name] = node, reads.error or 0.0
+
+    def _carried(self, node: OperatorFindings) -> Optional[tuple[Own, int]]:
+        """An input that differs because an error arrived from another rank, by an operator whose outputs were not
+        recorded, and the order of that; None for all but the first."""
+        apart = [one for one in node.inputs if differs(one)] if self._carrier is not None and not node.outputs else []
+        if not apart or self._carrier is None:
+            return None
+        order, self._carrier = self._carrier, None
+        return Own(max(apart, key=error_size), "collective"), order
 
     def _excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: Reads) -> None:
         """Excuses outputs that differ by no more than the inputs explain, and inputs that were overwritten by them."""
@@ -234,7 +259,11 @@ class _Search:
             return Cause.UNKNOWN, gap, evidence.unwritten_reasons(finding, writer)
         left_out = [] if is_parameter(finding.pair) else self._uncompared.left_out(start, node.pair.order)
         alone = [] if is_parameter(finding.pair) else self._only_one_run(finding, start, source is not None)
-        reasons = evidence.gap_reasons(finding, last, writer, alone, left_out)
+        displaced = None if self.sources.of(finding) else self.sources.displaced(finding)
+        overtaken = self.sources.overtaken(finding)
+        tainted = self._intervals.any_tainted
+        around = evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken)
+        reasons = evidence.gap_reasons(finding, around)
         if source is None and not is_parameter(finding.pair):
             seen = self._intervals.unknown_producer(finding)
             reasons += evidence.interval_reasons(WORDS[seen.source], seen.high)
@@ -562,9 +591,8 @@ class _Search:
             because = f"{finding.because}; a choice before it fell otherwise"
             self.revised[finding.row] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
-            alone = by.rule == constant_rows.NAME
-            words = "rounding of rows that are constant in its input" if alone else "the errors of its inputs"
-            because = f"{finding.because}; explained by {words}"
+            reads = "the errors of its inputs" if is_output(finding.pair) else "the errors before it"
+            because = f"{finding.because}; explained by {EXPLAINED.get(by.rule, reads)}"
             known = finding.measurement.moments is not None  # statistics bound an error from below only
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
             self.revised[finding.row] = explained(finding._replace(verdict=verdict, because=because), by)

@@ -109,12 +109,12 @@ def test_a_gradient_whose_forward_was_not_dumped_is_of_unknown_cause(tmp_path):
     report = compared(tmp_path, "msprobe_softmax", PARTS["backward"])
     (softmax,) = [root for root in report.roots if root.pair.operator.name == "Functional.softmax.1.backward"]
     assert softmax.cause.value == "UNKNOWN"
-    assert "what its forward saved was not dumped" in softmax.because
+    assert "the tensors saved by its forward were not dumped" in softmax.because
 
 
 SOFTMAX, READER = "Functional.softmax.1.forward", "Torch.matmul.3.forward"
 NOT_COMPARED = [
-    ({"remove": [f"{SOFTMAX}.output.0.pt"]}, "could not be compared", "saved could not be compared"),
+    ({"remove": [f"{SOFTMAX}.output.0.pt"]}, "could not be compared", "saved by its forward could not be compared"),
     ({"exclude": [SOFTMAX]}, "was left out by --include or --exclude", "its forward was left out"),
 ]
 
