@@ -283,12 +283,12 @@ def test_tensors_without_partner_are_told_beside_what_diverged(tmp_path):
     whole[last] = {**whole[last], "in": [*whole[last]["in"][:1], np.ones(3, np.float32)]}
     got = run("compare", write_run(tmp_path / "target", fewer), write_run(tmp_path / "golden", whole))
     assert got.returncode == 1 and "· 0 only in target, 0 only in golden ·" in got.stdout
-    assert ", 1 without a partner.   " in got.stdout.splitlines()[-1]
+    assert ", 1 tensor without a partner.   " in got.stdout.splitlines()[-1]
 
 
 def test_what_nobody_knows_of_several_operators_is_said_once():
     paths = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
-    sentence = "its inputs were not dumped or cannot be compared"
+    sentence = "the inputs were not dumped or cannot be compared"
     got, verbose = run("compare", *paths).stdout, run("compare", *paths, "-v").stdout
     assert f"     places 1-6: {sentence}\n" in got and got.count(sentence) == 1
     assert verbose.count(sentence) == 6

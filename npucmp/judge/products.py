@@ -5,17 +5,20 @@ products of a run, each by what it adds to the errors that it read.
 from __future__ import annotations
 
 import math
-from itertools import chain
+from itertools import chain, islice
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump.context import ReadContext
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.judge.precision import SINGLE
+from npucmp.judge.verdicts import FACTOR
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Verdict
 from npucmp.model.dtypes import FEW
 from npucmp.model.moments import SHORT_BITS
 from npucmp.model.optypes import OpType
-from npucmp.model.roles import is_parameter
+from npucmp.model.roles import is_output, is_parameter
 
 # rel_l2: definition: numbers rounded to 11 bits, 2^-11 · √(1/3 · 3/8 / ln 2), with significands as usual
 ROUNDED = 2.08e-4
@@ -27,6 +30,7 @@ BEHIND = 3  # operators: chosen: those behind a product that may read what it wr
 # measured
 DOUBT = 2.0
 NEARLY = 2.0  # times the votes of float32 products: chosen: those of the others without the surest, not measured
+CHECKED = 8  # products of a step and rank: work: so many are computed again
 LARGEST = 1e100  # times: definition: a ratio of sizes whose square is a number
 
 
@@ -108,6 +112,49 @@ def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:
     return joined(found)
 
 
+def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext) -> bool:
+    """Whether the products of one step and rank keep 11 bits on both sides, as one of them shows: on each side its
+    output is as far from the exact product of the operands that the side recorded. No fault makes both sides so.
+
+    Values are read again only where a product wrote an error that this would make, and nothing else explains.
+    """
+    findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
+    nodes = [*filter(_is_product, nodes_of(findings))]
+    if not any(map(_may_cross, nodes)):
+        return False
+    known = chain.from_iterable(map(_multiplications, nodes))
+    votes = (_own_votes(one, context) for one in islice(known, CHECKED))
+    return any(one is not None and min(one) > 0.0 for one in votes)
+
+
+def _may_cross(node: OperatorFindings) -> bool:
+    """Whether an output is off by more than float32 and growth explain, and by no more than 11 bits do."""
+    read = [one.error for one in map(_figures, (*node.inputs, *node.context)) if one is not None]
+    wrote = [one.error for one in map(_figures, node.outputs) if one is not None]
+    return any(FACTOR * max(SINGLE, *read, 0.0) < error <= FACTOR * ROUNDED for error in wrote)
+
+
+def _own_votes(one: Multiplication, context: ReadContext) -> Optional[tuple[float, float]]:
+    """The votes of a product of the target and of the golden, each by its own values; None where one does not tell."""
+    from npucmp.measure.own_products import own_product  # of few runs
+
+    figures = [_figures(each) for each in (*one.operands, one.wrote)]
+    if None in figures:
+        return None
+    long = [each is not None and each.is_long for each in figures]
+    votes = []
+    for side in range(2):
+        tensors = [(each.pair.target, each.pair.golden)[side] for each in (*one.operands, one.wrote, *one.addends)]
+        a, b, y, *addends = [each for each in tensors if each is not None]
+        found = own_product((a, b), addends, y, context)
+        if found is None:
+            return None
+        left, right = (Figures(rms, 0.0, found.elements, each) for rms, each in zip(found.operands, long))
+        wrote = Figures(found.wrote, found.error, found.elements)
+        votes.append(Product((left, right), wrote, found.terms).vote)
+    return votes[0], votes[1]
+
+
 def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, Product]]:
     """The float32 products of a run with the names of their operators."""
     nodes = nodes_of(findings)
@@ -117,7 +164,8 @@ def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, Product]]:
         if unwritten is not None:
             yield from unwritten.visit(node)
         if _is_product(node) and node.outputs:
-            found = _of_gradient(node) if node.is_gradient else _of_forward(node, before)
+            gradients = filter(None, map(_product, _multiplications(node))) if node.is_gradient else ()
+            found = gradients if node.is_gradient else _of_forward(node, before)
             yield from ((node.operator.name, one) for one in found)
         before = max([before, *(one.error for one in map(_figures, node.outputs) if one is not None)])
 
@@ -131,18 +179,50 @@ def _of_forward(node: OperatorFindings, before: float) -> Iterator[Product]:
     """One product; without the records of both operands, as where outputs alone were dumped, its terms are unknown."""
     if len(node.outputs) != 1 or (wrote := _figures(node.outputs[0])) is None:
         return
-    operands = _operands(node)
-    if operands is not None:
-        a, b = map(_figures, operands)
-        if a is not None and b is not None:
-            terms = _multiplied(node.op, *map(_shape, (*operands, node.outputs[0]))) / wrote.elements
-            yield Product((a, b), wrote, terms)
+    if _operands(node) is not None:
+        yield from filter(None, map(_product, _multiplications(node)))
         return
     read = [_figures(one) for one in node.inputs if len(_shape(one)) > 1]
     if len(read) <= 1 and None not in read:
         error = max((one.error for one in read if one is not None), default=before)
         unknown = Figures(1.0, 0.0, 0)
         yield Product((unknown._replace(error=error), unknown), wrote, 0.0)
+
+
+class Multiplication(NamedTuple):
+    """The tensors of a product; addends: vectors that its operator adds to it."""
+
+    operands: tuple[Finding, Finding]
+    wrote: Finding
+    terms: float
+    addends: Sequence[Finding] = ()
+
+
+def _product(one: Multiplication) -> Optional[Product]:
+    (a, b), wrote = map(_figures, one.operands), _figures(one.wrote)
+    return None if a is None or b is None or wrote is None else Product((a, b), wrote, one.terms)
+
+
+def _multiplications(node: OperatorFindings) -> Iterator[Multiplication]:
+    """The products of an operator whose operands are clear. The gradient of an operand is the product of that of the
+    output and the other operand: as many multiplications as the forward has."""
+    operands = _operands(node)
+    results = [one for one in node.context if is_output(one.pair)] if node.is_gradient else node.outputs
+    if operands is None or len(results) != 1 or not all(map(_elements, results)):
+        return
+    multiplied = _multiplied(node.op, *map(_shape, (*operands, results[0])))
+    if not node.is_gradient:
+        addends = [one for one in node.inputs if len(_shape(one)) == 1]
+        yield Multiplication(operands, results[0], multiplied / _elements(results[0]), addends)
+        return
+    came = next((one for one in node.inputs if _shape(one) == _shape(results[0])), None)
+    left = [*operands]
+    for finding in node.outputs:
+        operand = next((one for one in left if _shape(one) == _shape(finding)), None)
+        if operand is not None and came is not None:
+            left.remove(operand)
+            other = operands[1] if operand is operands[0] else operands[0]
+            yield Multiplication((came, other), finding, multiplied / _elements(finding))
 
 
 def _handed_on(node: OperatorFindings, finding: Finding) -> bool:
@@ -154,27 +234,6 @@ def _handed_on(node: OperatorFindings, finding: Finding) -> bool:
         return len(y) == len(a) and y[0] == a[0] and (y[1] == b[0] or y[-1] == b[-1])
     terms = _multiplied(node.op, a, b, y) / math.prod(y)
     return terms in a and terms in b
-
-
-def _of_gradient(node: OperatorFindings) -> Iterator[Product]:
-    """The gradient of an operand is the product of that of the output and the other operand: as many multiplications
-    as the forward has."""
-    operands = _operands(node)
-    results = [one for one in node.context if one.pair.slot.startswith("output")]
-    if operands is None or len(results) != 1:
-        return
-    multiplied = _multiplied(node.op, *map(_shape, (*operands, results[0])))
-    came = next((one for one in node.inputs if _shape(one) == _shape(results[0])), None)
-    left = [*operands]
-    for finding in node.outputs:
-        operand = next((one for one in left if _shape(one) == _shape(finding)), None)
-        if operand is None or came is None:
-            continue
-        left.remove(operand)
-        other = operands[1] if operand is operands[0] else operands[0]
-        read, wrote = (_figures(came), _figures(other)), _figures(finding)
-        if read[0] is not None and read[1] is not None and wrote is not None:
-            yield Product((read[0], read[1]), wrote, multiplied / wrote.elements)
 
 
 def _operands(node: OperatorFindings) -> Optional[tuple[Finding, Finding]]:
@@ -189,6 +248,10 @@ def _operands(node: OperatorFindings) -> Optional[tuple[Finding, Finding]]:
 def _shape(finding: Finding) -> tuple[int, ...]:
     golden = finding.pair.golden
     return golden.shape if golden is not None else ()
+
+
+def _elements(finding: Finding) -> int:
+    return math.prod(_shape(finding))
 
 
 def _multiplied(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> float:

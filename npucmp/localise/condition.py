@@ -60,10 +60,10 @@ def amplification(node: OperatorFindings) -> float:
     if x is None or y is None or not x.rms or not y.rms:
         return 1.0
     op, value = node.op, 1.0
-    if op.has("exponential"):
-        value = x.largest
-    elif op.has("bounded slope"):
+    if op.has("bounded slope") and not (op.has("exponential") and node.is_gradient):  # gradients of sigmoid saturate
         value = x.rms / y.rms
+    elif op.has("exponential"):
+        value = x.largest
     elif op.has("norm"):
         value = x.rms / x.deviation if x.deviation else 1.0
         value *= 2.0 if op.has("spread") else 1.0

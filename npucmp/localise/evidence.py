@@ -96,8 +96,11 @@ def _inputs(own: Finding, worst: Worst, reads: bool) -> Evidence:
     how = "agree" if worst.error <= own.limit else "differ no more than is explained"
     if worst.error == 0 or worst.finding is None:
         return reason(f"inputs {how}", f"inputs {how} ({worst.alike})")
-    error = measured(worst.error, worst.finding)
-    return reason(f"inputs {how}", f"inputs {how} (largest rel_l2 {{error}})", error=error)
+    error, pair = measured(worst.error, worst.finding), worst.finding.pair
+    if pair.order == own.pair.order:
+        return reason(f"inputs {how}", f"inputs {how} (largest rel_l2 {{error}})", error=error)
+    words = f"inputs {how} (largest rel_l2 {{error}}, of {{op}} {{slot}})"
+    return reason(f"inputs {how}", words, error=error, op=pair.operator.name, slot=pair.slot)
 
 
 def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
@@ -105,7 +108,7 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
     too. Of a size that is not known its row says how it differs."""
     kind, what, backward = "inputs differ", "inputs differ", pair.operator.phase == "backward"
     if saved:
-        kind, what = "saved differs", f"what {'its forward saved' if backward else 'another rank put in'} differs"
+        kind, what = "saved differs", f"a tensor {'saved by its forward' if backward else 'of another rank'} differs"
     elif backward:
         what = "the gradient that came in differs"
     name = "{slot}" if read.pair.order == pair.order and not saved else "{op} {slot}"
@@ -115,39 +118,51 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
     return reason(kind, words, op=read.pair.operator.name, slot=read.pair.slot, error=error)
 
 
-def gap_reasons(
-    gap: Finding,
-    before: Optional[Finding],
-    writer: Optional[Writer],
-    alone: Sequence[Pair],
-    left_out: Sequence[Pair] = (),
-) -> list[Evidence]:
-    """Of an input that differs although everything dumped upstream agrees; `before` is the last tensor that agrees,
-    `writer` the output that it comes from, where that is known and was not dumped; `alone` are operators of one run
-    that may have written it, `left_out` operators before it that the user did not want compared."""
+class Around(NamedTuple):
+    """What is known of the way to an input that differs.
+
+    last       the last tensor that agrees; tainted: an operator before it bears an error already
+    writer     the output that it comes from, where that is known and was not dumped
+    alone      operators of one run that may have written it
+    left_out   operators before it that the user did not want compared
+    displaced  the operator that wrote it in the golden, whose partner the target runs later
+    overtaken  an operator that the golden runs after the reader, the target before it
+    """
+
+    last: Optional[Finding] = None
+    tainted: bool = False
+    writer: Optional[Writer] = None
+    alone: Sequence[Pair] = ()
+    left_out: Sequence[Pair] = ()
+    displaced: Optional[Pair] = None
+    overtaken: Optional[Pair] = None
+
+
+def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
+    """Of an input that differs although everything dumped upstream agrees."""
+    before, writer, alone, left_out = around.last, around.writer, around.alone, around.left_out
     numbers = _numbers(gap)
     slot, because = gap.pair.slot, measured(gap.because, gap)
     if numbers:
         return [_number_reason(gap, *numbers), *([_alone_reason("before it: {}", alone)] if alone else ())]
-    more = [*argument_reasons(gap.pair), *pattern_reasons(gap)]
+    more, so_far = [*argument_reasons(gap.pair), *pattern_reasons(gap)], _before_words(around)
     parameter = is_parameter(gap.pair)
-    words = "{slot} differs ({because}) although everything dumped before it agrees"
-    if left_out:
-        words = "{slot} differs ({because}) although what was compared before it agrees"
-    elif before is not None and before.error is None and has_equal_xor(before.pair):
-        words = "{slot} differs ({because}) although nothing dumped before it is proven to differ"
     if not left_out and (parameter or before is None):
-        what = "a parameter" if parameter else "an input of the network"
-        return [reason("fed", f"{what} already differs: {words}", slot=slot, because=because), *more]
+        what = "a parameter" if parameter else "an input of the network or of the dumped part"
+        words = f"{what} already differs: {{slot}}, {{because}}{',' if so_far else ''}{so_far}"
+        return [reason("fed", words, slot=slot, because=because), *more]
+    words = f"{{slot}} differs ({{because}}){so_far}"
     reasons = [reason("gap", words, slot=slot, because=because)]
     if before is not None:
         last = before.pair
         reasons.append(reason("last agreeing", "last agreeing: {op} {slot}", op=last.operator.name, slot=last.slot))
     if writer:
         reasons.append(writer_reason(writer))
+    elif around.displaced is not None or around.overtaken is not None:
+        reasons.append(_order_reason(around.displaced, around.overtaken))
     elif left_out:
         names = _first([pair.operator.name for pair in left_out])
-        words = "what comes before was left out by --include or --exclude ({names}): the error may be born there"
+        words = "operators before it were left out by --include or --exclude ({names}): the error may be born there"
         reasons.append(reason("left out", words, names=names))
     elif alone and before is not None and alone[0].order > before.pair.order:
         reasons.append(_alone_reason("between the two: {}", alone))
@@ -159,6 +174,27 @@ def gap_reasons(
     else:
         reasons.append(reason("between", "the error is born between the two, in code that was not dumped"))
     return reasons + more
+
+
+def _before_words(around: Around) -> str:
+    """What holds of all that was dumped before an input that differs; nothing where nothing was, or not all agrees."""
+    if around.last is None or around.tainted:
+        return ""
+    if around.left_out:
+        return " although what was compared before it agrees"
+    if around.last.error is None and has_equal_xor(around.last.pair):
+        return " although nothing dumped before it is proven to differ"
+    return " although everything dumped before it agrees"
+
+
+def _order_reason(displaced: Optional[Pair], overtaken: Optional[Pair]) -> Evidence:
+    """Of an input whose writer, or whose reader, the two runs execute in another order."""
+    if displaced is not None and displaced.target_op is not None and displaced.golden_op is not None:
+        words = "in the golden {golden} wrote it, in the target its partner {target} runs later: a call may be missing"
+        return reason("order", words, golden=displaced.golden_op.name, target=displaced.target_op.name)
+    name = overtaken.operator.name if overtaken is not None else ""
+    words = "the golden runs this operator before {name}, the target runs it later: another call may be its partner"
+    return reason("order", words, name=name)
 
 
 def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
@@ -198,14 +234,14 @@ def writer_reason(writer: Writer) -> Evidence:
 def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> list[Evidence]:
     """Of a gradient of which it is not known what its forward saved; `left_out` is that, if the user left it out,
     `recomputed` if it ran again and only one run shows that."""
-    words = "what its forward saved was not dumped"
+    words = "the tensors saved by its forward were not dumped"
     if recomputed:
         words, left_out = (
             "its forward ran again as {names}, with other values that nothing was compared with",
             recomputed,
         )
     elif unread:
-        words = "what its forward saved could not be compared ({names})"
+        words = "tensors saved by its forward could not be compared ({names})"
     elif left_out:
         words = "its forward was left out by --include or --exclude ({names})"
     names = [f"{finding.pair.operator.name} {finding.pair.slot}" for finding in unread] or [left_out]
@@ -214,7 +250,7 @@ def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, reco
 
 def unheard_reasons(own: Finding, reads: bool) -> list[Evidence]:
     """Of an operator into which other ranks put something, where not all of them are compared."""
-    words = "what other ranks put in was not compared: compare all ranks of the step"
+    words = "the tensors of other ranks were not compared: compare all ranks of the step"
     return [tensor_reason(own), reason("unheard", f"its own inputs agree; {words}" if reads else words)]
 
 
@@ -251,9 +287,9 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> list[Evidence]:
     for finding in unseen:
         source = next((tensor.source for tensor in (finding.pair.target, finding.pair.golden) if tensor), "")
         named.append(f"{finding.pair.slot} from {source}" if source else finding.pair.slot)
-    words = "its inputs were not dumped or cannot be compared"
+    words = "the inputs were not dumped or cannot be compared"
     if any(has_equal_xor(finding.pair) for finding in unseen):
-        words = "its inputs have equal XOR checksums, which prove nothing"
+        words = "the inputs have equal XOR checksums, which prove nothing"
     if not named:
         return [tensor_reason(own), reason(UNSEEN, words)]
     return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=_first(named))]
@@ -269,8 +305,10 @@ def passed_reasons(own: Finding, worst: Worst) -> list[Evidence]:
     if worst.differs and worst.finding is not None:
         got = _differing(own.pair, worst.finding, worst.saved)
     elif worst.finding is not None:
-        words = "an error comes in, below its limit (largest rel_l2 {error}, of {slot})"
-        got = reason("inputs differ", words, slot=worst.finding.pair.slot, error=measured(worst.error, worst.finding))
+        pair, error = worst.finding.pair, measured(worst.error, worst.finding)
+        name = "{slot}" if pair.order == own.pair.order else "{op} {slot}"
+        words = f"an error comes in, below its limit (largest rel_l2 {{error}}, of {name})"
+        got = reason("inputs differ", words, op=pair.operator.name, slot=pair.slot, error=error)
     else:
         got = reason("inputs differ", "an error is born before it, and not all that it reads was compared")
     return [got, tensor_reason(own)]

@@ -58,10 +58,10 @@ class Interval(NamedTuple):
 
 
 WORDS = {  # of intervals that no measurement tells; {high} is their upper end
-    "unknown producer": "95 % of the errors before it are at most {high}",
-    "saved": "rounding of what a forward saved makes an error of at most {high}",
+    "unknown producer": "about 95 % of the errors before it that descend from no root are at most {high}",
+    "saved": "rounding of saved tensors makes an error of at most {high}",
     "parameter": "the steps before make an error of at most {high} of a parameter",
-    "left of a sum": "what is left of sums that cancel is off by at most {high}",
+    "left of a sum": "the remainder of sums that cancel is off by at most {high}",
 }
 NO_DATA = Interval(0.0, math.inf, "no data")
 
@@ -114,7 +114,7 @@ class Intervals:
         self.behind: dict[int, Optional[float]] = {}
         self._rules, self._by_round_off = rules, by_round_off
         self._sources, self._seen, self._updates = sources, seen, updates
-        self._unproven = updates.unproven
+        self.unproven = updates.unproven  # the error that the updates before may have made of a parameter
 
     # What an operator reads
 
@@ -190,11 +190,13 @@ class Intervals:
     def _arriving(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Iterator[Interval]:
         known = reads.error
         if known is None:
-            yield self._left_of_a_sum() if self.wanders(node) else self.unknown_producer(finding)
+            yield self._left_of_a_sum(node) if self.wanders(node) else self.unknown_producer(finding)
             if finding.measurement.bound is not None:
-                yield Interval(0.0, self._unproven, "parameter")
+                yield Interval(0.0, self.unproven, "parameter")
             yield self._unrecorded_parameters(node)
             return
+        own = _own_operand(node, finding, reads)
+        known = max((one.high for one in (*reads.inputs, *reads.saved) if one.finding is not own), default=0.0)
         yield Interval(known, known)
         if not self._by_round_off or self.is_saved_known(node):
             if not node.is_gradient:
@@ -209,8 +211,10 @@ class Intervals:
             return Interval(0.0, max(finding.limit, FACTOR * finding.working), "behind a root")
         return Interval()
 
-    def _left_of_a_sum(self) -> Interval:
-        return Interval(0.0, self._seen.largest_left, "left of a sum")
+    def _left_of_a_sum(self, node: OperatorFindings) -> Interval:
+        """The largest error of those before; infinite where the golden's sum is zero, and what just came before."""
+        presumed = [] if node.inputs else map(error_size, node.presumed)
+        return Interval(0.0, max(self._seen.largest_left, *presumed, 0.0), "left of a sum")
 
     def _saved(self, finding: Finding) -> Interval:
         """What a forward saved for its backward and nothing recorded."""
@@ -219,9 +223,10 @@ class Intervals:
 
     def _unrecorded_parameters(self, node: OperatorFindings) -> Interval:
         """What the updates before may have made of parameters that were not recorded."""
-        unseen = any(is_parameter(one.pair) and one.error is None for one in node.inputs)
-        drifts = unseen or (node.op.parameters and not node.reads_recorded)
-        return Interval(0.0, self._unproven if drifts else 0.0, "parameter")
+        recorded = [one for one in node.inputs if is_parameter(one.pair)]
+        drifts = any(one.error is None for one in recorded) or (node.op.parameters and not recorded)
+        is_first = not (node.inputs or node.presumed)  # it reads data and parameters
+        return Interval(0.0, self.unproven if drifts or is_first else 0.0, "parameter")
 
     def is_half_known(self, node: OperatorFindings) -> bool:
         """Whether an error is about already that may have come in by what was not recorded."""
@@ -245,9 +250,13 @@ class Intervals:
         """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
         if not node.inputs:
             return bool(node.presumed) and all(one.row in self._seen.left_over for one in node.presumed)
-        worst = max(node.inputs, key=error_size, default=None)
-        source = self._sources.of(worst) if worst is not None and error_size(worst) else None
-        return source is not None and source.wanders
+        worst = max(node.inputs, key=error_size)
+        return bool(error_size(worst)) and self.is_left_over(worst)
+
+    def is_left_over(self, finding: Finding) -> bool:
+        """Whether a tensor is what was left of a sum that cancels, or the same tensor was where it was seen before."""
+        source = self._sources.of(finding)
+        return finding.row in self._seen.left_over or (source is not None and source.wanders)
 
     # What may have come along an edge
 
@@ -306,13 +315,24 @@ def share_of(node: OperatorFindings, finding: Finding) -> float:
     wrote."""
     if node.op.has("sums") and node.op.has("saves nothing") and not node.is_gradient:
         return _part(node, finding)
+    if node.is_gradient and node.op.has("contracts", "multilinear") and finding.pair.slot.startswith("output"):
+        return 0.0
     if not node.op.has("contracts"):
         return 1.0
-    if node.is_gradient and finding.pair.slot.startswith("output"):
-        return 0.0
     if not is_parameter(finding.pair) or len(finding.pair.golden.shape if finding.pair.golden else ()) != 1:
         return 1.0
     return 0.0 if node.is_gradient else _part(node, finding)
+
+
+def _own_operand(node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Finding]:
+    """The operand of a product whose gradient an output is, which that does not depend on; None if its shape leaves a
+    choice."""
+    if not (node.is_gradient and node.op.has("multilinear") and finding.pair.golden is not None):
+        return None
+    operands = [one.finding for one in reads.saved if one.finding.pair.slot.startswith("input")]
+    shape = finding.pair.golden.shape
+    found = [one for one in operands if one.pair.golden is not None and one.pair.golden.shape == shape]
+    return found[0] if len(found) == 1 else None
 
 
 def _part(node: OperatorFindings, finding: Finding) -> float:

@@ -12,6 +12,7 @@ from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import Limit, judge, judge_bound
 from npucmp.localise.case import Case
 from npucmp.localise.rules import Rulebook
+from npucmp.localise.rules.reduced import REDUCED
 from npucmp.localise.working import work_in_other_types, working_precisions
 from npucmp.model import Finding, Measurement, Verdict
 from npucmp.model.roles import is_output
@@ -38,7 +39,8 @@ def judged(
                 fields = judge_bound(bound, tolerances, limit)
                 found.append(Finding._make((measurement, *fields, "", 0.0, through.round_off, row, *_UNSEARCHED)))
                 continue
-        found.append(judge(measurement, tolerances, limit)._replace(working=through.round_off, row=row))
+        working = max(through.round_off, REDUCED if through.reduced else 0.0)
+        found.append(judge(measurement, tolerances, limit)._replace(working=working, row=row))
     if any(one.metric == "checksum" for one in found) and work_in_other_types(measurements):
         found = [_unproven(one) if one.metric == "checksum" else one for one in found]
     if Verdict.SHAPE not in {one.verdict for one in found}:

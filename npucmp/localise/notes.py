@@ -27,10 +27,17 @@ REDUCED_PRODUCTS = (
     "the float32 matrix products of these runs differ as HF32 or TF32 units make them (10-bit mantissas): limits "
     f"follow that precision ({REDUCED:.1e}); switch it off on both sides to see smaller faults"
 )
+ALIKE_PRODUCTS = (
+    "the float32 matrix products of both runs keep 11 bits of their operands, as HF32 or TF32 units do: an operand "
+    "that differs by e makes its product differ by up to the root of e / 1024"
+)
 
 
-def notes_of(findings: Sequence[Finding], roots: Sequence[Root], reduced: bool = False) -> tuple[str, ...]:
-    """The sentences, for findings in graph order; reduced: products were computed with HF32 or TF32."""
+def notes_of(
+    findings: Sequence[Finding], roots: Sequence[Root], reduced: bool = False, alike: bool = False
+) -> tuple[str, ...]:
+    """The sentences, for findings in graph order; reduced: products were computed with HF32 or TF32; alike: on both
+    sides."""
     return (
         *_not_a_number(findings),
         *_shapes(findings),
@@ -39,6 +46,7 @@ def notes_of(findings: Sequence[Finding], roots: Sequence[Root], reduced: bool =
         *_dtypes(findings, roots),
         *_other_dtypes(findings),
         *([REDUCED_PRODUCTS] if reduced else []),
+        *([ALIKE_PRODUCTS] if alike else []),
         *_arguments(findings, roots),
         *_outputs_alone(findings, roots),
     )

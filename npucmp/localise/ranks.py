@@ -208,10 +208,8 @@ class _Ranks:
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.finished()
             places = {node.pair.order: Place(rank, at) for at, node in enumerate(walk.nodes)}
-            yield (
-                findings,
-                [(self._clocks[places[root.pair.order]], self._explained(places, root)) for root in roots],
-            )
+            told = [self._explained(places, walk.carriers, root) for root in roots]
+            yield findings, [(self._clocks[places[root.pair.order]], root) for root in told]
 
     def suspected(self) -> list[Told]:
         """The same; where statistics are all there is, as the noise in them tells."""
@@ -230,9 +228,9 @@ class _Ranks:
             for found, (rank, some) in zip(told, nodes)
         ]
 
-    def _explained(self, places: dict[int, Place], root: Root) -> Root:
+    def _explained(self, places: dict[int, Place], carriers: dict[int, int], root: Root) -> Root:
         """A root that passes on what arrived says from where."""
-        brought = self._from.get(places[root.pair.order])
+        brought = self._from.get(places[carriers.get(root.pair.order, root.pair.order)])
         if brought is None:
             return root
         from npucmp.localise.arrivals import arrived

@@ -10,7 +10,7 @@ from bisect import insort
 from collections import deque
 from typing import Iterator, Optional, Sequence
 
-from npucmp.flow.contents import is_few
+from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, error_size
@@ -29,12 +29,14 @@ class SeenErrors:
 
     left_over    rows of what is left of a sum that cancels
     largest_left the largest error of those; 0.0 without any
+    left_of_zero the largest value of those that are zero in the golden, and have no relative error
     flipped      the largest share of a choice that fell otherwise, as near ties do
     """
 
     def __init__(self) -> None:
         self.left_over: set[int] = set()
         self.largest_left = 0.0
+        self.left_of_zero = 0.0
         self.flipped = 0.0
         self._last_agreeing: Optional[Finding] = None
         self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not taken in yet
@@ -46,20 +48,27 @@ class SeenErrors:
 
     def usual(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
-        be what is left of a sum that cancels, the largest. 0.0 where none was seen."""
+        be what is left of a sum that cancels, the largest. A loss is no such number: it compares what a network puts
+        out. 0.0 where none was seen."""
         self._catch_up()
-        if not (self._errors or self.largest_left):
+        if not (self._errors or self.largest_left or self.left_of_zero):
             return 0.0
-        if is_few(finding):
-            return max([*self._errors[-1:], self.largest_left])
+        if is_few(finding) and not op_type_of(finding.pair.operator).has("loss"):
+            is_left = 0.0 < _zero_in_golden(finding) <= FACTOR * self.left_of_zero
+            return math.inf if is_left else max([*self._errors[-1:], self.largest_left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
         return max(usual, *self._recent, self.below_rounding(finding))
 
     def below_rounding(self, finding: Finding) -> float:
         """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
-        that rounding: of a bias that the network does not depend on, whose gradient is zero in exact arithmetic."""
+        that rounding: of a bias, which has one axis, that the network does not depend on, whose gradient is zero in
+        exact arithmetic."""
         operator = finding.pair.operator
-        if is_output(finding.pair) or not (is_gradient(operator) or op_type_of(operator).has("collective")):
+        if (
+            not is_vector(finding)
+            or is_output(finding.pair)
+            or not (is_gradient(operator) or op_type_of(operator).has("collective"))
+        ):
             return 0.0
         self._catch_up()
         size, unit = scale_of(finding).rms, max(finding.working, finding.limit / FACTOR)
@@ -114,9 +123,10 @@ class SeenErrors:
 
     def learn_left(self, finding: Finding) -> None:
         """Takes in the error of what is left of a sum that cancels."""
+        self.left_over.add(finding.row)
         if math.isfinite(error_size(finding)):
             self.largest_left = max(self.largest_left, error_size(finding))
-            self.left_over.add(finding.row)
+        self.left_of_zero = max(self.left_of_zero, _zero_in_golden(finding))
 
     def _catch_up(self) -> None:
         if not self._passed:
@@ -144,6 +154,12 @@ class SeenErrors:
         self._sizes.append(max((scale_of(one).rms for one in node.outputs), default=0.0))
         own = [error_size(one) for one in node.outputs if one.row not in self.left_over]
         self._recent.append(max(filter(math.isfinite, own), default=0.0))
+
+
+def _zero_in_golden(finding: Finding) -> float:
+    """The largest value of a target tensor that the golden has as zeros; 0.0 of any other."""
+    moments = finding.measurement.moments
+    return moments.max_abs if moments is not None and not moments.yy and math.isfinite(moments.max_abs) else 0.0
 
 
 def _latest_first(node: OperatorFindings) -> Iterator[Finding]:

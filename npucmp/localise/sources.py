@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import content_of
 from npucmp.flow.edges import Edges
-from npucmp.model import Finding
+from npucmp.model import Finding, Pair
 from npucmp.model.roles import is_meaningless, is_output
 
 
@@ -61,6 +61,26 @@ class Sources:
         """The output whose target tensor is the same; None without one."""
         row = self._edges.of_target(finding.row - self._first)
         return None if row < 0 else self.at(row + self._first)
+
+    def displaced(self, finding: Finding) -> Optional[Pair]:
+        """The operator that wrote a tensor in the golden before it was read, where the row of that stands behind,
+        because the target runs its partner later; None without one."""
+        reader = finding.pair.golden_op
+        rows = self._edges.rows_of(content_of(finding)) if reader is not None else ()
+        for pair in (self._findings[row].pair for row in rows):
+            behind = pair.order > finding.pair.order and is_output(pair) and pair.target_op is not None
+            if behind and reader is not None and pair.golden_op is not None and pair.golden_op.order < reader.order:
+                return pair
+        return None
+
+    def overtaken(self, finding: Finding) -> Optional[Pair]:
+        """The first operator that the golden runs after the one that reads a tensor, and the target before it."""
+        reader = finding.pair.golden_op
+        if reader is None or finding.pair.target_op is None:
+            return None
+        before = (one.pair for one in self._findings[: finding.row - self._first])
+        both = ((pair, pair.golden_op) for pair in before if pair.target_op is not None)
+        return next((pair for pair, golden in both if golden is not None and golden.order > reader.order), None)
 
     def at(self, row: int) -> Source:
         """What is known of a row."""

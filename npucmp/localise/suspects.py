@@ -138,7 +138,7 @@ def _is_input(root: Root) -> bool:
 
 
 def _given(root: Root) -> Root:
-    words = "the two runs were given different inputs: nothing behind it is held against each other"
+    words = "all that differs behind it counts as its effect, for the two runs may have read different inputs"
     return replace(root, evidence=(*root.evidence, reason("different inputs", words)))
 
 
@@ -146,7 +146,7 @@ def _behind(root: Root, name: str, given: Optional[Root]) -> Root:
     """What is proven behind a suspect, or where the runs were given different inputs."""
     if root.cause is Cause.PROPAGATED:
         return root
-    words = "behind {name}, which was given another input" if given else "behind {name}, which is suspected"
+    words = "behind {name}, which read another input" if given else "behind {name}, which is suspected"
     found = reason("behind", words, name=name)
     return replace(root, cause=Cause.PROPAGATED, evidence=(found, *root.evidence))
 
@@ -159,10 +159,11 @@ def _suspect(pair: Pair, one: Standing, alike: int, ranks: int) -> Root:
     size = measured(one.moved.each[one.figure], finding)
     words = "{figure} of {slot} moved from {golden:.9g} to {target:.9g}, "
     words += "{size:.3g} times what rounding of {count} elements explains"
+    noise = "the noise before it explains {noise:.3g} times what rounding explains"
     facts = {"figure": figure, "slot": finding.pair.slot, "golden": y, "target": x, "count": one.moved.elements}
     reasons = (
         reason("moved", words, size=size, **facts),
-        reason("noise before", "the noise before it explains {noise:.3g} times that", noise=one.noise),
+        reason("noise before", noise, noise=one.noise),
         reason("others", "{count} of {all} operators before it moved as much", count=one.as_much, all=one.before),
         *([reason("ranks", "it does so on {alike} of {ranks} other ranks", alike=alike, ranks=ranks)] if ranks else ()),
         *argument_reasons(pair),

@@ -7,6 +7,8 @@ than a step of the optimizer, which the golden shows, and not by one common fact
 sign in any tensor that is likely to have one. Running statistics have no gradient: they average what their operator
 reads.
 
+Calls that share a parameter, as the steps of a recurrent layer do, have one gradient together: the sum of theirs.
+
 An optimizer that computes something else moves all of them: what is beyond these bounds in several parameters of a
 step explains no other of that step. Two more things show it, in parameters that are each within their bounds. Signs
 of noise are few: an error that is spread over more elements than these is none of them. And noise scales no parameter:
@@ -17,10 +19,12 @@ all have one of the same sign are evidence together.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import NamedTuple, Optional, Sequence
 
+from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.judge.precision import SINGLE
+from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import (
     FEW_FLIPS,
@@ -85,6 +89,7 @@ class Updates:
             for finding in node.outputs if node.is_gradient else ():
                 shape = _shape(finding)
                 by_shape[shape] = max(by_shape.get(shape, 0.0), self._size(finding) or 0.0)
+        shared: dict[int, list[tuple[str, str]]] = defaultdict(list)  # by content
         for node in nodes:
             for finding in node.inputs:
                 key = _key(finding)
@@ -102,6 +107,11 @@ class Updates:
                 error = by_shape.get(_shape(finding)) if error is None else error
                 if error is not None:
                     self._gradients[key] = max(error, self._gradients.get(key, 0.0))
+                    if content := content_of(finding):
+                        shared[content].append(key)
+        for keys in shared.values():  # an optimizer adds up the gradients of all calls that read one parameter
+            largest = max(self._gradients[key] for key in keys)
+            self._gradients.update(dict.fromkeys(keys, largest))
 
     def hold(self, findings: Sequence[Finding]) -> None:
         """Takes in the parameters of the step itself: whether the update was another one on this side."""
@@ -149,7 +159,7 @@ class Updates:
             update = min(update, REACH * self._step(finding))
         if gradient >= 1.0 and _is_scaled(finding):
             update = min(update, UPDATE * math.sqrt(self._usual))
-        return GREW * self._errors[key] + update
+        return GREW * self._errors[key] + max(update, self._rounding(finding))
 
     @property
     def unproven(self) -> float:
@@ -163,6 +173,11 @@ class Updates:
         if not elements or FLIPPING * gradient * elements < SHARE:
             return 0.0
         return min(UPDATE, 2.0 * self._step(finding)) / math.sqrt(elements)
+
+    def _rounding(self, finding: Finding) -> float:
+        """One round-off of a parameter that the golden updated: the update rounds what it writes."""
+        before, now = self._figures.get(_key(finding)), _figures(finding)
+        return round_off_of(finding.pair) if before is not None and now is not None and before != now else 0.0
 
     def _step(self, finding: Finding) -> float:
         """How far one step of the optimizer moves a parameter, relative to its size: as far as the golden's figures

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from itertools import count, takewhile
 from typing import Mapping, Optional, Sequence
 
@@ -31,9 +32,13 @@ from npucmp.localise.sources import Source, Sources
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
-from npucmp.model.optypes import is_gradient
+from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
+EXPLAINED = {  # what explains an error, by rule; of others the errors that came in
+    constant_rows.NAME: "rounding of rows that are constant in its input",
+    "cancellation": "the errors of the terms of its sum",
+}
 LAW = "law"  # the accusation that needs nothing of what an operator reads
 # accusations that do not rest on the size of an error
 UNREFUTED = (LAW, "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
@@ -47,8 +52,9 @@ class Walk:
     Each of `nodes` is to be visited, in order; then `finished` has the findings, with `diverged` taken back where
     inputs explain the error, and the roots in that order; ranks.py places them. by_round_off is False when the user's
     own rules decide; then nothing is taken back. updates: what the step before tells of the parameters. `revised` are
-    findings that were taken back, by row; rows are numbered from `first_row` on. `estimator` recomputes operators of
-    both runs (recomputation.py); without one bounds alone decide.
+    findings that were taken back, by row; rows are numbered from `first_row` on. `carriers` has the operator by which
+    an error arrived from another rank, where its outputs were not recorded, of the first that reads it; by order.
+    `estimator` recomputes operators of both runs (recomputation.py); without one bounds alone decide.
     """
 
     def __init__(
@@ -79,6 +85,7 @@ class Walk:
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared, estimator
         )
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
+        self.carriers = self._search.carriers
         self.seen = self._search.seen
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
@@ -120,6 +127,8 @@ class _Search:
         self._last_unseen: deque[str] = deque(maxlen=BRANCHES)
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
+        self.carriers: dict[int, int] = {}
+        self._carrier: Optional[int] = None  # the order of one that is not read yet
         self._explained: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator whose turn it is
 
     def visit(self, node: OperatorFindings) -> None:
@@ -148,6 +157,8 @@ class _Search:
             own = None
             for output in diverged:
                 self._explained[output.row, self.seen.flipped] = Limit(error_size(output), RECOMPUTED)
+        if inherits and node.operator.path and not (gap or own or guilty):
+            inherits = not diverged or any(self._written_inside(one) is None for one in diverged)
         if gap:
             self._add(node, *self._gap(node, gap), reads)
             # its other readers are no further gaps
@@ -170,14 +181,18 @@ class _Search:
             by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
             reasons += known.cause(Cause.PROPAGATED)[1] if known else []
             self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, reads)
-        else:
+        elif not (carried := self._carried(node)):
             self._excuse_all(node, diverged, reads)
+        else:
+            self.carriers[node.pair.order] = carried[1]
+            self._add(node, Cause.PROPAGATED, carried[0], [evidence.tensor_reason(carried[0].finding)], reads)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self._intervals.behind.update((output.row, reads.error) for output in hidden)
         node.inherits = inherits
-        node.tainted = bool(
-            gap or own or guilty or (inherits and (diverged or any(o.error is None for o in node.outputs)))
-        )
+        unread = any(one.error is None for one in node.outputs) or (node.carried and not node.outputs)
+        node.tainted = bool(gap or own or guilty or (inherits and (diverged or unread)))
+        if node.carried and not node.outputs and not self._intervals.any_tainted:
+            self._carrier = node.pair.order
         self._remember(node)
         if not node.outputs and node.inputs:
             self._last_unseen.append(node.operator.name)
@@ -227,6 +242,15 @@ class _Search:
             return False
         return reads.is_known and self._intervals.is_saved_known(node) and known.is_innocent(node.outputs)
 
+    def _carried(self, node: OperatorFindings) -> Optional[tuple[Own, int]]:
+        """An input that differs because an error arrived from another rank, by an operator whose outputs were not
+        recorded, and the order of that; None for all but the first."""
+        apart = [one for one in node.inputs if differs(one)] if self._carrier is not None and not node.outputs else []
+        if not apart or self._carrier is None:
+            return None
+        order, self._carrier = self._carrier, None
+        return Own(max(apart, key=error_size), "collective"), order
+
     def _excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: Reads) -> None:
         """Excuses outputs that differ by no more than the inputs explain, and inputs that were overwritten by them."""
         for output in diverged:
@@ -256,9 +280,11 @@ class _Search:
         """Notes what later operators have to know of one."""
         seen, wanders = self.seen, self._intervals.wanders(node)
         for finding in node.inputs:
-            left = wanders or finding.row in seen.left_over
+            left = differs(finding) and (wanders or self._intervals.is_left_over(finding))
             tainted = (node.tainted or node.inherits) and differs(finding)
-            self.sources.learn(Source(finding, tainted, wanders=left and differs(finding)))
+            self.sources.learn(Source(finding, tainted, wanders=left))
+            if left:
+                seen.learn_left(finding)
         for finding in node.outputs:
             tainted = node.tainted and (differs(finding) or finding.error is None)
             left = finding.row in seen.left_over or (wanders and differs(finding))
@@ -301,7 +327,11 @@ class _Search:
             return Cause.UNKNOWN, gap, evidence.unwritten_reasons(finding, writer)
         left_out = [] if is_parameter(finding.pair) else self._uncompared.left_out(start, node.pair.order)
         alone = [] if is_parameter(finding.pair) else self._only_one_run(finding, start, source is not None)
-        reasons = evidence.gap_reasons(finding, last, writer, alone, left_out)
+        displaced = None if self.sources.of(finding) else self.sources.displaced(finding)
+        overtaken = self.sources.overtaken(finding)
+        tainted = self._intervals.any_tainted
+        around = evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken)
+        reasons = evidence.gap_reasons(finding, around)
         if source is None and not is_parameter(finding.pair):
             seen = self._intervals.unknown_producer(finding)
             reasons += evidence.interval_reasons(WORDS[seen.source], seen.high)
@@ -420,13 +450,23 @@ class _Search:
         case = self._from_nowhere(finding)
         by = self._explains(case)
         if by is None:
-            told = [(one, limit) for one in self._unseen_writers(finding) if (limit := self._explains(one))]
+            known = [*self._unseen_writers(finding), *self._written_by_one_run(case)]
+            told = [(one, limit) for one in known if (limit := self._explains(one))]
             case, by = next(iter(told), (case, None))
         found = self._accused(case) or self._unlawful(finding) if by else Own(finding, finding.rule)
-        if by and is_few(finding):  # what is left of a sum that cancels, for all that is known
+        left = is_few(finding) or (case.node is not None and self._intervals.wanders(case.node))
+        if by and left:  # what is left of a sum that cancels, for all that is known
             self.seen.leave(finding)
         self._excuse(finding, None if found else by)
         return found
+
+    def _written_by_one_run(self, case: Case) -> list[Case]:
+        """An input in a later step as the output of an operator that one run alone has: nothing compares the parameters
+        of this operator, which the updates before moved."""
+        last = self.seen.last_agreeing
+        writers = self._only_one_run(case.finding, last.pair.order if last else -1, False) if case.nowhere else []
+        read = any(op_type_of(one.operator).parameters for one in writers)
+        return [replace(case, before=max(case.before, self._intervals.unproven))] if read else []
 
     def _claim(self, finding: Finding) -> None:
         """Takes the latest operator whose outputs were not recorded for the writer of an input, so that it wrote no
@@ -478,7 +518,11 @@ class _Search:
 
     def _single(self, case: Case) -> Optional[Own]:
         """The tensor, if single elements of it are wrong: this shows without the inputs of the operator."""
-        return self._accused(case) if self.rules.holds("single_element", case) else None
+        return self._accused(case, "single_element")
+
+    def _stands_out(self, case: Case) -> Optional[Own]:
+        """The tensor, if single elements of it are wrong, or if one factor scales it although no error is about."""
+        return self._single(case) or (None if self._intervals.any_tainted else self._accused(case, "scaled"))
 
     def _own(self, node: OperatorFindings, reads: Reads) -> Optional[Own]:
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
@@ -499,7 +543,7 @@ class _Search:
         if reads.error is None:  # a law and a single wrong element show for any inputs, known or not
             accused = [case for case in cases if self.rules.accusation(case, LAW)]
             if not accused:
-                return next(filter(None, map(self._single, cases)), None)
+                return next(filter(None, map(self._stands_out, cases)), None)
             return self._accused(max(accused, key=lambda case: error_size(case.finding)), LAW)
         accused = [case for case in cases if self.rules.accusation(case)]
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
@@ -615,9 +659,8 @@ class _Search:
             because = f"{finding.because}; a choice before it fell otherwise"
             self.revised[finding.row] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
-            alone = by.rule == constant_rows.NAME
-            words = "rounding of rows that are constant in its input" if alone else "the errors of its inputs"
-            because = f"{finding.because}; explained by {words}"
+            reads = "the errors of its inputs" if is_output(finding.pair) else "the errors before it"
+            because = f"{finding.because}; explained by {EXPLAINED.get(by.rule, reads)}"
             known = finding.measurement.moments is not None  # statistics bound an error from below only
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
             self.revised[finding.row] = explained(finding._replace(verdict=verdict, because=because), by)

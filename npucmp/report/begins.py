@@ -156,7 +156,7 @@ def odd_words(one: Odd) -> str:
     what = f"{'hold' if len(one.ranks) > 1 else 'holds'} another {one.what}"
     told = f"{which} {what} than {others}" if others != which else f"{which} each hold another {one.what}"
     weak = "" if one.wrong else "; it may be rounding: none of them is proven to differ from its golden"
-    return f"{told}{since}: {' '.join(one.first)}{more}, of which the golden's ranks hold the same{weak}"
+    return f"{told}{since}: {' '.join(one.first)}{more}; the golden's ranks hold the same{weak}"
 
 
 def odd_facts(one: Odd) -> dict[str, Any]:

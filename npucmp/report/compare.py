@@ -406,7 +406,7 @@ def _diverged_words(tally: Tally, unpaired: int) -> Iterator[str]:
         alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
         yield f"--strict: {' and '.join(alone)} without a partner"
     told = [Verdict.UNREADABLE, *([Verdict.MISSING] if causes or differing else [])]
-    yield from (f"{counts[one]} {LEFT_OUT[one]}" for one in told if counts[one])
+    yield from (f"{count_of(counts[one], 'tensor')} {LEFT_OUT[one]}" for one in told if counts[one])
 
 
 def facts(parts: Parts) -> Row:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.localise.seen_errors import is_alike
 from npucmp.model import DECIDED, Comparison, Finding, Pair, Report, Run, TensorRef, Verdict
 from npucmp.model.coverage import Coverage
 from npucmp.model.roles import is_meaningless
@@ -101,13 +102,32 @@ def _is_inserted_alone(pair: Pair) -> bool:
     return (pair.target is None or pair.golden is None) and pair.is_inside
 
 
-def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> int:
-    """Tensors before a place in the graph that were not compared; "first" is only said when there is none."""
-    unseen = [
-        finding.measurement.pair for verdict, some in groups.items() if verdict not in DECIDED for finding in some
+class Unseen(NamedTuple):
+    """Tensors before a place in the graph of which nothing was decided: of `alike`, statistics or an XOR were compared
+    that prove no difference; `uncompared` were not compared at all."""
+
+    uncompared: int
+    alike: int
+
+    def words(self) -> str:
+        """In one clause; "" without any."""
+        were = "was" if self.uncompared == 1 else "were"
+        words = [f"{count_of(self.uncompared, 'tensor')} before it {were} not compared"] if self.uncompared else []
+        if self.alike:
+            of = f"{self.alike:,}" if words else f"{count_of(self.alike, 'tensor')} before it"
+            words.append(f"{'' if words else 'only '}the recorded figures of {of} agree")
+        return ", ".join(words)
+
+
+def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> Unseen:
+    """Those before a place in the graph; "first" is only said when there is none."""
+    findings = [one for verdict, some in groups.items() if verdict not in DECIDED for one in some]
+    unseen = [(one.measurement.pair, is_alike(one)) for one in findings]
+    unseen += [(pair, False) for pair in comparison.left_out]
+    counted = [
+        alike for pair, alike in unseen if pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
     ]
-    before = [pair for pair in (*unseen, *comparison.left_out) if pair.order < order]
-    return sum(not (is_meaningless(pair) or _is_inserted_alone(pair)) for pair in before)
+    return Unseen(counted.count(False), counted.count(True))
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) -> str:

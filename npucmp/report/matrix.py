@@ -76,7 +76,10 @@ def _origin(roots: Sequence[Root]) -> dict[str, Any]:
         if reason.kind == "another rank":
             source = reason.facts["which"].value
             rank = source if isinstance(source, int) else None
-            return {"origin": ARRIVED, "through": first.pair.operator.name, "source": rank}
+            name = first.pair.operator.name
+            if first.slot.startswith("input"):  # it reads what an operator brought whose outputs were not recorded
+                name = str(reason.facts["op"].value)
+            return {"origin": ARRIVED, "through": name, "source": rank}
     return {"origin": UNKNOWN if first.cause is Cause.UNKNOWN else PASSED}
 
 

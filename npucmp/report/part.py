@@ -73,10 +73,12 @@ class Passed(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """Tensors that agree: how many, and how; those of several are added."""
+    """Tensors that agree: how many, and how; those of several are added. `explained`: the largest error is above its
+    limit, and the errors of the operator's inputs explain it."""
 
     tensors: int = 0
     largest: float = 0.0
+    explained: bool = False
     trusted: bool = False
     in_bits: bool = True
     masks: bool = False
@@ -84,9 +86,11 @@ class Agreement(NamedTuple):
     @classmethod
     def of(cls, findings: Sequence[Finding], alike: Sequence[Finding]) -> Agreement:
         """That of findings, of which `alike` agree."""
+        worst = max(findings, key=lambda one: one.error or 0.0, default=None)
         return cls(
             sum(finding.has_elements for finding in alike),
-            max((finding.error or 0.0 for finding in findings), default=0.0),
+            (worst.error if worst is not None else None) or 0.0,
+            worst is not None and bool(worst.explained_by),
             any(one.measurement.bound is not None for one in alike),
             all(map(is_bit_equal, alike)),
             any(map(has_other_masks, findings)),
@@ -95,9 +99,11 @@ class Agreement(NamedTuple):
     @classmethod
     def sum(cls, some: Sequence[Agreement]) -> Agreement:
         """Of all."""
+        worst = max(some, key=lambda one: one.largest, default=cls())
         return cls(
             sum(one.tensors for one in some),
-            max((one.largest for one in some), default=0.0),
+            worst.largest,
+            worst.explained,
             any(one.trusted for one in some),
             all(one.in_bits for one in some),
             any(one.masks for one in some),
@@ -109,7 +115,8 @@ class Agreement(NamedTuple):
         how += "is bit for bit the same" if self.in_bits else "holds the same values"
         how += " but for masks" if self.masks else ""
         if self.largest or self.trusted:
-            how = "as far as statistics tell" if self.trusted else f"largest rel_l2 {brief(self.largest)}"
+            beyond = " above its limit, which the errors before it explain" if self.explained else ""
+            how = "as far as statistics tell" if self.trusted else f"largest rel_l2 {brief(self.largest)}{beyond}"
         return Line("No operator diverged", "good", f": {count_of(self.tensors, 'tensor')} agree, {how}")
 
 
@@ -299,12 +306,11 @@ def _by_kind(roots: Sequence[Root]) -> tuple[Sequence[Root], Sequence[Root]]:
 def _title(one: Comparison, groups: Groups) -> str:
     """The word "first" is kept for when everything before was compared, in an order that is known."""
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
-    unseen = upstream_unseen(one, groups, first.pair.order)
+    unseen = upstream_unseen(one, groups, first.pair.order).words()
     if not (one.target.ordered and one.golden.ordered):
         return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
     if unseen and first.cause is not Cause.SUSPECT:
-        were = "was" if unseen == 1 else "were"
-        return f"Earliest diverging operator found ({count_of(unseen, 'tensor')} before it {were} not compared)"
+        return f"Earliest diverging operator found ({unseen})"
     if first.cause is Cause.SUSPECT:
         return "First operator out of the noise before it (by statistics; not proven)"
     if first.cause is Cause.UNKNOWN:

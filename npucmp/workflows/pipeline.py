@@ -94,6 +94,7 @@ def _compared(
     everyone = [*chain.from_iterable(source.together), *(side for _, side in source.unpaired)]
     everyone += [run for _, run in source.broken]
     remarks = [*unfit_numbers(options, everyone), *(_remarks(found, options) if found else ())]
+    tasks.work = replace(tasks.work, alike=any(one.alike for one in found))
     if are_reduced(joined(one.products for one in found)):
         tasks.work = replace(tasks.work, reduced=True)
         broken += tasks.judge_again(readable)

@@ -33,7 +33,7 @@ from npucmp.align.updates import is_update
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_head
 from npucmp.errors import UsageError
-from npucmp.judge.products import votes_of
+from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
@@ -122,7 +122,7 @@ class StepRank(NamedTuple):
 class Work:
     """What all tasks of a comparison know. `began` is in seconds since 1970; `alone`: there is one step and rank;
     `in_memory`: runs are open, and results stay in this process; `several_steps`: of a rank; `reduced`: products show
-    11 bits in all steps and ranks, which is known behind the measurement."""
+    11 bits in all steps and ranks; `alike`: some show it on both sides. Both are known behind the measurement."""
 
     target: StrPath
     golden: StrPath
@@ -133,9 +133,10 @@ class Work:
     in_memory: bool = False
     several_steps: bool = True
     reduced: bool = False
+    alike: bool = False
 
     def rules(self) -> Rulebook:
-        return Rulebook(self.options.skip_rules)
+        return Rulebook(self.options.skip_rules, self.alike)
 
 
 class Measured(NamedTuple):
@@ -144,6 +145,7 @@ class Measured(NamedTuple):
     tensors  rows of the table; `wanted`: tensors that the user wanted to compare
     size     bytes that it took to read; those of the records of the dump where it holds no values
     products the votes of products on the precision that they have
+    alike    whether a product keeps 11 bits on both sides
     odd      notes on the two runs; `unfit`: notes on options that fit nothing in them
     unheard  why nothing of the two runs can be compared
     broken   runs that cannot be read, by side; `died`: reading them ended the process
@@ -155,6 +157,7 @@ class Measured(NamedTuple):
     bytes_read: int = 0
     size: int = 0
     products: Mapping[str, float] = {}
+    alike: bool = False
     dtypes: frozenset[str] = frozenset()
     odd: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
@@ -207,6 +210,7 @@ def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> M
         bytes_read=sum(each.bytes_read for each in found),
         size=sum(sizes) + records,
         products=votes_of(found),
+        alike=are_reduced_alike(found, context),
         dtypes=frozenset({tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor}),
         odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
         unfit=tuple(unfit),
@@ -364,7 +368,7 @@ def _estimator(work: Work, one: StepRank, known: Comparison) -> Optional[Estimat
         known: Comparison = work.store.get(one.number, "judged")
         return known.target, known.golden
 
-    return Estimator(runs, context, work.reduced)
+    return Estimator(runs, context, work.reduced or work.alike)
 
 
 class _Rows(Sequence[Finding]):
@@ -430,7 +434,7 @@ def _put_roots(
     said, before = ([one[1:JUDGED] for one in some] for some in (findings, known.findings))
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
-    notes = notes_of(findings, every, work.reduced)
+    notes = notes_of(findings, every, work.reduced, work.alike)
     if estimator is not None and estimator.recomputed:
         several = len(estimator.recomputed)
         what = f"{several:,} operator{'s' * (several > 1)}"

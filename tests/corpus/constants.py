@@ -22,7 +22,12 @@ from typing import Iterator, NamedTuple, Optional
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "localisation.md"
 ROOMS = "npucmp.judge", "npucmp.localise", "npucmp.flow"
-MODULES = "npucmp.measure.recorded", "npucmp.measure.hidden_masks", "npucmp.measure.constant_rows"
+MODULES = (
+    "npucmp.measure.recorded",
+    "npucmp.measure.hidden_masks",
+    "npucmp.measure.constant_rows",
+    "npucmp.measure.own_products",
+)
 SOURCES = {
     "definition": "follows from a type, a formula or a format",
     "literature": "published",

@@ -16,6 +16,7 @@ from tests.synthetic import write_run
 PAIRS = {  # rule → a pair that it decides
     "round_off": "sample/0/clean0",
     "reduced": "sample/48/clean",
+    "reduced_alike": "open2/31/clean",
     "growth": "sample/1/clean",
     "non_smooth": "open/21/clean",
     "choice": "sample/20/clean",

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from npucmp.localise.evidence import (
+    Around,
     argument_reasons,
+    gap_reasons,
     own_reasons,
     passed_reasons,
     pattern_reasons,
@@ -65,20 +67,21 @@ def found(order, name, slot, error, phase="forward", dtypes=("float32", "float32
 OWN = found(3, "norm.back", "output:0", 0.5, "backward")
 CAME, SAVED = found(3, "norm.back", "input:0", 1e-7, "backward"), found(1, "norm", "output:0", 2e-3)
 ANOTHER, FORWARD = found(3, "norm.back", "input:1", NAN, "backward"), found(3, "norm", "output:0", 0.5)
-GRADIENT = "the gradient that came in differs: "
+GRADIENT, HELD = "the gradient that came in differs: ", "a tensor saved by its forward differs: "
 
 
 @pytest.mark.parametrize(
     "own, apart, read, says",
     [
-        (OWN, [(2e-3, SAVED, True)], [CAME, SAVED], "what its forward saved differs: norm output:0, rel_l2 2.0e-03"),
+        (OWN, [(2e-3, SAVED, True)], [CAME, SAVED], f"{HELD}norm output:0, rel_l2 2.0e-03"),
         (OWN, [(2e-3, SAVED, False)], [SAVED], f"{GRADIENT}norm output:0, rel_l2 2.0e-03"),
         (OWN, [(1e-7, CAME, False), (0.0, SAVED, True)], [], f"{GRADIENT}input:0, rel_l2 1.0e-07"),
         (OWN, [(9.0, ANOTHER, False), (1e-7, CAME, False)], [], f"{GRADIENT}input:1, checksums differ"),
         (FORWARD, [(2e-3, found(3, "norm", "input:0", 2e-3), False)], [], "inputs differ: input:0, rel_l2 2.0e-03"),
         (FORWARD, [(2e-3, SAVED, False)], [], "inputs differ: norm output:0, rel_l2 2.0e-03"),
-        (FORWARD, [(2e-3, SAVED, True)], [], "what another rank put in differs: norm output:0, rel_l2 2.0e-03"),
-        (FORWARD, [], [CAME, SAVED], "an error comes in, below its limit (largest rel_l2 2.0e-03, of output:0)"),
+        (FORWARD, [(2e-3, SAVED, True)], [], "a tensor of another rank differs: norm output:0, rel_l2 2.0e-03"),
+        (FORWARD, [], [CAME, SAVED], "an error comes in, below its limit (largest rel_l2 2.0e-03, of norm output:0)"),
+        (FORWARD, [], [CAME], "an error comes in, below its limit (largest rel_l2 1.0e-07, of input:0)"),
         (FORWARD, [], [], "an error is born before it, and not all that it reads was compared"),
     ],
 )  # fmt: skip
@@ -91,6 +94,40 @@ def test_what_is_passed_on_is_named(own, apart, read, says):
         assert own_reasons(own.pair, own, worst, True)[0] == got
         error = got.facts["error"]
         assert (error.op, error.slot) == (worst.finding.pair.operator.name, worst.finding.pair.slot)
+
+
+def test_what_agrees_is_named_where_another_operator_holds_it():
+    for read, says in ((CAME, "inputs agree (largest rel_l2 1.0e-07)"),
+                       (SAVED, "inputs agree (largest rel_l2 2.0e-03, of norm output:0)")):  # fmt: skip
+        own = OWN._replace(limit=1e-2)
+        assert own_reasons(own.pair, own, worst_of([], [read]), True)[0].sentence() == says
+
+
+AGREED = found(1, "norm", "output:0", 1e-8)._replace(verdict=Verdict.MATCH)
+READ = found(3, "norm.back", "input:0", 0.5, because="rel_l2 5.00e-01, limit 4.77e-07")
+WEIGHT = found(3, "norm.back", "param:weight", 0.5, because="rel_l2 5.00e-01, limit 4.77e-07")
+FAR = Pair(9, "output:0", *(Operator(name, "norm", "norm", "", at, ()) for name, at in (("t", 9), ("g", 2))), Y, Y)
+
+
+@pytest.mark.parametrize(
+    "gap, around, says",
+    [
+        (READ, Around(AGREED), "input:0 differs ({}) although everything dumped before it agrees"),
+        (READ, Around(AGREED, tainted=True), "input:0 differs ({})"),
+        (READ, Around(), "an input of the network or of the dumped part already differs: input:0, {}"),
+        (WEIGHT, Around(AGREED), "a parameter already differs: param:weight, {}, although everything dumped before it "
+         "agrees"),
+        (WEIGHT, Around(AGREED, tainted=True), "a parameter already differs: param:weight, {}"),
+        (READ, Around(AGREED, displaced=FAR), "in the golden g wrote it, in the target its partner t runs later: a "
+         "call may be missing"),
+        (READ, Around(AGREED, overtaken=FAR), "the golden runs this operator before t, the target runs it later: "
+         "another call may be its partner"),
+        (READ, Around(AGREED), "the error is born between the two, in code that was not dumped"),
+    ],
+)  # fmt: skip
+def test_a_gap_says_what_holds_of_all_before_it(gap, around, says):
+    """Nothing before it agrees as a whole where an error was born before it, or nothing was dumped before it."""
+    assert says.format(gap.because) in [one.sentence() for one in gap_reasons(gap, around)]
 
 
 COARSE, WHOLE = ("bfloat16", "float32"), ("int32", "int64")

@@ -109,12 +109,12 @@ def test_a_gradient_whose_forward_was_not_dumped_is_of_unknown_cause(tmp_path):
     report = compared(tmp_path, "msprobe_softmax", PARTS["backward"])
     (softmax,) = [root for root in report.roots if root.pair.operator.name == "Functional.softmax.1.backward"]
     assert softmax.cause.value == "UNKNOWN"
-    assert "what its forward saved was not dumped" in softmax.because
+    assert "the tensors saved by its forward were not dumped" in softmax.because
 
 
 SOFTMAX, READER = "Functional.softmax.1.forward", "Torch.matmul.3.forward"
 NOT_COMPARED = [
-    ({"remove": [f"{SOFTMAX}.output.0.pt"]}, "could not be compared", "saved could not be compared"),
+    ({"remove": [f"{SOFTMAX}.output.0.pt"]}, "could not be compared", "saved by its forward could not be compared"),
     ({"exclude": [SOFTMAX]}, "was left out by --include or --exclude", "its forward was left out"),
 ]
 
@@ -260,6 +260,46 @@ def test_what_is_left_of_a_sum_is_followed_where_only_outputs_were_recorded(tmp_
     errors = {one.pair.operator.name: one.error for one in report.findings}
     assert errors["Tensor.__mul__.0.forward"] > 0.1
     assert [(one.cause.value, one.pair.operator.name) for one in report.roots] == [("UNKNOWN", "Torch.sin.0.forward")]
+
+
+@pytest.mark.parametrize("number, causes", [(-5.6e-9, []), (-5.6e-3, ["GAP"])])
+def test_a_number_that_is_zero_in_the_golden_may_be_left_of_a_sum(tmp_path, number, causes):
+    """A zero links nothing, so that the operator reads the mean as a number that no operator wrote."""
+    x = np.random.default_rng(3).standard_normal((32, 32)).astype(np.float32)
+    x -= x.mean(axis=1, keepdims=True)
+
+    def run(total, read):
+        total, mean, read = (np.array(one, np.float32) for one in (total, total.mean(), read))
+        return {
+            "Torch.sum.0.forward": {"in": [x], "out": [total]},
+            "Tensor.mean.0.forward": {"in": [total], "out": [mean]},
+            "Tensor.__mul__.0.forward": {"in": [read, 0.5], "out": [np.array(0.5 * read, np.float32)]},
+        }
+
+    left = np.zeros(32)
+    left[3] = -32 * 5.6e-9
+    runs = run(left, number), run(np.zeros(32), 0.0)
+    report = npucmp.compare(*(write_run(tmp_path / name, one) for name, one in zip(("target", "golden"), runs)))
+    assert [one.cause.value for one in report.roots if one.cause.value != "PROPAGATED"] == causes
+
+
+@pytest.mark.parametrize("error, causes", [(1e-4, []), (3e-2, ["BORN"])])
+def test_a_parameter_that_was_not_recorded_moves_from_step_to_step(tmp_path, error, causes):
+    """A norm whose input was recorded, and whose scale was not; the first step tells how far an update may move it."""
+    random = np.random.default_rng(5)
+    x, y = (random.standard_normal((16, 32)).astype(np.float32) for _ in range(2))
+    for folder, off in (("target", 1.0), ("golden", 0.0)):
+        for step in range(2):
+            noisy = [one * (1 + 1e-7 * off * random.standard_normal(one.shape)) for one in (x, y)]
+            noisy[1] = noisy[1] * (1 + error * off * step * random.standard_normal(32))
+            read, wrote = (one.astype(np.float32) for one in noisy)
+            run = {
+                "Torch.sin.0.forward": {"in": [np.arcsin(x / 9)], "out": [read]},
+                "Functional.rms_norm.0.forward": {"in": [read], "out": [wrote]},
+            }
+            write_run(tmp_path / folder, run, step=step)
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    assert [one.cause.value for one in report.roots if one.cause.value != "PROPAGATED"] == causes
 
 
 def backward_of(dtype, error, saved):

@@ -150,6 +150,23 @@ def test_a_sum_over_ranks_hands_on_what_another_rank_put_in(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", SUMS)
+def test_of_inputs_alone_the_first_reader_of_a_sum_names_the_rank_that_put_the_error_in(tmp_path, name):
+    """The outputs of the sum were not recorded: its first reader is no root, and neither is any other on that rank."""
+
+    def make(**fault):
+        ranks = [{**one, **linear(1, one[name]["out"][0], W2)[0]} for one in collective(name, **fault)]
+        ranks = [{**one, **linear(2, one["Functional.linear.1.forward"]["out"][0], W3)[0]} for one in ranks]
+        return [{call: {"in": record["in"], "out": []} for call, record in one.items()} for one in ranks]
+
+    assert told(tmp_path, make, wrong=0.25) == [(1, name, "GAP")]
+    passed = root_of(tmp_path, 0, "Functional.linear.1.forward")
+    assert passed.because.startswith(f"arrived from rank 1, where {name} input:0 differs; input:0: rel_l2")
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    (alone,) = [one.roots for one in report.comparisons if one.rank == 0]
+    assert alone == (passed,)
+
+
+@pytest.mark.parametrize("name", SUMS)
 def test_a_sum_over_ranks_that_is_wrong_by_itself_bears_the_error(tmp_path, name):
     found = told(tmp_path, lambda **fault: collective(name, **fault), damaged=1.01)
     assert found == [(0, name, "BORN"), (1, name, "BORN")]
@@ -177,7 +194,7 @@ def test_what_other_ranks_put_in_is_not_known_of_one_rank_alone(tmp_path, make, 
     [one] = npucmp.compare(tmp_path / "target", tmp_path / "golden", rank=rank).comparisons
     first = min(one.roots, key=lambda root: root.place)
     assert (first.pair.operator.name, first.cause.value) == (name, "UNKNOWN")
-    assert first.because.endswith("what other ranks put in was not compared: compare all ranks of the step")
+    assert first.because.endswith("the tensors of other ranks were not compared: compare all ranks of the step")
     assert all(root.cause.value == "PROPAGATED" for root in one.roots if root is not first)
 
 

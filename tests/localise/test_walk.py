@@ -168,7 +168,7 @@ def test_a_network_input_that_differs_is_a_gap(tmp_path):
     target["Functional.linear.0.forward"]["in"][0] = target["Functional.linear.0.forward"]["in"][0] + np.float32(0.1)
     got = report(tmp_path, target, chain())
     assert found(got) == [("Functional.linear.0.forward", "GAP", "input:0")]
-    assert "an input of the network already differs" in got.roots[0].because
+    assert "an input of the network or of the dumped part already differs: input:0, rel_l2" in got.roots[0].because
 
 
 def test_an_input_changed_on_the_way_is_a_gap(tmp_path):
@@ -510,7 +510,7 @@ def test_what_could_not_be_compared_is_named(tmp_path):
                 np.save(tmp_path / side / f"product_{i}.input.{slot}.npy", tensor)
     first, *others = npucmp.compare(tmp_path / "target", tmp_path / "golden").roots
     assert (first.pair.operator.name, first.cause.value) == ("product_2", "UNKNOWN")
-    assert "its inputs were not dumped or cannot be compared (input:1)" in first.because
+    assert "the inputs were not dumped or cannot be compared (input:1)" in first.because
     assert [root.cause.value for root in others] == ["PROPAGATED"] * 3
 
 
@@ -704,3 +704,28 @@ def test_a_module_whose_output_was_explained_inside_it_is_not_blamed(tmp_path):
 
     got = report(tmp_path, run(off, jittered(np.ones((16, 16)), 2.5e-6, seed=3)), run(x, 1.0))
     assert got.exit_status == 0 and {one.explained_by for one in got.findings if one.error > 1e-6} == {"growth"}
+    assert {one.because.partition("; ")[2] for one in got.findings if one.explained_by} == {
+        "explained by the errors of its inputs"
+    }
+    (line,) = [one for one in screen(got).splitlines() if one.startswith("No operator diverged")]
+    assert line.endswith("e-06 above its limit, which the errors before it explain")
+
+
+def test_a_module_whose_output_was_explained_inside_it_passes_on_no_other_error(tmp_path):
+    """The module reads an error that reaches another output of it; this tensor is the one that agreed inside."""
+    x, y, w = (random.standard_normal((16, 16)).astype(np.float32) for _ in range(3))
+    off = jittered(x, 4e-7)
+
+    def run(read, factor, fault):
+        z, wrong = (y * factor).astype(np.float32), (w * fault).astype(np.float32)
+        return {
+            "Functional.linear.0.forward": {"in": [read, y], "out": [z]},
+            "Functional.linear.1.forward": {"in": [y, w], "out": [wrong]},
+            "Module.block.Block.forward.0": {"in": [wrong], "out": [z]},
+        }
+
+    ones = jittered(np.ones((16, 16)), 2.5e-6, seed=3)
+    got = report(tmp_path, run(off, ones, np.float32(1.1)), run(x, 1.0, np.float32(1.0)))
+    assert found(got) == [("Functional.linear.1.forward", "BORN", "output:0")]
+    (written,) = [one for one in got.findings if one.pair.operator.path and one.pair.slot == "output:0"]
+    assert (written.verdict.value, len(got.roots)) == ("match", 1)

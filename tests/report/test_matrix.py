@@ -118,8 +118,8 @@ def test_where_it_begins(name):
 def test_who_differs_from_its_peers():
     odd = Odd(2, (3,), (0, 1, 2), "weight", ("linear.0", "input:1"), 8, True)
     assert odd_words(odd) == (
-        "rank 3 holds another weight than ranks 0-2 since step 2: linear.0 input:1 and 7 tensors more, "
-        "of which the golden's ranks hold the same"
+        "rank 3 holds another weight than ranks 0-2 since step 2: linear.0 input:1 and 7 tensors more; "
+        "the golden's ranks hold the same"
     )
     assert "ranks 0-1 each hold another weight" in odd_words(odd._replace(ranks=(0, 1), others=(0, 1)))
     assert "rounding" in odd_words(odd._replace(wrong=False))
@@ -260,7 +260,7 @@ def test_what_only_passes_on_is_no_suspect_that_only_the_table_has(tmp_path, mon
 def test_a_rank_with_another_weight_is_told(tmp_path):
     paths = written_runs(tmp_path, parallel, stale=6)
     got = CliRunner().invoke(group, ["compare", *map(str, paths), "-o", str(tmp_path / "out")])
-    told = "rank 6 holds another weight than rank 4 since step 0: Functional.linear.1.forward input:1, of which"
+    told = "rank 6 holds another weight than rank 4 since step 0: Functional.linear.1.forward input:1; the"
     assert told in got.output and told in (tmp_path / "out/report.html").read_text()
     (odd,) = json.loads((tmp_path / "out/summary.json").read_text())["peers"]
     assert (odd["ranks"], odd["others"], odd["what"], odd["proven"]) == ([6], [4], "weight", True)

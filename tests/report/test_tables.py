@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.report.columns import tensor_columns
+from npucmp.report.coverage import Unseen
 from npucmp.report.rows import csv_of
 from npucmp.report.sanitise import inert, visible
 from npucmp.report.tables import TENSOR_COLUMNS, by_column
@@ -49,3 +50,17 @@ def test_every_column_has_a_cell_for_every_finding(report):
     columns = tensor_columns(report, ["snr"])
     assert {*columns} == {*TENSOR_COLUMNS, "snr"}
     assert {len(column) for column in columns.values()} == {len(report.findings)}
+
+
+@pytest.mark.parametrize(
+    "uncompared, alike, says",
+    [
+        (0, 0, ""),
+        (1, 0, "1 tensor before it was not compared"),
+        (50, 0, "50 tensors before it were not compared"),
+        (50, 1455, "50 tensors before it were not compared, the recorded figures of 1,455 agree"),
+        (0, 2, "only the recorded figures of 2 tensors before it agree"),
+    ],
+)
+def test_the_title_tells_figures_that_agree_from_what_was_not_compared(uncompared, alike, says):
+    assert Unseen(uncompared, alike).words() == says

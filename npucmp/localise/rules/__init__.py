@@ -60,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     non_smooth.RULE,
     choice.RULE,
     cancellation.RULE,
+    reduced.ALIKE,
     inherited.RULE,
     routed.RULE,
     collective.RULE,
@@ -81,14 +82,16 @@ RULES: tuple[Rule, ...] = (
 
 
 class Rulebook:
-    """The rules in force. Raises UsageError for a name in `skip` that is none."""
+    """The rules in force, `reduced_alike` if products keep 11 bits on both sides. Raises UsageError for a name in
+    `skip` that is none."""
 
-    def __init__(self, skip: Iterable[str] = ()) -> None:
+    def __init__(self, skip: Iterable[str] = (), alike: bool = False) -> None:
         names = [rule.name for rule in RULES]
         for name in skip:
             if name not in names:
                 raise UsageError(f"no rule {name!r:.60}", difflib.get_close_matches(name, names))
-        self.rules = tuple(rule for rule in RULES if rule.name not in {*skip})
+        left_out = {*skip, *(() if alike else (reduced.ALIKE_NAME,))}
+        self.rules = tuple(rule for rule in RULES if rule.name not in left_out)
         self._of = {kind: [rule for rule in self.rules if rule.kind == kind] for kind in KINDS}
         self._named = {rule.name: rule for rule in self.rules}
 

@@ -2,7 +2,8 @@
 
 A law holds for any values that an operator reads, so that no error of its inputs explains a broken one. A law is one
 figure of the moments of both sides, with the room that rounding has in the coarser type of the two. Sources: the
-definitions of the operators; for sums Higham, Accuracy and Stability of Numerical Algorithms, §4.2.
+definitions of the operators; for sums Higham, Accuracy and Stability of Numerical Algorithms, §4.2. Gradients have laws
+of their own: a gradient of an operator that moves or adds elements keeps the sum of the gradient that arrives.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Callable, Iterator, NamedTuple, Optional
 
+from npucmp.flow.contents import content_of
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
@@ -46,13 +48,13 @@ class Departure(NamedTuple):
 def departures(case: Case) -> Iterator[Departure]:
     """The departures from all laws of an operator that the moments of one of its outputs tell."""
     node, moments = case.node, case.moments
-    if node is None or moments is None or node.is_gradient:
+    if node is None or moments is None or (node.is_gradient and not case.is_output):
         return
     if not moments.compared or moments.mismatched or case.finding.metric == "noise":
         return
     if case.is_output and (apart := node.unequal.get(case.pair.slot)) is not None:
         yield Departure(apart.size, 0.0, apart.room, apart.words)
-    for law in _laws_of(node.op):
+    for law in _laws_of(node.op, node.is_gradient):
         found = law(case, moments) if case.is_output or law in TELLING else None
         if found is not None:
             yield found
@@ -242,6 +244,62 @@ def _kept(case: Case, moments: Moments) -> Optional[Departure]:
     return Departure(x, y, ROUNDINGS * _round_off(case), words)
 
 
+def _received(case: Case, moments: Moments) -> Optional[Departure]:
+    """What one rank receives is what another rank sent."""
+    content = content_of(case.finding)
+    for sent in case.node.context if case.node is not None and content else ():
+        given = sent.measurement.moments
+        if given is not None and content_of(sent) == content and given.elements == moments.elements:
+            x, y = (
+                _apart(a, b, moments.elements)
+                for a, b in ((given.target, moments.target), (given.golden, moments.golden))
+            )
+            target, other = case.pair.target, sent.pair.target
+            is_cast = target is None or other is None or target.dtype != other.dtype
+            unit = max(case.own_round_off, round_off_of(sent.pair)) if is_cast else DOUBLE
+            return Departure(x, y, ROUNDINGS * unit, f"extremes or sums are not those of what was sent, by {x:.2e}")
+    return None
+
+
+def _returned(case: Case, moments: Moments) -> Optional[Departure]:
+    """A gradient that adds each element that arrives to one element, or spreads it over several, keeps their sum. What
+    reads several tensors and is no gradient by its type adds or joins gradients."""
+    found, read = [], _read(case)
+    if len(read) > 1 and (case.node is None or not case.node.op.has("gradient")):
+        return None
+    for one, given in read:
+        sides = (given.target, moments.target), (given.golden, moments.golden)
+        sizes = [math.sqrt(min(a.squares, b.squares)) for a, b in sides]
+        arrived, size = math.sqrt(given.golden.squares), sizes[1]
+        if not size:
+            continue
+        x = abs(moments.target.total - given.target.total) / max(sizes)
+        y = abs(moments.golden.total - given.golden.total) / size
+        unit, squares = max(case.own_round_off, round_off_of(one.pair), DOUBLE), given.golden.squares
+        if abs(squares - moments.golden.squares) > ROUNDINGS * unit * squares:  # elements were added or spread
+            unit = max(unit, _round_off(case))
+        added = math.sqrt(max(1.0, given.elements / moments.elements))
+        room = unit * (DEVIATIONS * added + abs(given.golden.total) / size)
+        room = ROUNDINGS * (room + min(unit, SINGLE) * added * arrived / size)
+        found.append(Departure(x, y, room, f"the sum is not that of the gradient that arrives, by {x:.2e} of its size"))
+    return min(found, key=lambda one: one.golden, default=None)
+
+
+def _no_larger(case: Case, moments: Moments) -> Optional[Departure]:
+    """A gradient that hands on some of the elements that arrive, and zeros for the others, holds none beyond them. The
+    arriving tensor is the one of which the golden hands on an extreme."""
+    read, largest = _read(case), case.scale.largest
+    for one, given in read if largest else ():
+        sides = (given.target, moments.target), (given.golden, moments.golden)
+        rounding = max(case.own_round_off, round_off_of(one.pair)) * largest
+        ends = (given.golden.minimum, moments.golden.minimum), (given.golden.maximum, moments.golden.maximum)
+        if any(abs(a - b) <= rounding < abs(a) for a, b in ends):
+            x, y = (max(a.minimum - b.minimum, b.maximum - a.maximum, 0.0) / largest for a, b in sides)
+            words = f"elements lie beyond those that arrive, by {x:.2e} of the largest"
+            return Departure(x, y, _room_of(case, read), words)
+    return None
+
+
 Law = Callable[[Case, Moments], Optional[Departure]]
 LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # the operators that have it → a law; copy.py has copies
     (lambda op: op.has("rows sum to 1"), _row_sums),
@@ -256,12 +314,19 @@ LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # the operators that
     (lambda op: op.has("largest"), _extreme(max, "maximum")),
     (lambda op: op.has("smallest"), _extreme(min, "minimum")),
     (lambda op: op.has("drops"), _kept),
+    (lambda op: op.has("receives"), _received),
+)
+
+
+GRADIENT_LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (
+    (lambda op: op.has("keeps sums", "views", "hands on", "permutes"), _returned),
+    (lambda op: op.has("rectifies", "ranks"), _no_larger),
 )
 
 
 @lru_cache(maxsize=1 << 12)
-def _laws_of(op: OpType) -> tuple[Law, ...]:
-    return tuple(law for has, law in LAWS if has(op))
+def _laws_of(op: OpType, is_gradient: bool) -> tuple[Law, ...]:
+    return tuple(law for has, law in (GRADIENT_LAWS if is_gradient else LAWS) if has(op))
 
 
 TELLING = (_row_sums,)  # kept by chance by no tensor: what an operator reads may be what one before it wrote

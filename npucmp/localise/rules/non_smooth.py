@@ -10,11 +10,23 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import FEW_FLIPS, FLIPPING, WHOLE_BIN, Case, Rule, shares_beyond
+from npucmp.localise.case import FEW_FLIPS, FLIPPING, WHOLE_BIN, Case, Rule, error_of, shares_beyond
+from npucmp.localise.rules.growth import GROWTH
 
 FLIPS = 4.0  # in √e: evidence: 2.6 at most in 205 gradients of clean pairs
 WHOLE_ELEMENT = 0.9  # relative error: definition: 1 of an element that is zero on one side, less rounding
 LEAST = 1e-18  # error: definition: below the decades of the histogram
+
+
+def _chosen_by(case: Case) -> float:
+    """The error of what the choice was made by: what the forward read and wrote, if that was compared. The gradient
+    that arrives flips nothing. A module may make more of its inputs' errors before it chooses."""
+    node = case.node
+    saved = [error_of(one) for one in node.context] if node is not None and not node.operator.path else []
+    known = [error for error in saved if error is not None]
+    if not known or len(known) < len(saved):
+        return case.before
+    return min(case.before, max(case.finding.limit, *known))
 
 
 def _one_flip(case: Case) -> float:
@@ -34,16 +46,28 @@ def _may_be_flipped(case: Case) -> bool:
     return moments.max_rel > WHOLE_ELEMENT
 
 
+def _are_few(case: Case) -> bool:
+    """Whether as many elements as may flip can make up the error that growth does not: each is off by the largest
+    difference at most."""
+    moments, before = case.moments, case.before
+    if moments is None or not math.isfinite(moments.sum_dd) or not math.isfinite(before):
+        return True
+    flipped = FLIPPING * _chosen_by(case) * moments.compared + FEW_FLIPS
+    return moments.sum_dd <= flipped * moments.max_abs**2 + (GROWTH * before) ** 2 * moments.yy
+
+
 def _is_sparse(case: Case) -> bool:
     """Whether no more elements are far off than flipped, or came in as far off: decade by decade of relative error."""
     node, own = case.node, shares_beyond(case.finding)
     if node is None or not own or node.operator.path:
         return True
+    if not _are_few(case):
+        return False
     read = [shares for shares in map(shares_beyond, node.inputs or node.presumed) if shares]
     if not read or not math.isfinite(case.before):
         return True
     assert case.moments is not None
-    flipped = FLIPPING * case.before + FEW_FLIPS / case.moments.compared
+    flipped = FLIPPING * _chosen_by(case) + FEW_FLIPS / case.moments.compared
     least = math.ceil(math.log10(max(case.before, LEAST))) + WHOLE_BIN + 1  # ten times what came in
     return all(
         own[decade] <= 2.0 * max(shares[decade - 1] for shares in read) + flipped
@@ -58,5 +82,5 @@ RULE = Rule(
     applies=lambda case: (
         case.before > 0 and not case.is_choice and case.is_non_smooth and _may_be_flipped(case) and _is_sparse(case)
     ),
-    bound=lambda case: max(FLIPS * math.sqrt(case.before), _one_flip(case)),
+    bound=lambda case: max(FLIPS * math.sqrt(_chosen_by(case)), _one_flip(case)),
 )

@@ -6,6 +6,8 @@ of 8,550 tensors of silent clean pairs of the corpus the factor is below 2.1 tim
 
 from __future__ import annotations
 
+import math
+
 from npucmp.localise.case import WHOLE, Case, Rule
 from npucmp.model import Finding, Verdict
 
@@ -14,8 +16,13 @@ SCALED_NOISE = 2.0  # times the error that comes in: chosen: the factor must sta
 
 
 def limit(case: Case) -> float:
-    """The common factor that rounding alone may give."""
-    return SCALED * case.round_off
+    """The common factor that rounding alone may give. Roundings scatter: if less than the round-off of the working
+    precision is left beside the factor, the operator rounded to the type of its output. Code that was not dumped may
+    have rounded a number that it multiplies by."""
+    if case.node is None:
+        return SCALED * case.round_off
+    scatter = math.sqrt(max(0.0, case.error**2 - case.gain**2))
+    return SCALED * min(case.round_off, max(case.own_round_off, scatter))
 
 
 def _accuses(case: Case) -> bool:

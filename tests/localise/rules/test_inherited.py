@@ -333,3 +333,28 @@ def test_one_element_may_have_the_sign_of_noise(tmp_path, shift, count):
         two_steps_of_a_shift(tmp_path / "target", shift, 3e-3), two_steps_of_a_shift(tmp_path / "golden")
     )
     assert sum(root.slot == "input:3" for root in report.roots) == count
+
+
+def two_steps_of_a_cell(folder, weight=0.0, gradient=0.0):
+    """A layer that a step calls twice with one weight, first with zeros, so that this call has no gradient."""
+    zeros, dy, dw = np.zeros((16, 8), np.float32), off(normal(16, 4), 0), normal(4, 8)
+    for step in range(2):
+        w, run = off(W * (1 + 0.01 * step), weight * step), {}
+        for call, x in enumerate((zeros, off(X, 0))):
+            run[f"Functional.linear.{call}.forward"] = {"in": [x, w], "out": [(x @ w.T).astype(np.float32)]}
+        for call, made in ((1, off(dw, gradient)), (0, np.zeros((4, 8), np.float32))):
+            run[f"Functional.linear.{call}.backward"] = {"in": [dy], "out": [off(X, 0), made]}
+        write_run(folder, run, step=step)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "errors, roots",
+    [
+        ({"weight": 1e-4, "gradient": 4e-7}, []),
+        ({"weight": 1e-2, "gradient": 4e-7}, ["GAP"]),
+        ({"weight": 1e-4}, ["GAP"]),
+    ],
+)
+def test_calls_that_share_a_parameter_have_one_gradient(tmp_path, errors, roots):
+    assert alike(two_steps_of_a_cell, tmp_path, **errors) == roots

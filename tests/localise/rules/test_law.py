@@ -67,6 +67,31 @@ def uniform(x):
     return np.full_like(x, 1 / 64)
 
 
+def scattered(x):
+    """The gradient of a pool or of a choice: each element that arrives in the place of one of two."""
+    return np.stack([np.where(X > 0, x, 0.0), np.where(X > 0, 0.0, x)], axis=-1)
+
+
+def shifted(x):
+    return scattered(x + 0.1)
+
+
+def returned(op, wrong, right=None, of=READ, phase="backward", **more):
+    return case(op, of, off(wrong, right, of=of, **more), phase=phase)
+
+
+def received(op, factor):
+    """What a rank received, where the sender's tensor has an error that came from elsewhere."""
+    sent = READ[0][:2]
+    if op == "all_gather":
+        return case(op, [], (np.stack([factor * sent[0]] * 2), np.stack([sent[1]] * 2)), [("input:0", sent)])
+    return case(op, [], (factor * sent[0], sent[1]), [("input:0", sent)])
+
+
+ROUTED = ("max_pool2d", "topk", "sort", "index_select", "gather", "slice", "getitem", "add", "mean", "interpolate")
+CENTRED = X - X.mean()
+POOLED = normal(8, 16, 64, 2)
+GRADIENT = [(noisy(X[0], 0.02), X[0], "float16"), (noisy(CENTRED, 0.02), CENTRED, "float16")]
 FIRST, HALF = ({"input:dim": 0},) * 2, ({"input:1": 0.5},) * 2
 SPELLED = ("Softmax", "SoftmaxV2", "aten._softmax.int", "npu_scaled_masked_softmax", "ScaledMaskedSoftmax", "softmax")
 EMBEDDED = [(np.arange(16), np.arange(16), "int64"), (noisy(X[0], 0.02), X[0], "float16")]
@@ -99,6 +124,20 @@ class TestLaw(RuleContract):
             "embedding", EMBEDDED, (half(1.02 * EMBEDDED[1][0]), half(X[0]), "float16")
         ),
         "a largest that is none": case("amax", READ, off(lambda x: 1.02 * x.max(-1), lambda x: x.max(-1))),
+        **{
+            f"a gradient of {one} with another sum": returned(one, shifted, scattered)
+            for one in ROUTED
+        },
+        "a gradient of a relu beyond what arrives": returned(
+            "relu", lambda x: 1.03 * np.where(X > 0, x, 0.0), lambda x: np.where(X > 0, x, 0.0)
+        ),
+        "of a graph, which reads the forward too": case(
+            "MaxPoolGrad",
+            [*READ, (noisy(POOLED, 0.01), POOLED, "float16")],
+            off(shifted, scattered),
+            phase="",
+        ),
+        **{f"{one}, not what was sent": received(one, 1.0001) for one in ("recv", "irecv", "broadcast")},
         "a dropout beyond its factor": case(
             "dropout", READ, off(lambda x: np.where(x > 10, 2.2, 2.0) * x, lambda x: 2.0 * x), arguments=HALF
         ),
@@ -117,6 +156,30 @@ class TestLaw(RuleContract):
             "log_softmax", READ, off(lambda x: np.log(softmax(x)) - 0.05, lambda x: np.log(softmax(x)))
         ),
         "its gradient": case("softmax", READ, off(lambda x: 1.01 * softmax(x), softmax), phase="backward"),
+        **{f"a gradient of {one}": returned(one, scattered) for one in ROUTED},
+        **{
+            f"a gradient of {one} in bfloat16": returned(
+                one, lambda x: x / 49.0, of=WIDE, dtype="bfloat16", round_to=bfloat16
+            )
+            for one in ("avg_pool2d", "interpolate")
+        },
+        **{f"{one}, what was sent": received(one, 1.0) for one in ("recv", "irecv", "broadcast")},
+        "a gather, which holds more than was sent": received("all_gather", 1.0001),
+        "a gradient that is doubled on both sides": returned("add", lambda x: 2.02 * x, lambda x: 2.0 * x),
+        "a gradient of a relu": returned("relu", lambda x: np.where(X > 0, x, 0.0)),
+        "a gradient of a leaky relu": returned("leaky_relu", lambda x: 1.05 * x, lambda x: x),
+        "the sum of two gradients, of which one sums to nothing": case(
+            "AddN",
+            [*READ, (noisy(CENTRED, 0.02) + 0.1, CENTRED, "float16")],
+            (half(READ[0][0] + noisy(CENTRED, 0.02) + 0.1), half(X + CENTRED), "float16"),
+            phase="backward",
+        ),
+        "a gradient of a sum, which reads what sums to nothing": case(
+            "ReduceSumGrad",
+            GRADIENT,
+            (half(1e-4 * np.abs(noisy(X, 0.02))), half(1e-4 * np.abs(X)), "float16"),
+            phase="",
+        ),
         "a norm with weights": case("layer_norm", [*READ, (W, W, "float16")], off(lambda x: norm(x) * W)),
         "a leaky relu": case("leaky_relu", READ, off(lambda x: np.where(x > 0, x, 0.1 * x))),
         "a transpose": case("transpose", READ, off(lambda x: np.swapaxes(x, 0, 1))),
