@@ -1,7 +1,7 @@
 """The steps that formulas are made of, in float64; with a seed each of them is rounded as a kernel would, at random.
 
 Each product, quotient, root … gets noise of 0.58 u of `level`, sums and contractions the random walk of their terms
-besides: sigma = 0.42 u sqrt(K/3 r^2 + K/2 Q), as in walk.py. Copies, choices and signs are free, and are numpy's own.
+besides (dtypes.random_walk). Copies, choices and signs are free, and are numpy's own.
 Every step asks for room first: a shape that a hostile record asks for is refused before it is there.
 """
 
@@ -14,11 +14,11 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.model.dtypes import WALK
+from npucmp.model.dtypes import random_walk
 from npucmp.recompute.arguments import TooLarge
 
 Array = NDArray[Any]
-ROUNDING = 0.58  # rms of a rounding error in u, as in noise.py
+ROUNDING = 0.58  # rms of a rounding error in u, of a value right above a power of two
 _ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -117,6 +117,6 @@ class Steps:
 
 
 def sigma_of(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
-    """Of a sum, element by element: the same sum of squared terms, and of ones."""
+    """Return the noise of a sum, element by element: `squares` is the same sum of squared terms, `ones` of ones."""
     with np.errstate(all="ignore"):
-        return WALK * unit * np.sqrt(np.maximum(ones, 1) * (exact * exact / 3 + np.abs(squares) / 2))
+        return random_walk(exact, np.abs(squares), np.maximum(ones, 1), unit)
