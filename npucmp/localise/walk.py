@@ -164,7 +164,7 @@ class _Search:
             # its other readers are no further gaps
             self.sources.replace(Source(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
         elif guilty:
-            self._add(node, Cause.BORN, *guilty, reads)
+            self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, reads), reads)
         elif own and self._culprit(node):
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
             self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, reads)
@@ -234,7 +234,19 @@ class _Search:
             because = f"{finding.because}; {reasons[0].sentence()}".removeprefix("; ")
             finding = finding._replace(verdict=Verdict.DIVERGED, because=because, rule=RECOMPUTED)
             self.revised[finding.row] = finding
-        return Own(finding, RECOMPUTED), [*reasons, evidence.tensor_reason(finding)]
+        return Own(finding, RECOMPUTED), reasons
+
+    def _with_bounds(
+        self, node: OperatorFindings, own: Optional[Own], guilty: Own, reasons: list[Evidence], reads: Reads
+    ) -> tuple[Own, list[Evidence]]:
+        """The output and the evidence of an operator that is guilty, with what bounds say of it; these come first if
+        they make it BORN too."""
+        if own is None:
+            return guilty, [*reasons, evidence.tensor_reason(guilty.finding)]
+        known = self._reasons(node, own.finding, reads)
+        if self._cause(node, reads) is Cause.BORN:
+            return own, [*known, *reasons]
+        return guilty, [*reasons, *known]
 
     def _is_innocent(self, node: OperatorFindings, own: Optional[Own], known: Recomputed, reads: Reads) -> bool:
         """Whether an operator that is suspected only passes on what it reads, all of which was compared."""
