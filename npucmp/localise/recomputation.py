@@ -3,10 +3,9 @@
 A bound tells how large an error may be; a recomputation tells how large the operator's own error is. So the search
 needs no bound for an operator that is recomputed:
 
-    target beyond the rounding that is due, golden not      BORN: the operator bears an error
+    one beyond the rounding that is due, the other not      BORN: the operator bears an error, in the run that is told
     both within, and their own errors make up less than     no root: the error came in with the inputs, however the
     half of the error between the runs                      operator amplified it
-    target within, golden beyond                            UNKNOWN: the golden is wrong
     target within, golden not recomputed                    PROPAGATED: it is what float64 makes of its inputs
     target beyond, golden not recomputed                    BORN where bounds suspect it too
 
@@ -48,16 +47,21 @@ class Recomputed(NamedTuple):
     target: Sequence[Replayed]
     golden: Sequence[Replayed]
 
-    def guilty(self, outputs: Sequence[Finding], is_suspected: bool) -> Optional[tuple[Finding, Replayed]]:
-        """The output that is farthest beyond the rounding that is due in the target alone; None if there is none."""
-        if not (_is_clean(self.golden) or (is_suspected and not self.golden)):
-            return None
-        slots = {one.pair.target.slot: one for one in outputs if one.pair.target is not None}
-        wrong = [row for row in self.target if row.verdict is Judged.GUILTY and row.slot in slots]
-        if not is_suspected:
-            wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot])]
-        worst = max(wrong, key=lambda row: row.rms_ratio or 0.0, default=None)
-        return None if worst is None else (slots[worst.slot], worst)
+    def guilty(self, outputs: Sequence[Finding], is_suspected: bool) -> Optional[tuple[Finding, list[Evidence]]]:
+        """The output that is farthest beyond the rounding that is due in one run alone, with the evidence; None where
+        neither run has one."""
+        for side, own, other in ((0, self.target, self.golden), (1, self.golden, self.target)):
+            if not (_is_clean(other) or (is_suspected and side == 0 and not other)):
+                continue
+            slots = {tensor.slot: one for one in outputs
+                     if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
+            wrong = [row for row in own if row.verdict is Judged.GUILTY and row.slot in slots]
+            if not is_suspected:
+                wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot])]
+            if wrong:
+                worst = max(wrong, key=lambda row: row.rms_ratio or 0.0)
+                return slots[worst.slot], _guilty_reasons(worst, "golden " * side)
+        return None
 
     def is_innocent(self, outputs: Sequence[Finding]) -> bool:
         """Whether the errors of all outputs came in with the inputs."""
@@ -70,14 +74,8 @@ class Recomputed(NamedTuple):
             return cause, []
         share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
         words = "the outputs are float64 of the recorded inputs within {ratio:.2g} of the rounding that is due"
-        found = reason(NAME, words, ratio=share)
-        wrong = [row.rms_ratio or 0.0 for row in self.golden if row.verdict is Judged.GUILTY]
-        if wrong:
-            words = "the golden is {ratio:,.2g} times the rounding that is due away from float64 of its own inputs"
-            return Cause.UNKNOWN, [found, reason(NAME, words, ratio=max(wrong))]
-        if not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED):
-            return Cause.PROPAGATED, [found]
-        return cause, []
+        passes_on = not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED)
+        return Cause.PROPAGATED if passes_on else cause, [reason(NAME, words, ratio=share)]
 
 
 def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Optional[Recomputed]:
@@ -97,12 +95,12 @@ def _is_clean(rows: Sequence[Replayed]) -> bool:
     return bool(rows) and all(row.verdict is Judged.CLEAN and not row.sampled and not row.explanation for row in rows)
 
 
-def guilty_reasons(row: Replayed) -> list[Evidence]:
-    """Of an output that is not what float64 makes of the operator's own inputs."""
+def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
+    """Of an output that is not float64 of the operator's own inputs."""
     words = "{slot} is {ratio:,.2g} times the rounding that is due away from float64 of its own inputs"
     if row.rms_ratio is None or row.budget == "exact":
         words = "{slot} differs from float64 of its own inputs"
-    found = [reason(NAME, words, ratio=row.rms_ratio, slot=row.slot)]
+    found = [reason(NAME, words, ratio=row.rms_ratio, slot=side + row.slot)]
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
 
 

@@ -24,7 +24,7 @@ from npucmp.localise.case import Case, error_size
 from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs, share_of
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.recomputation import NAME as RECOMPUTED
-from npucmp.localise.recomputation import Estimator, Recomputed, guilty_reasons, recomputed
+from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
@@ -227,8 +227,7 @@ class _Search:
         found = known.guilty(node.outputs, own is not None)
         if found is None or (node.is_gradient and node.operator.call in self._guilty):
             return None
-        finding, row = found
-        reasons = guilty_reasons(row)
+        finding, reasons = found
         self._guilty.add(node.operator.call)
         if not differs(finding):
             because = f"{finding.because}; {reasons[0].sentence()}".removeprefix("; ")

@@ -58,7 +58,13 @@ class Work(NamedTuple):
         try:
             with np.errstate(all="ignore"):
                 return self.plan.results(steps, given)  # type: ignore[arg-type]  # a plan has inputs of its own kind
-        except (ValueError, IndexError, TypeError, OverflowError) as error:  # of numpy: other shapes, other types
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # of numpy: other shapes, other types
             raise Refused(f"its formula does not fit the record: {error}"[:160]) from None
 
     def nodes(self) -> list[Any]:
