@@ -44,7 +44,7 @@ GROUPS = {  # title → options of the help, in this order; all others stand in 
     "Output": "output top json junit quiet verbose color show_progress parts parquet excel xlsx",
     "Which runs, operators and names": "step rank pair include exclude mapping graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict coverage skip_rules list_rules metrics baseline "
-    "precheck replay",
+    "precheck recompute replay",
     "Execution": "jobs resume scheduler disk",
 }
 ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
@@ -84,7 +84,7 @@ class _Command(click.Command):
     CompareFields,
     ClusterFields,
     ScreenFields,
-    only="noise resume also disk replay scheduler precheck parts parquet",
+    only="noise resume also disk recompute replay scheduler precheck parts parquet",
 )
 @click.option(
     "--list-rules",

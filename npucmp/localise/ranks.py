@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings, Place
+from npucmp.localise.recomputation import Estimator
 from npucmp.localise.root import Told
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.updates import Updates
@@ -40,10 +41,15 @@ Walked = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook],
 
 
 def side_by_side(
-    some: Sequence[Comparison], updates: Sequence[Updates], by_round_off: bool, rules: Rulebook
+    some: Sequence[Comparison],
+    updates: Sequence[Updates],
+    by_round_off: bool,
+    rules: Rulebook,
+    estimators: Sequence[Optional[Estimator]] = (),
 ) -> list[Told]:
-    """The ranks of one step, all in memory: of each its findings, and its roots with their clocks."""
-    ranks = _Ranks(some, updates, by_round_off, rules)
+    """The ranks of one step, all in memory: of each its findings, and its roots with their clocks. `estimators`
+    recompute operators of the ranks."""
+    ranks = _Ranks(some, updates, by_round_off, rules, estimators or [None] * len(some))
     ranks.visit()
     return ranks.suspected()
 
@@ -111,13 +117,18 @@ class _Ranks:
     """The ranks of one step."""
 
     def __init__(
-        self, comparisons: Sequence[Comparison], updates: Sequence[Updates], by_round_off: bool, rules: Rulebook
+        self,
+        comparisons: Sequence[Comparison],
+        updates: Sequence[Updates],
+        by_round_off: bool,
+        rules: Rulebook,
+        estimators: Sequence[Optional[Estimator]],
     ) -> None:
         self._numbers = [one.rank for one in comparisons]
         first_rows = accumulate((len(one.findings) for one in comparisons), initial=0)
         self._walks = [
-            Walk(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank)
-            for one, told, first_row in zip(comparisons, updates, first_rows)
+            Walk(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank, estimator)
+            for one, told, first_row, estimator in zip(comparisons, updates, first_rows, estimators)
         ]
         self._told: Optional[Communications] = None  # of several ranks
         if len(comparisons) > 1:

@@ -14,7 +14,7 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import terms_summed
 from npucmp.localise.condition import Scale, scale_of
 from npucmp.model import Finding
-from npucmp.model.dtypes import WALK
+from npucmp.model.dtypes import random_walk
 from npucmp.model.roles import is_parameter
 
 # times what is left of them: chosen: terms of a centred gradient that are so much larger cancel, not measured
@@ -37,13 +37,9 @@ class Terms(NamedTuple):
         return self.size * math.sqrt(self.many)
 
     def walk(self, total: float, unit: float) -> float:
-        """Rounding (rms) of sums of size `total` that were added one term after the other, in units of `unit`.
-
-        0.42 u √(K/3·r² + K/2·Q) for K terms with the sum r and the sum of squares Q: the random walk of K partial
-        sums, which grow to r and wander by the terms. No other order of addition is worse.
-        """
-        squares = self.many * self.size * self.size
-        return WALK * unit * math.sqrt(self.many * (total * total / 3.0 + squares / 2.0))
+        """Return the rounding (rms) of sums of size `total` that were added one term after the other, for a round-off
+        of `unit`."""
+        return float(random_walk(total, self.many * self.size * self.size, self.many, unit))
 
 
 def terms(node: OperatorFindings, finding: Finding) -> Terms:

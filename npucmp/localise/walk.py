@@ -23,6 +23,8 @@ from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
 from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs, share_of
 from npucmp.localise.limits import disregard, overwritten
+from npucmp.localise.recomputation import NAME as RECOMPUTED
+from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
@@ -38,6 +40,8 @@ EXPLAINED = {  # what explains an error, by rule; of others the errors that came
     "cancellation": "the errors of the terms of its sum",
 }
 LAW = "law"  # the accusation that needs nothing of what an operator reads
+# accusations that do not rest on the size of an error
+UNREFUTED = (LAW, "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 # operators: chosen: one of as many may have written an input where outputs were not recorded, not measured
 BRANCHES = 3
 
@@ -50,6 +54,7 @@ class Walk:
     own rules decide; then nothing is taken back. updates: what the step before tells of the parameters. `revised` are
     findings that were taken back, by row; rows are numbered from `first_row` on. `carriers` has the operator by which
     an error arrived from another rank, where its outputs were not recorded, of the first that reads it; by order.
+    `estimator` recomputes operators of both runs (recomputation.py); without one bounds alone decide.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Walk:
         left_out: Sequence[Pair] = (),
         first_row: int = 0,
         rank: Optional[int] = None,
+        estimator: Optional[Estimator] = None,
     ) -> None:
         rules = rules or Rulebook()
         self.findings = [
@@ -76,7 +82,7 @@ class Walk:
         updates.hold(self.findings)
         sources = Sources(self.findings, Edges(self.findings, rank), first_row)
         self._search = _Search(
-            rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared
+            rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared, estimator
         )
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
         self.carriers = self._search.carriers
@@ -100,7 +106,10 @@ class _Search:
         updates: Updates,
         habit: float,
         uncompared: Uncompared,
+        estimator: Optional[Estimator] = None,
     ) -> None:
+        self._estimator = estimator if by_round_off else None
+        self._guilty: set[str] = set()  # calls of operators that bear an error by recomputation
         self.rules = rules
         self.by_round_off = by_round_off
         self.roots: list[Root] = []
@@ -124,7 +133,7 @@ class _Search:
 
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
-        if self._is_quiet(node):
+        if self._is_quiet(node) and not self._is_sampled(node):
             self.seen.pass_by(node, self._counted(node))
             self.sources.reach(node.outputs[-1])
             return
@@ -140,22 +149,37 @@ class _Search:
         own = None if gap else self._own(node, reads)
         diverged = [output for output in node.outputs if differs(output)]
         inherits |= bool(diverged and self._culprit(node))
-        if inherits and node.operator.path and not (gap or own):
+        known = None if gap else self._recomputed(node, own, diverged, reads)
+        guilty = self._found_guilty(node, own, known) if known and not self._culprit(node) else None
+        innocent = known is not None and guilty is None and self._is_innocent(node, own, known, reads)
+        if innocent:
+            self.revised.pop(own.finding.row if own else -1, None)  # what an accusation said of it
+            own = None
+            for output in diverged:
+                self._explained[output.row, self.seen.flipped] = Limit(error_size(output), RECOMPUTED)
+        if inherits and node.operator.path and not (gap or own or guilty):
             inherits = not diverged or any(self._written_inside(one) is None for one in diverged)
         if gap:
             self._add(node, *self._gap(node, gap), reads)
             # its other readers are no further gaps
             self.sources.replace(Source(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
+        elif guilty:
+            self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, reads), reads)
         elif own and self._culprit(node):
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
             self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, reads)
         elif own:
-            self._add(node, self._cause(node, reads), own, self._reasons(node, own.finding, reads), reads)
+            cause, reasons = self._cause(node, reads), self._reasons(node, own.finding, reads)
+            if known and not evidence.argument_reasons(node.pair):
+                cause, found = known.cause(cause)
+                reasons = [*found, *reasons]
+            self._add(node, cause, own, reasons, reads)
         elif inherits and diverged:
             worst = max(diverged, key=error_size)
             for output in diverged:
                 self.revised[output.row] = explained(output, self._explanation(node, output, reads))
             by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
+            reasons += known.cause(Cause.PROPAGATED)[1] if known else []
             self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, reads)
         elif not (carried := self._carried(node)):
             self._excuse_all(node, diverged, reads)
@@ -166,13 +190,68 @@ class _Search:
         self._intervals.behind.update((output.row, reads.error) for output in hidden)
         node.inherits = inherits
         unread = any(one.error is None for one in node.outputs) or (node.carried and not node.outputs)
-        node.tainted = bool(gap or own or (inherits and (diverged or unread)))
+        node.tainted = bool(gap or own or guilty or (inherits and (diverged or unread)))
         if node.carried and not node.outputs and not self._intervals.any_tainted:
             self._carrier = node.pair.order
         self._remember(node)
         if not node.outputs and node.inputs:
             self._last_unseen.append(node.operator.name)
             self._unseen[node.operator.name] = node, reads.error or 0.0
+
+    def _recomputed(
+        self, node: OperatorFindings, own: Optional[Own], diverged: Sequence[Finding], reads: Reads
+    ) -> Optional[Recomputed]:
+        """What float64 says of an operator that is suspected, or sampled, or whose error is above the limit and
+        explained by anything but growth."""
+        if self._estimator is None or not any(one.measurement.moments for one in node.outputs):
+            return None
+        excused = any(self._is_excused(node, one, reads) for one in diverged)
+        if own is not None or excused or self._estimator.is_sampled(node.pair.target_op):
+            return recomputed(self._estimator, node)
+        return None
+
+    def _is_sampled(self, node: OperatorFindings) -> bool:
+        if self._estimator is None or not any(one.measurement.moments for one in node.outputs):
+            return False
+        return self._estimator.is_sampled(node.pair.target_op)
+
+    def _is_excused(self, node: OperatorFindings, finding: Finding, reads: Reads) -> bool:
+        by = self._explanation(node, finding, reads)
+        return by is not None and by.rule != "growth"
+
+    def _found_guilty(
+        self, node: OperatorFindings, own: Optional[Own], known: Recomputed
+    ) -> Optional[tuple[Own, list[Evidence]]]:
+        """The output that shows that an operator bears an error, with the evidence. The gradient of a call whose
+        forward bears one is no second root."""
+        found = known.guilty(node.outputs, own is not None)
+        if found is None or (node.is_gradient and node.operator.call in self._guilty):
+            return None
+        finding, reasons = found
+        self._guilty.add(node.operator.call)
+        if not differs(finding):
+            because = f"{finding.because}; {reasons[0].sentence()}".removeprefix("; ")
+            finding = finding._replace(verdict=Verdict.DIVERGED, because=because, rule=RECOMPUTED)
+            self.revised[finding.row] = finding
+        return Own(finding, RECOMPUTED), reasons
+
+    def _with_bounds(
+        self, node: OperatorFindings, own: Optional[Own], guilty: Own, reasons: list[Evidence], reads: Reads
+    ) -> tuple[Own, list[Evidence]]:
+        """The output and the evidence of an operator that is guilty, with what bounds say of it; these come first if
+        they make it BORN too."""
+        if own is None:
+            return guilty, [*reasons, evidence.tensor_reason(guilty.finding)]
+        known = self._reasons(node, own.finding, reads)
+        if self._cause(node, reads) is Cause.BORN:
+            return own, [*known, *reasons]
+        return guilty, [*reasons, *known]
+
+    def _is_innocent(self, node: OperatorFindings, own: Optional[Own], known: Recomputed, reads: Reads) -> bool:
+        """Whether an operator that is suspected only passes on what it reads, all of which was compared."""
+        if own is None or own.rule in UNREFUTED or evidence.argument_reasons(node.pair):
+            return False
+        return reads.is_known and self._intervals.is_saved_known(node) and known.is_innocent(node.outputs)
 
     def _carried(self, node: OperatorFindings) -> Optional[tuple[Own, int]]:
         """An input that differs because an error arrived from another rank, by an operator whose outputs were not

@@ -4,7 +4,8 @@ task.py       a record and all that replaying it needs; Engine, what replays tas
 table.py      which calls are known, and how each is treated; npu.py has formulas for the vendor's own
 arguments.py  a recorded call → arguments of a function; what is refused
 torch_engine.py, torch_call.py, noise.py, walk.py   the engine that torch is; only child processes import it
-numpy_engine.py, numpy_table.py, numpy_steps.py     the engine that numpy is: operators of graphs
+numpy_engine.py, numpy_table.py, numpy_steps.py     the engine that numpy is: operators of graphs, and calls
+call_table.py, call_inputs.py, numpy_calls.py       calls of records and their gradients; formulas in call_*.py
 budget.py     float64, what was dumped, and the rounding that is due → figures and a verdict
 marks.py, links.py     who reads what; gaps.py, functions.py, rearranged.py what fills a gap
 torch_edges.py gradients against the sums of what consumers hand back

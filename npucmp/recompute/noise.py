@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from npucmp.recompute import walk
+from npucmp.recompute.numpy_steps import ROUNDING
 
-ROUNDING = 0.58  # rms of a rounding error in u, of a value right above a power of two
 REDUCED = 0.25  # rms of a sum of N positive terms in u sqrt(N)
 aten = torch.ops.aten
 

@@ -1,150 +1,313 @@
-"""Calls of PyTorch and of MindSpore's mint that numpy can replay, where torch is missing: forward, and simple ones.
+"""A recorded call of PyTorch or of MindSpore's mint → the formula of numpy that it is, and what it was given.
 
-A line per call: the line of numpy_table.py that it is, and what its arguments are called, in their order. Tensors among
-them are the inputs of the formula, the others its attributes.
+A forward record is computed by the formula of its call; a backward record by the gradients of the same line, from the
+inputs of its forward and from what was recorded of its results. Of the nodes that a backward formula returns the one
+that fits the record is taken.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional
+import math
+from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from npucmp.model import Call
-from npucmp.model.dtypes import lookup, numpy_dtype
-from npucmp.recompute.arguments import Missing, Refused, arguments_of
-from npucmp.recompute.numpy_given import Array, Given, axis_of
-from npucmp.recompute.numpy_table import Line, line_of
-from npucmp.recompute.table import row_of
+from npucmp.model import Call, Slot, TensorRef, Tree, Word
+from npucmp.model.dtypes import canonical, lookup, numpy_dtype
+from npucmp.recompute.arguments import Missing, arguments_of, floats_in
+from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, mapped
+from npucmp.recompute.call_table import CallFormula, formula_of
+from npucmp.recompute.numpy_given import Array
+from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.table import ROUNDED_ONCE, Row, row_of
 from npucmp.recompute.task import Task
 
-
-class Called(NamedTuple):
-    line: str
-    names: str
-
-
-_TWO = "a b"
-CALLS = {
-    "add": Called("Add", "a b alpha"), "sub": Called("Sub", "a b alpha"), "mul": Called("Mul", _TWO),
-    "div": Called("Div", _TWO), "__add__": Called("Add", _TWO), "__radd__": Called("Add", _TWO),
-    "__sub__": Called("Sub", _TWO), "__mul__": Called("Mul", _TWO), "__rmul__": Called("Mul", _TWO),
-    "__truediv__": Called("Div", _TWO), "maximum": Called("Maximum", _TWO), "minimum": Called("Minimum", _TWO),
-    "matmul": Called("BatchMatMul", _TWO), "bmm": Called("BatchMatMul", _TWO), "mm": Called("BatchMatMul", _TWO),
-    "__matmul__": Called("BatchMatMul", _TWO), "linear": Called("BatchMatMul", "a b bias"),
-    "relu": Called("Relu", "a"), "exp": Called("Exp", "a"), "log": Called("Log", "a"), "sqrt": Called("Sqrt", "a"),
-    "rsqrt": Called("Rsqrt", "a"), "tanh": Called("Tanh", "a"), "sigmoid": Called("Sigmoid", "a"),
-    "silu": Called("Swish", "a"), "erf": Called("Erf", "a"), "square": Called("Square", "a"),
-    "abs": Called("Abs", "a"), "neg": Called("Neg", "a"), "gelu": Called("Gelu", "a approximate"),
-    "softmax": Called("Softmax", "a axis"), "log_softmax": Called("LogSoftmax", "a axis"),
-    "layer_norm": Called("LayerNorm", "a shape b c eps"),
-    "sum": Called("ReduceSum", "a axes keepdims"), "mean": Called("ReduceMean", "a axes keepdims"),
-    "reshape": Called("Reshape", "a *"), "view": Called("Reshape", "a *"), "flatten": Called("Reshape", "a *"),
-    "contiguous": Called("Reshape", "a *"), "clone": Called("Reshape", "a *"), "unsqueeze": Called("Reshape", "a *"),
-    "squeeze": Called("Reshape", "a *"), "transpose": Called("Transpose", "a first second"),
-    "permute": Called("Transpose", "a perm"), "cat": Called("Concat", "several axis"),
-}  # fmt: skip
-_KEYWORDS = {"input": "a", "self": "a", "other": "b", "weight": "b", "dim": "axis", "dims": "perm",
-             "tensors": "several", "normalized_shape": "shape", "mat2": "b", "keepdim": "keepdims"}  # fmt: skip
-_PREFIXES = ("Functional", "Torch", "Tensor", "Mint", "MintFunctional")
+NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a node
+NEARER = 10.0  # times: then a record is of another node than the first that fits
+ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is that of a node
+ANOTHER = "another autograd node"
+KEYWORDS = {"self": "input", "axis": "dim", "keepdims": "keepdim", "x": "input"}  # of older versions, and of mint
+SEVERAL = frozenset("squeeze unsqueeze flatten reshape view to type".split())  # whose arguments the shape tells
 
 
-def line_of_call(call: Call) -> Optional[Line]:
-    """None for a call that is left to torch, or not known at all."""
-    called = CALLS.get(call.name) if call.prefix in _PREFIXES and row_of(call) is not None else None
-    return None if called is None else line_of(called.line)
+class CallPlan(NamedTuple):
+    """The formula of a forward call."""
+
+    formula: CallFormula
+    kind: str
+    views: bool = False
+
+    def results(self, m: Steps, g: CallInputs) -> list[Any]:
+        found = self.formula.forward(m, g, *g.args, **g.kwargs)
+        return [*found] if isinstance(found, (list, tuple)) else [found]
 
 
-def given_of_call(
-    task: Task, shapes: tuple[tuple[int, ...], ...], low: str, tensor: Callable[[str], Array]
-) -> tuple[Given, str]:
-    """Inputs and attributes as a formula takes them, and what was done to them. Raises Refused for other arguments."""
-    call, row = task.call, row_of(task.call)
+class Chosen(NamedTuple):
+    """The gradient that a recorded one is held against: its node, its place in it, and whether it is transposed.
+    `is_sure`: it can be no other."""
+
+    node: int
+    place: int
+    is_turned: bool
+    is_sure: bool
+
+    def of(self, nodes: Sequence[Node]) -> Optional[Array]:
+        one = nodes[self.node][self.place]
+        return one.swapaxes(-1, -2) if one is not None and self.is_turned else one
+
+
+class BackwardPlan(NamedTuple):
+    """The gradients of a call, those that a record holds. `chosen` has one for each recorded gradient, by place."""
+
+    formula: CallFormula
+    chosen: Mapping[int, Optional[Chosen]]
+    kind: str = "noise"
+    views: bool = True
+
+    def nodes(self, m: Steps, g: CallInputs) -> list[Node]:
+        assert self.formula.backward is not None
+        found: list[Node] = self.formula.backward(m, g, *g.args, **g.kwargs)
+        plain = [[one for one in node if one is not None] for node in found]  # a node of what has a gradient alone
+        return [*found, *(one for one, node in zip(plain, found) if len(one) < len(node))]
+
+    def results(self, m: Steps, g: CallInputs) -> list[Any]:
+        nodes = self.nodes(m, g)
+        some = [self.chosen.get(at) for at in range(max(self.chosen, default=-1) + 1)]
+        return [None if one is None else one.of(nodes) for one in some]
+
+
+class BoundCall(NamedTuple):
+    """inputs, and what was done to them; `others` are the same with scalars or operands rounded in another way."""
+
+    inputs: CallInputs
+    treated: str
+    others: tuple[CallInputs, ...]
+    is_once: bool
+
+
+def slots_of(call: Call) -> list[Optional[str]]:
+    """The tensors that a call returns, in order; None for what is none."""
+    return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
+
+
+def flat(tree: Sequence[Tree]) -> Iterator[Tree]:
+    """Leaves of what a record holds, nulls among them."""
+    for one in tree:
+        if isinstance(one, (list, dict)):
+            yield from flat([*one.values()] if isinstance(one, dict) else one)
+        else:
+            yield one
+
+
+def plan_of_call(call: Call, row: Row, is_once: bool) -> CallPlan:
+    """The formula of a forward call, and how its rounding is due."""
+    formula = formula_of(call)
+    assert formula is not None
+    kind = row.kind
+    if kind == "sum" and (_is_scaled(call) or call.name.rstrip("_") in ("mean", "cumsum")):
+        kind = "noise"
+    if kind == "noise" and is_once:
+        kind = "once"
+    return CallPlan(formula, "noise" if kind == "dropout" else kind, call.name in SEVERAL)
+
+
+def _is_scaled(call: Call) -> bool:
+    return any(
+        isinstance(call.kwargs.get(key), Word) and getattr(call.kwargs[key], "value", 1) != 1
+        for key in ("alpha", "beta")
+    )
+
+
+def bound_call(
+    task: Task,
+    tensor: Callable[[TensorRef], Array],
+    results: Mapping[int, TensorRef],
+    recorded: Mapping[int, Array],
+    gradients: Sequence[Optional[Array]],
+) -> BoundCall:
+    """The inputs of a call. Raises Refused for arguments that are not known to be harmless."""
+    operator = task.forward if task.is_backward else task.operator
+    call = task.forward_call if task.is_backward else task.call
+    assert operator is not None and call is not None
+    row = row_of(call)
     assert row is not None
-    recorded = {one.slot: one for one in task.operator.tensors}
+    refs = {one.slot: one for one in operator.tensors}
+    loaded: dict[str, Array] = {}
 
     def load(slot: str) -> Array:
-        if slot not in recorded:
+        if slot not in refs:
             raise Missing(f"the dump holds no {slot}")
-        return tensor(slot)
+        if slot not in loaded:
+            loaded[slot] = tensor(refs[slot])
+        return loaded[slot]
 
     args, kwargs = arguments_of(call, row, load, lambda name: name)
-    found = _named(CALLS[call.name], [*args], {_KEYWORDS.get(key, key): value for key, value in kwargs.items()})
-    if found.pop("alpha", 1) != 1:
-        raise Refused("a factor of the second operand")
-    arrays = _arrays(found)
-    treated = ""
-    floats = [one.dtype for one in recorded.values() if one.slot.startswith("input") and _is_float(one.dtype)]
-    if row.autocast and low and any(one not in ("float16", "bfloat16") for one in floats):
-        treated = f"autocast {low}"
-        arrays = [_rounded(one, low) for one in arrays]
-    return Given(dict(enumerate(arrays)), _attributes(call.name, found, arrays), shapes, {}, "npy"), treated
+    kwargs = {KEYWORDS.get(key, key): one for key, one in kwargs.items()}
+    inputs = CallInputs(tuple(args), kwargs, {at: one.shape for at, one in results.items()}, recorded, tuple(gradients))
+    low = next((one.dtype for one in results.values() if one.dtype in ("float16", "bfloat16")), "")
+    floats = [refs[slot].dtype for slot in loaded if unit_of(refs[slot].dtype)]
+    plain, treated = inputs, ""
+    if row.autocast and low and any(unit_of(one) < unit_of(low) for one in floats):
+        inputs, treated = _rounded(inputs, low), f"autocast {low}"
+    cast = _cast_of(call, row)
+    if cast and any(unit_of(one) < unit_of(cast) for one in floats):
+        inputs = _rounded(inputs, cast)
+    unit = max((unit_of(one.dtype) for one in results.values()), default=0.0)
+    scalars = floats_in([inputs.args, dict(inputs.kwargs)])
+    others: list[CallInputs] = []
+    exact = inputs
+    if scalars and unit != 2.0**-53:
+        narrow = min(floats, key=unit_of, default="float32") if unit == 0 else "float32"
+        inputs = _with_scalars(exact, narrow)
+        others = [_with_scalars(exact, name) for name in ("float64", "float32", low) if name and name != narrow]
+    if treated and len(arrays_in([args, kwargs])) > 2:  # some kernels add the bias before they round
+        others.append(_with_bias(inputs, plain))
+    is_plain = all(float(np.float32(one)) == one for one in scalars)
+    name = call.name if call.name.startswith("__") else call.name.rstrip("_")
+    is_once = is_plain and name in ROUNDED_ONCE and not call.kwargs
+    return BoundCall(inputs, treated, tuple(others), is_once)
 
 
-def _named(called: Called, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = called.names.split()
-    if names[-1] == "*":  # sizes, which the recorded shape tells
-        names, args, kwargs = names[:-1], args[:1], {key: one for key, one in kwargs.items() if key == "a"}
-    if names == ["a", "perm"] and len(args) > 2:
-        args = [args[0], tuple(args[1:])]
-    if len(args) > len(names):
-        raise Refused("more arguments than numpy takes")
-    found = {**dict(zip(names, args)), **kwargs}
-    if "axes" in names and "axis" in found:
-        found["axes"] = found.pop("axis")
-    known = {*names, *({"dtype"} if found.get("dtype") is None else set())}
-    if set(found) - known:
-        raise Refused(f"an argument {min(set(found) - known)!r:.40} that numpy does not take")
-    return {key: value for key, value in found.items() if value is not None}
+def _cast_of(call: Call, row: Row) -> str:
+    """The float type that the keyword dtype names, "" for none: a sum or a softmax casts its input first."""
+    word = call.kwargs.get("dtype")
+    is_cast = isinstance(word, Word) and row.kind in ("sum", "noise")
+    name = canonical(str(word.value)) if is_cast and isinstance(word, Word) else ""
+    return name if name and unit_of(name) else ""
 
 
-def _arrays(found: dict[str, Any]) -> list[Array]:
-    """Tensors in the order of a, b, c; numbers among operands as float32 holds them."""
-    several = found.pop("several", None)
-    if several is not None:
-        if not isinstance(several, tuple) or not all(isinstance(one, np.ndarray) for one in several):
-            raise Refused("no list of tensors")
-        return [*several]
-    arrays = []
-    for name in ("a", "b", "c", "bias"):
-        value = found.pop(name, None)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            value = np.asarray(np.float64(np.float32(value)))
-        if isinstance(value, np.ndarray):
-            arrays.append(value)
-        elif value is not None:
-            raise Refused(f"the argument {name} is no tensor")
-    return arrays
-
-
-def _attributes(name: str, found: dict[str, Any], arrays: list[Array]) -> dict[str, Any]:
-    told = {key: value for key, value in found.items() if key != "shape"}
-    if name == "linear":
-        told["transpose_b"] = True
-    if name == "layer_norm":
-        shape = found.get("shape", ())
-        if len(arrays) != 3 or tuple(np.atleast_1d(shape)) != arrays[1].shape:
-            raise Refused("a norm without weights and bias")
-        told.setdefault("eps", 1e-5)
-    if name == "gelu":
-        told.setdefault("approximate", "none")
-    if name == "transpose":
-        rank = arrays[0].ndim
-        perm = [*range(rank)]
-        one, other = (axis_of(int(told.pop(key)), rank) for key in ("first", "second"))
-        perm[one], perm[other] = perm[other], perm[one]
-        told["perm"] = tuple(perm)
-    if name == "cat":
-        told.setdefault("axis", 0)
-    if name in ("sum", "mean"):
-        told.setdefault("axes", ())
-    return told
-
-
-def _is_float(name: str) -> bool:
+def unit_of(name: str) -> float:
     row = lookup(name)
-    return row is not None and row.kind == "f"
+    return row.round_off if row is not None else 0.0
 
 
-def _rounded(one: Array, low: str) -> Array:
-    return one.astype(numpy_dtype(low)).astype(np.float64) if one.dtype.kind == "f" else one
+def _rounded(inputs: CallInputs, name: str) -> CallInputs:
+    """Tensors among arguments rounded to a type; gradients and results are as they were recorded."""
+
+    def change(one: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return one.astype(numpy_dtype(name)).astype(np.float64) if one.dtype.kind == "f" else one
+
+    args, kwargs = mapped([inputs.args, dict(inputs.kwargs)], change)
+    return CallInputs(args, kwargs, inputs.shapes, inputs.recorded, inputs.gradients)
+
+
+def _with_bias(inputs: CallInputs, plain: CallInputs) -> CallInputs:
+    """The third tensor as it was recorded."""
+    wide = iter(arrays_in([plain.args, dict(plain.kwargs)]))
+    count = iter(range(1 << 16))
+
+    def change(one: Array) -> Array:
+        other = next(wide)
+        return other if next(count) >= 2 else one
+
+    args, kwargs = mapped([inputs.args, dict(inputs.kwargs)], change)
+    return CallInputs(args, kwargs, inputs.shapes, inputs.recorded, inputs.gradients)
+
+
+def _with_scalars(inputs: CallInputs, name: str) -> CallInputs:
+    """Python's floats as a kernel gets them."""
+
+    def change(tree: Any) -> Any:
+        if isinstance(tree, float) and math.isfinite(tree):
+            with np.errstate(over="ignore"):
+                return float(np.asarray(tree).astype(numpy_dtype(name)))
+        return tuple(change(one) for one in tree) if isinstance(tree, tuple) else tree
+
+    args, kwargs = change(inputs.args), {key: change(one) for key, one in inputs.kwargs.items()}
+    return CallInputs(args, kwargs, inputs.shapes, inputs.recorded, inputs.gradients)
+
+
+# which gradient a record holds
+
+
+def chosen_gradients(
+    formula: CallFormula,
+    nodes: Sequence[Node],
+    recorded: Mapping[int, Array],
+    units: Mapping[int, float],
+    types: Collection[int],
+) -> dict[int, Optional[Chosen]]:
+    """What each recorded gradient is held against, by place; None where none has its shape.
+
+    A node fits if each recorded gradient has the shape of the one in its place. The first that fits is taken, unless
+    another is NEARER times nearer. It is sure where no other node can have been recorded (`types` are the places whose
+    type is one of the call's own), where another gradient of the same node is near, or where it is near itself. If no
+    node fits, the nearest gradient of each is taken, and is sure only where it is near.
+    """
+    best: Optional[dict[int, Chosen]] = None
+    least = math.inf
+    for number in range(len(nodes)):
+        found = _fit(nodes, number, recorded)
+        if found is None:
+            continue
+        away = sum(min(1.0, _distance(recorded[at], one.of(nodes))) for at, one in found.items())
+        if best is None or away * NEARER < least or (away <= NEAR * len(found) < least):
+            best, least = found, away
+    if best is not None:
+        near = {at: is_near(recorded[at], one.of(nodes), units[at]) for at, one in best.items()}
+        told = {at: bool(np.any(recorded[at])) for at in best}
+        return {
+            at: one._replace(
+                is_sure=(formula.is_closed and at in types)
+                or near[at]
+                or any(near[k] and told[k] for k in best if k != at)
+            )
+            for at, one in best.items()
+        }
+    return {at: _nearest(nodes, one, units[at]) for at, one in recorded.items()}
+
+
+def _fit(nodes: Sequence[Node], number: int, recorded: Mapping[int, Array]) -> Optional[dict[int, Chosen]]:
+    node, found = nodes[number], {}
+    for at, one in recorded.items():
+        forms = _forms(node[at], one) if at < len(node) else []
+        if not forms:
+            return None
+        turned = min(forms, key=lambda is_turned: _distance(one, Chosen(number, at, is_turned, True).of(nodes)))
+        found[at] = Chosen(number, at, turned, True)
+    return found
+
+
+def _forms(one: Optional[Array], recorded: Array) -> list[bool]:
+    """As it is, transposed."""
+    if one is None:
+        return []
+    found = [False] if one.shape == recorded.shape else []
+    return [*found, True] if one.ndim >= 2 and one.swapaxes(-1, -2).shape == recorded.shape else found
+
+
+def _nearest(nodes: Sequence[Node], recorded: Array, unit: float) -> Optional[Chosen]:
+    """The nearest gradient of as many elements; sure if it is near."""
+    best, least = None, math.inf
+    for number, node in enumerate(nodes):
+        for place, one in enumerate(node):
+            if one is None or one.size != recorded.size:
+                continue
+            for turned in _forms(one, recorded) or [False]:
+                chosen = Chosen(number, place, turned, False)
+                away = _distance(recorded, chosen.of(nodes))
+                if away < least:
+                    best, least = chosen._replace(is_sure=is_near(recorded, chosen.of(nodes), unit)), away
+    return best
+
+
+def _distance(recorded: Array, exact: Optional[Array]) -> float:
+    """Relative, over what is finite on both sides."""
+    assert exact is not None
+    a, b = np.ravel(recorded).astype(np.float64), np.ravel(exact)
+    use = np.isfinite(a) & np.isfinite(b)
+    size, away = float(np.linalg.norm(b[use])), float(np.linalg.norm(a[use] - b[use]))
+    return away / size if size else (0.0 if not away else 1e300)
+
+
+def is_near(recorded: Array, exact: Optional[Array], unit: float) -> bool:
+    """Whether a gradient is that of a node, be it wrong: near it, or the same in most elements that are not zero."""
+    if _distance(recorded, exact) <= NEAR:
+        return True
+    assert exact is not None
+    a, b = np.ravel(recorded).astype(np.float64), np.ravel(exact)
+    some = (a != 0) | (b != 0)
+    with np.errstate(invalid="ignore"):
+        same = np.abs(a - b) <= min(ALIKE * unit, NEAREST) * np.abs(b)
+    return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2

@@ -8,7 +8,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import REPLAYED, Replayed
 from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import NotInTable
-from npucmp.recompute.table import row_of
+from npucmp.recompute.table import STOPPED, row_of
 from npucmp.recompute.task import GRAPH, Settings, Task
 
 
@@ -21,14 +21,10 @@ class NumpyEngine:
         return ""
 
     def refuses(self, task: Task) -> tuple[str, str]:
-        from npucmp.recompute.numpy_calls import line_of_call
         from npucmp.recompute.numpy_plan import plan_of
 
         if not task.call.prefix.startswith(GRAPH):
-            if line_of_call(task.call) is not None and not task.is_backward:
-                return "", ""
-            what = "is no call" if not task.is_backward else "has a gradient, which is nothing"
-            return "not in table", f"{task.call.prefix}.{task.call.name} {what} that numpy can replay"
+            return _refused_call(task)
         kind = op_type(task.operator.op_type)
         if kind.has("random"):
             return "random", "it draws random numbers"
@@ -49,6 +45,28 @@ class NumpyEngine:
         return numpy_rows.replayed(task, context, settings)
 
 
+def _refused_call(task: Task) -> tuple[str, str]:
+    """The same of a call of a record."""
+    from npucmp.recompute.call_table import formula_of
+
+    call = task.forward_call if task.is_backward else task.call
+    name = f"{task.call.prefix}.{task.call.name}"
+    if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
+        return "container", "a module is no single call, and its record has no hyper-parameters"
+    row = row_of(task.call)
+    formula = formula_of(task.call)
+    if row is not None and row.kind in STOPPED:
+        return STOPPED[row.kind]
+    if row is None or formula is None or (task.is_backward and formula.backward is None):
+        what = "the gradient of a call" if task.is_backward and formula is not None else "a call"
+        return "not in table", f"{name} is {what} that {'torch alone' if row is not None else 'nobody'} can replay"
+    if call is None or (task.is_backward and task.forward is None):
+        return "no data", "the forward of this call was not dumped"
+    if not call.args and not call.kwargs:
+        return "no data", "what it read was not dumped"
+    return "", ""
+
+
 class NumpyCaseEngine(NumpyEngine):
     """Replays one forward call of a record, and writes its case (case.py) into a folder that is there and empty."""
 
@@ -58,6 +76,8 @@ class NumpyCaseEngine(NumpyEngine):
     def refuses(self, task: Task) -> tuple[str, str]:
         if task.call.prefix.startswith(GRAPH):
             return "not in table", "a case is a call of a record, no operator of a graph"
+        if task.is_backward:
+            return "not in table", "the case of a gradient is written by torch"
         return super().refuses(task)
 
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:

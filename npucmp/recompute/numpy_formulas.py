@@ -160,12 +160,15 @@ def relu_grad(m: Steps, g: Given) -> list[Any]:
 
 def gelu(m: Steps, g: Given) -> list[Any]:
     """By erf and by tanh: frameworks mean one or the other by the same name."""
-    x = g.x(0)
+    x, word = g.x(0), g.word("approximate")
+    return [gelu_of(m, x, word) if word in ("none", "tanh") else Choice([gelu_of(m, x, "tanh"), gelu_of(m, x, "none")])]
+
+
+def gelu_of(m: Steps, x: Any, approximate: str) -> Any:
+    if approximate == "none":
+        return m.mul(m.mul(0.5, x), m.add(1.0, m.erf(m.div(x, ROOT_2))))
     inner = m.mul(ROOT_2_PI, m.add(x, m.mul(0.044715, m.mul(x, m.mul(x, x)))))
-    by_tanh = m.mul(m.mul(0.5, x), m.add(1.0, m.tanh(inner)))
-    by_erf = m.mul(m.mul(0.5, x), m.add(1.0, m.erf(m.div(x, ROOT_2))))
-    told = {"none": by_erf, "tanh": by_tanh}.get(g.word("approximate"))
-    return [Choice([by_tanh, by_erf]) if told is None else told]
+    return m.mul(m.mul(0.5, x), m.add(1.0, m.tanh(inner)))
 
 
 # over axes

@@ -57,6 +57,11 @@ class Given:
         return self.inputs.get(place)
 
     @property
+    def first(self) -> Optional[Array]:
+        """The input that an operator may write into."""
+        return self.inputs.get(0)
+
+    @property
     def all(self) -> list[Array]:
         return [self.inputs[place] for place in sorted(self.inputs)]
 

@@ -9,42 +9,78 @@ import numpy as np
 
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import Dtype, lookup
 from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import Refused, TooLarge
 from npucmp.recompute.budget import BIAS, SAME, Due, judged, round_to
-from npucmp.recompute.numpy_calls import given_of_call, line_of_call
+from npucmp.recompute.call_inputs import CallInputs
+from npucmp.recompute.call_table import formula_of
+from npucmp.recompute.numpy_calls import (
+    ANOTHER,
+    BackwardPlan,
+    CallPlan,
+    bound_call,
+    chosen_gradients,
+    plan_of_call,
+    slots_of,
+)
 from npucmp.recompute.numpy_copies import as_type, shapes_fit
 from npucmp.recompute.numpy_given import Array, Choice, Given
 from npucmp.recompute.numpy_plan import Plan, plan_of
 from npucmp.recompute.numpy_steps import ROUNDING, Steps, sigma_of
 from npucmp.recompute.stored import read
+from npucmp.recompute.table import TURNED, row_of
 from npucmp.recompute.task import GRAPH, Settings, Task, kind_of
 
 MORE = 8  # times the trials, before somebody is guilty by their noise
 SMALL = 1 << 22  # elements of tensors that so many trials are made of
+VERSIONS = "it is the nearest of several versions of the formula"
 SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
 
 
 class Work(NamedTuple):
-    """An operator, ready to be computed. `recorded` are its results by place."""
+    """An operator, ready to be computed. `recorded` are its results by place, `versions` the places of results of which
+    the nearest of several versions was taken."""
 
-    plan: Plan
-    given: Given
+    plan: Plan | CallPlan | BackwardPlan
+    given: Given | CallInputs
     recorded: Mapping[int, TensorRef]
     values: Mapping[int, Array]
     unit: float
     accumulator: float
     memory: int
     treated: str = ""
+    others: tuple[CallInputs, ...] = ()
+    versions: frozenset[int] = frozenset()
 
-    def results(self, given: Given, seed: int | None = None) -> list[Any]:
+    def results(self, given: Given | CallInputs, seed: int | None = None) -> list[Any]:
         steps = Steps(self.unit, self.accumulator, self.memory, seed)
         try:
             with np.errstate(all="ignore"):
-                return self.plan.results(steps, given)
-        except (ValueError, IndexError, TypeError, OverflowError) as error:  # of numpy: other shapes, other types
+                return self.plan.results(steps, given)  # type: ignore[arg-type]  # a plan has inputs of its own kind
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # of numpy: other shapes, other types
             raise Refused(f"its formula does not fit the record: {error}"[:160]) from None
+
+    def nodes(self) -> list[Any]:
+        """What a backward record may hold."""
+        assert isinstance(self.plan, BackwardPlan)
+        chosen: list[Any] = self._replace(plan=_Nodes(self.plan)).results(self.given)  # type: ignore[arg-type]
+        return chosen
+
+
+class _Nodes(NamedTuple):
+    """All nodes of a backward formula as results."""
+
+    plan: BackwardPlan
+
+    def results(self, m: Steps, g: CallInputs) -> list[Any]:
+        return [*self.plan.nodes(m, g)]
 
 
 def replayed(task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
@@ -54,43 +90,120 @@ def replayed(task: Task, context: ReadContext, settings: Settings) -> list[Repla
     if overwritten:
         because = "its first input was recorded after it was written"
         return [Replayed(task.operator.order, one.slot, "overwritten", explanation=because) for one in task.outputs]
+    return _judged(task, work, exact, settings)
+
+
+def _judged(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[Replayed]:
     rows = _rows(task, work, exact, settings)
     if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
         is_small = sum(one.size for one in work.given.all) <= SMALL
         rows = _rows(task, work, exact, settings._replace(trials=settings.trials * (MORE if is_small else 2)))
+    rows = _cleared(task, work, rows, settings)
     return _second_opinion(task, work, exact, rows, settings)
+
+
+def _cleared(task: Task, work: Work, rows: list[Replayed], settings: Settings) -> list[Replayed]:
+    """Rows, guilty ones replaced where another rounding of scalars or of a bias gives a clean one."""
+    for other in work.others:
+        if not any(row.verdict is Judged.GUILTY for row in rows):
+            return rows
+        again = work._replace(given=other)
+        others = _rows(task, again, _nearest(again, again.results(other)), settings)
+        rows = [b if a.verdict is Judged.GUILTY and b.verdict is Judged.CLEAN else a for a, b in zip(rows, others)]
+    return rows
 
 
 def computed(task: Task, context: ReadContext, settings: Settings) -> tuple[Work, list[Any]]:
     """Return an operator and its results in float64. Raises Refused, and what the readers raise."""
     work = _work(task, context, settings)
-    return work, _nearest(work, work.results(work.given))
+    results = work.results(work.given)
+    several = frozenset(at for at, one in enumerate(results) if isinstance(one, Choice) and len(one.among) > 1)
+    return work._replace(versions=several), _nearest(work, results)
 
 
 def _work(task: Task, context: ReadContext, settings: Settings) -> Work:
     operator = task.operator
+    if not task.call.prefix.startswith(GRAPH):
+        return _work_of_call(task, context, settings)
     if 8 * sum(math.prod(one.shape) for one in operator.tensors) > settings.memory:
         raise TooLarge("its tensors alone take more memory than --limit-memory allows")
     loaded = {one.slot: one for one in operator.tensors}
     outputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("output:") and _place(slot) >= 0}
     unit = max((_unit(one) for one in outputs.values()), default=0.0)
-    low = next((one.dtype for one in outputs.values() if one.dtype in ("float16", "bfloat16")), "")
     shapes = tuple(outputs[at].shape for at in range(len(outputs)) if at in outputs)
-    if task.call.prefix.startswith(GRAPH):
-        plan, treated = plan_of(operator), ""
-        inputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _place(slot) >= 0}
-        given = _given(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
-    else:
-        line = line_of_call(task.call)
-        assert line is not None
-        plan = Plan((line,))
-        given, treated = given_of_call(task, shapes, low, lambda slot: wide(loaded[slot], context))
+    inputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _place(slot) >= 0}
+    given = _given(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
     if 0 not in outputs and outputs:
         raise Refused("its first result was not dumped")
     floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
     accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
     values = {at: read(one, context) for at, one in outputs.items()}
-    return Work(plan, given, outputs, values, unit, accumulator, settings.memory, treated)
+    return Work(plan_of(operator), given, outputs, values, unit, accumulator, settings.memory)
+
+
+def _work_of_call(task: Task, context: ReadContext, settings: Settings) -> Work:
+    """The same of a recorded call, or of the gradients of one."""
+    call, operator = task.call, task.operator
+    forward = task.forward_call if task.is_backward else call
+    origin = task.forward if task.is_backward else operator
+    assert forward is not None and origin is not None
+    row = row_of(forward)
+    assert row is not None
+    read_from = [one for some in {operator.order: operator, origin.order: origin}.values() for one in some.tensors
+                 if one.slot.startswith("input")]  # fmt: skip
+    if 8 * sum(math.prod(one.shape) for one in (*operator.tensors, *origin.tensors)) > settings.memory:
+        raise TooLarge("its tensors alone take more memory than --limit-memory allows")
+    refs = {one.slot: one for one in origin.tensors}
+    results = {at: refs[slot] for at, slot in enumerate(slots_of(forward)) if slot in refs}
+    known = {at: one for at, one in results.items() if not task.is_backward or _has_values(one)}
+    recorded = {at: wide(one, context) for at, one in known.items()}
+    gradients: list[Any] = []
+    if task.is_backward:
+        slots = {one.slot: one for one in operator.tensors if one.slot.startswith("input:")}
+        places = [f"input:{at}" for at in range(len(call.args))]
+        gradients = [wide(slots[slot], context) if slot in slots else None for slot in places]
+    bound = bound_call(task, lambda one: wide(one, context), results, recorded, gradients)
+    floats = {one.dtype for one in read_from if _unit(one)}
+    accumulator = 2.0**-53 if floats == {"float64"} else 2.0**-24
+    if not task.is_backward:
+        unit = max((_unit(one) for one in results.values()), default=0.0)
+        values = {at: read(one, context) for at, one in results.items()}
+        plan = plan_of_call(forward, row, bound.is_once)
+        return Work(
+            plan, bound.inputs, results, values, unit, accumulator, settings.memory, bound.treated, bound.others
+        )
+    if row.inplace and _is_overwritten(bound.inputs, recorded):
+        raise Overwritten("its first input was recorded after it was written")
+    unit = max((_unit(one) for one in operator.tensors), default=0.0)
+    named = {one.slot: one for one in operator.tensors}
+    outputs = {at: named[slot] for at, slot in enumerate(slots_of(call)) if slot in named}
+    values = {at: read(one, context) for at, one in outputs.items()}
+    formula = formula_of(forward)
+    assert formula is not None
+    work = Work(BackwardPlan(formula, {}), bound.inputs, outputs, values, unit, accumulator, settings.memory,
+                bound.treated)  # fmt: skip
+    nodes = work.nodes()
+    units = {at: _unit(one) for at, one in outputs.items()}
+    types = {at for at, one in outputs.items() if one.dtype in floats}
+    chosen = chosen_gradients(formula, nodes, values, units, types)
+    return work._replace(plan=BackwardPlan(formula, chosen))
+
+
+class Overwritten(Refused):
+    """A call whose input was recorded when it was over."""
+
+    status = "overwritten"
+
+
+def _has_values(one: TensorRef) -> bool:
+    return bool(one.file or one.payload is not None) and not one.problem
+
+
+def _is_overwritten(given: CallInputs, recorded: Mapping[int, Array]) -> bool:
+    before, after = given.first, recorded.get(0)
+    return (
+        before is not None and after is not None and before.shape == after.shape and bool(np.array_equal(before, after))
+    )
 
 
 def _given(
@@ -157,8 +270,10 @@ def _distance(a: Array, b: Array) -> float:
 
 def _overwritten(task: Task, work: Work, exact: list[Any]) -> bool:
     """Whether an operator that writes into its first input was recorded with the input as it was afterwards."""
-    before, after = work.given.inputs.get(0), work.values.get(0)
-    if not op_type(task.operator.op_type).has("in place") or before is None or after is None:
+    before, after = work.given.first, work.values.get(0)
+    row = row_of(task.call)
+    is_in_place = row.inplace if row is not None else op_type(task.operator.op_type).has("in place")
+    if not is_in_place or task.is_backward or before is None or after is None:
         return False
     is_float = before.dtype.kind == "f"
     if before.shape != after.shape or not np.array_equal(before, after.astype(before.dtype), equal_nan=is_float):
@@ -207,6 +322,9 @@ def _rows(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[
         dtype = lookup(tensor.dtype)
         if dtype is None or dtype.kind == "c":
             raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged")
+        if isinstance(work.plan, BackwardPlan) and (at >= len(exact) or exact[at] is None):
+            rows.append(_another(task, tensor, "no gradient of this call has its shape"))
+            continue
         if at >= len(exact) or exact[at] is None:
             words = "what its gradient alone reads, as each device keeps it"
             rows.append(Replayed(task.operator.order, tensor.slot, "not in table", explanation=words))
@@ -218,11 +336,42 @@ def _rows(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[
         known = settings.known.get(kind, 1.0)
         actual = work.values[at]
         actual = (actual.astype(np.float64) if dtype.kind == "f" else actual).reshape(tensor.shape)
-        due = Due(sigmas[at], made_of, work.plan.kind == "once")
         flat = wanted.astype(np.float64).reshape(-1) if dtype.kind == "f" else wanted.reshape(-1)
+        is_backward = isinstance(work.plan, BackwardPlan)
+        sigma = sigmas[at]
+        if is_backward and work.treated and dtype.round_off < work.unit:  # a gradient of what autocast rounded
+            sigma = np.hypot(sigma, ROUNDING * work.unit * np.abs(flat))
+        due = Due(sigma, made_of, work.plan.kind == "once")
         row = judged(task.operator.order, tensor.slot, actual, flat, dtype, due, settings.scale, known)
+        if at in work.versions and row.verdict is Judged.CLEAN:
+            row = row._replace(explanation=VERSIONS)
+        chosen = work.plan.chosen.get(at) if isinstance(work.plan, BackwardPlan) else None
+        if row.verdict is Judged.GUILTY and chosen is not None and not chosen.is_sure:
+            words = "it is near no gradient of this call; a device may take it apart in another way"
+            row = _another(task, tensor, words)
+        elif row.verdict is Judged.GUILTY and chosen is not None and _hands_on(work, actual, dtype):
+            row = _another(task, tensor, "it is the gradient that came in: the call may end in a cast or a view")
+        elif row.verdict is Judged.CLEAN and is_backward and _ends_in_view(task, work, actual, dtype):
+            words = "hands the gradient on; what it computes is not in this record"
+            row = row._replace(budget="exact", rms_ratio=0.0, max_ratio=0.0, explanation=words)
         rows.append(_doubted(row, work)._replace(treated=work.treated))
     return rows
+
+
+def _ends_in_view(task: Task, work: Work, actual: Array, dtype: Dtype) -> bool:
+    return task.call.name in TURNED and _hands_on(work, actual, dtype)
+
+
+def _hands_on(work: Work, actual: Array, dtype: Dtype) -> bool:
+    """Whether a recorded gradient is the one that came in, element by element, in its own type."""
+    given = [one for one in work.given.gradients if one is not None] if isinstance(work.given, CallInputs) else []
+    if len(given) != 1 or given[0].size != actual.size:
+        return False
+    return bool(np.array_equal(round_to(given[0].ravel(), dtype), actual.ravel()))
+
+
+def _another(task: Task, tensor: TensorRef, because: str) -> Replayed:
+    return Replayed(task.operator.order, tensor.slot, ANOTHER, explanation=because)
 
 
 def _doubted(row: Replayed, work: Work) -> Replayed:

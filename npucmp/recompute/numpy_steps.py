@@ -1,7 +1,7 @@
 """The steps that formulas are made of, in float64; with a seed each of them is rounded as a kernel would, at random.
 
 Each product, quotient, root … gets noise of 0.58 u of `level`, sums and contractions the random walk of their terms
-besides: sigma = 0.42 u sqrt(K/3 r^2 + K/2 Q), as in walk.py. Copies, choices and signs are free, and are numpy's own.
+besides (dtypes.random_walk). Copies, choices and signs are free, and are numpy's own.
 Every step asks for room first: a shape that a hostile record asks for is refused before it is there.
 """
 
@@ -14,11 +14,12 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.model.dtypes import WALK
+from npucmp.model.dtypes import random_walk
 from npucmp.recompute.arguments import TooLarge
 
 Array = NDArray[Any]
-ROUNDING = 0.58  # rms of a rounding error in u, as in noise.py
+ROUNDING = 0.58  # rms of a rounding error in u, of a value right above a power of two
+FLOPS = 1 << 36  # of the products of one operator: some seconds of one core
 _ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -27,7 +28,7 @@ class Steps:
 
     def __init__(self, unit: float, accumulator: float, memory: int, seed: Optional[int] = None) -> None:
         self.unit, self.accumulator = max(unit, accumulator), accumulator
-        self._level, self._left = accumulator, memory
+        self._level, self._left, self._flops = accumulator, memory, FLOPS
         self._random = None if seed is None else np.random.default_rng(seed)
 
     @contextmanager
@@ -38,6 +39,10 @@ class Steps:
             yield
         finally:
             self._level = before
+
+    def scalar(self, value: float) -> float:
+        """A number of Python as a kernel gets it."""
+        return value if self.accumulator < 2.0**-30 else float(np.float32(value))
 
     def room(self, shape: Sequence[int]) -> None:
         """Raises TooLarge for what does not fit beside all that was made before."""
@@ -92,24 +97,42 @@ class Steps:
         """Any other function of each element."""
         return self._step(function, *arrays)
 
-    def contract(self, function: Callable[..., Any], *arrays: Array) -> Any:
-        """Sums of products: `function` must be linear in each of its arrays."""
+    def contract(self, function: Callable[..., Any], *arrays: Array, coarse: bool | int = False) -> Any:
+        """Sums of products: `function` must be linear in each of its arrays. Kernels add some sums in the type of the
+        output (`coarse`), or so many terms of them."""
         out = function(*arrays)
         self.room(np.shape(out))
         if self._random is None:
             return out
         squares = function(*(one * one for one in arrays))
         ones = function(*(np.ones_like(one) for one in arrays))
-        return self.rounded(out, sigma_of(out, squares, ones, self.accumulator))
+        return self._walked(out, squares, ones, coarse)
+
+    def _walked(self, out: Any, squares: Any, ones: Any, coarse: bool | int = False) -> Any:
+        sigma = sigma_of(out, squares, ones, self.unit if coarse is True else self.accumulator)
+        if coarse and coarse is not True and self.unit > self.accumulator:
+            sigma = np.hypot(sigma, sigma_of(out, squares, float(coarse), self.unit))
+        return self.rounded(out, sigma)
 
     def matmul(self, a: Array, b: Array) -> Any:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         self.room((*batch, *a.shape[-2:-1], *b.shape[-1:]))
-        return self.contract(np.matmul, a, b)
+        self._flops -= 2 * math.prod((*batch, *a.shape[-2:], *b.shape[-1:]))
+        if self._flops < 0:
+            raise TooLarge("its products take too long without a sample, which torch takes")
+        out = np.matmul(a, b)
+        return out if self._random is None else self._walked(out, np.matmul(a * a, b * b), float(a.shape[-1]))
 
-    def sum(self, x: Array, axes: Sequence[int] | None = None, keepdims: bool = False) -> Any:
+    def sum(
+        self, x: Array, axes: Sequence[int] | None = None, keepdims: bool = False, coarse: bool | int = False
+    ) -> Any:
         axis = None if axes is None else tuple(axes)
-        return self.contract(lambda one: np.sum(one, axis=axis, keepdims=keepdims), x)
+        out = np.sum(x, axis=axis, keepdims=keepdims)
+        self.room(np.shape(out))
+        if self._random is None:
+            return out
+        squares = np.sum(np.square(x), axis=axis, keepdims=keepdims)
+        return self._walked(out, squares, float(x.size // max(1, np.size(out))), coarse)
 
     def mean(self, x: Array, axes: Sequence[int], keepdims: bool = False) -> Any:
         count = math.prod(x.shape[axis] for axis in axes)
@@ -117,6 +140,6 @@ class Steps:
 
 
 def sigma_of(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
-    """Of a sum, element by element: the same sum of squared terms, and of ones."""
+    """Return the noise of a sum, element by element: `squares` is the same sum of squared terms, `ones` of ones."""
     with np.errstate(all="ignore"):
-        return WALK * unit * np.sqrt(np.maximum(ones, 1) * (exact * exact / 3 + np.abs(squares) / 2))
+        return random_walk(exact, np.abs(squares), np.maximum(ones, 1), unit)

@@ -127,7 +127,7 @@ def conv2d(m: Steps, g: Given) -> list[Any]:
     groups = _groups(g, x, w)
     g.require((x.shape[0], w.shape[0], out["H"], out["W"]))
     window = _window(g, order, x.shape[2:], w.shape[2:], (out["H"], out["W"]))
-    y = m.contract(lambda a, b: _convolved(window.padded(a, m), b, window, groups), x, w)
+    y = m.contract(lambda a, b: convolved(window.padded(a, m), b, window, groups), x, w)
     bias = g.optional(2, "bias", "b")
     if bias is not None and bias.dtype.kind == "f":
         y = m.add(y, bias.reshape(-1, 1, 1))
@@ -142,7 +142,7 @@ def _groups(g: Given, x: Array, w: Array) -> int:
     return groups
 
 
-def _convolved(x: Array, w: Array, window: Window, groups: int) -> Array:
+def convolved(x: Array, w: Array, window: Window, groups: int) -> Array:
     n, o = x.shape[0], w.shape[0]
     made = np.zeros((n, groups, o // groups, window.out[0] * window.out[1]), dtype=np.result_type(x, w))
     for i, j, at in window.taps():
@@ -165,17 +165,29 @@ def conv2d_input(m: Steps, g: Given) -> list[Any]:
     m.room(image)
     groups = _groups(g, np.broadcast_to(np.float64(0), image), w)
     window = _window(g, order, image[2:], w.shape[2:], dy.shape[2:])
-    empty = np.zeros(image, dtype=dy.dtype)
+    made = m.contract(lambda one, weights: input_gradient(one, weights, window, groups, image, m), dy, w)
+    return [_turned(made, "NCHW", order)]
 
-    def back(one: Array, weights: Array) -> Array:
-        made = window.padded(np.zeros_like(empty), m)
-        flat = one.reshape(one.shape[0], groups, one.shape[1] // groups, -1)
-        for i, j, at in window.taps():
-            turned = weights[:, :, i, j].reshape(groups, -1, weights.shape[1]).transpose(0, 2, 1)
-            made[at] += np.matmul(turned, flat).reshape(one.shape[0], -1, *window.out)
-        return _unpadded(made, window, image)
 
-    return [_turned(m.contract(back, dy, w), "NCHW", order)]
+def input_gradient(dy: Array, w: Array, window: Window, groups: int, image: Sequence[int], m: Steps) -> Array:
+    """The gradient of an image of this shape."""
+    made = window.padded(np.zeros(image, dtype=dy.dtype), m)
+    flat = dy.reshape(dy.shape[0], groups, dy.shape[1] // groups, -1)
+    for i, j, at in window.taps():
+        turned = w[:, :, i, j].reshape(groups, -1, w.shape[1]).transpose(0, 2, 1)
+        made[at] += np.matmul(turned, flat).reshape(dy.shape[0], -1, *window.out)
+    return _unpadded(made, window, image)
+
+
+def filter_gradient(dy: Array, x: Array, window: Window, groups: int, shape: Sequence[int], m: Steps) -> Array:
+    """The gradient of weights of this shape."""
+    read, (n, c) = window.padded(x, m), shape[:2]
+    made = np.zeros(shape, dtype=dy.dtype)
+    flat = dy.reshape(dy.shape[0], groups, n // groups, -1)
+    for i, j, at in window.taps():
+        patch = read[at].reshape(x.shape[0], groups, c, -1).swapaxes(-1, -2)
+        made[:, :, i, j] = np.matmul(flat, patch).sum(axis=0).reshape(n, c)
+    return made
 
 
 def _unpadded(made: Array, window: Window, image: Sequence[int]) -> Array:
@@ -202,17 +214,9 @@ def conv2d_filter(m: Steps, g: Given) -> list[Any]:
     if dy.shape[1] != n:
         raise Refused(f"{dy.shape[1]} channels of a gradient, {n} of the weights")
     window = _window(g, order, x.shape[2:], (sizes["H"], sizes["W"]), dy.shape[2:])
-
-    def back(one: Array, image: Array) -> Array:
-        read = window.padded(image, m)
-        made = np.zeros((n, c, sizes["H"], sizes["W"]), dtype=one.dtype)
-        flat = one.reshape(one.shape[0], groups, n // groups, -1)
-        for i, j, at in window.taps():
-            patch = read[at].reshape(image.shape[0], groups, c, -1).swapaxes(-1, -2)
-            made[:, :, i, j] = np.matmul(flat, patch).sum(axis=0).reshape(n, c)
-        return made
-
-    return [_turned(m.contract(back, dy, x), "NCHW", weights)]
+    whole = (n, c, sizes["H"], sizes["W"])
+    made = m.contract(lambda one, image: filter_gradient(one, image, window, groups, whole, m), dy, x)
+    return [_turned(made, "NCHW", weights)]
 
 
 def _gradient(g: Given, other: str, last: int) -> tuple[Array, Array]:
@@ -288,15 +292,22 @@ def max_pool_grad(m: Steps, g: Given) -> list[Any]:
     x, order, window = _pool(g, out.shape)
     g.require(x.shape)
     dy, top = _turned(dy.reshape(out.shape), order, "NCHW"), _turned(out, order, "NCHW")
+    made, is_tied = pooled_gradient(x, top, dy, window, m)
+    if is_tied:
+        g.doubt("windows hold their largest value twice")
+    return [_turned(made, "NCHW", order)]
+
+
+def pooled_gradient(x: Array, top: Array, dy: Array, window: Window, m: Steps) -> tuple[Array, bool]:
+    """The gradient of an image whose largest values are `top`, and whether a window holds its own twice."""
     read, made = window.padded(x, m, -np.inf), window.padded(np.zeros_like(x), m)
-    taken = np.zeros(top.shape, dtype=bool)
+    taken, is_tied = np.zeros(top.shape, dtype=bool), False
     for _, _, at in window.taps():
         here = read[at] == top
-        if np.any(here & taken & (dy != 0)):
-            g.doubt("windows hold their largest value twice")
+        is_tied = is_tied or bool(np.any(here & taken & (dy != 0)))
         here &= ~taken
         made[at] += np.where(here, dy, 0.0)
         taken |= here
     if window.strides[0] < window.size[0] or window.strides[1] < window.size[1]:
         made = m.rounded(made)
-    return [_turned(_unpadded(made, window, x.shape), "NCHW", order)]
+    return _unpadded(made, window, x.shape), is_tied

@@ -145,6 +145,11 @@ INDICES = frozenset("argmax argmin argsort topk sort max min median mode kthvalu
 COMPOSITE = frozenset("rms_norm normalize cosine_similarity instance_norm".split())  # of several nodes
 TURNED = frozenset("linear matmul mm bmm addmm baddbmm __matmul__ __rmatmul__ einsum".split())  # may end in a view
 
+STOPPED = {  # kinds of the table that are not replayed
+    "random": ("random", "it draws random numbers"),
+    "ranks": ("not in table", "it needs the tensors of other ranks"),
+}
+
 
 def row_of(call: Call) -> Optional[Row]:
     """The line of a call, None if it stands in no table."""

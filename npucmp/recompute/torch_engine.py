@@ -10,13 +10,8 @@ from pathlib import Path
 from npucmp.dump.context import ReadContext
 from npucmp.model import REPLAYED, Call, Edge, Replayed
 from npucmp.recompute.links import EdgeTask
-from npucmp.recompute.table import Row, row_of
+from npucmp.recompute.table import STOPPED, Row, row_of
 from npucmp.recompute.task import GRAPH, Settings, Task
-
-STOPPED = {  # kinds of the table that are not replayed
-    "random": ("random", "it draws random numbers"),
-    "ranks": ("not in table", "it needs the tensors of other ranks"),
-}
 
 
 class TorchEngine:

@@ -1,7 +1,7 @@
 """How far rounding carries a sum, one partial sum after the other: the worst legitimate order.
 
-sigma = 0.42 u sqrt(K/3 r^2 + K/2 Q): the variance of K roundings of partial sums whose terms have mean r/K and spread
-Q/K. r is the sum, Q the same sum with squared operands, K the same with ones, element by element, so that padding is
+The formula is dtypes.random_walk: the variance of K roundings of partial sums whose terms have mean r/K and spread Q/K.
+r is the sum, Q the same sum with squared operands, K the same with ones, element by element, so that padding is
 right. Kernels that add in blocks stay below: measured 0.3 to 1.1 of it. Only child processes import this.
 """
 
@@ -11,17 +11,17 @@ from typing import Any, Callable
 
 import torch
 
-from npucmp.model.dtypes import WALK
+from npucmp.model.dtypes import random_walk
 
 
 def sigma(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
     """Of each element; `unit` is the round-off of the accumulator."""
-    return WALK * unit * torch.sqrt(ones.clamp(min=1) * (exact * exact / 3 + squares.abs() / 2))
+    return random_walk(exact, squares.abs(), ones.clamp(min=1), unit)
 
 
 def of_mean(exact: Any, squares: Any, terms: float, unit: float) -> Any:
     """Of a mean of so many terms; `squares` is the mean of the squares."""
-    return WALK * unit * torch.sqrt(terms / 3 * exact * exact + squares / 2)
+    return random_walk(exact, squares / terms, terms, unit)
 
 
 def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:

@@ -32,6 +32,10 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     """
     if options.replay not in (None, "suspects", "all"):
         raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
+    if options.recompute not in ("none", "auto", "all"):
+        raise UsageError(f"recompute is {options.recompute!r}", ["none", "auto", "all"])
+    if options.recompute == "all" and options.replay is None:
+        options = replace(options, replay="all")
     started = time.monotonic()
     context = options.context(target, golden)
     pairing = _paired_heads(target, golden, options)

@@ -54,6 +54,7 @@ from npucmp.workflows.runs import Meter, Progress, StrPath, odd_pairs
 
 if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint
+    from npucmp.recompute.estimator import Estimator
 
 Names = Mapping[int, Mapping[str, str]]  # number of a step and rank → kind of result → the name of its file
 
@@ -307,6 +308,13 @@ def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
     return ran_again(findings)
 
 
+def _has_values(findings: Sequence[Finding]) -> bool:
+    """Whether values of any tensor were compared."""
+    if isinstance(findings, _Rows):
+        return findings.has_values
+    return any(one.measurement.moments is not None for one in findings)
+
+
 class Before(NamedTuple):
     """The number of the same rank in an earlier step, None if there is none; whether an error was born by then."""
 
@@ -339,8 +347,28 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     """Search all ranks of a step for operators in which an error originates."""
     known = [_for_search(work, one) for one in some]
     updates = [_updates(work, one) for one in before]
-    found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules())
-    return [_put_roots(work, one, _with_rows(work, one), told) for one, told in zip(some, found)]
+    estimators = [_estimator(work, *both) for both in zip(some, known)]
+    found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
+    return [
+        _put_roots(work, one, _with_rows(work, one), told, estimator)
+        for one, told, estimator in zip(some, found, estimators)
+    ]
+
+
+def _estimator(work: Work, one: StepRank, known: Comparison) -> Optional[Estimator]:
+    """What recomputes operators of a step and rank, as the search asks; None where the user wants none, or no value was
+    compared."""
+    if work.options.recompute == "none" or not _has_values(known.findings):
+        return None
+    from npucmp.recompute.estimator import Estimator
+
+    context = work.options.context(work.target, work.golden)
+
+    def runs() -> tuple[Run, Run]:
+        known: Comparison = work.store.get(one.number, "judged")
+        return known.target, known.golden
+
+    return Estimator(runs, context, work.reduced or work.alike)
 
 
 class _Rows(Sequence[Finding]):
@@ -356,6 +384,11 @@ class _Rows(Sequence[Finding]):
 
     def __getitem__(self, at: Any) -> Any:
         return [*self][at]
+
+    @property
+    def has_values(self) -> bool:
+        """Whether values of any tensor were compared. Asked before anybody walks the rows."""
+        return self._table is None or bool(len(self._table.columns.moments))
 
     def __iter__(self) -> Iterator[Finding]:
         table = self._table or self._store.get(self._number, "judged").findings
@@ -385,7 +418,11 @@ def _updates(work: Work, before: Before) -> Updates:
 
 
 def _put_roots(
-    work: Work, one: StepRank, known: Comparison, found: tuple[list[Finding], list[tuple[int, Root]]]
+    work: Work,
+    one: StepRank,
+    known: Comparison,
+    found: tuple[list[Finding], list[tuple[int, Root]]],
+    estimator: Optional[Estimator] = None,
 ) -> Searched:
     findings, roots = found
     rows = _rows(known.findings, (root.pair for _, root in roots))
@@ -398,6 +435,10 @@ def _put_roots(
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced, work.alike)
+    if estimator is not None and estimator.recomputed:
+        several = len(estimator.recomputed)
+        what = f"{several:,} operator{'s' * (several > 1)}"
+        notes += (f"numpy recomputed {what} in float64 from recorded inputs",)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
     return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])

@@ -46,7 +46,6 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("localise.ranks", "", "*"): "the order of causes",
     ("localise.recorded_graph", "*", 6): "columns of a table",
     ("localise.rules.facts", "", 100): "per cent",
-    ("localise.terms", "walk", 3.0): "the formula of the docstring",
     ("localise.terms", "_of_forward", 3): "operands of a product: two, and an addend",
     ("localise.updates", "_is_scaled", 3): "the figures that were compared, all of them",
     ("localise.working", "", 256): "size of a cache",

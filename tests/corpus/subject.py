@@ -24,10 +24,10 @@ class Answer(NamedTuple):
     because: str = ""
 
 
-def asked(target: Path, golden: Path, skip: tuple[str, ...] = ()) -> Answer:
+def asked(target: Path, golden: Path, skip: tuple[str, ...] = (), recompute: str = "auto") -> Answer:
     """Compares two dumps, without the rules of that name."""
     try:
-        report = npucmp.compare(target, golden, jobs=1, skip_rules=skip)
+        report = npucmp.compare(target, golden, jobs=1, skip_rules=skip, recompute=recompute)
     except NpucmpError as error:
         return Answer(2, because=str(error))
     except Exception as error:

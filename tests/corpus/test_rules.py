@@ -201,7 +201,8 @@ def test_without_the_rule_the_pair_is_answered_otherwise(tmp_path, rule):
     score.write(tmp_path / "target", case.target, some.style)
     names = score.accepted_names(case, some.golden, some.style)
     said = [
-        score.grade(asked(tmp_path / "target", tmp_path / "golden", skip), case.truth, names) for skip in ((), (rule,))
+        score.grade(asked(tmp_path / "target", tmp_path / "golden", skip, "none"), case.truth, names)
+        for skip in ((), (rule,))
     ]
     assert said[0] in GOOD and said[1] not in GOOD, said
 

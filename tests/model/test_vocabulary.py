@@ -34,7 +34,8 @@ REVIEWED = {  # (module, word): why it may stand there
 CALLED = {  # modules that make calls again: they know functions by name, as a trait makes no call
     "recompute/table.py": "which function a call is",
     "recompute/numpy_table.py": "which formula an operator of a graph is",
-    "recompute/numpy_calls.py": "which formula a function is",
+    "recompute/call_table.py": "which formula a function is",
+    "recompute/numpy_calls.py": "functions that are treated by their names",
     "recompute/noise.py": "which of torch's primitives round",
     "recompute/npu.py": "formulas of the vendor's own",
     "recompute/links.py": "places of arguments in a signature",

@@ -17,7 +17,7 @@ SOFTMAX = Path(__file__).parents[2] / "sample_dumps" / "msprobe_softmax" / "targ
 
 def test_without_torch_one_line_tells_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
-    folder = Dump(tmp_path).add("Torch.cumsum.0.forward", [np.ones(3)], [np.arange(3.0)], {"dim": 0}).write()
+    folder = Dump(tmp_path).add("Torch.cumprod.0.forward", [np.ones(3)], [np.ones(3)], {"dim": 0}).write()
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[replay\]'"):
         replay(folder)
     with pytest.raises(MissingExtra):

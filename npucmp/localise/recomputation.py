@@ -1,0 +1,127 @@
+"""What float64 says of an operator: its outputs against the same call in float64 on its own recorded inputs.
+
+A bound tells how large an error may be; a recomputation tells how large the operator's own error is. So the search
+needs no bound for an operator that is recomputed:
+
+    one beyond the rounding that is due, the other not      BORN: the operator bears an error, in the run that is told
+    both within, and their own errors make up less than     no root: the error came in with the inputs, however the
+    half of the error between the runs                      operator amplified it
+    target within, golden not recomputed                    PROPAGATED: it is what float64 makes of its inputs
+    target beyond, golden not recomputed                    BORN where bounds suspect it too
+
+Nothing follows where both are beyond: the formula may be another one. Rounding errors of two runs add up at most
+(triangle inequality), so what both lack to half of the error came in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Optional, Protocol, Sequence
+
+from npucmp.flow.operators import OperatorFindings
+from npucmp.localise.case import error_size
+from npucmp.localise.evidence import reason
+from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
+from npucmp.model.dtypes import lookup
+
+NAME = "recompute"  # as a rule in roots.csv and tensors.csv
+# times the budgets of a replay: chosen: an operator that nothing else suspects is farther beyond them, not measured
+ALONE = 2.0
+OWN = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
+
+
+class Estimator(Protocol):
+    """What recomputes operators: npucmp/recompute/estimator.py."""
+
+    def rows(self, side: int, operator: Optional[Operator]) -> Sequence[Replayed]:
+        """A row for each output of an operator of the target (0) or the golden (1); none if it is not recomputed."""
+
+    def is_sampled(self, operator: Optional[Operator]) -> bool:
+        """Whether an operator of the target is recomputed whatever the search knows of it."""
+
+
+class Recomputed(NamedTuple):
+    """The rows of an operator in both runs, by the target's and the golden's own inputs; none where it is not
+    recomputed."""
+
+    target: Sequence[Replayed]
+    golden: Sequence[Replayed]
+
+    def guilty(self, outputs: Sequence[Finding], is_suspected: bool) -> Optional[tuple[Finding, list[Evidence]]]:
+        """The output that is farthest beyond the rounding that is due in one run alone, with the evidence; None where
+        neither run has one."""
+        for side, own, other in ((0, self.target, self.golden), (1, self.golden, self.target)):
+            if not (_is_clean(other) or (is_suspected and side == 0 and not other)):
+                continue
+            slots = {tensor.slot: one for one in outputs
+                     if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
+            wrong = [row for row in own if row.verdict is Judged.GUILTY and row.slot in slots]
+            if not is_suspected:
+                wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot])]
+            if wrong:
+                worst = max(wrong, key=lambda row: row.rms_ratio or 0.0)
+                return slots[worst.slot], _guilty_reasons(worst, "golden " * side)
+        return None
+
+    def is_innocent(self, outputs: Sequence[Finding]) -> bool:
+        """Whether the errors of all outputs came in with the inputs."""
+        rows = [{row.slot: row for row in some} for some in (self.target, self.golden)]
+        return bool(outputs) and all(_came_in(one, *rows) for one in outputs)
+
+    def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
+        """What becomes of the cause of a suspected operator that is within the rounding that is due."""
+        if not _is_clean(self.target):
+            return cause, []
+        share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
+        words = "the outputs are float64 of the recorded inputs within {ratio:.2g} of the rounding that is due"
+        passes_on = not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED)
+        return Cause.PROPAGATED if passes_on else cause, [reason(NAME, words, ratio=share)]
+
+
+def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Optional[Recomputed]:
+    """The rows of an operator; None where the target's is not recomputed."""
+    if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
+        return None
+    target = _computed(estimator.rows(0, node.pair.target_op))
+    return Recomputed(target, _computed(estimator.rows(1, node.pair.golden_op))) if target else None
+
+
+def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:
+    return rows if any(row.status == REPLAYED for row in rows) else ()
+
+
+def _is_clean(rows: Sequence[Replayed]) -> bool:
+    """Whether all outputs were judged in full, and are within the rounding that is due."""
+    return bool(rows) and all(row.verdict is Judged.CLEAN and not row.sampled and not row.explanation for row in rows)
+
+
+def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
+    """Of an output that is not float64 of the operator's own inputs."""
+    words = "{slot} is {ratio:,.2g} times the rounding that is due away from float64 of its own inputs"
+    if row.rms_ratio is None or row.budget == "exact":
+        words = "{slot} differs from float64 of its own inputs"
+    found = [reason(NAME, words, ratio=row.rms_ratio, slot=side + row.slot)]
+    return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
+
+
+def _is_far_beyond(row: Replayed, output: Finding) -> bool:
+    """Whether an output is so far beyond the rounding that is due that it needs no other suspicion."""
+    if row.budget == "exact" or row.nonfinite:
+        return True
+    dtype = lookup(output.pair.target.dtype) if output.pair.target is not None else None
+    is_16_bits = dtype is not None and dtype.itemsize <= 2
+    figures = (row.rms_ratio, row.max_ratio), (GUILTY_ABOVE["rms_ratio"], GUILTY_ABOVE["max_ratio"])
+    return any((ratio or 0.0) > ALONE * most[is_16_bits] for ratio, most in zip(*figures))
+
+
+def _came_in(finding: Finding, target: dict[str, Replayed], golden: dict[str, Replayed]) -> bool:
+    if math.isinf(error_size(finding)):  # a type may be too narrow for what the operator computes
+        return False
+    sides = finding.pair.target, finding.pair.golden
+    own = 0.0
+    for tensor, rows in zip(sides, (target, golden)):
+        row = rows.get(tensor.slot) if tensor is not None else None
+        if row is None or row.status != REPLAYED or row.verdict is not Judged.CLEAN or row.sampled or row.explanation:
+            return False
+        own += row.rel_l2 or 0.0
+    return own <= OWN * error_size(finding)

@@ -1,0 +1,502 @@
+"""Formulas of PyTorch's calls that compute nothing: views, indices, joins, choices. Equal to the last bit.
+
+Their gradients are made by one formula: the call on the numbers of the elements says where each came from.
+An index beyond what it reads is refused here: numpy would raise, or count from the end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Optional, Sequence
+
+import numpy as np
+
+from npucmp.recompute.arguments import Refused
+from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, axes_of, axis, is_float, mapped, reduced, tensor
+from npucmp.recompute.numpy_given import Array
+from npucmp.recompute.numpy_steps import Steps
+
+PADDED = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def copied(function: Callable[..., Any]) -> Any:
+    """Forward and backward of a call that hands on elements of its float tensors, or zeros in their places."""
+
+    def backward(m: Steps, g: CallInputs, *args: Any, **kwargs: Any) -> list[Node]:
+        """The call on numbers of elements, from 1: what stands in its results was read there, 0 nowhere."""
+        read = arrays_in([args, kwargs])
+        starts, count = [], 0
+        for one in read:
+            starts.append(count)
+            count += one.size if is_float(one) else 0
+        numbers = iter([_numbered(one, at) if is_float(one) else one for one, at in zip(read, starts)])
+        again, options = mapped([list(args), kwargs], lambda one: next(numbers))
+        made = function(m, g, *again, **options)
+        results = [*made] if isinstance(made, (list, tuple)) else [made]
+        places, gradients = [], []
+        for one, dy in zip(results, [*g.gradients, *([None] * len(results))]):
+            if dy is None:
+                continue
+            if dy.size != one.size:
+                raise Refused(f"a gradient of {list(dy.shape)} for {list(one.shape)}"[:80])
+            places.append(np.ravel(one).astype(np.int64))
+            gradients.append(np.ravel(dy))
+        if not places:
+            raise Refused("no gradient reached it")
+        m.room((count,))
+        at, dy = np.concatenate(places), np.concatenate(gradients)
+        found = _scattered(m, at, dy, count)
+        parts = [found[start : start + one.size].reshape(one.shape) if is_float(one) else None
+                 for one, start in zip(read, starts)]  # fmt: skip
+        return [parts, [one for one in parts if one is not None]]
+
+    return (lambda m, g, *args, **kwargs: function(m, g, *args, **kwargs)), backward
+
+
+def _numbered(one: Array, start: int) -> Array:
+    return np.arange(start + 1, start + 1 + one.size, dtype=np.float64).reshape(one.shape)
+
+
+def _scattered(m: Steps, at: Array, dy: Array, count: int) -> Array:
+    """What lies at each of `count` places, numbered from 1: sums where several come together."""
+    kept = at > 0
+    at, dy = at[kept] - 1, dy[kept]
+    if at.size and np.bincount(at, minlength=1).max() > 1:
+        found: Array = m.contract(lambda one: np.bincount(at, weights=one, minlength=count), dy, coarse=True)
+        return found
+    made = np.zeros(count, dtype=dy.dtype)
+    made[at] = dy
+    return made
+
+
+def same(m: Steps, g: CallInputs, input: Array, *sizes: Any, **options: Any) -> Any:
+    """The same elements one after the other, in the recorded shape."""
+    x, shape = tensor(input), g.shape()
+    if x.size != math.prod(shape):
+        raise Refused(f"{list(x.shape)} as {list(shape)}"[:160])
+    return x.reshape(shape)
+
+
+def permuted(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
+    order = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple) else dims
+    axes = [axis(one, input.ndim) for one in order]
+    if sorted(axes) != [*range(input.ndim)]:
+        raise Refused(f"a permutation {list(order)} of {input.ndim} axes"[:80])
+    return input.transpose(axes)
+
+
+def transposed(m: Steps, g: CallInputs, input: Array, dim0: int, dim1: int) -> Any:
+    return np.swapaxes(input, axis(dim0, input.ndim), axis(dim1, input.ndim))
+
+
+def turned(m: Steps, g: CallInputs, input: Array) -> Any:
+    return input.T
+
+
+def moved(m: Steps, g: CallInputs, input: Array, source: Any, destination: Any) -> Any:
+    return np.moveaxis(input, source, destination)
+
+
+def expanded(m: Steps, g: CallInputs, input: Array, *sizes: Any, implicit: bool = False) -> Any:
+    m.room(g.shape())
+    return np.broadcast_to(input, g.shape())
+
+
+def repeated(m: Steps, g: CallInputs, input: Array, *sizes: Any) -> Any:
+    times = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple) else sizes
+    if not all(isinstance(one, int) and one >= 0 for one in times):
+        raise Refused("repeats that are no numbers")
+    _require(g, m, math.prod(times) * input.size)
+    return np.tile(input, times)
+
+
+def _require(g: CallInputs, m: Steps, size: int) -> None:
+    """Raises Refused where a result is larger than was recorded."""
+    if size != math.prod(g.shape()):
+        raise Refused(f"a result of {size} elements, recorded is {list(g.shape())}"[:160])
+    m.room(g.shape())
+
+
+def interleaved(m: Steps, g: CallInputs, input: Array, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
+    if isinstance(repeats, np.ndarray) and repeats.size and repeats.min() < 0:
+        raise Refused("negative repeats")
+    x = input.reshape(-1) if dim is None else input
+    at = 0 if dim is None else axis(dim, x.ndim)
+    times = int(np.sum(repeats)) if isinstance(repeats, np.ndarray) and repeats.size > 1 else x.shape[at] * int(repeats)
+    _require(g, m, x.size // max(1, x.shape[at]) * times)
+    return np.repeat(x, repeats, axis=at)
+
+
+def narrowed(m: Steps, g: CallInputs, input: Array, dim: int, start: int, length: int) -> Any:
+    at = axis(dim, input.ndim)
+    start = start + input.shape[at] if start < 0 else start
+    if not 0 <= start <= start + length <= input.shape[at]:
+        raise Refused("a slice beyond what there is")
+    return input[(slice(None),) * at + (slice(start, start + length),)]
+
+
+def selected(m: Steps, g: CallInputs, input: Array, dim: int, index: int) -> Any:
+    at = axis(dim, input.ndim)
+    if not -input.shape[at] <= index < input.shape[at]:
+        raise Refused("an index beyond what there is")
+    return np.take(input, index, axis=at)
+
+
+def chunks(m: Steps, g: CallInputs, input: Array, chunks: int, dim: int = 0) -> Any:
+    at = axis(dim, input.ndim)
+    size = -(-input.shape[at] // chunks)
+    return _cut(input, at, [*range(size, input.shape[at], size)] if size else [])
+
+
+def _cut(x: Array, at: int, places: Sequence[int]) -> list[Array]:
+    if len(places) > 4096:
+        raise Refused("more parts than are judged")
+    return [*np.split(x, places, axis=at)]
+
+
+def parts(m: Steps, g: CallInputs, input: Array, split_size: Any, dim: int = 0) -> Any:
+    at = axis(dim, input.ndim)
+    if isinstance(split_size, tuple):
+        if sum(split_size) != input.shape[at] or min(split_size, default=0) < 0:
+            raise Refused("parts that are not the whole")
+        return _cut(input, at, [int(one) for one in np.cumsum(split_size)[:-1]])
+    if not isinstance(split_size, int) or split_size < 1:
+        raise Refused("parts without a size")
+    return _cut(input, at, [*range(split_size, input.shape[at], split_size)])
+
+
+def unbound(m: Steps, g: CallInputs, input: Array, dim: int = 0) -> Any:
+    at = axis(dim, input.ndim)
+    if input.shape[at] > 4096:
+        raise Refused("more parts than are judged")
+    return [np.take(input, one, axis=at) for one in range(input.shape[at])]
+
+
+def rolled(m: Steps, g: CallInputs, input: Array, shifts: Any, dims: Any = None) -> Any:
+    return np.roll(input, shifts, axis=dims)
+
+
+def flipped(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
+    return np.flip(input, dims[0] if len(dims) == 1 else dims)
+
+
+def lower(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
+    return np.tril(input, diagonal)
+
+
+def upper(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
+    return np.triu(input, diagonal)
+
+
+def _inside(index: Any, size: int) -> Array:
+    found = tensor(index, "the index")
+    if found.dtype.kind not in "iu" or (found.size and not (found.min() >= 0 and found.max() < size)):
+        raise Refused(f"an index beyond the {size} that there are")
+    return found
+
+
+def gathered(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, sparse_grad: bool = False) -> Any:
+    at = axis(dim, input.ndim)
+    index = _inside(index, input.shape[at])
+    if index.ndim != input.ndim:
+        raise Refused("an index of another rank")
+    cut = tuple(slice(None) if one == at else slice(0, n) for one, n in enumerate(index.shape))
+    return np.take_along_axis(input[cut], index, axis=at)
+
+
+def taken(m: Steps, g: CallInputs, input: Array, dim: int, index: Array) -> Any:
+    at = axis(dim, input.ndim)
+    return np.take(input, _inside(index, input.shape[at]).reshape(-1), axis=at)
+
+
+def embedded(
+    m: Steps, g: CallInputs, input: Array, weight: Array, padding_idx: Any = None, max_norm: Any = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Any:  # fmt: skip
+    """Rows of the weight. With max_norm the weight was written to before it was recorded."""
+    return np.take(weight, _inside(input, weight.shape[0]), axis=0)
+
+
+def embedded_back(
+    m: Steps, g: CallInputs, input: Array, weight: Array, padding_idx: Any = None, max_norm: Any = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> list[Node]:  # fmt: skip
+    """The row of padding gets no gradient."""
+    if scale_grad_by_freq or sparse:
+        raise Refused("a gradient that is scaled by frequency, or sparse")
+    numbers = np.arange(1, weight.size + 1, dtype=np.int64).reshape(weight.shape)
+    if padding_idx is not None:
+        numbers[padding_idx] = 0
+    at = numbers[_inside(input, weight.shape[0])]
+    dy = g.dy
+    if dy.size != at.size:
+        raise Refused(f"a gradient of {list(dy.shape)} for {list(at.shape)}"[:80])
+    found = _scattered(m, at.reshape(-1), dy.reshape(-1), weight.size).reshape(weight.shape)
+    return [[None, found], [found]]
+
+
+def item(m: Steps, g: CallInputs, input: Array, index: Any) -> Any:
+    """Slices, numbers, tensors, as numpy and torch know them alike."""
+    some = index if isinstance(index, tuple) else (index,)
+    return input[tuple(one if not isinstance(one, np.ndarray) or one.ndim or one.dtype == bool else int(one)
+                       for one in some)]  # fmt: skip
+
+
+def joined(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
+    if not isinstance(tensors, tuple) or not tensors:
+        raise Refused("no list of tensors")
+    some = [tensor(one) for one in tensors]
+    some = [one for one in some if one.ndim != 1 or one.size] or some[:1]  # an empty vector joins with anything
+    _require(g, m, sum(one.size for one in some))
+    return np.concatenate(some, axis=axis(dim, some[0].ndim))
+
+
+def stacked(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
+    if not isinstance(tensors, tuple) or not tensors:
+        raise Refused("no list of tensors")
+    some = [tensor(one) for one in tensors]
+    _require(g, m, sum(one.size for one in some))
+    return np.stack(some, axis=axis(dim, some[0].ndim + 1))
+
+
+def padded(m: Steps, g: CallInputs, input: Array, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    sides = pad if isinstance(pad, tuple) else ()
+    if not sides or len(sides) % 2 or len(sides) > 2 * input.ndim or not all(isinstance(one, int) for one in sides):
+        raise Refused(f"a padding {pad!r:.40}")
+    pairs = [(0, 0)] * (input.ndim - len(sides) // 2) + [*zip(sides[::2], sides[1::2])][::-1]
+    x = input[tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(input.shape, pairs))]
+    pairs = [(max(0, a), max(0, b)) for a, b in pairs]
+    _require(g, m, math.prod(n + a + b for n, (a, b) in zip(x.shape, pairs)))
+    options = {"constant_values": value or 0} if mode == "constant" else {}
+    if mode not in PADDED:
+        raise Refused(f"padding by {mode!r:.20}")
+    return np.pad(x, pairs, mode=PADDED[mode], **options)  # type: ignore[call-overload]
+
+
+def padded_back(m: Steps, g: CallInputs, input: Array, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    return copied(padded)[1](m, g, input, pad, mode)
+
+
+def shuffled(m: Steps, g: CallInputs, input: Array, upscale_factor: int) -> Any:
+    *rest, c, h, w = input.shape
+    r = upscale_factor
+    if r < 1 or c % (r * r):
+        raise Refused(f"{c} channels by {r}")
+    x = input.reshape(*rest, c // (r * r), r, r, h, w)
+    n = len(rest)
+    return x.transpose(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*rest, c // (r * r), h * r, w * r)
+
+
+def nearest(
+    m: Steps, g: CallInputs, input: Array, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
+) -> Any:  # fmt: skip
+    """The nearest element of a smaller image; other modes weigh elements by numbers that devices round differently."""
+    if mode not in ("nearest", "nearest-exact"):
+        raise Refused(f"interpolation by {mode!r:.20} is computed by torch only")
+    rank = input.ndim - 2
+    factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * rank
+    found = input
+    for at, (before, after, factor) in enumerate(zip(input.shape[2:], g.shape()[2:], factors)):
+        step = before / after if factor is None or recompute_scale_factor else 1.0 / factor
+        places = np.arange(after) + (0.5 if mode == "nearest-exact" else 0.0)
+        found = np.take(found, np.minimum((places * step).astype(np.int64), before - 1), axis=2 + at)
+    return found
+
+
+def one_hot(m: Steps, g: CallInputs, input: Array, num_classes: int = -1) -> Any:
+    classes = g.shape()[-1]
+    m.room(g.shape())
+    return (_inside(input, classes)[..., None] == np.arange(classes)).astype(np.int64)
+
+
+# sums in places
+
+
+def index_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, source: Array, alpha: float = 1) -> Any:
+    at = axis(dim, input.ndim)
+    index = _inside(index, input.shape[at]).reshape(-1)
+
+    def added(x: Array, more: Array) -> Array:
+        made = np.moveaxis(x, at, 0).copy()
+        np.add.at(made, index, np.moveaxis(more, at, 0))
+        return np.moveaxis(made, 0, at)
+
+    return m.contract(added, input, source if alpha == 1 else m.mul(source, alpha), coarse=True)
+
+
+def index_added_back(
+    m: Steps, g: CallInputs, input: Array, dim: int, index: Array, source: Array, alpha: float = 1
+) -> list[Node]:
+    at = axis(dim, input.ndim)
+    given = np.take(g.dy, _inside(index, input.shape[at]).reshape(-1), axis=at)
+    given = given if alpha == 1 else m.mul(given, alpha)
+    return [[g.dy, None, given], [g.dy, given]]
+
+
+def scatter_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> Any:
+    at = axis(dim, input.ndim)
+    index = _inside(index, input.shape[at])
+    places = list(np.ogrid[tuple(slice(n) for n in index.shape)])
+    places[at] = index
+    cut = tuple(slice(n) for n in index.shape)
+
+    def added(x: Array, more: Array) -> Array:
+        made = x.copy()
+        np.add.at(made, tuple(places), more[cut])
+        return np.asarray(made)
+
+    return m.contract(added, input, src, coarse=True)
+
+
+def filled(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value: Any) -> Any:
+    at = axis(dim, input.ndim)
+    made = np.moveaxis(input, at, 0).copy()
+    made[_inside(index, input.shape[at]).reshape(-1)] = value
+    return np.moveaxis(made, 0, at)
+
+
+# choices
+
+
+def extreme(name: str) -> Any:
+    """max and min: of all, of each row with its place, or of two."""
+    beats = np.maximum if name == "max" else np.minimum
+
+    def forward(
+        m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False, other: Any = None
+    ) -> Any:
+        if other is not None or isinstance(dim, np.ndarray):
+            return beats(input, dim if other is None else other)
+        if dim is None:
+            return np.asarray(getattr(input, name)())
+        at = axis(dim, input.ndim)
+        best = getattr(input, name)(axis=at, keepdims=True)
+        places = _places(g, input, best, at, 1, f"arg{name}")
+        return [one if keepdim else one.squeeze(at) for one in (best, places)]
+
+    def backward(
+        m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False, other: Any = None
+    ) -> Any:
+        if other is not None or isinstance(dim, np.ndarray):
+            second = dim if other is None else other
+            best = beats(input, second)
+            halves = [np.where(input == second, g.dy / 2, np.where(one == best, g.dy, 0.0)) for one in (input, second)]
+            return [[reduced(m, half, one) for half, one in zip(halves, (input, second))]]
+        if dim is None:
+            return _shared(m, g, input, getattr(input, name)(), None)
+        at = axis(dim, input.ndim)
+        _, places = forward(m, g, input, dim, True)
+        made = np.zeros(input.shape)
+        np.put_along_axis(made, places, g.dy if g.dy.ndim == input.ndim else np.expand_dims(g.dy, at), at)
+        return [[made]]
+
+    return forward, backward
+
+
+def _places(g: CallInputs, x: Array, best: Array, at: int, result: Optional[int], name: str) -> Array:
+    """Where the extremes are: as recorded, where that is one of equal ones."""
+    own = np.expand_dims(getattr(x, name)(axis=at), at)
+    told = g.recorded.get(result) if result is not None else None
+    if told is None or told.size != own.size:
+        return own
+    told = told.reshape(own.shape).astype(np.int64)
+    fits = (told >= 0) & (told < x.shape[at])
+    right = fits & (np.take_along_axis(x, np.where(fits, told, 0), at) == best)
+    return np.asarray(np.where(right, told, own))
+
+
+def _shared(m: Steps, g: CallInputs, x: Array, best: Array, dim: Any) -> list[Node]:
+    """Equal ones share the gradient."""
+    axes = axes_of(dim, x.ndim)
+    dy = np.expand_dims(g.dy, axes) if g.dy.ndim < x.ndim else g.dy
+    best = np.expand_dims(best, axes) if np.ndim(best) < x.ndim else best
+    chosen = x == best
+    return [[np.where(chosen, m.div(dy, chosen.sum(axis=axes, keepdims=True)), 0.0)]]
+
+
+def extreme_over(name: str) -> Any:
+    """amax and amin."""
+
+    def forward(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False) -> Any:
+        return np.asarray(getattr(input, name)(axis=axes_of(dim, input.ndim), keepdims=keepdim))
+
+    def backward(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False) -> list[Node]:
+        return _shared(m, g, input, forward(m, g, input, dim, keepdim), dim)
+
+    return forward, backward
+
+
+def place_of_extreme(name: str) -> Any:
+    """argmax and argmin."""
+
+    def forward(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False) -> Any:
+        x = input.reshape(-1) if dim is None else input
+        at = 0 if dim is None else axis(dim, x.ndim)
+        found = _places(g, x, getattr(x, name)(axis=at, keepdims=True), at, 0, f"arg{name}")
+        return found if keepdim and dim is not None else found.squeeze(at)
+
+    return forward, None
+
+
+def _ranked(g: CallInputs, x: Array, at: int, count: int, descending: bool, result: int) -> tuple[Array, Array]:
+    """The first `count` in order, and their places: as recorded, where those hold the same values."""
+    keys = -x if descending else x
+    own = np.take(np.argsort(keys, axis=at, kind="stable"), np.arange(count), axis=at)
+    best = np.take_along_axis(x, own, at)
+    told = g.recorded.get(result)
+    if told is None or told.size != own.size:
+        return best, own
+    told = told.reshape(own.shape).astype(np.int64)
+    fits = (told >= 0) & (told < x.shape[at])
+    alike = np.take_along_axis(x, np.where(fits, told, 0), at) == best
+    ordered = np.sort(told, axis=at)
+    once = (np.diff(ordered, axis=at) > 0).all(axis=at, keepdims=True)
+    right = (fits & alike).all(axis=at, keepdims=True) & once
+    return best, np.where(right, told, own)
+
+
+def topk(
+    m: Steps, g: CallInputs, input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Any:
+    at = axis(dim, input.ndim)
+    if not 0 <= k <= input.shape[at]:
+        raise Refused(f"{k} of {input.shape[at]}")
+    if not sorted:
+        g.doubt("its results have no order")
+    return [*_ranked(g, input, at, k, largest, 1)]
+
+
+def ordered(
+    m: Steps, g: CallInputs, input: Array, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Any:
+    at = axis(dim, input.ndim)
+    return [*_ranked(g, input, at, input.shape[at], descending, 1)]
+
+
+def order(m: Steps, g: CallInputs, input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    at = axis(dim, input.ndim)
+    return _ranked(g, input, at, input.shape[at], descending, 0)[1]
+
+
+def chosen_back(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The gradients of values, at the places that were recorded."""
+
+    def backward(m: Steps, g: CallInputs, input: Array, *args: Any, **kwargs: Any) -> list[Node]:
+        values, places = forward(m, g, input, *args, **kwargs)
+        place = 0 if forward is ordered else 1
+        at = axis(kwargs.get("dim", args[place] if len(args) > place else -1), input.ndim)
+        made = np.zeros(input.shape)
+        np.put_along_axis(made, places, g.dy.reshape(values.shape), at)
+        return [[made]]
+
+    return backward
+
+
+def decided(name: str) -> Any:
+    """all and any."""
+
+    def forward(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False) -> Any:
+        return np.asarray(getattr(input != 0, name)(axis=axes_of(dim, input.ndim), keepdims=keepdim))
+
+    return forward, None

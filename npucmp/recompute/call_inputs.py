@@ -1,0 +1,144 @@
+"""What a recorded call was given, as numpy's formulas of calls take it: arguments, gradients, what was recorded.
+
+A formula takes the steps (numpy_steps.py), these inputs, and then the arguments of the call in the names that torch
+gives them. A backward formula returns nodes: the gradients that one node of an autograd graph may hand on, in its
+order, one for each tensor that the call takes. msprobe records those of the last node, which may be that of a view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import numpy as np
+
+from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.numpy_given import Array
+from npucmp.recompute.numpy_steps import Steps
+
+Node = Sequence[Optional[Array]]  # gradients that one autograd node hands on
+
+
+class Random(Refused):
+    """A call whose random numbers the dump does not tell."""
+
+    status = "random"
+
+
+@dataclass(frozen=True)
+class CallInputs:
+    """args, kwargs  floats are float64, scalars as a kernel gets them
+    shapes        of the forward's results, by place
+    recorded      what the dump holds of the forward's results, by place
+    gradients     those that reached the results; None where none was recorded
+    doubts        what was guessed: nobody is guilty by it
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    recorded: Mapping[int, Array] = field(default_factory=dict)
+    gradients: tuple[Optional[Array], ...] = ()
+    doubts: list[str] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Array]:
+        """The tensors that were read."""
+        return arrays_in([self.args, self.kwargs, self.gradients])
+
+    @property
+    def first(self) -> Optional[Array]:
+        """The first argument, if that is a tensor."""
+        return self.args[0] if self.args and isinstance(self.args[0], np.ndarray) else None
+
+    def mapped(self, change: Callable[[Array], Array]) -> CallInputs:
+        """Return the inputs with each float tensor changed."""
+        args, kwargs, gradients, recorded = mapped(
+            [self.args, dict(self.kwargs), self.gradients, dict(self.recorded)],
+            lambda one: change(one) if one.dtype.kind == "f" else one,
+        )
+        return replace(self, args=args, kwargs=kwargs, gradients=gradients, recorded=recorded, doubts=[])
+
+    def doubt(self, words: str) -> None:
+        if words not in self.doubts:
+            self.doubts.append(words)
+
+    def shape(self, at: int = 0) -> tuple[int, ...]:
+        """The recorded shape of a result."""
+        if at in self.shapes:
+            return self.shapes[at]
+        gradient = self.gradients[at] if at < len(self.gradients) else None
+        if gradient is not None:
+            return gradient.shape
+        raise Missing("the shape of its result was not recorded")
+
+    @property
+    def dy(self) -> Array:
+        """The gradient that reached the first result."""
+        found = self.gradients[0] if self.gradients else None
+        if found is None:
+            raise Missing("no gradient reached it")
+        return found.reshape(self.shapes[0]) if 0 in self.shapes and found.size == _size(self.shapes[0]) else found
+
+    def y(self, m: Steps, value: Callable[[], Array], at: int = 0) -> Array:
+        """A result of the forward as it was recorded, which autograd saves; else `value`."""
+        if at in self.recorded and self.recorded[at].size == _size(self.shape(at)):
+            return self.recorded[at]
+        return value()
+
+
+def _size(shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def arrays_in(tree: Any) -> list[Array]:
+    """The arrays of nested arguments, in order."""
+    if isinstance(tree, np.ndarray):
+        return [tree]
+    if isinstance(tree, Mapping):
+        tree = [*tree.values()]
+    return [one for part in tree for one in arrays_in(part)] if isinstance(tree, (list, tuple)) else []
+
+
+def mapped(tree: Any, change: Callable[[Array], Any]) -> Any:
+    """Nested arguments with each array changed."""
+    if isinstance(tree, np.ndarray):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: mapped(one, change) for key, one in tree.items()}
+    return type(tree)(mapped(one, change) for one in tree) if type(tree) in (list, tuple) else tree
+
+
+def reduced(m: Steps, gradient: Array, like: Any) -> Optional[Array]:
+    """The gradient of an operand that was broadcast; None for one that has none."""
+    if not is_float(like):
+        return None
+    shape = like.shape
+    more = gradient.ndim - len(shape)
+    axes = [*range(more), *(more + at for at, n in enumerate(shape) if n == 1 and gradient.shape[more + at] != 1)]
+    return m.sum(gradient, axes).reshape(shape) if axes else gradient
+
+
+def is_float(one: Any) -> bool:
+    return isinstance(one, np.ndarray) and one.dtype.kind == "f"
+
+
+def tensor(one: Any, what: str = "an argument") -> Array:
+    """An argument that must be a tensor."""
+    if not isinstance(one, np.ndarray):
+        raise Refused(f"{what} is no tensor")
+    return one
+
+
+def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
+    """Axes of `dim`, counted from the front: all if there is none."""
+    if dim is None or dim == ():
+        return tuple(range(rank))
+    some = dim if isinstance(dim, tuple) else (dim,)
+    return tuple(sorted({axis(one, rank) for one in some}))
+
+
+def axis(dim: Any, rank: int) -> int:
+    if not isinstance(dim, int) or isinstance(dim, bool) or not -max(1, rank) <= dim < max(1, rank):
+        raise Refused(f"the axis {dim!r:.20} of {rank}")
+    return dim % max(1, rank)

@@ -1,0 +1,225 @@
+"""Which calls of PyTorch and of MindSpore's mint numpy computes: a literal line per formula, with the calls it is of.
+
+The kind of a call (sum, noise, exact) is that of table.py. `is_closed`: the nodes of its backward formula are all that
+a record may hold, so that a gradient near none of them is wrong, if its shapes fit. A name counts without the
+underscore of the form in place; what is called is the function that stands here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Callable, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.model import Call
+from npucmp.recompute import call_copies as copies
+from npucmp.recompute import call_elements as elements
+from npucmp.recompute import call_norms as norms
+from npucmp.recompute import call_products as products
+from npucmp.recompute.call_copies import chosen_back, copied
+from npucmp.recompute.call_elements import both, extreme_of_two, swapped, test
+
+
+class CallFormula(NamedTuple):
+    """names     of the calls
+    pair      the formula, and that of the gradients or None
+    is_closed whether a record's gradients can only be those of the nodes
+    """
+
+    names: str
+    pair: tuple[Callable[..., Any], Optional[Callable[..., Any]]]
+    is_closed: bool = True
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        return self.pair[0]
+
+    @property
+    def backward(self) -> Optional[Callable[..., Any]]:
+        return self.pair[1]
+
+
+_ADD, _SUB = both(elements.add, elements.add_back), both(elements.sub, elements.sub_back)
+_MUL, _DIV = both(elements.mul, elements.mul_back), both(elements.div, elements.div_back)
+_POW = both(elements.power, elements.power_back)
+_MAXIMUM, _MINIMUM = extreme_of_two(np.maximum, np.greater), extreme_of_two(np.minimum, np.less)
+
+TABLE = (
+    # activations and functions of one element
+    CallFormula("relu", elements.relu),
+    CallFormula("relu6", elements.relu6),
+    CallFormula("hardtanh", elements.hardtanh),
+    CallFormula("threshold", elements.threshold),
+    CallFormula("clamp clip", elements.clamp),
+    CallFormula("silu", elements.silu),
+    CallFormula("gelu", elements.gelu),
+    CallFormula("sigmoid", elements.sigmoid_),
+    CallFormula("tanh", elements.tanh),
+    CallFormula("softplus", elements.softplus),
+    CallFormula("elu", elements.elu),
+    CallFormula("celu", elements.celu),
+    CallFormula("selu", elements.selu),
+    CallFormula("leaky_relu", elements.leaky_relu),
+    CallFormula("mish", elements.mish),
+    CallFormula("logsigmoid", elements.logsigmoid),
+    CallFormula("hardsigmoid", elements.hardsigmoid),
+    CallFormula("hardswish", elements.hardswish),
+    CallFormula("exp", elements.exp),
+    CallFormula("exp2", elements.exp2),
+    CallFormula("expm1", elements.expm1),
+    CallFormula("log", elements.log),
+    CallFormula("log2", elements.log2),
+    CallFormula("log10", elements.log10),
+    CallFormula("log1p", elements.log1p),
+    CallFormula("sqrt", elements.sqrt),
+    CallFormula("rsqrt", elements.rsqrt_),
+    CallFormula("reciprocal", elements.reciprocal),
+    CallFormula("square", elements.square),
+    CallFormula("sin", elements.sin),
+    CallFormula("cos", elements.cos),
+    CallFormula("erf", elements.erf),
+    CallFormula("abs __abs__", elements.absolute),
+    CallFormula("neg negative __neg__", elements.negative),
+    CallFormula("sign", elements.sign),
+    CallFormula("floor", elements.floor),
+    CallFormula("ceil", elements.ceil),
+    CallFormula("trunc", elements.trunc),
+    CallFormula("round", elements.rounded),
+    CallFormula("dropout", both(elements.dropout, elements.dropout_back)),
+    # two and more operands
+    CallFormula("add __add__ __iadd__", _ADD),
+    CallFormula("__radd__", swapped(_ADD)),
+    CallFormula("sub __sub__ __isub__", _SUB),
+    CallFormula("__rsub__", swapped(_SUB)),
+    CallFormula("mul __mul__ __imul__", _MUL),
+    CallFormula("__rmul__", swapped(_MUL)),
+    CallFormula("div true_divide __truediv__ __itruediv__ __div__ __idiv__", _DIV),
+    CallFormula("__rtruediv__ __rdiv__", swapped(_DIV), is_closed=False),
+    CallFormula("pow __pow__ __ipow__", _POW),
+    CallFormula("__rpow__", swapped(_POW)),
+    CallFormula("maximum", _MAXIMUM),
+    CallFormula("minimum", _MINIMUM),
+    CallFormula("masked_fill", both(elements.masked_fill, elements.masked_fill_back)),
+    CallFormula("lerp", both(elements.lerp)),
+    CallFormula("addcmul", both(elements.addcmul)),
+    CallFormula("addcdiv", both(elements.addcdiv)),
+    CallFormula("eq __eq__", test(np.equal)),
+    CallFormula("ne __ne__ not_equal", test(np.not_equal)),
+    CallFormula("lt __lt__ less", test(np.less)),
+    CallFormula("le __le__ less_equal", test(np.less_equal)),
+    CallFormula("gt __gt__ greater", test(np.greater)),
+    CallFormula("ge __ge__ greater_equal", test(np.greater_equal)),
+    CallFormula("logical_and", test(np.logical_and)),
+    CallFormula("logical_or", test(np.logical_or)),
+    CallFormula("logical_xor", test(np.logical_xor)),
+    CallFormula("logical_not", test(np.logical_not)),
+    CallFormula("bitwise_and __and__", test(np.bitwise_and)),
+    CallFormula("bitwise_or __or__", test(np.bitwise_or)),
+    CallFormula("bitwise_xor __xor__", test(np.bitwise_xor)),
+    CallFormula("bitwise_not __invert__", test(np.invert)),
+    CallFormula("isnan", test(np.isnan)),
+    CallFormula("isinf", test(np.isinf)),
+    CallFormula("isfinite", test(np.isfinite)),
+    # products
+    CallFormula("linear", both(products.linear, products.linear_back)),
+    CallFormula("matmul bmm mm __matmul__ mv dot", both(products.matmul, products.matmul_back)),
+    CallFormula("__rmatmul__", both(products.right_matmul)),
+    CallFormula("addmm baddbmm", both(products.addmm, products.addmm_back)),
+    CallFormula("outer", both(products.outer)),
+    CallFormula("einsum", both(products.einsum, products.einsum_back), is_closed=False),
+    CallFormula("conv1d", products.conv1d),
+    CallFormula("conv2d", products.conv2d),
+    CallFormula("scaled_dot_product_attention", both(products.attention, products.attention_back)),
+    # windows
+    CallFormula("max_pool1d", products.max_pool1d),
+    CallFormula("max_pool2d", products.max_pool2d),
+    CallFormula("avg_pool1d", products.avg_pool1d),
+    CallFormula("avg_pool2d", products.avg_pool2d),
+    CallFormula("adaptive_avg_pool1d", products.adaptive_avg_pool1d),
+    CallFormula("adaptive_avg_pool2d", products.adaptive_avg_pool2d),
+    # norms, losses, reductions
+    CallFormula("layer_norm", both(norms.layer_norm, norms.layer_norm_back)),
+    CallFormula("rms_norm", both(norms.rms_norm, norms.rms_norm_back), is_closed=False),
+    CallFormula("batch_norm", both(norms.batch_norm, norms.batch_norm_back)),
+    CallFormula("group_norm", both(norms.group_norm, norms.group_norm_back)),
+    CallFormula("softmax", both(norms.softmax, norms.softmax_back)),
+    CallFormula("log_softmax", both(norms.log_softmax, norms.log_softmax_back)),
+    CallFormula("logsumexp", both(norms.logsumexp, norms.logsumexp_back)),
+    CallFormula("cross_entropy", both(norms.cross_entropy, norms.cross_entropy_back)),
+    CallFormula("nll_loss", both(norms.nll_loss, norms.nll_loss_back)),
+    CallFormula("mse_loss", norms.mse_loss),
+    CallFormula("l1_loss", norms.l1_loss),
+    CallFormula("smooth_l1_loss", norms.smooth_l1_loss),
+    CallFormula("binary_cross_entropy", both(norms.bce)),
+    CallFormula("binary_cross_entropy_with_logits", both(norms.bce_with_logits, norms.bce_with_logits_back)),
+    CallFormula("sum", both(norms.total, norms.total_back)),
+    CallFormula("mean", both(norms.mean, norms.mean_back)),
+    CallFormula("var", both(norms.variance, norms.variance_back)),
+    CallFormula("std", both(norms.deviation, norms.deviation_back)),
+    CallFormula("norm", both(norms.norm)),
+    CallFormula("prod", both(norms.product)),
+    CallFormula("cumsum", both(norms.cumulated, norms.cumulated_back), is_closed=False),
+    # choices
+    CallFormula("max", copies.extreme("max")),
+    CallFormula("min", copies.extreme("min")),
+    CallFormula("amax", copies.extreme_over("max")),
+    CallFormula("amin", copies.extreme_over("min")),
+    CallFormula("argmax", copies.place_of_extreme("max")),
+    CallFormula("argmin", copies.place_of_extreme("min")),
+    CallFormula("topk", both(copies.topk, chosen_back(copies.topk))),
+    CallFormula("sort", both(copies.ordered, chosen_back(copies.ordered))),
+    CallFormula("argsort", both(copies.order)),
+    CallFormula("all", copies.decided("all")),
+    CallFormula("any", copies.decided("any")),
+    # copies
+    CallFormula("reshape view flatten unflatten squeeze unsqueeze contiguous clone detach view_as reshape_as to type "
+                "type_as float half bfloat16 double int long bool", copied(copies.same)),
+    CallFormula("permute", copied(copies.permuted)),
+    CallFormula("transpose swapaxes", copied(copies.transposed)),
+    CallFormula("t", copied(copies.turned)),
+    CallFormula("movedim", copied(copies.moved)),
+    CallFormula("expand expand_as broadcast_to", copied(copies.expanded)),
+    CallFormula("repeat tile", copied(copies.repeated), is_closed=False),
+    CallFormula("repeat_interleave", copied(copies.interleaved), is_closed=False),
+    CallFormula("narrow", copied(copies.narrowed)),
+    CallFormula("select", copied(copies.selected)),
+    CallFormula("chunk", copied(copies.chunks)),
+    CallFormula("split split_with_sizes", copied(copies.parts)),
+    CallFormula("unbind", copied(copies.unbound)),
+    CallFormula("roll", copied(copies.rolled)),
+    CallFormula("flip", copied(copies.flipped)),
+    CallFormula("tril", copied(copies.lower)),
+    CallFormula("triu", copied(copies.upper)),
+    CallFormula("gather", copied(copies.gathered)),
+    CallFormula("index_select", copied(copies.taken)),
+    CallFormula("embedding", both(copies.embedded, copies.embedded_back)),
+    CallFormula("__getitem__", copied(copies.item), is_closed=False),
+    CallFormula("cat concat concatenate", copied(copies.joined)),
+    CallFormula("stack", copied(copies.stacked)),
+    CallFormula("pad", both(copies.padded, copies.padded_back), is_closed=False),
+    CallFormula("pixel_shuffle", copied(copies.shuffled), is_closed=False),
+    CallFormula("interpolate", copied(copies.nearest), is_closed=False),
+    CallFormula("one_hot", both(copies.one_hot)),
+    CallFormula("index_add", both(copies.index_added, copies.index_added_back)),
+    CallFormula("scatter_add", both(copies.scatter_added)),
+    CallFormula("index_fill", both(copies.filled)),
+)  # fmt: skip
+_WHERE = CallFormula("where", both(elements.where, elements.where_back))
+_WHERE_METHOD = CallFormula("where", both(elements.where_method, elements.where_method_back))
+PREFIXES = ("Functional", "Torch", "Tensor", "Mint", "MintFunctional", "MindSpore.Tensor")
+
+
+def formula_of(call: Call) -> Optional[CallFormula]:
+    """The formula of a call; None for one that is left to torch, or not known at all."""
+    if call.prefix not in PREFIXES:
+        return None
+    name = call.name if call.name.startswith("__") else call.name.rstrip("_")
+    if name == "where":
+        return _WHERE_METHOD if call.prefix.endswith("Tensor") else _WHERE
+    return _formulas().get(name)
+
+
+@cache
+def _formulas() -> dict[str, CallFormula]:
+    return {name: formula for formula in TABLE for name in formula.names.split()}
