@@ -18,8 +18,8 @@ Each operator of DUMP is computed again in float64 from the inputs and arguments
 output lacks to that is this operator's error alone, whatever came before; it is held against the rounding that is due
 for this call. Gradients between operators are held against the sum of what their consumers hand back, and inputs that
 no operator wrote get the name of the function that makes them. Operators that cannot be replayed are told with the
-reason. PyTorch's dumps need torch: pip install -e '.[replay]'; those of MindSpore's kernels, TensorFlow and CANN need
-their graph, beside the dump or by --graph.
+reason. Without torch, numpy recomputes the common calls of PyTorch and their gradients; torch recomputes more (pip
+install -e '.[replay]'). MindSpore's kernels, TensorFlow and CANN need their graph, beside the dump or by --graph.
 
 \b
   npucmp replay npu_dump -o report

@@ -264,7 +264,7 @@ def deviations_of(finding: Finding) -> float:
 
 
 def shares_beyond(finding: Finding) -> list[float]:
-    """Of each decade of relative error, the share of elements that reach it; empty where that is not known."""
+    """Return the share of elements that reach each decade of relative error; empty where values were not compared."""
     moments = finding.measurement.moments
     if moments is None or not moments.compared:
         return []

@@ -119,7 +119,7 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
 
 
 class Around(NamedTuple):
-    """What is known of the way to an input that differs.
+    """Facts about the way to an input that differs.
 
     last       the last tensor that agrees; tainted: an operator before it bears an error already
     writer     the output that it comes from, where that is known and was not dumped
@@ -139,7 +139,7 @@ class Around(NamedTuple):
 
 
 def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
-    """Of an input that differs although everything dumped upstream agrees."""
+    """Return the evidence of an input that differs although everything dumped upstream agrees."""
     before, writer, alone, left_out = around.last, around.writer, around.alone, around.left_out
     numbers = _numbers(gap)
     slot, because = gap.pair.slot, measured(gap.because, gap)
@@ -177,7 +177,7 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
 
 
 def _before_words(around: Around) -> str:
-    """What holds of all that was dumped before an input that differs; nothing where nothing was, or not all agrees."""
+    """Return the words on the tensors that were dumped before an input that differs; "" if none was, or some differ."""
     if around.last is None or around.tainted:
         return ""
     if around.left_out:
@@ -188,7 +188,7 @@ def _before_words(around: Around) -> str:
 
 
 def _order_reason(displaced: Optional[Pair], overtaken: Optional[Pair]) -> Evidence:
-    """Of an input whose writer, or whose reader, the two runs execute in another order."""
+    """Return the evidence of an input whose writer, or whose reader, the two runs execute in another order."""
     if displaced is not None and displaced.target_op is not None and displaced.golden_op is not None:
         words = "in the golden {golden} wrote it, in the target its partner {target} runs later: a call may be missing"
         return reason("order", words, golden=displaced.golden_op.name, target=displaced.target_op.name)
@@ -220,7 +220,7 @@ def _tells_outputs(pair: Pair) -> bool:
 
 
 def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
-    """Of an input that differs, where the output that it is was dumped and not compared."""
+    """Return the evidence of an input that differs and comes from an output that was not compared."""
     because = measured(read.because, read)
     differs = reason("inputs differ", "{slot} differs ({because})", slot=read.pair.slot, because=because)
     return [differs, writer_reason(writer), *pattern_reasons(read)]

@@ -194,10 +194,7 @@ class Noise:
             one = each.share(scale.rms) if adds and each.elements <= moved.elements else each.level
             grown = math.sqrt(max(1.0, moved.elements / each.elements))
             found = found.most(Level(one.extremes, one.sums * grown)) if math.isfinite(one.extremes) else found
-        hidden = [one.scale for one, finding in zip(came, node.inputs) if is_hidden(finding)]
-        found = found.times(
-            max(1.0, hidden[0].largest) if hidden and node.op.has("exponential") else amplification(node)
-        )
+        found = found.times(_amplification(node, came))
         if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
             error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
             flips = FLIPPING * error * moved.elements

@@ -53,14 +53,14 @@ class Recomputed(NamedTuple):
         for side, own, other in ((0, self.target, self.golden), (1, self.golden, self.target)):
             if not (_is_clean(other) or (is_suspected and side == 0 and not other)):
                 continue
-            slots = {tensor.slot: one for one in outputs
+            slots = {tensor.slot: (one, tensor.dtype) for one in outputs
                      if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
             wrong = [row for row in own if row.verdict is Judged.GUILTY and row.slot in slots]
             if not is_suspected:
-                wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot])]
+                wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot][1])]
             if wrong:
                 worst = max(wrong, key=lambda row: row.rms_ratio or 0.0)
-                return slots[worst.slot], _guilty_reasons(worst, "golden " * side)
+                return slots[worst.slot][0], _guilty_reasons(worst, "golden " * side)
         return None
 
     def is_innocent(self, outputs: Sequence[Finding]) -> bool:
@@ -96,7 +96,7 @@ def _is_clean(rows: Sequence[Replayed]) -> bool:
 
 
 def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
-    """Of an output that is not float64 of the operator's own inputs."""
+    """Return the evidence of an output that is not float64 of the operator's own inputs."""
     words = "{slot} is {ratio:,.2g} times the rounding that is due away from float64 of its own inputs"
     if row.rms_ratio is None or row.budget == "exact":
         words = "{slot} differs from float64 of its own inputs"
@@ -104,11 +104,11 @@ def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
 
 
-def _is_far_beyond(row: Replayed, output: Finding) -> bool:
-    """Whether an output is so far beyond the rounding that is due that it needs no other suspicion."""
+def _is_far_beyond(row: Replayed, name: str) -> bool:
+    """Whether an output of that type is so far beyond the rounding that is due that it needs no other suspicion."""
     if row.budget == "exact" or row.nonfinite:
         return True
-    dtype = lookup(output.pair.target.dtype) if output.pair.target is not None else None
+    dtype = lookup(name)
     is_16_bits = dtype is not None and dtype.itemsize <= 2
     figures = (row.rms_ratio, row.max_ratio), (GUILTY_ABOVE["rms_ratio"], GUILTY_ABOVE["max_ratio"])
     return any((ratio or 0.0) > ALONE * most[is_16_bits] for ratio, most in zip(*figures))

@@ -1,4 +1,4 @@
-"""The engine that numpy is: operators of graphs (GE, TensorFlow, MindSpore), simple calls where torch is missing."""
+"""The engine of numpy: operators of graphs (GE, TensorFlow, MindSpore), common calls of PyTorch and their gradients."""
 
 from __future__ import annotations
 

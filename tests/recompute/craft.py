@@ -63,5 +63,16 @@ class Dump:
         return found
 
 
+def pair(folder: Path, target: Any, golden: Any) -> list[Path]:
+    """Two dumps of the same records: (name, args, outputs, keywords)."""
+    folders = []
+    for side, records in (("target", target), ("golden", golden)):
+        dump = Dump(folder / side)
+        for record in records:
+            dump.add(*record)
+        folders.append(dump.write())
+    return folders
+
+
 def verdicts(rows: list[Replayed]) -> list[Judged]:
     return [row.verdict for row in rows]

@@ -6,7 +6,7 @@ import pytest
 from npucmp import compare
 from npucmp.model import Cause, Verdict
 from tests.recompute import kernels
-from tests.recompute.craft import Dump
+from tests.recompute.craft import pair
 
 F32 = np.float32
 UNSEEN = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8, 32]}  # neither values nor statistics
@@ -18,17 +18,6 @@ def normal(*shape, seed=1):
 
 X = normal(8, 32)
 SOFT = kernels.softmax(X)
-
-
-def pair(folder, target, golden):
-    """Two dumps of the same records: (name, args, outputs, keywords)."""
-    folders = []
-    for side, records in (("target", target), ("golden", golden)):
-        dump = Dump(folder / side)
-        for record in records:
-            dump.add(*record)
-        folders.append(dump.write())
-    return folders
 
 
 def soft(out, x=X, at=0):

@@ -13,7 +13,7 @@ from npucmp.model import Cause
 from npucmp.report import answer_of, terminal, write_reports
 from npucmp.workflows.replay import ENGINES
 from tests.recompute import kernels
-from tests.recompute.craft import Dump
+from tests.recompute.craft import pair
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
 F32 = np.float32
@@ -32,17 +32,6 @@ def normal(*shape, seed=1):
 X = normal(8, 32)
 SOFT = kernels.softmax(X)
 UNSEEN = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8, 32]}  # neither values nor statistics
-
-
-def pair(folder, target, golden):
-    """Two dumps of the same records: (name, args, outputs, keywords)."""
-    folders = []
-    for side, records in (("target", target), ("golden", golden)):
-        dump = Dump(folder / side)
-        for record in records:
-            dump.add(*record)
-        folders.append(dump.write())
-    return folders
 
 
 def soft(out, x=X, at=0):
