@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers.names import escaped
 from npucmp.flow.contents import TINY, content_of, target_content_of
+from npucmp.flow.producers import Producers
 from npucmp.model import Finding, Pair
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_argument, is_buffer, is_output
@@ -20,20 +20,18 @@ class _Index:
     """The latest row that holds a tensor, by the names that graphs have for it and by its content."""
 
     def __init__(self, has_names: bool) -> None:
-        self.by_content: dict[int, int] = {}
-        self._by_target: dict[int, int] = {}  # outputs, by the content of the target's tensor
-        self._unasked: list[tuple[int, Finding]] = []  # outputs that are not among these yet: few dumps need them
-        self._named: dict[tuple[str, str], int] = {}
+        self._target, self._golden = Producers[int](), Producers[int]()
+        self.by_content = self._golden.by_content
+        self._unasked: list[tuple[int, Finding]] = []  # outputs that are not in `_target` yet: few dumps need them
         self._has_names = has_names
 
     def named(self, pair: Pair) -> int:
         """The row of the tensor that a graph names as the producer; -1 without one."""
-        for side, tensor in (("target", pair.target), ("golden", pair.golden)) if self._has_names else ():
-            if tensor is not None and tensor.source:
-                found = self._named.get((side, escaped(tensor.source)), -1)
-                if found >= 0:
-                    return found
-        return -1
+        if not self._has_names:
+            return -1
+        found = self._target.named(pair.target)
+        found = self._golden.named(pair.golden) if found is None else found
+        return -1 if found is None else found
 
     def found(self, finding: Finding, content: int) -> int:
         """The row of equal content: of the golden tensor, or of the target's where the golden has none that tells."""
@@ -45,10 +43,10 @@ class _Index:
     def of_target(self, finding: Finding) -> int:
         """The row of the output whose target tensor has the content of the target tensor of a row."""
         for row, output in self._unasked:
-            self._by_target[target_content_of(output)] = row
+            self._target.by_content[target_content_of(output)] = row
         self._unasked.clear()
         content = target_content_of(finding)
-        return self._by_target.get(content, -1) if content else -1
+        return self._target.by_content.get(content, -1) if content else -1
 
     def wrote(self, row: int, finding: Finding, content: int) -> None:
         if content:
@@ -57,11 +55,11 @@ class _Index:
         if not self._has_names:
             return
         pair = finding.pair
-        index = pair.slot.partition(":")[2]
-        golden = None if pair.golden is None and pair.is_inside else pair.golden_op  # inside a fused one: no such name
-        for side, operator in (("target", pair.target_op), ("golden", golden)):
-            if operator is not None:
-                self._named[side, escaped(f"{operator.name}:{index}")] = row
+        if pair.target_op is not None:
+            self._target.wrote(pair.target_op, pair.slot, row)
+        is_unnamed = pair.golden is None and pair.is_inside  # a tensor inside a fused operator
+        if pair.golden_op is not None and not is_unnamed:
+            self._golden.wrote(pair.golden_op, pair.slot, row)
 
 
 class Edges:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers.names import escaped
+from npucmp.flow.producers import Producers
 from npucmp.measure.kernel.masks import VALUES as MASKS
 from npucmp.measure.profile import Scanned
 from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef
@@ -96,8 +96,7 @@ class _Flow:
         self.events: list[Event] = []
         self._scopes = scopes
         self._ordered = ordered
-        self._named: dict[str, Trace] = {}
-        self._content: dict[object, Trace] = {}
+        self._producers = Producers[Trace]()
         self._calls: dict[str, list[Read]] = {}  # what the forward of a call read and wrote
         self._inside: dict[str, Operator] = {}  # container → the first operator in it that has an event
         self._raw: set[object] = set()  # dtype and shape of memory that was handed out unwritten
@@ -139,7 +138,7 @@ class _Flow:
                     self._latest = operator.order
                 elif not trace.harmless:
                     trace = Trace(self._latest or 0, "")  # by way of code that was not dumped, as far as is known
-                self._content[_content(one)] = trace
+                self._producers.by_content[_content(one)] = trace
             yield Read(one, trace)
 
     def _harmless(self, operator: Operator, one: Scanned) -> str:
@@ -151,8 +150,7 @@ class _Flow:
         return "uninitialised" if op_type_of(operator).has("receives") and BUFFER.match(one.tensor.slot) else ""
 
     def _traced(self, one: Scanned) -> Optional[Trace]:
-        found = self._named.get(escaped(one.tensor.source)) if one.tensor.source else None
-        return found or self._content.get(_content(one))
+        return self._producers.named(one.tensor) or self._producers.by_content.get(_content(one))
 
     def _written(self, at: _At, output: Scanned) -> Iterator[Event]:
         """The events of one output."""
@@ -184,7 +182,7 @@ class _Flow:
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}")
 
     def _remember(self, at: _At, alarms: Sequence[Event]) -> None:
-        operator, held = at.operator, []
+        operator, contents, held = at.operator, self._producers.by_content, []
         for output in at.outputs:
             if not kinds_of(output.tensor, output.extremes):
                 continue
@@ -194,9 +192,9 @@ class _Flow:
                 self._raw.add(_shape(output))
             trace = Trace(operator.order, "" if alarmed else "uninitialised" if raw else "mask")
             if alarmed and self._contained(operator):
-                trace = self._content.setdefault(_content(output), trace)  # what is inside handed it on
-            self._content[_content(output)] = trace
-            self._named[escaped(f"{operator.name}:{output.tensor.slot.partition(':')[2]}")] = trace
+                trace = contents.setdefault(_content(output), trace)  # what is inside handed it on
+            contents[_content(output)] = trace
+            self._producers.wrote(operator, output.tensor.slot, trace)
             held.append(Read(output, trace))
         if operator.phase == "forward":
             self._calls[operator.call] = [*at.reads, *held]
