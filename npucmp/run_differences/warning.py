@@ -1,4 +1,4 @@
-"""What `npucmp compare` says in one line of two runs that are not comparable; nothing where they are.
+"""What `npucmp compare` says in one line of two runs that are set up differently; nothing where they are alike.
 
 It makes use of what was measured: names, arguments, and the findings of network inputs and weights at the first step.
 Only values of inputs that differ are read once more, of INPUTS at most and bounded, to say how they differ.
@@ -25,9 +25,9 @@ ASKED = {"operators": operators.operators, "shapes": operators.shapes, "losses":
 
 
 def comparability_warning(comparisons: Sequence[Comparison], context: ReadContext) -> str:
-    """ "inputs differ: normalised differently …; see npucmp precheck"; "" for runs that are comparable."""
+    """ "the runs are set up differently: inputs differ: normalised …; see npucmp precheck"; "" for runs set up alike."""
     words = [*_reasons(comparisons, context)]
-    return f"not comparable: {first_of(words, 2)}; see npucmp precheck" if words else ""
+    return f"the runs are set up differently: {first_of(words, 2)}; see npucmp precheck" if words else ""
 
 
 def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterator[str]:

@@ -90,7 +90,7 @@ def lacks(question: str, dumps: Sequence[StrPath], choice: Choice) -> list[str]:
             continue
         found.setdefault(words, []).append(os.fspath(dump))
     return [
-        f"{' and '.join(names)} {'do' if len(names) > 1 else 'does'} not answer {question}: {words}"
+        f"{' and '.join(names)} {'lack' if len(names) > 1 else 'lacks'} data for {question}: {words}"
         for words, names in found.items()
         if words
     ]
@@ -108,7 +108,7 @@ def _kind(asks: Question, module: Framework, options: PlanOptions) -> str:
         watches = asks.name == "overflow" and DETECTION in module.KINDS and not of_reference
         return DETECTION if watches else known[0]
     if options.kind not in asks.kinds:
-        raise UsageError(f"{options.kind} do not answer {asks.name}", [f"--{kind}" for kind in asks.kinds])
+        raise UsageError(f"{asks.name} needs more than {options.kind}", [f"--{kind}" for kind in asks.kinds])
     if options.kind not in module.KINDS:
         raise UsageError(f"{module.NAME} does not record {options.kind}", [f"--{kind}" for kind in known])
     return options.kind if options.kind in known else known[0]  # its reference writes what it can

@@ -159,11 +159,11 @@ def test_commands_that_could_not_decide_say_what_lacks(tmp_path):
     *_, line, verdict, _ = got.stdout.splitlines()
     assert got.exit_code == 2 and verdict.startswith("UNDECIDED")
     assert line == (
-        f"{target} and {golden} do not answer compare: no values, only statistics: that never proves agreement, "
+        f"{target} and {golden} lack data for compare: no values, only statistics: that never proves agreement, "
         'nor how large an error is; to have it: "task": "tensor" in config.json, or "tensor_list" for a few'
     )
-    assert "do not answer compare" in (tmp_path / "out" / "report.html").read_text()
+    assert "lack data for compare" in (tmp_path / "out" / "report.html").read_text()
     again = [str(with_checksums(write_run(tmp_path / side, chain()))) for side in "ab"]
-    assert "not answer" not in CliRunner().invoke(group, ["rerun-diff", *again]).stdout
+    assert "data for" not in CliRunner().invoke(group, ["rerun-diff", *again]).stdout
     got = CliRunner().invoke(group, ["replay", str(target)])
-    assert got.exit_code == 2 and f"{target} does not answer replay: no values, only statistics" in got.stdout
+    assert got.exit_code == 2 and f"{target} lacks data for replay: no values, only statistics" in got.stdout

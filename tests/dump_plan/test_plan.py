@@ -41,7 +41,7 @@ def section(text: str, title: str) -> list[str]:
         (["compare", "--framework", "pytorch", "--side", "gold"], "side is 'gold'; nearest: target, golden"),
         (["compare", "--framework", "pytorch", "--steps", "a"], "--steps a: numbers or ranges are wanted"),
         (["compare", "--framework", "pytorch", "--disk", "1GB"], "--disk needs --from DUMP"),
-        (["replay", "--framework", "pytorch", "--md5"], "md5 do not answer replay; nearest: --values"),
+        (["replay", "--framework", "pytorch", "--md5"], "replay needs more than md5; nearest: --values"),
         (["compare", "--framework", "acl", "--md5"], "acl does not record md5; nearest: --values, --statistics"),
         (["compare", "--framework", "pytorch", "--ops", "a*b"], "the tool takes parts of names"),
         (["compare", "--framework", "acl", "--ops", "conv*"], "the tool takes names in full"),
