@@ -1,4 +1,5 @@
-"""Checks of one run: facts.py is what rules see, rule.py what a rule is, rules/ has them, one file per family.
+"""Checks of one run. facts.py holds the facts that rules read, rule.py defines a rule, rules/ holds one file per
+family.
 
 runs ──build──► Health ──judge──► Symptoms and Decisions
      one pass   facts    RULES

@@ -1,4 +1,5 @@
-"""Runs → Health: which tensors are read together, one pass over all of them, and the facts that come of it."""
+"""Build the `Health` of each rank: plan which tensors are read together, read all of them in one pass, assemble the
+facts."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.run_roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
 
-SIDE_BY_SIDE = 64  # steps of a parameter that are open at once
+SIDE_BY_SIDE = 64  # steps of a parameter that are read together
 NONE: Mapping[str, Any] = MappingProxyType({})
-NOTHING = TensorRef("", "", ())  # stands for a step without it
-Done = Callable[[int], None]  # is told the bytes of each Work
+NOTHING = TensorRef("", "", ())  # placeholder for a step that lacks the tensor
+Done = Callable[[int], None]  # called with the number of bytes of each Work
 
 
 @dataclass
 class _Plan:
-    """What is to be read, and what came of it; a tensor is known by its file, or by itself if it has none."""
+    """The tensors to read and the results. The key of a tensor is its payload or file; without them, its identity."""
 
     probes: Mapping[str, Callable[..., Probe]] = field(default_factory=lambda: PROBES)
     works: list[Work] = field(default_factory=list)
@@ -34,14 +35,14 @@ class _Plan:
     together: dict[tuple[object, ...], Mapping[str, Any]] = field(default_factory=dict)
 
     def side_by_side(self, work: Work) -> None:
-        """Reads tensors together, but for those that others are read with already."""
+        """Plan to read these tensors together. Skip the request if another one already includes any of them."""
         key = tuple(map(_key, work.tensors))
         if not any(one in self.claimed for one in key if one is not None):
             self.works.append(work)
             self.claimed |= {one for one in key if one is not None}
 
     def found(self, tensors: Sequence[TensorRef]) -> Mapping[str, Any]:
-        """What was found of tensors that were read together."""
+        """The probe results of tensors that were read together; empty if they were not."""
         return self.together.get(tuple(map(_key, tensors)), NONE)
 
     def alone(self, tensor: TensorRef, probes: Sequence[str]) -> None:
@@ -68,7 +69,7 @@ def _key(tensor: TensorRef) -> object:
 
 @dataclass(frozen=True)
 class _Read:
-    """One step before anything was read."""
+    """One step before any tensor is read."""
 
     run: Run
     operators: tuple[Operator, ...]
@@ -88,8 +89,8 @@ def build(
     expect: Mapping[str, Any] = NONE,
     inside: Optional[tuple[float, float]] = None,
 ) -> tuple[Health, ...]:
-    """The facts of a dump, rank by rank. Trouble with a tensor stands in its figures. Of outputs it is found which
-    share of them lies `inside` a range, if one is given."""
+    """Return the facts of a dump, one Health per rank. A tensor that cannot be read has the problem in its figures. If
+    `inside` gives a range, each output also has the share of its elements within that range."""
     by_rank: dict[Optional[int], list[Run]] = {}
     for run in sorted(runs, key=lambda one: (one.rank or 0, one.step or 0)):
         by_rank.setdefault(run.rank, []).append(run)
@@ -142,7 +143,7 @@ def _names(steps: Sequence[_Read]) -> dict[str, Weight]:
 
 
 def _through_steps(name: str, steps: Sequence[_Read]) -> list[TensorRef]:
-    """A parameter in each step, and then its gradients, where they lie as it does."""
+    """A parameter in each step, followed by its gradients. A gradient of another shape (transposed) is left out."""
     some = [step.weights.get(name) for step in steps]
     weights = [one.weight[1] if one else NOTHING for one in some]
     shape = next(one.shape for one in weights if one is not NOTHING) if any(some) else ()
@@ -153,7 +154,7 @@ def _through_steps(name: str, steps: Sequence[_Read]) -> list[TensorRef]:
 
 
 def _dropped(operator: Operator) -> tuple[TensorRef, ...]:
-    """What a dropout read and wrote."""
+    """The input and the output of a dropout; () for other operators, or if the shapes differ."""
     if not op_type_of(operator).has("drops"):
         return ()
     slots = {one.slot: one for one in operator.tensors}
@@ -162,7 +163,7 @@ def _dropped(operator: Operator) -> tuple[TensorRef, ...]:
 
 
 def _probes(step: _Read) -> dict[int, tuple[str, ...]]:
-    """What is to be found of single tensors, by what they are."""
+    """The probes of each single tensor (by identity), chosen by its role."""
     found: dict[int, tuple[str, ...]] = {id(tensor): ("samples", "whole") for _, tensor in step.inputs}
     found.update((id(one.weight[1]), ("rows",)) for one in step.weights.values() if one.type.has("looks up"))
     first = next((one for one in step.forward if op_type_of(one).has("averages")), None)
@@ -236,7 +237,7 @@ def _moves(name: str, steps: Sequence[_Read], plan: _Plan) -> Iterator[tuple[int
 
 
 def _of_kernels(steps: Sequence[_Read], plan: _Plan) -> list[Parameter]:
-    """Parameters by what optimizers did to them, those of one name in several steps as one."""
+    """Parameters identified by the optimizer's updates; equal names in several steps are joined into one parameter."""
     found: dict[str, list[Optional[Parameter]]] = {}
     for index, step in enumerate(steps):
         names = named(step.run, plan.tensor) if step.groups else {}
@@ -259,7 +260,7 @@ def _joined(steps: Sequence[Optional[Parameter]]) -> Parameter:
 
 
 def _starts(parameters: Sequence[Parameter]) -> str:
-    """ "fresh" if all weights of norms are constant, as they start; where there are none nobody knows."""
+    """ "fresh" if all weights of norms are constant, as they are initialised; "unknown" if no norm is recorded."""
     norms = [one.first.figures for one in parameters if one.type.has("normalises") and len(one.shape) == 1]
     known = [one for one in norms if one.minimum is not None]
     if not known:

@@ -1,11 +1,11 @@
-"""What rules see of a run: `Health`, read only. It holds no limit and no opinion; build.py makes it in one pass.
+"""The facts that rules read: `Health`, read only. It holds no limits and no verdicts; build.py makes it in one pass.
 
-    Health ─ steps ─ Step ─ operators ─ Op ─ tensors ─ Tensor ─ ref (what it is) · figures (what it holds) · found
+    Health ─ steps ─ Step ─ operators ─ Op ─ tensors ─ Tensor ─ ref (record) · figures (statistics) · found (probes)
            └ parameters ─ Parameter ─ by step: weights, gradients (Tensor) · moves between steps (Moved)
 
-A Health is one rank with all its steps. `steps` are in order, and index them everywhere (`Op.step`, `Finding.step` …
-are numbers of a step where a reader sees them: `Step.number`). A tensor is there once per record: in a dump of level
-mix the same weight is a `param:` of its module and an input of the operator; `parameters` have each but once.
+A Health is one rank with all its steps. `steps` are in order; `Op.step`, `Found.step` and the like are indices into
+them. Users see the number of the dump instead: `Step.number`. A tensor appears once per record: in a dump of level mix
+the same weight is a `param:` of its module and an input of the operator; `parameters` holds each parameter once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from npucmp.overflow_events.events import events_of
 
 
 class Tensor(NamedTuple):
-    """One dumped tensor: what it is, what it holds, and what probes found of it, by their names (probes.py)."""
+    """One dumped tensor: its record, its statistics, and the results of probes by their names (probes.py)."""
 
     operator: Operator
     ref: TensorRef
@@ -51,13 +51,14 @@ class Tensor(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The bits, or the recorded XOR: two that differ prove a difference, two equal XORs prove nothing."""
+        """The hash of the bits, or the recorded XOR. Different marks prove a difference; equal XORs prove nothing."""
         return self.figures.bits or self.ref.checksum
 
 
 @dataclass(frozen=True)
 class Op:
-    """One executed operator of a step (its index) with its tensors; `found` is what probes found of several of them."""
+    """One executed operator of a step (index) with its tensors; `found` holds results of probes that read several of
+    them."""
 
     operator: Operator
     step: int
@@ -74,7 +75,7 @@ class Op:
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """In order, parameters of a module's record (`param:`) among them."""
+        """Inputs in order, including the parameters in a module's record (`param:`)."""
         return tuple(one for one in self.tensors if not one.is_output)
 
     @cached_property
@@ -87,28 +88,28 @@ class Op:
 
     @property
     def is_module(self) -> bool:
-        """Whether it is the record of a module, not of a call within it."""
+        """Whether the record describes a module, not a call within a module."""
         return bool(self.operator.path)
 
     def tensor(self, *names: int | str, role: str = "input") -> Optional[Tensor]:
-        """The first of the tensors `role:name` that there is: by place, or as a dump names an argument by its word."""
+        """Return the first existing tensor `role:name`; a name is a position or the keyword of an argument."""
         slots = {one.slot: one for one in self.tensors}
         return next((slots[f"{role}:{name}"] for name in names if f"{role}:{name}" in slots), None)
 
     def argument(self, *names: int | str) -> Any:
-        """The first of the arguments that there is, by place or word; None if the dump tells none of them."""
+        """Return the first recorded argument among these positions or keywords; None if none of them is recorded."""
         given = self.operator.arguments
         return next((given[f"input:{name}"] for name in names if f"input:{name}" in given), None)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One dumped step; index among those of its Health, number as the dump counts (None: it does not).
+    """One dumped step. `index` is its position in its Health, `number` the number in the dump (None if it has none).
 
-    forward calls of the forward pass: those of operators, or where none were dumped (L0) of the innermost modules
-    inputs  what the network was given: read by an operator, written by none, no parameter; in order of first use,
-            labels among them
-    losses  the operators that are losses, in order; `labels` are what they hold the network's output against
+    forward  calls of the forward pass: operators; if no operators were dumped (L0), the innermost modules
+    inputs   inputs of the network: tensors that an operator reads, that no operator writes and that are not parameters;
+             in order of first use, including labels
+    losses   the operators that are losses, in order; `labels` are their second inputs
     """
 
     index: int
@@ -123,7 +124,7 @@ class Step:
 
     @cached_property
     def backward(self) -> Mapping[str, tuple[Op, ...]]:
-        """Operators of the backward pass by the call whose gradient they are."""
+        """Operators of the backward pass, by the forward call whose gradients they compute."""
         found: dict[str, list[Op]] = {}
         for one in self.operators:
             if one.is_gradient:
@@ -132,7 +133,7 @@ class Step:
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
-        """Where NaN, Inf and saturation are born, passed on and killed, as `npucmp overflow` finds them."""
+        """Events of NaN, Inf and saturation (born, propagated, killed), as `npucmp overflow` finds them."""
         held = ((one.operator, tensor, tensor.figures) for one in self.operators for tensor in one.tensors)
         rows = [Scanned(one, tensor.ref, x.extremes, x.counted, x.problem) for one, tensor, x in held]
         return tuple(events_of(rows, {}, self.run.ordered))
@@ -144,7 +145,7 @@ class Step:
 
     @cached_property
     def loss_scale(self) -> Optional[float]:
-        """What flows into the first loss backward: 1, or the factor that a loss scaler put in; None if unknown."""
+        """The gradient that enters the first loss: 1, or the factor of a loss scaler; None if unknown."""
         for loss in self.losses:
             for one in self.backward.get(loss.operator.call, ()):
                 given = one.tensor(0)
@@ -154,14 +155,14 @@ class Step:
 
     @cached_property
     def labels(self) -> tuple[Tensor, ...]:
-        """What losses hold the output against: their second input."""
+        """The second input of each loss."""
         found = (one.tensor(1, "target") for one in self.losses)
         return tuple(one for one in found if one is not None)
 
 
 class Updated(NamedTuple):
-    """What an optimizer that was dumped did to a parameter in a step: its learning rate, and how far what it made is
-    from w - rate · moment, relative to w; None where it computes something else, or not enough is known."""
+    """The update of a parameter by a dumped optimizer in one step. `residual` is the distance of the result from w -
+    rate · moment, relative to w; None if the optimizer has another formula, or if inputs are missing."""
 
     step: int
     operator: Operator
@@ -171,16 +172,16 @@ class Updated(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter by its name, through all steps; what a step does not hold is None.
+    """A parameter by its name through all steps; None for each step that lacks it.
 
-    type       of the module or operator that it belongs to; `order` of the first that reads it
-    trainable  whether a gradient is wanted; None where the dump does not tell
-    gradients  as accumulated for the optimizer where the dump has that (`parameters_grad`), else those of its
-               operator's backward, which may lie transposed
-    moves      (from, to) indices of steps and how it moved; of kernels within a step: (n, n)
-    named      False where its name is made of that of the operator that reads it (level L1)
-    updates    of kernels: what the optimizer did in each step
-    found      what probes found of it in the first steps: "rows" of tables
+    type       type of the module or operator that owns it; `order` is that of the first operator that reads it
+    trainable  whether it requires a gradient; None if the dump does not record this
+    gradients  as accumulated for the optimizer if the dump has them (`parameters_grad`); else those of its operator's
+               backward, which may be transposed
+    moves      (from, to, Moved) with indices of steps; for kernels within one step: (n, n, Moved)
+    named      False if its name is derived from the operator that reads it (level L1)
+    updates    kernels only: the optimizer's update in each step
+    found      results of probes of the weight in the first steps: "rows" of tables
     """
 
     name: str
@@ -213,17 +214,17 @@ class Parameter:
 
     @property
     def varies(self) -> bool:
-        """Whether its elements are known not to be all the same at first."""
+        """Whether its elements in the first step are known to differ from each other."""
         return self.first.figures.minimum is not None and self.first.figures.constant is None
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is one: two axes or more, and more than one row."""
+        """Whether it has two axes or more, more than one row and more than one element per row."""
         return len(self.shape) > 1 and self.shape[0] > 1 and self.first.figures.elements > self.shape[0]
 
     @property
     def fan_in(self) -> int:
-        """Inputs of one unit: what a start is scaled by."""
+        """Number of inputs per unit; initialisations scale by it."""
         count = 1
         for length in self.shape[1:]:
             count *= length
@@ -231,17 +232,19 @@ class Parameter:
 
     @property
     def gain(self) -> Optional[float]:
-        """Deviation at the start times √fan_in: 1 for Xavier's, 1.41 for He's; None where it says nothing."""
+        """Initial deviation times √fan_in: 1 for Xavier, 1.41 for He. None if the deviation is unknown, and for vectors
+        and tables."""
         std = self.first.figures.std
         return None if std is None or not self.is_matrix or self.type.has("looks up") else std * self.fan_in**0.5
 
     @cached_property
     def kind(self) -> str:
-        """Its name without numbers: peers have it, and its shape, in common."""
+        """Its name with numbers masked; peers share it and the shape."""
         return re.sub(r"\d+", "#", self.name)
 
     def same_bits(self) -> Optional[bool]:
-        """Whether it has the same bits in all steps; None where that is not known of any two, or there is one step."""
+        """Whether its bits are equal in all steps; None with one step only, or if the bits of fewer than two steps are
+        known."""
         if self.moves:
             return all(move.same_bits for _, _, move in self.moves)
         known = [one.figures.bits for one in self.weights if one is not None and one.figures.bits]
@@ -250,10 +253,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Health:
-    """One rank of a run; `ranks` are all of them, this one among them, in order.
+    """One rank of a run; `ranks` are all ranks in order, including this rank.
 
     starts  "fresh" (all weights of norms are constant), "trained", or "unknown"
-    log     the curves that the user gave, of the first rank alone
+    log     curves that the user passed; on the first rank only
     """
 
     path: str
@@ -272,51 +275,51 @@ class Health:
 
     @cached_property
     def is_checkpoint(self) -> bool:
-        """Whether the dump holds weights alone."""
+        """Whether the dump holds only weights."""
         return all(map(holds_weights_alone, self.runs))
 
     @cached_property
     def has_values(self) -> bool:
-        """Whether values of some tensor were kept and read."""
+        """Whether the values of any tensor were recorded and read."""
         return any(one.figures.counted for one in self.tensors())
 
     @cached_property
     def has_figures(self) -> bool:
-        """Whether minima, maxima and norms are known of some tensor, by values or records."""
+        """Whether minimum, maximum and norm of any tensor are known, from values or recorded statistics."""
         return any(one.figures.rms is not None for one in self.tensors())
 
     @cached_property
     def has_bits(self) -> bool:
-        """Whether it can be told of some tensors whether they are equal: by values or hashes."""
+        """Whether equality is decidable for any tensor: by values or hashes."""
         return any(one.figures.bits for one in self.tensors())
 
     @cached_property
     def has_marks(self) -> bool:
-        """Whether it can be told of some tensors that they differ: by values or checksums, an XOR among them."""
+        """Whether a difference is detectable for any tensor: by values or checksums, including an XOR."""
         return any(one.mark for one in self.tensors())
 
     @cached_property
     def has_calls(self) -> bool:
-        """Whether operators within modules were dumped (levels L1, mix; graphs), with their arguments."""
+        """Whether operators within modules were dumped with their arguments (levels L1, mix; graphs)."""
         return any(not one.is_module and not one.is_gradient for step in self.steps for one in step.operators)
 
     @cached_property
     def has_names(self) -> bool:
-        """Whether parameters have names of their own (levels L0 and mix, MindSpore), not those of an operator."""
+        """Whether any parameter has a name of its own (levels L0 and mix, MindSpore), not derived from an operator."""
         return any(one.named for one in self.parameters)
 
     def tensors(self) -> Iterator[Tensor]:
         return (tensor for step in self.steps for one in step.operators for tensor in one.tensors)
 
     def operators(self, *traits: str, path: str = "*") -> Iterator[Op]:
-        """Calls of the forward pass in all steps that have any of the traits; `path` is a glob over their names."""
+        """Yield the forward calls of all steps that have any of the traits; `path` is a glob over their names."""
         for step in self.steps:
             for one in step.forward:
                 if (not traits or one.type.has(*traits)) and fnmatchcase(one.name, path):
                     yield one
 
     def number(self, step: int) -> Optional[int]:
-        """The number that the dump has for a step."""
+        """The number of a step in the dump."""
         return self.steps[step].number
 
     @cached_property
@@ -330,8 +333,8 @@ class Health:
 
     @cached_property
     def groups(self) -> tuple[tuple[Parameter, ...], ...]:
-        """Parameters that have the same bits in every step, in groups of two and more. Constants are in none, nor what
-        may be one: checksums alone do not tell, and that of many constants is the same."""
+        """Groups of two or more parameters that have equal bits in every step. Constants and parameters without known
+        minima are left out: with checksums alone, many constants have the same checksum."""
         found: dict[object, list[Parameter]] = {}
         for one in self.parameters:
             bits = tuple(weight.figures.bits if weight is not None else "" for weight in one.weights)
@@ -340,7 +343,7 @@ class Health:
         return tuple(tuple(some) for some in found.values() if len(some) > 1)
 
     def peers(self, one: Parameter) -> Sequence[Parameter]:
-        """Other parameters of its shape whose names differ from its own in numbers only."""
+        """Other parameters of the same shape whose names differ only in numbers."""
         return [other for other in self._kinds[one.kind, one.shape] if other is not one]
 
     @cached_property

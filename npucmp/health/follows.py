@@ -1,8 +1,8 @@
-"""Which findings follow from which: a consequence stands under its cause, so that the first line is the one to mend.
+"""Which findings follow from which. A consequence is listed below its cause, so that the first line is the one to fix.
 
-FOLLOWS has, for each group of rules, those that explain it where both speak of one rank; the first that was found does.
-A hint explains hints alone: what may be meant to be so is no excuse for an error. But odd scales, which are hints where
-nobody knows what was meant, are as grave as what comes of them: they are `RAISED`.
+FOLLOWS lists, for each rule, the rules that explain it if both report the same rank; the first match is the cause.
+A hint explains only hints: a setting that may be intended does not excuse an error. Exception: scale hints in `RAISED`
+may be as severe as their consequences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCALES = ("input.raw_pixels", "input.scale", "input.feature_scales")
 STEP = ("optimizer.uphill", "weights.change_large", "weight.change_large", "loss.negated")
 CRASH = (*NONFINITE, *STEP)
 
-FOLLOWS: Mapping[str, Sequence[str]] = {  # rule → what explains it, the first cause first
+FOLLOWS: Mapping[str, Sequence[str]] = {  # rule → rules that explain it, in order of priority
     "weight.nonfinite": ("grad.nonfinite",),
     "loss.nonfinite": (*CAME_IN, "label.none", "loss.not_log_probabilities"),
     "overflow.summary": ("input.nonfinite", "weight.nonfinite", "divide.zero", "label.none", *STEP),
@@ -73,12 +73,13 @@ FOLLOWS: Mapping[str, Sequence[str]] = {  # rule → what explains it, the first
 }
 
 
-LATER = ("weight.nonfinite",)  # follows only from an earlier step
-RAISED = ("weight.scale_large", "weight.scale_small", *SCALES)  # hints that explain what is graver
+LATER = ("weight.nonfinite",)  # its cause lies in an earlier step
+RAISED = ("weight.scale_large", "weight.scale_small", *SCALES)  # hints that may explain more severe findings
 
 
 def explained(symptoms: Sequence[Symptom]) -> list[Symptom]:
-    """The same, roots first by severity, each followed by what follows from it; places and `follows` are set."""
+    """Return the symptoms in order: roots by severity, each followed by its consequences. `place` and `follows` are
+    set."""
     causes = [_cause(one, symptoms) for one in symptoms]
     symptoms = _raised(symptoms, causes)
     roots = [at for at, cause in enumerate(causes) if cause is None]
@@ -93,8 +94,8 @@ def explained(symptoms: Sequence[Symptom]) -> list[Symptom]:
 
 
 def _cause(one: Symptom, symptoms: Sequence[Symptom]) -> Optional[int]:
-    """Which of them explains it: the first in the order of its rule's row, of the same rank; else the same rule's, of
-    something graver."""
+    """The index of the symptom that explains this one: the first match of its rule's row on the same rank; else a more
+    severe finding of the same rule. None if neither exists."""
     for glob in FOLLOWS.get(one.rule, ()):
         for at, other in enumerate(symptoms):
             if other is one or other.rule == one.rule or other.rank != one.rank or not fnmatchcase(other.rule, glob):
@@ -106,7 +107,7 @@ def _cause(one: Symptom, symptoms: Sequence[Symptom]) -> Optional[int]:
 
 
 def _raised(symptoms: Sequence[Symptom], causes: Sequence[Optional[int]]) -> list[Symptom]:
-    """The same; a hint that explains a warning or an error is a warning too."""
+    """Return the symptoms with each hint that explains a warning or an error raised to a warning."""
     graver = {cause for one, cause in zip(symptoms, causes) if cause is not None and one.severity != "hint"}
     return [
         one._replace(severity="warning") if at in graver and one.severity == "hint" else one
@@ -115,12 +116,13 @@ def _raised(symptoms: Sequence[Symptom], causes: Sequence[Optional[int]]) -> lis
 
 
 def _is_graver(other: Symptom, one: Symptom) -> bool:
-    """Whether it is the same rule's, of places where it is sure."""
+    """Whether the other symptom is a more severe finding of the same rule on the same rank."""
     return other.rule == one.rule and other.rank == one.rank and _gravity(other) > _gravity(one)
 
 
 def _was_there(cause: Symptom, one: Symptom) -> bool:
-    """Whether the one may have come of the other, by their steps: what a step made of weights shows in the next."""
+    """Whether the steps allow this cause. For rules in LATER the cause must lie in a known earlier step, for others not
+    in a later one."""
     if cause.step is None or one.step is None:
         return one.rule not in LATER
     return cause.step < one.step if one.rule in LATER else cause.step <= one.step
@@ -135,7 +137,7 @@ def _root(at: int, causes: Sequence[Optional[int]]) -> int:
 
 
 def _family(root: int, causes: Sequence[Optional[int]], symptoms: Sequence[Symptom]) -> list[int]:
-    """A root and all that follows from it, the gravest first, and what is nearer to the root before what is not."""
+    """A root and all its consequences: the most severe first, then by distance from the root."""
     below = [at for at, cause in enumerate(causes) if cause is not None and _root(at, causes) == root]
     below.sort(key=lambda at: (-_gravity(symptoms[at]), _depth(symptoms[at].rule), at))
     return [root, *below]
@@ -147,6 +149,6 @@ def _gravity(one: Symptom) -> int:
 
 @cache
 def _depth(rule: str) -> int:
-    """How many others may stand between a rule and what explains it without being explained."""
+    """The length of the longest chain of explainable causes above a rule; 0 for rules in LATER."""
     causes = {other for glob in FOLLOWS.get(rule, ()) for other in FOLLOWS if fnmatchcase(other, glob)}
     return 0 if rule in LATER else 1 + max(map(_depth, causes - {rule}), default=-1)

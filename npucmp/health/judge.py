@@ -1,4 +1,4 @@
-"""Health → what every rule says of it: a Symptom for what it found, a Decision for each rule, whatever became of it."""
+"""Apply all rules to all ranks: a Symptom per finding, and a Decision per rule, also for rules that could not run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npucmp.health.settings import Own, Settings
 from npucmp.model import Operator
 from npucmp.model.symptom import Decision, Symptom
 
-NAMED = 100  # places of one finding that are named
+NAMED = 100  # places that one finding names
 
 
 class Examined(NamedTuple):
@@ -22,7 +22,7 @@ class Examined(NamedTuple):
 
 
 def examine(healths: Sequence[Health], rules: Sequence[Rule], settings: Settings = Settings()) -> Examined:
-    """Asks all rules about all ranks. A rule that raises costs its row, and no other."""
+    """Apply all rules to all ranks. A rule that raises loses only its own row."""
     symptoms: list[Symptom] = []
     decisions = []
     for rule in rules:
@@ -40,7 +40,7 @@ def _asked(rule: Rule, healths: Sequence[Health], settings: Settings) -> tuple[l
     left_out = settings.wants(rule)
     if left_out:
         return [], start._replace(why_not=left_out)
-    about = healths[:1] if {"ranks", "curve"} & {*rule.needs} else healths  # which have what others belong to
+    about = healths[:1] if {"ranks", "curve"} & {*rule.needs} else healths  # the first has log and ranks
     reasons = {one.rank: why for one in about if (why := rule.why_not(one))}
     symptoms: list[Symptom] = []
     looked_at = 0
@@ -51,7 +51,7 @@ def _asked(rule: Rule, healths: Sequence[Health], settings: Settings) -> tuple[l
             some = [one for one in rule.find(health, settings.limit(rule)) if own.wants(_name_of(one.at))]
             symptoms += _symptoms(rule, own, limit, health, some)
             looked_at += rule.looks_at(health)
-        except Exception as error:  # a rule may be a user's; the other rules are asked all the same
+        except Exception as error:  # a user's rule raises anything; other rules still run
             raise_in_tests(error)
             reasons[health.rank] = f"rule failed: {type(error).__name__}: {error}"
             start = start._replace(failed=True)
@@ -66,7 +66,7 @@ def _asked(rule: Rule, healths: Sequence[Health], settings: Settings) -> tuple[l
 def _symptoms(
     rule: Rule, own: Own, limit: Optional[float], health: Health, found: Sequence[Found]
 ) -> Iterator[Symptom]:
-    """One for all that it found of a severity: the first stands for all."""
+    """Yield one Symptom per severity; the first finding represents the group, and the others are listed in `also`."""
     with_severity = [(own.severity or one.severity or rule.severity, one) for one in found]
     with_severity.sort(key=lambda item: -SEVERITIES.index(item[0]))
     for severity, group in groupby(with_severity, key=lambda item: item[0]):

@@ -1,8 +1,8 @@
-"""Parameters of dumps of kernels: where the optimizer is an operator of the step, one step tells how they move.
+"""Parameters in dumps of kernels. If the optimizer is a recorded operator, a single step shows how parameters move.
 
-An optimizer works in place, so that what is dumped of its first input is the parameter after the step; the parameter
-before it is what a forward operator of the same step read, and which of those of its shape is found by their values:
-the nearest. MindSpore dumps parameters by name as well, at the end of a step: that with the same bits gives the name.
+An optimizer works in place, so its dumped first input is the parameter after the step. The parameter before the step
+is an input of a forward operator of the same step. Among the inputs of equal shape, the nearest by value is taken.
+MindSpore also dumps parameters by name at the end of a step: the record with equal bits gives the name.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ AFTER, GRADIENT, MOMENT, RATE = ("var", "variable"), ("grad", "gradient"), ("acc
 
 
 class Update(NamedTuple):
-    """One call of an optimizer: what it made of a parameter, of which gradient and moment, and its learning rate.
-    `is_plain`: that what it computes is w - rate · moment, or gradient where it has no moment."""
+    """One call of an optimizer: the parameter after it, the gradient, the moment and the learning rate. `is_plain`: the
+    formula is w - rate · moment, or w - rate · gradient if it has no moment."""
 
     operator: Operator
     after: TensorRef
@@ -39,13 +39,13 @@ class Update(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Updates of one shape, and what may have been their parameters before."""
+    """The updates of one shape, and the candidates for their parameters before the step."""
 
     updates: tuple[Update, ...]
     candidates: tuple[Held, ...]
 
     def tensors(self, nothing: TensorRef) -> list[TensorRef]:
-        """After, gradient, moment of each update; then the candidates."""
+        """After, gradient and moment of each update; then the candidates."""
         sides = [(one.after, one.gradient or nothing, one.moment or nothing) for one in self.updates]
         return [tensor for some in sides for tensor in some] + [tensor for _, tensor in self.candidates]
 
@@ -54,7 +54,8 @@ class Group(NamedTuple):
 
 
 def groups_of(run: Run) -> list[Group]:
-    """The updates of a run by shape; none where no optimizer was dumped, or no forward read what it updates."""
+    """Return the updates of a run by shape. Groups without candidates are dropped; without an optimizer there are
+    none."""
     by_shape: dict[tuple[int, ...], list[Update]] = {}
     for operator in run.operators:
         if op_type_of(operator).has("updates"):
@@ -91,7 +92,7 @@ def _update(operator: Operator) -> Optional[Update]:
 
 
 def _read(operator: Operator) -> Iterator[Held]:
-    """What a forward operator may read as its parameters."""
+    """Yield the tensors that a forward operator may read as parameters."""
     kind = op_type_of(operator)
     places = {*kind.parameters, *((1,) if kind.has("contracts") else ())}
     for tensor in operator.tensors:
@@ -100,7 +101,7 @@ def _read(operator: Operator) -> Iterator[Held]:
 
 
 class Nearest:
-    """For each update the candidate that is nearest to what it made, and the sums of the step between them."""
+    """For each update, find the candidate nearest to its result, and the sums of the step between them."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]], updates: int) -> None:
         import numpy as np
@@ -126,7 +127,7 @@ class Nearest:
                     self.sums[k, c] += (*sizes, d @ d, d @ g, d @ m, g @ g, m @ m, before @ before)
 
     def found(self) -> list[Optional[tuple[int, tuple[float, ...]]]]:
-        """(number of the candidate, the sums) of each update; None where none could be read."""
+        """(index of the candidate, sums) of each update; None if no candidate has finite sums."""
         made: list[Optional[tuple[int, tuple[float, ...]]]] = []
         for k in range(self.updates):
             known = [(float(self.sums[k, c, 3]), c) for c in range(self.candidates) if self.sums[k, c, 0]]
@@ -138,7 +139,7 @@ class Nearest:
 def parameters_of(
     step: int, group: Group, found: Sequence[Any], tensor: Callable[[Held], Tensor], names: Mapping[object, str]
 ) -> Iterator[Parameter]:
-    """What a group tells of parameters in one step; `names` are those of parameters by dtype, shape and bits."""
+    """Yield the parameters of a group in one step; `names` maps dtype, shape and bits to names."""
     for update, nearest in zip(group.updates, found):
         if nearest is None:
             continue
@@ -168,8 +169,8 @@ def parameters_of(
 
 
 def named(run: Run, tensor: Callable[[Held], Tensor]) -> dict[object, str]:
-    """Parameters that are dumped by their names, by dtype, shape and bits: records of one tensor that nothing reads.
-    Bits that two have name neither."""
+    """Names of parameters that are dumped by name, by dtype, shape and bits: records of a single input tensor. Bits
+    that occur under two names are left out."""
     found: dict[object, str] = {}
     for one in run.operators:
         if len(one.tensors) == 1 and not one.tensors[0].is_output and not is_gradient(one):

@@ -1,4 +1,4 @@
-"""What is worth knowing of a run and is no finding: the types that it ran in, and the factor of its loss."""
+"""Facts about a run that are not findings: the dtypes of its operators, and the loss scale."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from npucmp.health.facts import Health
 from npucmp.health.rules.places import is_float
 from npucmp.model import first_of
 
-FEW = 4  # kinds of operators that are named
+FEW = 4  # operator types that are named
 
 
 def notes_of(healths: Sequence[Health]) -> Iterator[str]:
-    """Of the first rank and step."""
+    """Yield the notes of the first rank's first step."""
     for step in [step for one in healths for step in one.steps][:1]:
         types: dict[str, Counter[str]] = {}
         for op in step.forward:

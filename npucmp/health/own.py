@@ -1,16 +1,16 @@
-"""What a user decides of check and precheck, in one TOML file that the user names; it is never taken from a dump.
+"""Read the settings of check and precheck from one TOML file that the user names; none is ever taken from a dump.
 
-    fail_on = "warning"                     the least severity that makes a run unhealthy
-    skip = ["input.repeated", "curve.*"]    rules that are not asked; `only` leaves out all others
+    fail_on = "warning"                     the lowest severity that makes a run unhealthy
+    skip = ["input.repeated", "curve.*"]    rules to skip; `only` skips all others
     start = "trained"                       fresh, trained or auto: whether initial weights are judged
-    phase = "train"                         train, eval or auto: whether modes are judged as those of a training
+    phase = "train"                         train, eval or auto: whether modes are judged as in training
 
     [rule."weight.change_large"]            limit, severity; include and exclude are globs over parameters and operators
-    [rule."tensor.range"]                   its own words, which switch it on: those of MindInsight's watchpoints
-    [expect]                                what is meant: frozen, trained, shared, only, repeated_input
-    [row."hyperparameters"]                 of precheck: severity, limit, ignore
+    [rule."tensor.range"]                   its own words, which enable it: those of MindInsight's watchpoints
+    [expect]                                intended properties: frozen, trained, shared, only, repeated_input
+    [row."hyperparameters"]                 rows of precheck: severity, limit, ignore
 
-The command line comes before the file, the file before the defaults.
+The command line overrides the file, the file overrides the defaults.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LARGEST = 1 << 20  # bytes of a file
 
 
 def load_settings(path: str | PathLike[str], rules: Sequence[Rule], rows: Optional[Sequence[str]] = None) -> Settings:
-    """The settings of a file. DumpError if it cannot be read, UsageError for a word or a value that is none.
+    """Read the settings of a file. Raise DumpError if it is unreadable, UsageError for an unknown word or a bad value.
 
-    Where the names of rows are not given, any will do: check reads the same file as precheck.
+    If `rows` is None, any name of a row is accepted, because check reads the same file as precheck.
     """
     where = Path(path)
     table = load_toml(where, read_text(where, LARGEST))
@@ -85,7 +85,7 @@ def _expect(path: Path, given: object) -> dict[str, Any]:
 
 
 class _Table:
-    """A table of the file, of which each word is taken once; what is left over is a word that nobody knows."""
+    """A table of the file. Each word is taken once; `end` raises for any word that was not taken."""
 
     def __init__(self, path: Path, name: str, given: object) -> None:
         self.at = f"{path}: [{name}]" if name else str(path)
@@ -95,12 +95,12 @@ class _Table:
         self._known: list[str] = []
 
     def take(self, word: str, reads: Callable[[str, Any], Any]) -> Any:
-        """What stands there; None if it does not."""
+        """Return the converted value of a word; None if the table lacks it."""
         self._known.append(word)
         return reads(f"{self.at}: {word}", self._given[word]) if word in self._given else None
 
     def tables(self, word: str, known: Optional[Sequence[str] | Mapping[str, Any]]) -> list[tuple[str, Any]]:
-        """The tables below a word by name, each of which must be known."""
+        """Return the tables below a word as (name, table) pairs; raise UsageError for an unknown name."""
         found = self.take(word, _table) or {}
         for name in found:
             if known is not None and name not in known:
@@ -154,7 +154,7 @@ def _one_of(*words: str) -> Callable[[str, object], str]:
 
 
 def _globs(rules: Mapping[str, Rule], rows: Optional[Sequence[str]]) -> Callable[[str, object], tuple[str, ...]]:
-    """Globs over names of rules and rows; one that fits none of them is a slip."""
+    """Return a reader of globs over names of rules and rows; it rejects a glob that looks like a misspelling."""
 
     def reads(where: str, value: object) -> tuple[str, ...]:
         for glob in _texts(where, value):
@@ -165,7 +165,7 @@ def _globs(rules: Mapping[str, Rule], rows: Optional[Sequence[str]]) -> Callable
 
 
 def check_glob(where: str, glob: str, names: Sequence[str], others: bool = False) -> None:
-    """UsageError for a glob that fits no name; where there may be `others`, for one that looks like a slip."""
+    """Raise UsageError for a glob without a match. If `others` is true, raise only if a similar name exists."""
     if any(fnmatchcase(name, glob) for name in names):
         return
     near = get_close_matches(glob, names)

@@ -1,6 +1,6 @@
-"""Rules that are not npucmp's: from files that the user names, and from installed packages (entry points npucmp.rules).
+"""Rules of users: from files that they name, and from installed packages (entry points npucmp.rules).
 
-A file is a script of the user's and is run as such; none is ever taken from a dump.
+A file is executed as a Python script. No script is ever taken from a dump.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ GROUP = "npucmp.rules"
 def own_rules(
     files: Sequence[str | PathLike[str]], installed: bool = True, known: Sequence[Rule] = ()
 ) -> tuple[Rule, ...]:
-    """The rules of files, in the order of their text, and of packages. UsageError for what holds none or cannot be
-    run, and for a name that there is already."""
+    """Return the rules of files, in the order of their text, then those of packages. Raise UsageError if a source holds
+    no rule or cannot be executed, and for a duplicate name."""
     found: list[Rule] = []
     names = {one.name: "npucmp" for one in known}
     for source, some in [*_of_files(files), *(_of_packages() if installed else ())]:
@@ -46,7 +46,7 @@ def _of_files(files: Sequence[str | PathLike[str]]) -> Iterator[tuple[str, list[
         sys.modules[name] = module  # dataclasses of the file look there
         try:
             spec.loader.exec_module(module)
-        except Exception as error:  # code of a user raises anything
+        except Exception as error:  # user code raises anything
             raise UsageError(f"{path}: {type(error).__name__}: {error}") from error
         yield str(path), _rules(str(path), module)
 
@@ -64,7 +64,7 @@ def _of_packages() -> Iterator[tuple[str, list[Rule]]]:
 
 
 def _rules(source: str, held: Any) -> list[Rule]:
-    """The rules in a module, in a sequence, or the one that this is."""
+    """The rules in a module or a sequence, or the single rule."""
     some = [held] if isinstance(held, Rule) else held if isinstance(held, (list, tuple)) else vars(held).values()
     found = [*dict.fromkeys(one for one in some if isinstance(one, Rule))]
     if not found:

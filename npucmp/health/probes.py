@@ -1,7 +1,7 @@
-"""What no figure of a single tensor tells: found in the same pass, of what facts.py asks it for.
+"""Probes: measurements beyond the figures of a single tensor, computed in the same pass at the request of build.py.
 
-A probe sees the blocks of all tensors of a Work side by side and is made anew for each. Its `found` is what a rule
-reads under its name: `Parameter.moves`, `Tensor.found["channels"]`, `Op.found["dropped"]`.
+A probe reads the blocks of all tensors of a Work together; each Work has a new instance. Rules read the result of
+`found` under the probe's name: `Parameter.moves`, `Tensor.found["channels"]`, `Op.found["dropped"]`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from npucmp.model import Payload
 if TYPE_CHECKING:
     from npucmp.measure.kernel.extremes import Array
 
-KEPT = 1 << 20  # elements up to which a tensor that a rule wants whole is kept
-MANY = 1 << 16  # channels or samples beyond which none are told apart
+KEPT = 1 << 20  # most elements of a tensor that is kept whole
+MANY = 1 << 16  # most channels or samples that are distinguished
 
 
 class Moved(NamedTuple):
-    """How a tensor came from one step to the next: sums over the elements that are finite in both.
+    """The change of a tensor from one step to the next: sums over the elements that are finite in both.
 
-    same_bits  whether it did not move at all; size and moved are the means of |w| and |w' - w|; `along` is the cosine
-               of w' - w with minus the gradient of the earlier step, None without one
+    same_bits  whether all bits are equal
+    size       mean of |w|; `moved` is the mean of |w' - w|
+    along      cosine of w' - w with minus the gradient of the earlier step; None without a gradient
     """
 
     same_bits: bool
@@ -42,7 +43,8 @@ class Moved(NamedTuple):
 
 
 class Moves:
-    """Of a parameter through all its steps: first the weights, then as many gradients; a Moved for each two steps."""
+    """The moves of a parameter through all steps: a Moved per pair of steps. Reads the weights, then as many
+    gradients."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         self.steps = len(payloads) // 2
@@ -81,9 +83,9 @@ class Moves:
 
 
 class Channels:
-    """Of a tensor with channels in its second axis (its last, of two or three): in how many of them all is zero.
+    """Count the channels that are zero throughout. The channel axis is the second, or the last of two or three axes.
 
-    Found: (channels of zeros, channels, values in each), None where there are no channels or too many.
+    Found: (zero channels, channels, values per channel); None without channels or with more than MANY.
     """
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
@@ -107,7 +109,8 @@ class Channels:
 
 
 class ZeroRows:
-    """Of a table, the first tensor: (rows of zeros, rows); None where there are too many."""
+    """Count the zero rows of a table, the first tensor: (zero rows, rows); None if it is empty or has more than KEPT
+    rows."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
@@ -124,7 +127,7 @@ class ZeroRows:
 
 
 class Means:
-    """Of a tensor with channels in its second axis: the mean of each, None where there are none or too many."""
+    """The mean of each channel (second axis); None without channels or with more than MANY."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
@@ -143,7 +146,7 @@ class Means:
 
 
 class Samples:
-    """Of a batch: a digest of each sample, that is of each row of the first axis; None where there are too many."""
+    """A digest of each sample of a batch (row of the first axis); None if it is empty or has more than MANY samples."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
@@ -166,7 +169,7 @@ class Samples:
 
 
 class Whole:
-    """The values themselves, in their shape, of a tensor that is small: labels, tokens, what goes into a loss."""
+    """The values of a small tensor in its shape: labels, tokens, inputs of a loss. None above KEPT elements."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         self.shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
@@ -184,7 +187,7 @@ class Whole:
 
 
 class Beyond:
-    """Of the input of a function that is flat far from zero: shares of the elements beyond each of these sizes."""
+    """For the input of a saturating function: the share of elements whose magnitude exceeds each of SIZES."""
 
     SIZES = (5.0, 8.0)
 
@@ -205,7 +208,7 @@ class Beyond:
 
 
 class Inside:
-    """Share of the elements of a tensor that lie from `start` to `end`, in per cent; None without elements."""
+    """The share of the elements of a tensor between `start` and `end`, in per cent; None without elements."""
 
     def __init__(self, start: float, end: float, payloads: Sequence[Optional[Payload]]) -> None:
         self.start, self.end = start, end
@@ -222,7 +225,7 @@ class Inside:
 
 
 class Dropped:
-    """Of what a dropout read and wrote: (elements that became zero, elements that were not), None without both."""
+    """Compare input and output of a dropout: (elements set to zero, nonzero inputs); None unless both are readable."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         self.both = len(payloads) == 2 and None not in payloads
@@ -252,7 +255,7 @@ PROBES: dict[str, type[Probe]] = {
 
 
 def wide(block: Array) -> Array:
-    """Values in float64, magnitudes of complex ones."""
+    """Values in float64; magnitudes of complex values."""
     with np.errstate(all="ignore"):
         found = widen(block)
     return np.abs(found) if found.dtype.kind == "c" else found

@@ -1,14 +1,14 @@
-"""What a rule is: a function of Health that yields Found, and what it needs to decide anything.
+"""Define a rule: a function of Health that yields Found, with the facts that it needs to decide.
 
-    @rule("mine.router", severity="warning", needs="values softmaxes", limit=0.9,
+    @rule("mine.router", severity="warning", needs="values, calls", limit=0.9,
           says="one expert gets nearly all tokens", remedy="balance the load")
     def router(health, limit):
         for op in health.operators("exponential", path="*router*"):
             ...
             yield Found(op, value=share, because=f"largest share {share:.0%}")
 
-Built-in rules are the same functions in tuples, one file per family (rules/), joined in RULES. A rule knows no other
-rule: what follows from what stands in follows.py. It is asked only where all that it `needs` is there.
+Built-in rules are such functions, one file per family (rules/), listed in RULES. A rule does not know other rules;
+follows.py orders causes and consequences. A rule runs only if the run has everything that it `needs`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Place = Union[Op, Parameter, Tensor, None]  # None: the run as a whole
 
 
 class Found(NamedTuple):
-    """Something that a rule finds at a place. `because` is a whole clause with its figures.
+    """A finding of a rule at a place. `because` is a complete clause with its figures.
 
-    severity, remedy  where they are others than the rule's own
-    step              its index, where the place does not tell it
-    places            how many places it stands for; `also` names others than the first
+    severity, remedy  if they differ from the rule's own
+    step              index of the step, if the place does not imply it
+    places            number of places that the finding covers; `also` names those after the first
     unit              of value and limit: "times", "%", "elements"
     """
 
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 class Need(NamedTuple):
-    """Something that a rule needs: how many of it a run has, and what to say where it has none."""
+    """A requirement of a rule: a function that counts how many a run has, and the message if it has none."""
 
     number: Callable[[Health], int]
     missing: str
@@ -55,7 +55,7 @@ def _operators(*traits: str) -> Callable[[Health], int]:
 
 
 def _pairs(health: Health) -> int:
-    """Two steps, or one with the optimizer in it."""
+    """Number of pairs of steps, or of parameters with a recorded update, whichever is larger."""
     return max(len(health.steps) - 1, sum(any(one.updates) for one in health.parameters))
 
 
@@ -99,13 +99,13 @@ NEEDS: Mapping[str, Need] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. The first part of its name is its group; the last word of `needs` is what it looks at.
+    """One rule. The first part of its name is its group; the last of its `needs` is the kind of item that it examines.
 
-    limit   the number that it judges by, None if there is none to change
-    says    what a finding means, in a few words; `remedy` what to do
-    source  where rule and limit come from
-    off     not asked unless it is named
-    words   further numbers that a user may give it, by name; it is handed those given instead of a limit
+    limit   the number that it judges by; None if it has no adjustable limit
+    says    the meaning of a finding, in a few words; `remedy` is the advice
+    source  origin of rule and limit
+    off     runs only if the user names it
+    words   names of further numbers that a user may set; the rule then receives these instead of a limit
     """
 
     name: str
@@ -124,7 +124,7 @@ class Rule:
         return self.name.partition(".")[0]
 
     def why_not(self, health: Health) -> str:
-        """Why it cannot decide anything of this run, "" if it can."""
+        """The reason why it cannot decide on this run; "" if it can."""
         found = next((NEEDS[one].missing for one in self.needs if NEEDS[one].number(health) < 1), "")
         return "the dump holds weights alone" if found and health.is_checkpoint else found
 
@@ -143,7 +143,7 @@ def rule(
     off: bool = False,
     words: str = "",
 ) -> Callable[[Callable[..., Iterable[Found]]], Rule]:
-    """Makes a function of (health, limit) a Rule. `needs` are words of NEEDS, with commas."""
+    """Make a function of (health, limit) a Rule. `needs` are words of NEEDS, separated by commas."""
     wanted, own = tuple(word.strip() for word in needs.split(",")), tuple(words.split())
     unknown = [word for word in wanted if word not in NEEDS]
     if unknown or severity not in SEVERITIES:

@@ -1,4 +1,4 @@
-"""What a user decides of rules: which are asked, with which limits and severities, and what is meant to be so."""
+"""Settings of rules: which rules run, with which limits and severities, and which properties are intended."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from npucmp.health.rule import SEVERITIES, Rule
 
 @dataclass(frozen=True)
 class Own:
-    """What a user changed of one rule; globs of include and exclude are over parameters and operators.
+    """User settings of one rule; include and exclude are globs over parameters and operators.
 
-    more  further words of its table: the numbers that a rule has instead of a limit, what a row is to ignore
+    more  further words of its table: the numbers of a rule without a limit, or the entries that a row ignores
     """
 
     limit: Optional[float] = None
@@ -32,12 +32,12 @@ class Own:
 
 @dataclass(frozen=True)
 class Settings:
-    """Command line and file together; the command line is stronger.
+    """Merged settings of command line and file; the command line takes precedence.
 
-    only, skip  globs over names of rules; a rule that is off is asked where `only` names it in full, or `own` has it
-    phase       "train", "eval", or "auto": by whether there is a backward pass
+    only, skip  globs over names of rules; a rule that is off runs only if `only` has its full name or `own` has it
+    phase       "train", "eval", or "auto": by whether a backward pass exists
     start       "fresh", "trained", or "auto": by the weights of norms
-    own, rows   what is changed of rules, and of rows of precheck, by name
+    own, rows   settings of rules and of rows of precheck, by name
     origin      where limits and severities of `own` come from, for reports
     """
 
@@ -64,12 +64,12 @@ class Settings:
         return self.own.get(rule.name, Own())
 
     def limit(self, rule: Rule) -> Any:
-        """What a rule is handed: its limit, or the numbers of one that has words of its own."""
+        """The argument of a rule: its limit, or the user's numbers for a rule with `words`."""
         own = self.of(rule)
         return own.more if rule.words else rule.limit if own.limit is None else own.limit
 
     def wants(self, rule: Rule) -> str:
-        """Why a rule is not asked, "" if it is."""
+        """The reason why a rule is skipped; "" if it runs."""
         if any(fnmatchcase(rule.name, glob) for glob in self.skip):
             return "left out by --skip"
         if self.only and not any(fnmatchcase(rule.name, glob) for glob in self.only):
@@ -79,7 +79,7 @@ class Settings:
         return ""
 
     def require_known(self, rules: Sequence[Rule]) -> None:
-        """UsageError for a name that no rule has, or a glob that fits none."""
+        """Raise UsageError for a name or glob that matches no rule."""
         names = [rule.name for rule in rules]
         for glob in (*self.only, *self.skip, *self.own):
             if not any(fnmatchcase(name, glob) for name in names):

@@ -1,4 +1,4 @@
-"""Health → what tables and drawings show of it: a row per parameter and step, the spread of each operator's output."""
+"""Data for tables and charts of a Health: a row per parameter and step, and the rms of each operator's output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npucmp.model.symptom import ParameterRow, Spread
 
 
 def parameter_rows(health: Health) -> Iterator[ParameterRow]:
-    """In order of first use, step by step."""
+    """Yield a row per parameter and step; parameters in order of first use."""
     same = {
         id(one): ", ".join(other.name for other in group if other is not one)
         for group in health.groups
@@ -48,7 +48,7 @@ def _row(health: Health, one: Parameter, step: int, move: Moved | None, same: st
 
 
 def spreads(health: Health) -> Iterator[Spread]:
-    """Of the first output of each call of the forward pass that has figures, in the first dumped step."""
+    """Yield the rms of the first output of each forward call in the first dumped step, if its statistics are known."""
     for op in health.steps[0].forward if health.steps else ():
         rms = op.outputs[0].figures.rms if op.outputs else None
         if rms is not None:

@@ -1,1 +1,1 @@
-"""Curves of training runs: read from whatever logged them, held against each other, judged by themselves."""
+"""Curves of training runs: read logs, compare curves of two runs, judge a single curve."""

@@ -1,7 +1,7 @@
-"""One curve by itself: what of a training can be seen without another run to hold it against.
+"""Judge a single curve without a second run.
 
 Sources: checklists of Ascend and MindSpore (loss runs away, does not converge), SageMaker's rules LossNotDecreasing and
-Overfit (0.1). The limits are research's, measured on two curves (windows.py), not on one.
+Overfit (0.1). The limits were measured on pairs of curves (windows.py), not on single curves.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from npucmp.health.curves.curve import Curve, Steps, Values
 from npucmp.health.curves.windows import APART, ERRORS, FEWEST, SPIKE, mean_error, slope, spikes
 
-FLAT_SLOPE, FLAT_SCATTER = 0.01, 1e-6  # of the value: what it moves over the whole curve, and about a straight line
-HIGH, TIMES = 2 * SPIKE, 1.5  # what is called a spike where no other run is there to tell
+FLAT_SLOPE, FLAT_SCATTER = 0.01, 1e-6  # relative to the mean: drift, scatter
+HIGH, TIMES = 2 * SPIKE, 1.5  # limits of a spike without a second run
 FIFTH = 5
 AMPLITUDE = 0.05
 OVERFIT, EVALUATIONS = 0.1, 3
-SEARCH = 0.1  # of a curve, in which a loss scale may still fall to where it belongs
-FALLS = 2  # of a loss scale, without a rise between
+SEARCH = 0.1  # share of a curve in which a loss scale may fall to its working level
+FALLS = 2  # consecutive falls of a loss scale
 
 
 class Seen(NamedTuple):
-    """Something in a curve: where it begins, the figure that decided, how many steps it concerns, and a sentence."""
+    """A finding in a curve: its first step, the deciding figure, the number of steps, and a sentence."""
 
     step: int
     value: float
@@ -44,7 +44,7 @@ def nonfinite(curve: Curve) -> Optional[Seen]:
 
 @np.errstate(all="ignore")
 def flat(curve: Curve, chance: tuple[float, ...] = ()) -> Optional[Seen]:
-    """A curve that neither moves nor scatters; `chance` are the losses of mere guessing."""
+    """A curve without slope and scatter; `chance` are the losses of random guessing."""
     steps, x = _finite(curve)
     if len(x) < FEWEST:
         return None
@@ -58,7 +58,7 @@ def flat(curve: Curve, chance: tuple[float, ...] = ()) -> Optional[Seen]:
 
 
 def spiking(curve: Curve) -> Optional[Seen]:
-    """Values far above the steps before them."""
+    """Values far above the preceding steps."""
     found = spikes(curve, HIGH, TIMES)
     if not found:
         return None
@@ -70,7 +70,7 @@ def spiking(curve: Curve) -> Optional[Seen]:
 
 @np.errstate(all="ignore")
 def rising(curve: Curve) -> Optional[Seen]:
-    """A last fifth that is higher than the first, by more than its scatter explains."""
+    """A last fifth that is higher than the first by more than its scatter explains."""
     steps, x = _finite(curve)
     fifth = len(x) // FIFTH
     if len(x) < FIFTH * 3:
@@ -85,7 +85,7 @@ def rising(curve: Curve) -> Optional[Seen]:
 
 @np.errstate(all="ignore")
 def oscillating(curve: Curve, limit: float) -> Optional[Seen]:
-    """Turns up or down by more than 5 % of the value at more than this share of the steps."""
+    """Reversals by more than 5 % of the value at a larger share of the steps than `limit`."""
     steps, x = _finite(curve)
     moves = np.diff(x)
     large = np.abs(moves) > AMPLITUDE * np.abs(x[:-1])
@@ -99,7 +99,7 @@ def oscillating(curve: Curve, limit: float) -> Optional[Seen]:
 
 @np.errstate(all="ignore")
 def apart(training: Curve, validation: Curve) -> Optional[Seen]:
-    """A validation loss that stays above the training loss, in the last three evaluations."""
+    """A validation loss that exceeds the training loss in each of the last three evaluations."""
     found = []
     steps, values = _finite(validation)
     begins = np.concatenate([[-(2**62)], steps[:-1]])
@@ -120,9 +120,9 @@ def apart(training: Curve, validation: Curve) -> Optional[Seen]:
 
 @np.errstate(all="ignore")
 def falls(scale: Curve) -> tuple[Seen, ...]:
-    """Where a loss scale falls again before it rose: it finds no place; and where it falls to 1.
+    """Repeated falls of a loss scale without a rise between, and falls to 1.
 
-    The falls in the first tenth of a curve are the search for the place where it belongs.
+    Repeated falls in the first tenth of a curve are ignored: there the scaler searches for its working level.
     """
     steps, x = _finite(scale)
     change = np.sign(np.diff(x))

@@ -1,4 +1,4 @@
-"""A curve: one figure of a training run, step by step; a log, which holds several; and which of them is the loss."""
+"""A curve is one figure of a training run, step by step. A log holds several curves and finds the loss among them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npucmp.model.symptom import Logged
 Steps = NDArray[np.int64]
 Values = NDArray[np.float64]
 
-DRAWN = 600  # stretches of a curve that are drawn
+DRAWN = 600  # intervals of a drawn curve
 LOSSES = ("loss", "train_loss", "training_loss", "lm_loss", "train/loss", "loss/train")  # the likeliest first
 _LOSS = re.compile("(?:^|[^a-z])loss(?:_value|_mean|_avg)?$")
 _VALIDATION = re.compile("(?:^|[^a-z])(?:val|valid|validation|eval|evaluation|test|dev)(?:[^a-z]|$)")
@@ -24,7 +24,7 @@ _SCALE = re.compile("(?:^|[^a-z])(?:loss_?scale|grad_scale|scale)(?:_value)?$")
 
 
 class Curve(NamedTuple):
-    """A figure by steps, which rise and are all different; values may be NaN or infinite."""
+    """A figure by steps. Steps are distinct and rise; values may be NaN or infinite."""
 
     name: str
     steps: Steps
@@ -32,14 +32,15 @@ class Curve(NamedTuple):
 
     @classmethod
     def of(cls, name: str, steps: Sequence[int], values: Sequence[float]) -> tuple[Curve, int]:
-        """The curve of what was logged in this order, and how many values were logged again: the last one counts."""
+        """Return the curve of logged values, and the number of repeated steps; the last value of a step counts."""
         last = dict(zip(steps, values))
         ordered = sorted(last)
         found = np.array(ordered, np.int64), np.array([last[step] for step in ordered], np.float64)
         return cls(name, *found), len(steps) - len(ordered)
 
     def logged(self) -> Logged:
-        """What a page draws: all of it, or of each stretch of steps the first, the extremes and what is not finite."""
+        """Return the points to draw: all, or the first, the extremes and the first non-finite value of each
+        interval."""
         values, each = self.values, -(-len(self.values) // DRAWN)
         kept = {*range(0, len(values), max(1, each)), len(values) - 1}
         for begin in range(0, len(values), each) if each > 1 else ():
@@ -53,8 +54,8 @@ class Curve(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What a file tells of a training run: its curves by name, in the order in which they came up; `chosen` is the loss
-    that somebody named."""
+    """A log of a training run: its curves by name, in order of appearance; `chosen` is the name of the loss, if
+    known."""
 
     path: str
     curves: Mapping[str, Curve]
@@ -62,11 +63,11 @@ class Log(NamedTuple):
     chosen: str = ""
 
     def with_loss(self, name: str = "") -> Log:
-        """The same, of which the loss is known: the column of this name, or what is likely to be it."""
+        """Return the log with its loss chosen: the column of this name, or the most likely one."""
         return self._replace(chosen=self.column(name).name)
 
     def column(self, name: str = "") -> Curve:
-        """The curve of this name, else the training loss. UsageError where there is none such."""
+        """Return the curve of this name; without a name, the training loss. Raise UsageError if it does not exist."""
         if name:
             if name not in self.curves:
                 near = get_close_matches(name, self.curves) or [*self.curves][:8]
@@ -80,7 +81,7 @@ class Log(NamedTuple):
 
     @property
     def loss(self) -> Optional[Curve]:
-        """The training loss: what was chosen, or is called so; what is the only curve is taken for it."""
+        """The training loss: the chosen curve, else one with a name of a loss, else the only curve."""
         if self.chosen:
             return self.curves[self.chosen]
         known = {_plain(name): one for name, one in reversed([*self.curves.items()])}
@@ -91,12 +92,12 @@ class Log(NamedTuple):
 
     @property
     def validation(self) -> Optional[Curve]:
-        """The loss on data that is not trained on."""
+        """The loss on validation data."""
         return next((one for name, one in self.curves.items() if _is(name, _LOSS) and _is(name, _VALIDATION)), None)
 
     @property
     def scale(self) -> Optional[Curve]:
-        """The factor that the loss is multiplied by, so that small gradients do not vanish in float16."""
+        """The loss scale: the factor that keeps small gradients from vanishing in float16."""
         return next((one for name, one in self.curves.items() if _is(name, _SCALE)), None)
 
 

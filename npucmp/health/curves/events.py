@@ -1,8 +1,8 @@
-"""Event files of TensorBoard and summary files of MindSpore: scalars by tag and step. Neither needs its package.
+"""Read event files of TensorBoard and summary files of MindSpore: scalars by tag and step. Neither package is needed.
 
-    offset  bytes  content                                 of each record
+    offset  bytes  content of each record
     0       8      length, little endian
-    8       4      its checksum
+    8       4      checksum of the length
     12      *      an Event
     *       4      checksum of the Event
 
@@ -11,8 +11,8 @@
     Value    1 tag · 2 simple_value (TensorBoard, float) · 3 scalar_value (MindSpore, float) · 8 tensor (TensorBoard)
     Tensor   1 dtype (1 float, 2 double) · 4 content · 5 float values · 6 double values
 
-TensorBoard has bytes where MindSpore has its float (an old histogram): the wire type tells them apart. A file that ends
-within a record is one that is still written: it is read up to there.
+Field 3 of TensorBoard is bytes (an old histogram), that of MindSpore a float: the wire type distinguishes them. A file
+that ends within a record is still being written and is read up to that record.
 
 Sources: tensorflow/core/util/event.proto, summary.proto; mindspore/ccsrc/utils/summary.proto.
 """
@@ -37,12 +37,13 @@ _DEPTH = 4  # folders below a path
 
 
 def is_events(path: Path) -> bool:
-    """A file of this name, or a folder."""
+    """Whether the path is a folder, or a file with the name of an event file."""
     return path.is_dir() or _FILE.fullmatch(path.name) is not None
 
 
 def read_events(path: Path, context: ReadContext) -> Log:
-    """The scalars of a file, or of all such files of a folder, in the order of their names, which hold their times."""
+    """Read the scalars of one file, or of all event files in a folder, sorted by path; file names contain their
+    times."""
     files = [path]
     if path.is_dir():
         every = (Path(folder, name) for folder, names in folders(path, _DEPTH) for name in names)
@@ -104,7 +105,7 @@ def _of_value(cursor: Cursor, value: WireField) -> tuple[str, Optional[float]]:
 
 
 def _of_tensor(cursor: Cursor, tensor: WireField) -> Optional[float]:
-    """The value of a tensor of one float or double; None of anything else."""
+    """The value of a tensor with one float or double; None for other tensors."""
     found: list[float] = []
     for field in cursor.fields(tensor.start, tensor.end):
         size, form = field.end - field.start, {4: "<f", 8: "<d"}

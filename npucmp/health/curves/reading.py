@@ -1,10 +1,10 @@
-"""A file of curves → a Log: tables, JSON, text logs, event files. What it is stands in it, not in its name.
+"""Read a file of curves into a Log: tables, JSON, text logs, event files. Content decides the format, not the name.
 
 JSON lines            one object per line
 JSON                  an object with `log_history` (trainer_state.json), a list of objects or numbers, lists by name
-table                 CSV, TSV, with ; or |: names in the first line, of which one may be the step
-monitor               tables of msprobe's monitor: the norm of all tensors together, by step
-text                  whatever else has a number beside a name: text.py
+table                 CSV, TSV, or with ; or |: column names in the first line, optionally with a step
+monitor               tables of msprobe's monitor: the norm over all tensors by step
+text                  other lines with numbers after names: text.py
 events                events.py
 """
 
@@ -30,7 +30,7 @@ LONGEST = 40  # characters of a number
 
 
 def read_log(path: str | PathLike[str], context: ReadContext = ANYWHERE) -> Log:
-    """The curves that a file or a folder holds. DumpError if it cannot be read or has none."""
+    """Return the curves of a file or folder. Raise DumpError if it is unreadable or has none."""
     where = Path(path)
     if is_events(where):
         return read_events(where, context)
@@ -46,7 +46,7 @@ def read_log(path: str | PathLike[str], context: ReadContext = ANYWHERE) -> Log:
 
 
 def _of_json(text: str) -> Optional[list[Record]]:
-    """Records of JSON, be it one text or one per line; None if it is neither."""
+    """Records of a JSON document or of JSON lines; None if the text is neither."""
     try:
         return _records(_parsed(text))
     except ValueError:
@@ -56,14 +56,14 @@ def _of_json(text: str) -> Optional[list[Record]]:
     for number, line in enumerate(lines):
         try:
             found += _records([_parsed(line)])
-        except ValueError:  # the last line of a file that is still written
+        except ValueError:  # the last line of a file that is still being written
             if number < max(1, len(lines) - 1):
                 return None
     return found
 
 
 def _parsed(text: str) -> Any:
-    """JSON; ValueError for what is none. Numbers with thousands of digits are infinite."""
+    """Parse JSON; raise ValueError for invalid text. Integers with thousands of digits become infinite."""
     try:
         return json.loads(text, parse_int=lambda digits: float(digits))
     except RecursionError:
@@ -88,7 +88,7 @@ def _records(tree: Any) -> list[Record]:
 
 
 def _numbers(one: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers of an object, those of objects in it under both names."""
+    """The numbers of an object; those of nested objects have both names, joined by a slash."""
     found: dict[str, float] = {}
     for name, value in one.items():
         if isinstance(value, dict) and not prefix:
@@ -113,7 +113,8 @@ def _number(value: Any) -> Optional[float]:
 
 
 def _of_table(lines: list[str]) -> Optional[list[Record]]:
-    """Records of a table, whose first line names its columns unless there are one or two; None if it is no table."""
+    """Records of a table; None if the lines are not a table. The first line has the names of the columns, unless it
+    consists of one or two numbers."""
     lines = [line for line in lines if line.strip()]
     if not lines or any(records_of_text(lines[:1])):
         return None
@@ -136,7 +137,7 @@ def _of_table(lines: list[str]) -> Optional[list[Record]]:
 
 
 def _of_monitor(rows: list[dict[str, str]]) -> Iterator[Record]:
-    """The norm of all that the monitor's table lists of a step: the root of the sum of squares."""
+    """The norm over all tensors that the monitor's table lists for a step: the root of the sum of squares."""
     last: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         name = " ".join(row.get(key, "") for key in ("vpp_stage", "name", "module_name", "scope", "micro_step"))

@@ -1,6 +1,7 @@
-"""What a program logged, line by line: records of names and numbers, and the curves that they make.
+"""Records of a log, names and numbers line by line, and the curves made of them.
 
-A record tells its step, or counts as the next one. Steps that begin anew with each epoch are counted on.
+A record without a step has the step of the record before. If no record has one, records are numbered. Steps that
+restart in each epoch are made continuous.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ Record = Mapping[str, float]
 STEPS = ("step", "global_step", "iteration", "iter", "it", "steps", "iterations", "batch")
 EPOCHS = ("epoch", "epochs")
 CLOCKS = ("time", "timestamp", "wall_time", "walltime", "_timestamp", "_runtime", "date", "relative")
-LARGEST = 1 << 53  # of a step; up to it numbers are exact
-MANY = 1000  # curves that a log may have
+LARGEST = 1 << 53  # limit of a step; float64 is exact below it
+MANY = 1000  # most curves of a log
 
 
 def log_of(path: str, records: Iterable[Record], notes: tuple[str, ...] = ()) -> Log:
-    """The curves of records. DumpError where there is none."""
+    """Return the curves of records. Raise DumpError if there are none."""
     numbered = _numbered([record for record in records if record])
     columns: dict[str, tuple[list[int], list[float]]] = {}
     for step, record in numbered:
@@ -45,7 +46,8 @@ def log_of(path: str, records: Iterable[Record], notes: tuple[str, ...] = ()) ->
 
 
 def _numbered(records: list[Record]) -> list[tuple[int, Record]]:
-    """Records with their steps. One that tells none has that of the record before; where none does, its place."""
+    """Return records with steps. A record without a step has that of the record before; if no record has a step, its
+    index."""
     own = [_whole(record, STEPS) for record in records]
     if all(step is None for step in own):
         return [*enumerate(records)]
@@ -63,7 +65,7 @@ def _numbered(records: list[Record]) -> list[tuple[int, Record]]:
 
 
 def _whole(record: Record, names: tuple[str, ...]) -> Optional[int]:
-    """The whole number that stands under one of the names, if there is one."""
+    """The integer under the first of these names that exists; None if it is missing or not an integer."""
     words = {_word(name): value for name, value in record.items()}
     value = next((words[name] for name in names if name in words), None)
     return int(value) if value is not None and abs(value) < LARGEST and value == int(value) else None

@@ -1,4 +1,4 @@
-"""Text logs: names beside numbers, in whatever a framework prints around them.
+"""Text logs: names followed by numbers, in the formats of several frameworks.
 
     Megatron    iteration       12/     500 | … | lm loss: 2.310000E+00 | loss scale: 1.0 | grad norm: 1.23 |
     Trainer     {'loss': 2.31, 'grad_norm': 1.2, 'learning_rate': 1e-05, 'epoch': 0.5}
@@ -7,7 +7,7 @@
     ImageNet    Epoch: [0][ 10/500]  Loss 2.3100e+00 (2.4000e+00)
     tqdm        12%|█▏        | 12/100 [00:03<00:20, loss=2.31]
 
-A line is read up to some thousand characters, a name has at most three words: nothing takes longer than a line is long.
+Lines are cut at LONGEST characters and names have at most three words, so the time per line is linear in its length.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Iterable, Iterator
 
 from npucmp.health.curves.records import Record
 
-LONGEST = 8192  # characters of a line
+LONGEST = 8192  # characters of a line that are read
 NUMBER = r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,4})?|[-+]?(?:nan|inf(?:inity)?)"
 _VALUE = re.compile(
     rf"(?:[:=]|(?<=\s)is(?=\s))\s{{0,16}}(?:tensor\()?\[?\s{{0,16}}(?P<number>{NUMBER})(?![A-Za-z0-9_])", re.IGNORECASE
 )
 _WORD = re.compile("[A-Za-z_][A-Za-z0-9_/.-]{0,40}")
-WORDS, ROOM = 3, 160  # words of a name, characters before a value in which it is looked for
+WORDS, ROOM = 3, 160  # words of a name; characters before a value that are searched for it
 _BARE = re.compile(
     rf"(?<![A-Za-z0-9_/.-])(?P<name>loss|epoch|(?:global_)?step|iter(?:ation)?)\s{{1,16}}\[?\s{{0,8}}"
     rf"(?P<number>{NUMBER})(?![A-Za-z0-9_])",
@@ -37,11 +37,11 @@ _NESTED = re.compile(
 )
 _PROGRESS = re.compile(r"(?<![0-9/.])(?P<step>[0-9]{1,12})/[0-9]{1,12}\s{1,4}[\[-]")
 _UNTRAINED = re.compile(r"(?<![\w/.-])(?:val|valid|validation|eval|evaluation|test|testing)(?![\w/.-])", re.IGNORECASE)
-_OF_LOSS = {"lm", "total", "train", "training", "average", "avg"}  # words before "loss" that belong to it
+_OF_LOSS = {"lm", "total", "train", "training", "average", "avg"}  # words before "loss" that are part of its name
 
 
 def records_of_text(lines: Iterable[str]) -> Iterator[Record]:
-    """A record for each line that tells a number."""
+    """Yield a record for each line that has a number after a name."""
     for line in lines:
         found = _record(line[:LONGEST])
         if found:
@@ -68,9 +68,9 @@ def _record(line: str) -> dict[str, float]:
     return {_known(name, word): value for name, value in found.items()}
 
 
-@lru_cache(maxsize=4096)  # lines are alike
+@lru_cache(maxsize=4096)  # lines repeat the same text
 def _name(before: str) -> str:
-    """The last words before a value, "" if something else stands there."""
+    """The last words before a value; "" if they are not a name."""
     words: list[str] = []
     for word in reversed(before.split()[-WORDS:]):
         plain = word.strip("'\"") if not words else word
@@ -83,7 +83,7 @@ def _name(before: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _known(name: str, beside: str) -> str:
-    """A name without the words of a sentence before "loss", and with the word that tells that it was not trained on."""
+    """A name without the words of a sentence before "loss"; prefixed with the word that marks a validation loss."""
     words = name.split(" ")
     lower = [word.lower() for word in words]
     if "loss" not in lower or _UNTRAINED.search(name):

@@ -1,12 +1,12 @@
-"""Two curves of one figure: do they part, by more than their own noise, and where?
+"""Compare two curves of the same figure: whether they differ by more than their own noise, and from which step on.
 
-Single steps of two healthy runs are far apart as soon as they see their batches in another order: 17 to 19 % on the
-average, where the vendor's rule asks for 1 %. The mean over a window of steps is not: its error is known from the
-scatter within the window, so that a window parts if its means differ by more than 1 % and by more than four errors.
+Single steps of two healthy runs differ widely if their batches come in another order: by 17 to 19 % on average, while
+the vendor's rule allows 1 %. The mean over a window of steps is stable, and its error follows from the scatter within
+the window. A window differs if its means differ by more than 1 % and by more than four errors.
 
 Evidence: a 4-layer network, 600 steps, 3 seeds × 30 pairs. Exact repeats and rounding: silent in 15 of 15; another data
-order or seed: silent in 9 of 9, 0 of 108 windows part; learning rate × 0.5 to 1.5, frozen layers, dropout left on,
-label smoothing and their like: found in 33 of 33 with the same batches, in 17 of 18 with others.
+order or seed: silent in 9 of 9, 0 of 108 windows differ; learning rate × 0.5 to 1.5, frozen layers, dropout left on,
+label smoothing and similar faults: found in 33 of 33 with the same batches, in 17 of 18 with others.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from npucmp.health.curves.curve import Curve, Steps, Values
 
 Flags = NDArray[np.bool_]
 
-FEWEST = 10  # common steps below which nothing is said
-APART = 0.01  # of a mean, or of a step: the vendor's figure for losses
-ERRORS = 4.0  # of a mean, among the usual number of windows
+FEWEST = 10  # fewest common steps of a verdict
+APART = 0.01  # relative difference of a mean or a step: the vendor's limit of losses
+ERRORS = 4.0  # errors of a mean, for the usual number of windows
 USUAL = 12  # windows of a curve
-PAIRED = 0.5  # correlation from which on two runs see the same batches: 0.85 to 1 measured, others -0.11 to 0.27
-FIRST, OF_FIRST = 10, 6  # steps of which so many are apart: there the runs part
-REPEATED = 3.0  # times what two golden runs differ
-SPIKE, BEFORE = 5.0, 20  # deviations above the running median of so many steps
-BLOCK = 1 << 16  # steps that are looked at together
+PAIRED = 0.5  # least correlation of runs with the same batches: measured 0.85 to 1, others -0.11 to 0.27
+FIRST, OF_FIRST = 10, 6  # OF_FIRST of FIRST steps beyond APART: the runs differ from here on
+REPEATED = 3.0  # times the difference between two golden runs
+SPIKE, BEFORE = 5.0, 20  # median deviations above the running median of BEFORE steps
+BLOCK = 1 << 16  # steps per block
 LARGEST_LAG = 0.9
 
 
 class Window(NamedTuple):
-    """The means of both curves over some steps; `relative` difference and its error, in units of the golden's mean."""
+    """The means of both curves over some steps; `relative` difference and its error in units of the golden mean."""
 
     step_from: int
     step_to: int
@@ -46,13 +46,14 @@ class Window(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """What two curves say.
+    """The comparison of two curves.
 
     status      "same" (bits), "close", "differs", "unknown" (too few common steps)
-    because     in one sentence
+    because     the reason in one sentence
     paired      whether both runs see the same batches in the same order, by `correlation` of their step-to-step
-                differences; None where that is unknown
-    first_step  where they part; `first_apart` the first single step that is more than 1 % apart; None if there is none
+                differences; None if unknown
+    first_step  the step from which they differ; `first_apart` is the first single step that differs by more than 1 %;
+                None if there is none
     mean, largest, last  relative differences: of single steps (absolute), of the last window (signed); NaN if unknown
     spikes, nonfinite    steps, of target and golden
     """
@@ -72,9 +73,9 @@ class Parting(NamedTuple):
     nonfinite: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
-@np.errstate(all="ignore")  # what ran away
+@np.errstate(all="ignore")  # infinite and NaN values
 def parting(target: Curve, golden: Curve, repeat: Optional[Curve] = None) -> Parting:
-    """How a curve stands to the golden one; `repeat` is that of a second golden run, whose differences are noise."""
+    """Compare a curve to the golden one; `repeat` is the curve of a second golden run, whose differences are noise."""
     steps, x, y = _common(target, golden)
     odd = _steps(steps[~np.isfinite(x)]), _steps(steps[~np.isfinite(y)])
     finite, common, nan = np.isfinite(x) & np.isfinite(y), len(steps), float("nan")
@@ -128,7 +129,8 @@ def _steps(steps: Steps) -> tuple[int, ...]:
 
 @np.errstate(all="ignore")
 def spikes(curve: Curve, deviations: float, times: float = 1.0) -> tuple[int, ...]:
-    """Steps whose value is so many median deviations above the median of the 20 before it, and so many times it."""
+    """Steps whose value exceeds the median of the 20 preceding steps by `deviations` median deviations and by the
+    factor `times`."""
     found: list[int] = []
     for begin in range(0, len(curve.values) - BEFORE, BLOCK):
         values, steps = (some[begin : begin + BLOCK + BEFORE] for some in (curve.values, curve.steps))
@@ -142,8 +144,8 @@ def spikes(curve: Curve, deviations: float, times: float = 1.0) -> tuple[int, ..
 
 
 def mean_error(x: Values) -> float:
-    """The error of a mean whose values scatter about a straight line; more, if they know each other from step to step
-    by more than chance. Infinite for fewer than three."""
+    """The error of a mean whose values scatter about a straight line. It is widened if neighbouring residuals correlate
+    by more than chance. Infinite for fewer than three values."""
     if len(x) < 3:
         return float("inf")
     rest = x - x.mean() - slope(x) * (np.arange(len(x)) - (len(x) - 1) / 2)
@@ -152,13 +154,13 @@ def mean_error(x: Values) -> float:
 
 
 def slope(x: Values) -> float:
-    """Of the straight line through the values, per step."""
+    """The slope of the straight line through the values, per step."""
     place = np.arange(len(x)) - (len(x) - 1) / 2
     return float((place * x).sum() / (place * place).sum())
 
 
 def lag(x: Values) -> float:
-    """How much a value knows of the one before it: the correlation at one step, from 0 to 0.9."""
+    """The autocorrelation at one step, clipped to 0 … 0.9."""
     deviation = x - x.mean()
     size = float((deviation * deviation).sum())
     found = float((deviation[1:] * deviation[:-1]).sum()) / size if size > 0 else 0.0
@@ -166,12 +168,12 @@ def lag(x: Values) -> float:
 
 
 def _widened(rho: float) -> float:
-    """By what the error of a mean grows if each value knows so much of the one before."""
+    """The factor by which autocorrelation increases the error of a mean."""
     return math.sqrt((1 + rho) / (1 - rho))
 
 
 def percent(share: float, sign: str = "") -> str:
-    """A share in words."""
+    """Format a share as a percentage."""
     return f"{share:{sign}.2%}" if abs(share) < 100 else f"{100 * share:{sign}.3g}%"
 
 
@@ -181,8 +183,8 @@ def _common(target: Curve, golden: Curve) -> tuple[Steps, Values, Values]:
 
 
 def _correlation(x: Values, y: Values) -> float:
-    """Of the ranks of the differences from step to step: the first drop of two losses, or what runs away, does not
-    make them alike. NaN where one of them does not move."""
+    """The correlation of the ranks of step-to-step differences. Ranks keep the first drop of two losses, or divergence,
+    from dominating. NaN if either curve is constant."""
     a, b = np.diff(x), np.diff(y)
     if not a.any() or not b.any():
         return float("nan")
@@ -193,23 +195,23 @@ def _correlation(x: Values, y: Values) -> float:
 
 
 def _ranks(x: Values) -> Values:
-    """The place of each value among all; equal values share theirs."""
+    """The rank of each value; equal values share the mean rank."""
     _, places, counts = np.unique(x, return_inverse=True, return_counts=True)
     last: Values = np.cumsum(counts).astype(np.float64)
     return (last - (counts - 1) / 2)[places]
 
 
 def _windows(steps: Steps, x: Values, y: Values, paired: bool, least: float = 0.0) -> tuple[Window, ...]:
-    """Of 10 to 50 steps, a twelfth of the whole; what is left over belongs to the last."""
+    """Windows of 10 to 50 steps, a twelfth of the whole; remaining steps belong to the last window."""
     width = max(FEWEST, min(50, len(steps) // USUAL))
     starts = [*range(0, len(steps) - width + 1, width)]
     ends = [*starts[1:], len(steps)]
-    errors = (ERRORS**2 + 2 * np.log(max(1.0, len(starts) / USUAL))) ** 0.5  # as many false alarms among more windows
+    errors = (ERRORS**2 + 2 * np.log(max(1.0, len(starts) / USUAL))) ** 0.5  # keeps the number of false alarms constant for more windows
     return tuple(_window(steps[at:to], x[at:to], y[at:to], paired, least, errors) for at, to in zip(starts, ends))
 
 
 def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, errors: float) -> Window:
-    unit = float(max(np.abs(x).max(), np.abs(y).max())) or 1.0  # squares of what ran away would be infinite
+    unit = float(max(np.abs(x).max(), np.abs(y).max())) or 1.0  # squares of huge values would be infinite
     x, y = x / unit, y / unit
     target, golden = float(x.mean()), float(y.mean())
     if paired:
@@ -222,12 +224,13 @@ def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, erro
 
 
 def _relative(difference: Values | float, golden: Values | float) -> Values:
-    """In units of the golden value; a difference to 0 is infinite, none is none."""
+    """A difference in units of the golden value: infinite if only the golden value is 0, and 0 if the difference is
+    0."""
     return np.where(np.equal(difference, 0), 0.0, np.divide(difference, np.abs(golden)))
 
 
 def _why(paired: Optional[bool], parted: list[Window], windows: int, first: float) -> str:
-    """Why the curves differ; "" if they do not."""
+    """The reason why the curves differ; "" if they do not."""
     if len(parted) >= (1 if paired else 2):
         worst = max(parted, key=lambda one: abs(one.relative))
         return (f"{len(parted)} of {windows} windows part, by up to {percent(worst.relative, '+')} "
@@ -246,7 +249,8 @@ def _silent(paired: Optional[bool], same: bool, apart: Flags) -> str:
 
 
 def _first(steps: Steps, apart: Flags, paired: Optional[bool], parted: list[Window]) -> list[int]:
-    """The step at which two runs part: of single steps where they see the same batches, else of a window."""
+    """The first step that differs, as a list: by single steps if the runs see the same batches, else by windows. Empty
+    if none differs."""
     found: list[int] = []
     if paired and len(apart) >= FIRST:
         many = np.lib.stride_tricks.sliding_window_view(apart, FIRST).sum(axis=1) >= OF_FIRST
