@@ -206,7 +206,7 @@ def _windows(steps: Steps, x: Values, y: Values, paired: bool, least: float = 0.
     width = max(FEWEST, min(50, len(steps) // USUAL))
     starts = [*range(0, len(steps) - width + 1, width)]
     ends = [*starts[1:], len(steps)]
-    errors = (ERRORS**2 + 2 * np.log(max(1.0, len(starts) / USUAL))) ** 0.5  # keeps the number of false alarms constant for more windows
+    errors = (ERRORS**2 + 2 * np.log(max(1.0, len(starts) / USUAL))) ** 0.5  # same false alarms for more windows
     return tuple(_window(steps[at:to], x[at:to], y[at:to], paired, least, errors) for at, to in zip(starts, ends))
 
 

@@ -1,4 +1,4 @@
-"""All rules, one file per family; a plug-in of the user's adds to them. Order: that of causes before consequences."""
+"""All built-in rules, one file per family; users add their own by plug-ins. Order: causes before consequences."""
 
 from __future__ import annotations
 

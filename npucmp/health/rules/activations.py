@@ -1,8 +1,8 @@
-"""What operators put out: dead, saturated, all alike, growing along the depth.
+"""Rules of operator outputs: dead, saturated or constant outputs, and growth along the depth.
 
 Sources: MindInsight's watchpoints, SageMaker Debugger, AUTOTRAINER, DeepDiagnosis, TheDeepChecker, msprobe, the tuning
-guides of Ascend and MindSpore. Limits are those measured on 66 clean runs and 53 planted faults; published ones
-fire on healthy networks.
+guides of Ascend and MindSpore. The limits were measured on 66 clean runs and 53 planted faults; published limits fire
+on healthy networks.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from npucmp.health.rule import Found, rule
 from npucmp.health.rules.places import RANGE, SHARES, WATCHED, beyond, is_float, once
 from npucmp.model.run_roles import is_layer
 
-MANY_VALUES = 64  # of a channel: so many that all are zero by chance in none of a healthy network
+MANY_VALUES = 64  # per channel: no channel of a healthy network has this many zeros by chance
 FEW_VALUES_LIMIT = 0.75
-FLAT = {True: 8.0, False: 5.0}  # of a sigmoid, of a tanh: beyond it their slope is 3e-4
+FLAT = {True: 8.0, False: 5.0}  # sigmoid, tanh: beyond this input their slope is below 3e-4
 LAYERS = 4
-MANY = 16  # elements of an output that may not be constant
+MANY = 16  # an output with more elements must not be constant
 
 
 @rule(
@@ -53,7 +53,7 @@ def dead(health: Health, limit: float) -> Iterator[Found]:
     "SageMaker (50 % of a layer), DeepDiagnosis",
 )
 def dead_channels(health: Health, limit: float) -> Iterator[Found]:
-    """Clean and trained networks have up to 3.9 % among 64 values and more, up to 59 % over 8 samples."""
+    """Clean and trained networks have up to 3.9 % if a channel has 64 values or more, and up to 59 % over 8 samples."""
 
     def speaks(op: Op) -> Optional[Found]:
         dead, channels, each = (op.outputs[0].found.get("channels") if op.outputs else None) or (0, 0, 0)
@@ -76,7 +76,8 @@ def dead_channels(health: Health, limit: float) -> Iterator[Found]:
     "MindInsight (99.9 % beyond 16.2 and 8.8), SageMaker, DeepDiagnosis (5, 50 %)",
 )
 def saturated(health: Health, limit: float) -> Iterator[Found]:
-    """Clean runs: none. The last operator of a run without backward may be sure of what it says."""
+    """No clean run has it. The last operator of a run without a backward pass is skipped, because confident predictions
+    saturate."""
     last = {id(step.forward[-1]) for step in health.steps if step.forward and not health.training}
 
     def speaks(op: Op) -> Optional[Found]:
@@ -101,8 +102,8 @@ def saturated(health: Health, limit: float) -> Iterator[Found]:
     off=True,
 )
 def collapsed(health: Health, limit: float) -> Iterator[Found]:
-    """Rows that sum to 1 over the last axis: the mean of the sum of their squares is 1 where each has one place, and
-    1/n where all n places are alike. The latter only of trained networks, and without masked places."""
+    """For rows that sum to 1 over the last axis: their mean sum of squares is 1 if each row has one position, and 1/n
+    if all n positions are equal. The second case is judged only for trained networks without masked positions."""
 
     def speaks(op: Op) -> Optional[Found]:
         made = op.outputs[0] if op.outputs else None
@@ -129,8 +130,8 @@ def collapsed(health: Health, limit: float) -> Iterator[Found]:
     source="MindInsight tensor_all_zero, SageMaker AllZero",
 )
 def zero(health: Health, limit: None) -> Iterator[Found]:
-    """Where zeros are born: what reads zeros may write them. On every tensor it would fire in 5 clean runs (masks,
-    dropout, positions)."""
+    """Reports where zeros start: an operator that reads zeros may write them. On every tensor it would fire in 5 clean
+    runs (masks, dropout, positions)."""
 
     def speaks(op: Op) -> Optional[Found]:
         made = op.outputs[0].figures if op.outputs else None
@@ -145,9 +146,9 @@ def zero(health: Health, limit: None) -> Iterator[Found]:
 
 
 def _starts_at_zero(op: Op) -> bool:
-    """Whether its weights are zero, those of a norm with the bias: the last of a branch may start so."""
+    """Whether its weights are zero (for norms, the bias too): the last layer of a branch may start so."""
     places = {*(f"input:{place}" for place in op.type.parameters), "input:weight", "input:bias"}
-    places |= {"param:weight", "param:bias"}  # of a module's record
+    places |= {"param:weight", "param:bias"}  # slots of a module's record
     wanted = [one for one in op.inputs if one.ref.trainable and one.slot in places]
     if op.type.has("normalises"):
         return bool(wanted) and all(one.figures.is_zero for one in wanted)
@@ -163,8 +164,7 @@ def _starts_at_zero(op: Op) -> bool:
     source="DeepDiagnosis UnchangeTensor, MindInsight max_min_lt",
 )
 def constant(health: Health, limit: None) -> Iterator[Found]:
-    """Largest = smallest, not 0, of more than 16 elements; where neither is recorded nothing is known. No clean run
-    has one."""
+    """Largest = smallest, not 0, and more than 16 elements; silent if neither is recorded. No clean run has it."""
 
     def speaks(op: Op) -> Optional[Found]:
         made = op.outputs[0].figures if op.outputs else None
@@ -194,9 +194,9 @@ def _layers(health: Health) -> Iterator[Op]:
     words=f"{WATCHED} {SHARES} {' '.join(RANGE)}",
 )
 def range_(health: Health, limit: Mapping[str, float]) -> Iterator[Found]:
-    """Only with figures of the user's: names and meaning are those of MindInsight's watchpoints, of outputs. The share
-    of values in a range, in per cent, is of one range for all; what dropouts write is read beside their inputs, and has
-    none."""
+    """Runs only with limits of the user. Names and meaning are those of MindInsight's watchpoints for outputs. The
+    share of values in a range (per cent) has one range for all outputs. Outputs of dropouts have no share, because they
+    are read together with their inputs."""
     yield from once((op for step in health.steps for op in step.forward), lambda op: _beyond(op, limit))
 
 
@@ -220,7 +220,7 @@ def _beyond(op: Op, limits: Mapping[str, float]) -> Optional[Found]:
     off=True,
 )
 def jump(health: Health, limit: float) -> Iterator[Found]:
-    """Off: norms of sums over many elements grow so in 14 of 64 clean runs."""
+    """Off by default: norms of sums over many elements grow like this in 14 of 64 clean runs."""
 
     def speaks(op: Op) -> Optional[Found]:
         read, made = [_norm(one.figures) for one in op.inputs], [_norm(one.figures) for one in op.outputs]
@@ -247,7 +247,7 @@ def _norm(figures: Any) -> Optional[float]:
     "SageMaker PoorWeightInitialization; 37 reasons #28 #35",
 )
 def growth(health: Health, limit: float) -> Iterator[Found]:
-    """Largest over smallest rms of the outputs of linear and convolution layers; clean 1 to 170."""
+    """Largest over smallest rms of the outputs of linear layers and convolutions; clean runs: 1 to 170."""
     for step in health.steps:
         sizes = [(op, op.outputs[0].figures.rms) for op in step.forward if is_layer(op.type) and op.outputs]
         known = [(op, rms) for op, rms in sizes if rms]
@@ -271,7 +271,7 @@ def growth(health: Health, limit: float) -> Iterator[Found]:
     off=True,
 )
 def scale(health: Health, limit: float) -> Iterator[Found]:
-    """Off: all of 64 clean runs have such outputs."""
+    """Off by default: all of 64 clean runs have such outputs."""
 
     def speaks(op: Op) -> Optional[Found]:
         std = op.outputs[0].figures.std if op.outputs else None
@@ -293,7 +293,7 @@ def scale(health: Health, limit: float) -> Iterator[Found]:
     off=True,
 )
 def mean(health: Health, limit: float) -> Iterator[Found]:
-    """Off: nobody has measured it on healthy networks of many kinds."""
+    """Off by default: not yet measured on healthy networks of many kinds."""
 
     def speaks(op: Op) -> Optional[Found]:
         x = op.outputs[0].figures if op.outputs else None

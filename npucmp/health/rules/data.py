@@ -1,4 +1,4 @@
-"""Rules of what a network is given: inputs that are constant, repeated, not normalised."""
+"""Rules of input data: constant, repeated or unnormalised inputs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from npucmp.health.rules.places import data_in, is_float, is_whole, whole
 from npucmp.model.optypes import op_type_of
 
 Finds = Iterator[Found]
-PIXELS = (16.0, 255.0)  # the largest value of images that were not normalised lies between
+PIXELS = (16.0, 255.0)  # range of the largest value of unnormalised images
 CHANNELS = (1, 3, 4)
-FEWEST = 4  # samples below which nothing is said
+FEWEST = 4  # fewest samples of a verdict
 
 
 @rule(
@@ -25,7 +25,7 @@ FEWEST = 4  # samples below which nothing is said
     source="guides of MindSpore; UMLAUT",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """Of the data, not of masks, which hold infinities on purpose."""
+    """Data only: masks hold infinities on purpose."""
     for some in data_in(health).values():
         for step, one in some:
             x = one.figures.extremes
@@ -43,9 +43,8 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #1",
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
-    """Of the data, not of types of tokens and positions, which are constant by right, nor of masks of ones, which no
-    layer reads. Zeros beside data that vary are a state at its start, or memory that is to be filled. No clean run has
-    it."""
+    """Data only: token types and positions may be constant, and no layer reads masks of ones. If other data vary, a
+    constant input of 0 is an initial state or a buffer to be filled. No clean run has it."""
     data = data_in(health)
     varies = any(one.figures.constant is None for some in data.values() for _, one in some)
     for place, some in enumerate(data.values()):
@@ -59,7 +58,7 @@ def constant(health: Health, limit: Optional[float]) -> Finds:
 
 
 def _samples(one: Tensor) -> tuple[bytes, ...]:
-    """A digest of each sample, () where they are not known, or all elements are one value."""
+    """A digest of each sample; () if unknown, or if all elements are equal."""
     return (one.found.get("samples") or ()) if one.figures.constant is None else ()
 
 
@@ -72,8 +71,8 @@ def _samples(one: Tensor) -> tuple[bytes, ...]:
     source="37 reasons #1 #3",
 )
 def same_samples(health: Health, limit: Optional[float]) -> Finds:
-    """Samples have the same bits, and are not all one value. Beside data whose samples differ, what is the same in all
-    steps is a constant that was expanded over the batch. No clean run has it."""
+    """All samples have equal bits, but not all elements are equal. If other data differ between samples, an input that
+    is equal in all steps is a constant expanded over the batch. No clean run has it."""
     data = data_in(health)
     differ = any(len({*_samples(one)}) > 1 for some in data.values() for _, one in some)
     for some in data.values():
@@ -97,7 +96,7 @@ def same_samples(health: Health, limit: Optional[float]) -> Finds:
     "37 reasons #1",
 )
 def duplicates(health: Health, limit: float) -> Finds:
-    """Of samples of eight elements and more: short ones are alike by chance."""
+    """Samples of at least eight elements only: shorter ones coincide by chance."""
     for some in data_in(health).values():
         for step, one in some:
             samples = _samples(one)
@@ -118,8 +117,8 @@ def duplicates(health: Health, limit: float) -> Finds:
     source="37 reasons #1",
 )
 def repeated(health: Health, limit: Optional[float]) -> Finds:
-    """Silent where no parameter moved: a step that was run again, or inference on purpose; and of constants beside data
-    that change, such as tables of positions that were expanded over the batch."""
+    """Silent if no parameter moved: the step was repeated, or the run is inference. Silent for constants if other data
+    change, such as tables of positions that were expanded over the batch."""
     moved = [one.same_bits() for one in health.parameters]
     if health.expect.get("repeated_input") or (moved and False not in moved):
         return
@@ -150,7 +149,7 @@ def _is_raw(one: Tensor) -> bool:
     source="guides of MindSpore; UMLAUT; SageMaker CheckInputImages; 37 reasons #12",
 )
 def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
-    """Images in [0, 1] are silent: published rules fire on 21 of 22 clean image runs."""
+    """Images in [0, 1] are not reported: published rules fire on 21 of 22 clean image runs."""
     for some in data_in(health).values():
         step, one = some[0]
         if _is_raw(one):
@@ -169,8 +168,8 @@ def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
     "guides of MindSpore; 37 reasons #12; DL4J",
 )
 def scale(health: Health, limit: float) -> Finds:
-    """Floats with a deviation above 10 or below 0.001, or a mean of 10 deviations; images in [0, 255] have a rule of
-    their own."""
+    """Floats with a deviation above 10 or below 0.001, or a mean of more than 10 deviations. Images in [0, 255] are
+    left to input.raw_pixels."""
     for some in data_in(health).values():
         step, one = some[0]
         x = one.figures
@@ -190,7 +189,7 @@ def scale(health: Health, limit: float) -> Finds:
     "guides of MindSpore: orders of magnitude between dimensions",
 )
 def feature_scales(health: Health, limit: float) -> Finds:
-    """Largest over median deviation of the columns of a table of four samples and more."""
+    """Largest over median deviation of the columns of a table with at least four samples."""
     import numpy as np
 
     for some in data_in(health).values():
@@ -238,8 +237,8 @@ def outlier(health: Health, limit: float) -> Finds:
     source="37 reasons #1 #25; UMLAUT",
 )
 def layout(health: Health, limit: Optional[float]) -> Finds:
-    """The weight of the convolution that reads them tells the axis of channels: as many as it reads, and not so many
-    as images have."""
+    """The weight of the convolution that reads the images gives their number of channels. It matches axis 1 although
+    axis 1 has an unusual number of channels and the last axis a usual one."""
     for some in data_in(health).values():
         step, one = some[0]
         reader = next((op for op in health.steps[step].forward if op.operator is one.operator), None)
@@ -285,8 +284,8 @@ def padding(health: Health, limit: float) -> Finds:
     source="brief of this tool",
 )
 def mask_empty(health: Health, limit: Optional[float]) -> Finds:
-    """Of masks of zeros and ones by sample and place, whose other rows begin with a one: those of tokens' types, which
-    look alike, begin with a zero."""
+    """For masks of zeros and ones by sample and position whose other rows begin with 1. Token types look alike, but
+    begin with 0."""
     for step in health.steps:
         for one in step.inputs:
             values = None if is_float(one) or len(one.shape) != 2 or min(one.shape) < 2 else whole(one)

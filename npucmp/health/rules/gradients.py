@@ -14,7 +14,7 @@ from npucmp.health.rules.weights import first_ill, step_words
 from npucmp.model.run_roles import mark_of
 
 Finds = Iterator[Found]
-GATE = 1e-2  # below which a constant factor lets next to nothing through; LayerScale starts at 1e-6 to 1e-4
+GATE = 1e-2  # a constant factor below it blocks a branch; LayerScale starts at 1e-6 to 1e-4
 
 
 @rule(
@@ -26,9 +26,9 @@ GATE = 1e-2  # below which a constant factor lets next to nothing through; Layer
     source="TrainCheck; guides of MindSpore: node connection",
 )
 def missing(health: Health, limit: Optional[float]) -> Finds:
-    """requires_grad is true, its module was called, no step has a gradient of it, and others have one. Where there are
-    no names (L1) its operator has no backward record, nor has another that reads the same weight: a forward that is
-    computed again (checkpointing) has the backward. Experts without tokens have no record, so nothing is said."""
+    """requires_grad is true, its module was called, no step has its gradient, but others have gradients. Without names
+    (L1), neither its operator nor another operator that reads the same weight has a backward record: a recomputed
+    forward (checkpointing) has the backward. Experts without tokens have no record and are not reported."""
     reached = set() if health.has_names else _reached(health)
     for one in health.parameters:
         if not one.trainable or any(one.gradients):
@@ -48,9 +48,9 @@ def missing(health: Health, limit: Optional[float]) -> Finds:
     source="MindInsight tensor_all_zero, AUTOTRAINER, SageMaker VanishingGradient",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
-    """In every dumped step. A hint of vectors, and of a single step: behind a head that starts at 0 all is 0 once.
-    Where there are no names (L1), each call that reads a weight has a gradient of its own: that of the first turn of a
-    loop is 0, as its state is."""
+    """In every dumped step. A hint for vectors, and for a single step: behind a head that starts at 0 all gradients are
+    0 once. Without names (L1) each call that reads a weight has its own gradient; the first iteration of a loop has 0,
+    because its state is 0."""
     alive = {_content(one.first) for one in health.parameters if not all(map(_is_zero, one.gradients))}
     for one in health.parameters:
         known = [gradient for gradient in one.gradients if gradient is not None]
@@ -69,21 +69,21 @@ def _is_zero(gradient: Optional[Tensor]) -> bool:
 
 
 def _reached(health: Health) -> set[object]:
-    """The content of each tensor that a call with a record of its backward reads."""
+    """The contents of all tensors read by calls that have a backward record."""
     calls = ((step, op) for step in health.steps for op in step.forward if step.backward.get(op.operator.call))
     return {_content(tensor) for _, op in calls for tensor in op.inputs}
 
 
 def _content(tensor: Tensor) -> object:
-    """Return the key that identifies a weight where calls alone have names."""
+    """The key that identifies a weight if only calls have names."""
     return tensor.shape, tensor.figures.bits or mark_of(tensor.ref)
 
 
 def _along_depth(health: Health) -> Iterator[tuple[int, float, Parameter, Parameter]]:
-    """For each step: how many times as large gradients are at the input as at the output, each over its weight; and
-    the first and the last matrix. Scale of loss and batch cancel out. What starts at zero is still small: all others
-    would seem to vanish before such a head. Where gates start near zero, the matrices behind them have small gradients
-    by right: then only peers are compared, which have gates alike."""
+    """For each step: the ratio of gradients at the input to those at the output, each over its weight, and the first
+    and the last matrix. Scales of loss and batch cancel. Matrices that start at zero are skipped: they are still small,
+    so all others would seem to vanish before such a head. If gates start near zero, matrices behind them have small
+    gradients; then only peers are compared, which have similar gates."""
     some = [one for one in health.matrices if not one.first.figures.is_zero]
     if any(map(_is_gate, health.parameters)):
         peers: dict[object, list[Parameter]] = {}
@@ -99,7 +99,8 @@ def _along_depth(health: Health) -> Iterator[tuple[int, float, Parameter, Parame
 
 
 def _is_gate(one: Parameter) -> bool:
-    """Whether a factor starts near zero: the last norm of a branch, LayerScale, ReZero, a convolution of zeros."""
+    """Whether it is a factor that starts near zero: the last norm of a branch, LayerScale, ReZero, a convolution of
+    zeros."""
     start = one.first.figures.constant
     is_vector = sum(size > 1 for size in one.shape) < 2
     return start is not None and abs(start) < GATE and (one.is_matrix or is_vector) and not one.name.endswith("bias")
@@ -122,8 +123,8 @@ def _over_weight(one: Parameter, step: int) -> Optional[float]:
     source="measured; MindInsight gradient_vanishing (mean < 1e-9 fires in 19 of 64 clean runs)",
 )
 def vanishing(health: Health, limit: Optional[float]) -> Finds:
-    """rms(g)/rms(w) of matrices in forward order: median of the first quarter over that of the last, in every dumped
-    step, of four matrices at least. Clean 0.0097 … 848, planted 4.7e-14 and 5.5e-7."""
+    """rms(g)/rms(w) of matrices in forward order: the median of the first quarter over that of the last, in every
+    dumped step, for at least four matrices. Clean 0.0097 … 848, planted 4.7e-14 and 5.5e-7."""
     found = list(_along_depth(health))
     if limit is not None and found and all(times < limit for _, times, _, _ in found):
         step, times, first, last = max(found, key=lambda one: one[1])
@@ -158,8 +159,8 @@ def exploding(health: Health, limit: Optional[float]) -> Finds:
     source="MindInsight gradient_exploding, SageMaker ExplodingTensor, msprobe AnomalyNan",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """In any step. Where the loss scale falls in the step after, the scaler skipped the step by design: a hint."""
-    ill = ((one, first_ill(one.gradients)) for one in reversed(health.parameters))  # as the backward pass meets them
+    """In any step. A hint if the loss scale falls in the next step: the scaler skipped the step by design."""
+    ill = ((one, first_ill(one.gradients)) for one in reversed(health.parameters))  # in the order of the backward pass
     for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
         skipped = _scale_falls(health, step)
         words = f"its gradient holds {what} in {step_words(health, step)}"
@@ -182,8 +183,8 @@ def _scale_falls(health: Health, step: int) -> bool:
     source="measured",
 )
 def accumulated(health: Health, limit: Optional[float]) -> Finds:
-    """Share of matrices whose gradient has the norm (to 1e-4) of something that a backward wrote: half or more in the
-    first step, and less than half of that in a later one. Clean runs keep their share."""
+    """The share of matrices whose gradient has the norm (to 1e-4) of an output of a backward operator: at least half in
+    the first step, and less than half of that share in a later step. The share is constant in clean runs."""
     shares = [_share_of_own(health, step) for step in range(len(health.steps))]
     first = shares[0]
     if limit is None or first is None or first < limit:
@@ -201,7 +202,7 @@ def _number(health: Health, step: int) -> int | str:
 
 
 def _share_of_own(health: Health, step: int) -> Optional[float]:
-    """Share of the matrices whose gradient has the norm of what a backward of the step wrote; None without any."""
+    """The share of matrices whose gradient has the norm of a backward output of this step; None without gradients."""
     written: dict[int, list[float]] = {}
     for some in health.steps[step].backward.values():
         for op in some:
@@ -218,7 +219,7 @@ def _share_of_own(health: Health, step: int) -> Optional[float]:
 
 
 def _is_near(norm: float, ordered: Sequence[float]) -> bool:
-    """Whether one of them is the same to 1e-4."""
+    """Whether the sorted list holds an equal norm to 1e-4."""
     at = bisect(ordered, norm)
     return any(math.isclose(norm, one, rel_tol=1e-4) for one in ordered[max(0, at - 1) : at + 1])
 
@@ -238,7 +239,7 @@ def _norm(tensor: Tensor) -> Optional[float]:
     source="msprobe AnomalyTurbulence (its 0.5 is for a human who watches)",
 )
 def norm_jump(health: Health, limit: Optional[float]) -> Finds:
-    """More than ten times the median of the other steps, of five steps or more; matrices only."""
+    """More than ten times the median of the other steps, with at least five steps; matrices only."""
     for one in health.matrices:
         norms = [(step, norm) for step, g in enumerate(one.gradients) if g is not None and (norm := _norm(g))]
         if limit is None or len(norms) < 5:
@@ -260,7 +261,7 @@ def norm_jump(health: Health, limit: Optional[float]) -> Finds:
     source="measured: clean 0.73 % with scale 65536",
 )
 def underflow16(health: Health, limit: Optional[float]) -> Finds:
-    """Subnormal elements among those of float16 that are not 0, in all that the backward pass wrote."""
+    """The share of subnormal elements among nonzero float16 elements, over all outputs of the backward pass."""
     small = count = 0
     for step in health.steps:
         for one in (one for some in step.backward.values() for op in some for one in op.outputs):
@@ -281,8 +282,8 @@ def underflow16(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck",
 )
 def rank_differs(health: Health, limit: Optional[float]) -> Finds:
-    """An all-reduce of one name and shape whose output has bits that no other rank has: groups of ranks have theirs
-    in common."""
+    """An all-reduce (one name and shape) whose output on a rank has bits that no other rank has. Ranks of one group
+    share their bits."""
     for step in range(len(health.steps)):
         outputs: dict[tuple[str, str], list[tuple[Optional[int], Tensor]]] = {}
         for one in health.ranks:

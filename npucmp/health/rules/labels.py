@@ -1,4 +1,4 @@
-"""Rules of labels: classes that are none, that are all alike, in order, or of very different size."""
+"""Rules of labels: labels out of range, all equal, sorted, or of unbalanced classes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from npucmp.health.rule import Found, rule
 from npucmp.health.rules.places import Loss, is_whole, losses_in, whole
 
 Finds = Iterator[Found]
-FEWEST = 4  # labels below which nothing is said
-CHANCE = 1e-3  # by which labels may be all alike by chance
-SORTED, KINDS = 16, 3  # labels and classes from which on an order is none by chance
-MANY, OF_EACH = 500, 20  # labels in all and of each class, of which sizes are held against each other
+FEWEST = 4  # fewest labels of a verdict
+CHANCE = 1e-3  # largest probability of equal labels by chance
+SORTED, KINDS = 16, 3  # fewest labels and classes of a sorted batch
+MANY, OF_EACH = 500, 20  # fewest labels in all, and per class, of a comparison of class sizes
 
 
 def _of_each(health: Health) -> Iterator[list[tuple[Loss, Tensor]]]:
-    """Losses with labels that are numbers of classes, all steps of a loss together."""
+    """Losses with integer class labels, the steps of each loss in one list."""
     found: dict[str, list[tuple[Loss, Tensor]]] = {}
     for one in losses_in(health):
         if one.labels is not None and is_whole(one.labels) and one.classes > 1:
@@ -34,7 +34,7 @@ def _of_each(health: Health) -> Iterator[list[tuple[Loss, Tensor]]]:
     source="guides of MindSpore; 37 reasons #7 #10",
 )
 def single(health: Health, limit: Optional[float]) -> Finds:
-    """In every step, of so many labels that it is no chance: four and more of ten classes."""
+    """In every step, with too many labels for chance: at least four labels of ten classes."""
     for some in _of_each(health):
         values = [labels.figures.constant for _, labels in some]
         loss, labels = some[0]
@@ -54,7 +54,7 @@ def single(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore; 37 reasons #7",
 )
 def in_order(health: Health, limit: Optional[float]) -> Finds:
-    """They rise through a batch, or steps have classes of their own."""
+    """Labels rise through a batch, or consecutive steps have disjoint classes."""
     import numpy as np
 
     for some in _of_each(health):
@@ -81,7 +81,7 @@ def in_order(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore; DeepDiagnosis",
 )
 def out_of_range(health: Health, limit: Optional[float]) -> Finds:
-    """From C on, or below 0; the label that does not count is allowed."""
+    """A label of C or more, or below 0; the ignored label is allowed."""
     for some in _of_each(health):
         for loss, labels in some:
             low, high, values = labels.figures.minimum, labels.figures.maximum, whole(labels)
@@ -109,7 +109,7 @@ def out_of_range(health: Health, limit: Optional[float]) -> Finds:
     source="brief of this tool",
 )
 def none(health: Health, limit: Optional[float]) -> Finds:
-    """All of them are `ignore_index`, -100 where a call does not tell another."""
+    """All labels are `ignore_index`, -100 by default."""
     for some in _of_each(health):
         for loss, labels in some:
             if labels.figures.constant == loss.ignored:
@@ -128,7 +128,7 @@ def none(health: Health, limit: Optional[float]) -> Finds:
     "SageMaker ClassImbalance (10, 500 samples); 37 reasons #8",
 )
 def imbalance(health: Health, limit: float) -> Finds:
-    """Of 500 labels and more over all steps, and twenty of each class: words of a language are never even."""
+    """At least 500 labels over all steps, and twenty per class: words of a language are never balanced."""
     import numpy as np
 
     for some in _of_each(health):

@@ -1,4 +1,4 @@
-"""Rules of losses: their value, what they are given, and the factor that float16 needs."""
+"""Rules of losses: their value, their inputs, and the loss scale for float16."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from npucmp.health.rules.places import Loss, is_float, losses_in, whole
 from npucmp.measure.figures import Figures
 
 Finds = Iterator[Found]
-ABOVE, TIMES = 1.0, 1.5  # above ln C, and times it: clean 0.95 to 1.23 ln C
-ONE = 1e-3  # by which probabilities may miss 1 in sum
+ABOVE, TIMES = 1.0, 1.5  # above ln C, and factor of ln C: clean runs have 0.95 to 1.23 ln C
+ONE = 1e-3  # tolerance of a sum of probabilities
 
 
 def _each(health: Health) -> Iterator[Loss]:
-    """Every loss once, in the first step that has it."""
+    """Yield every loss once, in the first step that has it."""
     seen = set()
     for one in losses_in(health):
         if one.name not in seen:
@@ -33,7 +33,7 @@ def _each(health: Health) -> Iterator[Loss]:
     source="AUTOTRAINER, UMLAUT; 37 reasons #37",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """In any step; the first that has it is told."""
+    """In any step; reports the first step of each loss."""
     seen = set()
     for one in losses_in(health):
         x = one.op.outputs[0].figures.extremes if one.op.outputs else None
@@ -68,7 +68,7 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker flipped_sign",
 )
 def negated(health: Health, limit: Optional[float]) -> Finds:
-    """In the last step, of every loss: adversarial trainings subtract one of several on purpose."""
+    """In the last step, for every loss: adversarial trainings subtract one of several losses on purpose."""
     some = [one for one in losses_in(health) if one.step is health.steps[-1] and one.flows]
     highest = [one.flows[0].figures.maximum for one in some]
     if some and all(value is not None and value < 0 for value in highest):
@@ -84,7 +84,7 @@ def negated(health: Health, limit: Optional[float]) -> Finds:
     source="AUTOTRAINER",
 )
 def negative(health: Health, limit: Optional[float]) -> Finds:
-    """Of losses of classes: no probability is above 1, so that no logarithm of one is above 0."""
+    """Losses of classes only: the logarithm of a probability is never above 0."""
     for one in losses_in(health):
         if one.op.type.has("classes") and one.value is not None and one.value < -1e-6:
             yield Found(one.op, f"is {one.value:.4g}", one.value, limit=0.0)
@@ -100,8 +100,8 @@ def negative(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #17; TheDeepChecker",
 )
 def above_chance(health: Health, limit: Optional[float]) -> Finds:
-    """Of the first dumped step and of means: above ln C + 1 and 1.5 ln C, C classes. Less is no finding (trained), nor
-    is a contrastive loss, whose scale is that of its temperature."""
+    """First dumped step and mean losses only: above ln C + 1 and 1.5 ln C for C classes. Lower losses (trained) are not
+    reported, nor are contrastive losses, whose scale depends on a temperature."""
     for one in losses_in(health):
         if one.step.index or one.classes < 2 or one.value is None or one.reduction == "sum" or _pairs_samples(one):
             continue
@@ -112,7 +112,7 @@ def above_chance(health: Health, limit: Optional[float]) -> Finds:
 
 
 def _pairs_samples(one: Loss) -> bool:
-    """Whether each sample has a class of its own, as where pairs are to be found in a batch: CLIP, SimCLR."""
+    """Whether each sample has its own class, as in contrastive losses that pair samples of a batch: CLIP, SimCLR."""
     import numpy as np
 
     labels, count = one.labels, one.classes
@@ -131,7 +131,7 @@ def _pairs_samples(one: Loss) -> bool:
     source="37 reasons #19; UMLAUT; TheDeepChecker redundant_softmax",
 )
 def softmax_twice(health: Health, limit: Optional[float]) -> Finds:
-    """Rows that are not negative and sum to 1; of statistics: a mean of 1/C, and none below 0 or above 1."""
+    """Rows without negative values that sum to 1; with statistics only, a mean of 1/C and values within [0, 1]."""
     for one in _each(health):
         if not one.op.type.has("reads logarithms") and one.classes > 1 and _are_probabilities(one):
             yield Found(one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities: they sum to 1")
@@ -148,7 +148,7 @@ def _are_probabilities(one: Loss) -> bool:
 
 
 def _most_off(sums: Any) -> float:
-    """How far any of the sums is from 1; NaN counts as far."""
+    """The largest distance of a sum from 1; infinite for NaN."""
     import numpy as np
 
     return float(np.max(np.nan_to_num(np.abs(sums - 1), nan=math.inf)))
@@ -163,7 +163,8 @@ def _most_off(sums: Any) -> float:
     source="37 reasons #19; guides of MindSpore (BCE, BCEWithLogits)",
 )
 def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
-    """All values in [0, 1], and the same figures or bits as what a sigmoid wrote: targets may lie there by right."""
+    """All values in [0, 1], and bits or figures equal to those of a sigmoid's output. The range alone proves
+    nothing."""
     for one in _each(health):
         if not one.op.type.has("squashes") or one.logits is None or not _within(one.logits.figures):
             continue
@@ -174,7 +175,7 @@ def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
 
 
 def _alike(made: Figures, read: Figures) -> bool:
-    """Whether two tensors are one, by bits or by all that is known of them."""
+    """Whether two tensors are equal: by bits, else by their four figures."""
     if made.bits and read.bits:
         return made.bits == read.bits
     return (made.minimum, made.maximum, made.mean, made.rms) == (read.minimum, read.maximum, read.mean, read.rms)
@@ -220,7 +221,7 @@ def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
     source="DeepDiagnosis; guides of MindSpore",
 )
 def one_class(health: Health, limit: Optional[float]) -> Finds:
-    """Logits of two axes and more, of which the second has one place."""
+    """Logits with at least two axes, the second of length 1."""
     for one in _each(health):
         if one.classes == 1 and one.logits is not None and len(one.logits.shape) > 1:
             yield Found(one.op, f"its input has the shape {list(one.logits.shape)}: one class", 1.0)
@@ -235,7 +236,7 @@ def one_class(health: Health, limit: Optional[float]) -> Finds:
     source="AUTOTRAINER",
 )
 def summed(health: Health, limit: Optional[float]) -> Finds:
-    """By the argument `reduction`."""
+    """Decides by the argument `reduction`."""
     for one in _each(health):
         if one.reduction == "sum":
             yield Found(one.op, "reduction = 'sum'")
@@ -250,7 +251,7 @@ def summed(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker; 37 reasons #25",
 )
 def broadcast(health: Health, limit: Optional[float]) -> Finds:
-    """Of losses of single elements: shapes that are made larger than both, as (B,) and (B, 1) are."""
+    """Elementwise losses only: the broadcast shape is larger than both, as for (B,) and (B, 1)."""
     for one in _each(health):
         if not one.op.type.has("pairs") or one.logits is None or one.labels is None:
             continue
@@ -276,7 +277,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     off=True,
 )
 def parts(health: Health, limit: float) -> Finds:
-    """The two numbers that the last addition of the forward pass adds."""
+    """The two scalars of the last addition in the forward pass."""
     for step in health.steps:
         last: Optional[Op] = None
         for op in step.forward:
@@ -298,7 +299,7 @@ def parts(health: Health, limit: float) -> Finds:
     source="guides of MindSpore: loss scale falls many times or to 1",
 )
 def falls(health: Health, limit: Optional[float]) -> Finds:
-    """Two falls in the dumped steps; a fall to 1 is an error."""
+    """Two falls in the dumped steps; a fall to 1 or below is an error."""
     scales = [(step.index, step.loss_scale) for step in health.steps]
     known = [(index, scale) for index, scale in scales if scale]
     found = [(index, x, y) for (_, x), (index, y) in zip(known, known[1:]) if 0 < y < x]
@@ -317,7 +318,8 @@ def falls(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe config_check; guides of MindSpore",
 )
 def missing(health: Health, limit: Optional[float]) -> Finds:
-    """What flows into the loss from behind is 1 or less, and backwards wrote float16. Clean float16 runs have 65536."""
+    """The gradient that enters the loss is 1 or less, and backward operators wrote float16. Clean float16 runs have
+    65536."""
     for step in health.steps:
         scale = step.loss_scale
         half = [op for op in step.operators if op.is_gradient and _half(op)]

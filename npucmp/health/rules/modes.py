@@ -1,4 +1,4 @@
-"""Rules of modes: dropout and BatchNorm as in training or in evaluation. A run with a backward pass is a training."""
+"""Rules of modes: dropout and BatchNorm in training or evaluation. A run with a backward pass is a training run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from npucmp.health.rule import Found, rule
 from npucmp.health.rules.places import by_name, once, whole
 
 Finds = Iterator[Found]
-DEFAULT = 0.5  # share that a dropout drops, if it is not told
-SURE = 5.0  # deviations of a share
+DEFAULT = 0.5  # default share of a dropout
+SURE = 5.0  # standard deviations of a share
 SLACK = 0.001
-ACTIVE = 0.01  # share of new zeros by which a dropout is active, where its arguments were not dumped
+ACTIVE = 0.01  # least share of new zeros of an active dropout without recorded arguments
 
 
 class _Dropout:
-    """A dropout: which share it is to drop and whether it is active; None where the dump does not tell."""
+    """A dropout: its nominal share, and whether it is active; None where the dump does not record this."""
 
     def __init__(self, health: Health, op: Op) -> None:
         told = _of_calls(health, op)
@@ -35,7 +35,7 @@ class _Dropout:
 
 
 def _of_calls(health: Health, op: Op) -> bool:
-    """Whether an argument that is not told has its default: in records of calls, not of modules or kernels."""
+    """Whether a missing argument has its default: true for records of calls, not for those of modules or kernels."""
     return not op.is_module and health.steps[op.step].run.format == "msprobe"
 
 
@@ -56,7 +56,7 @@ def _words(one: _Dropout) -> str:
     source="guides of MindSpore: node mode; 37 reasons #32",
 )
 def in_eval(health: Health, limit: Optional[float]) -> Finds:
-    """By the argument `training`; where calls were not dumped, by the zeros that it made."""
+    """Decides by the argument `training`; if calls were not dumped, by the zeros in the output."""
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
@@ -74,7 +74,8 @@ def in_eval(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe's training guide",
 )
 def off_in_training(health: Health, limit: Optional[float]) -> Finds:
-    """p above 0 and `training` False beside a backward pass. Both clean and faulty runs turn it off on purpose."""
+    """p above 0 and `training` False in a run with a backward pass. Clean and faulty runs both disable it on
+    purpose."""
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
@@ -92,7 +93,7 @@ def off_in_training(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: API constraints",
 )
 def share(health: Health, limit: Optional[float]) -> Finds:
-    """Off by more than five deviations. One that makes no zeros at all is of another kind (alpha dropout)."""
+    """Differs by more than five standard deviations. A dropout without any zeros is of another kind (alpha dropout)."""
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
@@ -117,7 +118,7 @@ def share(health: Health, limit: Optional[float]) -> Finds:
     "UMLAUT",
 )
 def high(health: Health, limit: float) -> Finds:
-    """Of an active dropout."""
+    """Active dropouts only."""
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
@@ -127,7 +128,7 @@ def high(health: Health, limit: float) -> Finds:
 
 
 def _trains(health: Health, op: Op) -> Optional[bool]:
-    """Whether a BatchNorm normalises by its batch; None where the dump does not tell."""
+    """Whether a BatchNorm normalises by its batch; None if the dump does not record this."""
     told = op.argument("training", 5)
     if told is None:
         told = op.operator.attributes.get("is_training")
@@ -135,7 +136,7 @@ def _trains(health: Health, op: Op) -> Optional[bool]:
 
 
 def _statistics(op: Op) -> tuple[Tensor, ...]:
-    """Running mean and variance."""
+    """Running mean and variance; () unless both exist."""
     found = [op.tensor(place) for place in op.type.overwritten]
     named = [op.tensor("running_mean"), op.tensor("running_var")]
     both = [one for one in found if one is not None] or [one for one in named if one is not None]
@@ -151,7 +152,7 @@ def _statistics(op: Op) -> tuple[Tensor, ...]:
     source="guides of MindSpore: node mode; 37 reasons #32",
 )
 def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
-    """By the argument `training`, of those that have running statistics: others always normalise by the batch."""
+    """Decides by the argument `training`. Without running statistics, BatchNorm always normalises by the batch."""
 
     def speaks(op: Op) -> Optional[Found]:
         return Found(op, "training = True, and there is no backward pass") if _trains(health, op) else None
@@ -168,7 +169,7 @@ def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: node mode",
 )
 def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
-    """By the argument `training`, beside a backward pass. No clean training has it."""
+    """Decides by the argument `training`, in runs with a backward pass. No clean training run has it."""
 
     def speaks(op: Op) -> Optional[Found]:
         told = _trains(health, op)
@@ -186,7 +187,7 @@ def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe config_check",
 )
 def never_updated(health: Health, limit: Optional[float]) -> Finds:
-    """All running means 0 and all variances 1, as they are made. True in the one clean run that shows it: untrained."""
+    """All running means 0 and all variances 1, their initial values. Fires in one clean run, which is untrained."""
 
     def speaks(op: Op) -> Optional[Found]:
         both = _statistics(op)
@@ -208,7 +209,7 @@ def never_updated(health: Health, limit: Optional[float]) -> Finds:
     source="measured",
 )
 def statistics_stand(health: Health, limit: Optional[float]) -> Finds:
-    """Both buffers alike in all steps of a training: by bits, or by mean and norm."""
+    """Both buffers are equal in all steps of a training run: by bits, or by mean and norm."""
     for ops in by_name(health.operators("averages")).values():
         marks = [tuple(_mark(one) for one in _statistics(op)) for op in ops if _trains(health, op)]
         if len(marks) > 1 and len({*marks}) == 1 and marks[0] and None not in marks[0]:
@@ -229,7 +230,7 @@ def _mark(tensor: Tensor) -> object:
     source="TheDeepChecker",
 )
 def one_value(health: Health, limit: Optional[float]) -> Finds:
-    """batch × height × width is 1: the deviation is 0 for every channel."""
+    """batch × height × width is 1, so the deviation is 0 for every channel."""
 
     def speaks(op: Op) -> Optional[Found]:
         read = op.tensor(0, "input")
@@ -251,8 +252,8 @@ def one_value(health: Health, limit: Optional[float]) -> Finds:
     "guides of MindSpore: processing differs from the training set; 37 reasons #14 #15",
 )
 def drift(health: Health, limit: float) -> Finds:
-    """Of the first BatchNorm of an evaluation: median over its channels of |mean of the batch - running mean|, in
-    running deviations."""
+    """For the first BatchNorm of an evaluation: the median over its channels of |batch mean - running mean|, in running
+    deviations."""
     import numpy as np
 
     for op in [*health.operators("averages")][:1]:

@@ -1,4 +1,4 @@
-"""What comes out of a network: the same for every sample; and where NaN and Inf are born."""
+"""Rules of outputs: the same output for every sample, and the origin of NaN and Inf."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from npucmp.model.run_roles import is_layer
     "37 reasons #4; TheDeepChecker",
 )
 def same_for_all(health: Health, limit: float) -> Iterator[Found]:
-    """In all dumped steps: clean ≥ 2.4e-3, but for one fresh head of zeros in its first step."""
+    """Requires all dumped steps. Clean runs: at least 2.4e-3, except one fresh head of zeros in its first step."""
     found: dict[str, list[tuple[Loss, Optional[float]]]] = {}
     for loss in losses_in(health):
         found.setdefault(loss.name, []).append((loss, _spread(loss)))
@@ -38,7 +38,8 @@ def same_for_all(health: Health, limit: float) -> Iterator[Found]:
 
 
 def _spread(loss: Loss) -> Optional[float]:
-    """The largest deviation over the samples, in units of the largest value; None where there is one sample."""
+    """The largest deviation over the samples, in units of the largest value. From digests only: 0 or infinite. None
+    with one sample, or if neither values nor digests are known."""
     import numpy as np
 
     values, digests = whole(loss.logits), loss.logits.found.get("samples") if loss.logits is not None else None
@@ -60,8 +61,8 @@ def _spread(loss: Loss) -> Optional[float]:
     source="brief of this tool",
 )
 def ignores_input(health: Health, limit: None) -> Iterator[Found]:
-    """The first linear layer or convolution of which, and of all such after it, all samples have the same bits though
-    those of the data differ. In every dumped step; outputs of up to a million elements are looked at."""
+    """Finds the first linear layer or convolution after which no such layer's output differs between samples, although
+    the data differ. Required in every dumped step; outputs of up to a million elements are examined."""
     places = []
     for step in health.steps:
         data = [one.found.get("samples") or () for one in data_of(step)[:1]]
@@ -90,7 +91,7 @@ def ignores_input(health: Health, limit: None) -> Iterator[Found]:
     source="tuning guides (API constraints); 37 reasons #37",
 )
 def divide_zero(health: Health, limit: None) -> Iterator[Found]:
-    """Where NaN or Inf is born at a quotient whose divisor has 0 as its largest or smallest value."""
+    """NaN or Inf is born at a quotient whose divisor has 0 as its largest or smallest value."""
     for step in health.steps:
         ops = {one.operator.order: one for one in step.operators}
         for event in step.events:
@@ -113,7 +114,7 @@ def divide_zero(health: Health, limit: None) -> Iterator[Found]:
     source="MindInsight tensor_overflow, operator_overflow; msprobe overflow_check",
 )
 def overflow(health: Health, limit: None) -> Iterator[Found]:
-    """The scan of `npucmp overflow`, unchanged: masks and memory that nobody has written are no alarm."""
+    """The scan of `npucmp overflow`, unchanged: masks and uninitialised memory raise no alarm."""
     found = [(step, event) for step in health.steps for event in step.events if _is_root(event)]
     if not found:
         return

@@ -1,4 +1,4 @@
-"""What rules of several families look at: places through all steps, the data of a network, its losses."""
+"""Shared views of several families of rules: operators through all steps, the data of a network, its losses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
 FIGURES = ("abs_mean", "max", "min", "mean")
-WATCHED = " ".join(f"{name}_{side}" for name in FIGURES for side in ("gt", "lt"))  # as MindInsight's watchpoints
+WATCHED = " ".join(f"{name}_{side}" for name in FIGURES for side in ("gt", "lt"))  # names of MindInsight's watchpoints
 SHARES, RANGE = "range_percentage_gt range_percentage_lt", ("range_start_inclusive", "range_end_inclusive")
 
 
 def range_in(limits: Mapping[str, float]) -> Optional[tuple[float, float]]:
-    """From where to where values are whose share is watched, None where none is; an end that is not given is open."""
+    """The range whose share of values is watched; None if none is. An end that is not given is open."""
     if not any(word in limits for word in SHARES.split()):
         return None
     return limits.get(RANGE[0], -math.inf), limits.get(RANGE[1], math.inf)
@@ -26,8 +26,8 @@ def range_in(limits: Mapping[str, float]) -> Optional[tuple[float, float]]:
 def beyond(
     x: Figures, limits: Mapping[str, float], inside: Optional[float] = None
 ) -> Optional[tuple[str, float, float]]:
-    """The first of the limits that a tensor is beyond, in words, with the figure and the limit; `inside` is the share
-    of its elements in the range of the limits."""
+    """The first limit that a tensor exceeds: (words, figure, limit). `inside` is the share of its elements within the
+    range."""
     known = {"abs_mean": x.mean_abs, "max": x.maximum, "min": x.minimum, "mean": x.mean, "range_percentage": inside}
     for word, bound in limits.items():
         name, _, side = word.rpartition("_")
@@ -38,7 +38,7 @@ def beyond(
 
 
 def by_name(some: Iterable[Op]) -> dict[str, list[Op]]:
-    """Operators of all steps under one name each."""
+    """Operators of all steps, grouped by name."""
     found: dict[str, list[Op]] = {}
     for one in some:
         found.setdefault(one.name, []).append(one)
@@ -46,7 +46,7 @@ def by_name(some: Iterable[Op]) -> dict[str, list[Op]]:
 
 
 def once(some: Iterable[Op], speaks: Callable[[Op], Optional[Found]]) -> Iterator[Found]:
-    """What is found of an operator in the first step in which there is something, with the number of these steps."""
+    """Yield one finding per operator: that of the first affected step, with the number of affected steps."""
     for ops in by_name(some).values():
         found = [one for one in map(speaks, ops) if one is not None]
         if found:
@@ -68,19 +68,19 @@ def is_float_type(dtype: str) -> bool:
 
 
 def is_whole(tensor: Tensor) -> bool:
-    """Whether it holds whole numbers."""
+    """Whether the dtype is an integer."""
     row = lookup(tensor.dtype)
     return row is not None and row.kind in "iu"
 
 
 def data_of(step: Step) -> tuple[Tensor, ...]:
-    """What a network is trained on, of all that it reads: the first tokens or floats with a batch, and other floats
-    of as large a batch. Masks, positions and tables are none, nor is memory that is to be filled."""
+    """The training data among the inputs of a step: the first tokens or batched floats, and other floats of the same
+    batch size. Masks, positions, tables and buffers to be filled are left out."""
     losses = {id(one.operator) for one in step.losses}
     some = [one for one in step.inputs if id(one.operator) not in losses and one.shape and not _is_filled(one)]
     floats = [one for one in some if is_float(one) and len(one.shape) > 1 and one.shape[0] > 1]
     tokens = [one for one in some if is_whole(one) and _looked_up(step, one)]
-    given = [one for one in some if one.is_output]  # as a graph names them
+    given = [one for one in some if one.is_output]  # a graph records inputs as outputs
     first = next((one for one in some if any(one is other for other in (*floats, *tokens, *given))), None)
     if first is None:
         return ()
@@ -88,7 +88,7 @@ def data_of(step: Step) -> tuple[Tensor, ...]:
 
 
 def _is_filled(tensor: Tensor) -> bool:
-    """Whether values of another tensor are put into it."""
+    """Whether the operator writes values of another tensor into this one."""
     given = tensor.operator.tensors
     others = [one for one in given if one is not tensor.ref and not one.is_output and is_float_type(one.dtype)]
     return tensor.slot == "input:0" and op_type_of(tensor.operator).has("picks") and bool(others)
@@ -99,7 +99,7 @@ def _looked_up(step: Step, tensor: Tensor) -> bool:
 
 
 def data_in(health: Health) -> dict[tuple[str, str], list[tuple[int, Tensor]]]:
-    """The data by operator and slot: (index of the step, tensor) in each step that has it."""
+    """The data by operator and slot: (index of the step, tensor) for each step that has it."""
     found: dict[tuple[str, str], list[tuple[int, Tensor]]] = {}
     for step in health.steps:
         for one in data_of(step):
@@ -108,7 +108,7 @@ def data_in(health: Health) -> dict[tuple[str, str], list[tuple[int, Tensor]]]:
 
 
 class Loss(NamedTuple):
-    """A loss in one step: what it reads, how many classes there are, and what a dump tells of the call."""
+    """A loss in one step: its inputs, the number of classes, and the recorded arguments of the call."""
 
     op: Op
     step: Step
@@ -121,12 +121,12 @@ class Loss(NamedTuple):
 
     @property
     def value(self) -> Optional[float]:
-        """What it puts out, the mean of it if that is no single number; None where that is not known."""
+        """The mean of its output; None if unknown."""
         return self.op.outputs[0].figures.mean if self.op.outputs else None
 
     @property
     def classes(self) -> int:
-        """How many the logits tell apart, 0 where they do not."""
+        """The number of classes in the logits; 0 if the loss has no classes."""
         if self.logits is None or not self.op.type.has("classes"):
             return 0
         shape = self.logits.shape
@@ -134,7 +134,7 @@ class Loss(NamedTuple):
 
     @property
     def ignored(self) -> int:
-        """The label that does not count."""
+        """The label that is ignored."""
         told = self.op.argument("ignore_index", 4)
         return told if isinstance(told, int) and not isinstance(told, bool) else -100
 
@@ -144,7 +144,7 @@ class Loss(NamedTuple):
 
     @property
     def flows(self) -> tuple[Tensor, ...]:
-        """What flows into it from behind: 1, or the loss scale."""
+        """The gradient that enters the loss in the backward pass: 1, or the loss scale."""
         backward = self.step.backward.get(self.op.operator.call, ()) if self.op.operator.call else ()
         return tuple(tensor for one in backward for tensor in one.inputs[:1])
 
@@ -160,5 +160,5 @@ def losses_in(health: Health) -> list[Loss]:
 
 
 def whole(tensor: Optional[Tensor]) -> Any:
-    """The values of a tensor that was kept as a whole, None of any other."""
+    """The values of a tensor that was kept whole; None for other tensors."""
     return None if tensor is None else tensor.found.get("whole")

@@ -1,4 +1,4 @@
-"""Rules of several ranks, and of types: what must be the same everywhere, and how close float16 is to its end."""
+"""Rules of several ranks, and of dtypes: tensors that must be equal on all ranks, and the headroom of float16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npucmp.health.rules.places import data_in
 from npucmp.model.dtypes import lookup
 
 Finds = Iterator[Found]
-MOST = 0.5  # share of parameters that differ, from which on they are split, or drawn from other seeds
+MOST = 0.5  # above this share of differing parameters, ranks hold slices or used different seeds
 
 
 def _others(health: Health) -> Iterator[Health]:
@@ -19,7 +19,8 @@ def _others(health: Health) -> Iterator[Health]:
 
 
 def _apart(health: Health, other: Health) -> tuple[list[Parameter], int]:
-    """Parameters that differ in the first step, and how many both have in one shape and type."""
+    """Parameters that differ in the first step, and the number of comparable parameters (same name, shape and
+    dtype)."""
     found, known = [], 0
     for one in health.parameters:
         theirs = other.by_name.get(one.name)
@@ -33,7 +34,7 @@ def _apart(health: Health, other: Health) -> tuple[list[Parameter], int]:
 
 
 def _is_split(apart: list[Parameter], known: int) -> bool:
-    """Whether ranks hold parts of one network each, or drew from other seeds: most of what may differ does."""
+    """Whether each rank holds a part of the network, or used its own seed: most comparable parameters differ."""
     return len(apart) > MOST * known
 
 
@@ -46,7 +47,8 @@ def _is_split(apart: list[Parameter], known: int) -> bool:
     source="guides of MindSpore: different nodes; TrainCheck",
 )
 def weights_differ(health: Health, limit: Optional[float]) -> Finds:
-    """A few of many: an error. Most of them: ranks of tensor parallelism, or other seeds; nobody can tell."""
+    """An error if few of many parameters differ. If most differ, a hint: tensor parallelism and different seeds look
+    alike."""
     for other in _others(health):
         apart, known = _apart(health, other)
         if not apart:
@@ -68,7 +70,7 @@ def weights_differ(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck (BLOOM-176B)",
 )
 def norms_differ(health: Health, limit: Optional[float]) -> Finds:
-    """Where matrices are split, norms are whole. If all of them differ too, nothing tells a seed from a split."""
+    """If matrices are split, norms are whole. If all norms differ too, a seed and a split are indistinguishable."""
     for other in _others(health):
         apart, known = _apart(health, other)
         norms = [one for one in apart if one.type.has("normalises") and len(one.shape) == 1]
@@ -87,8 +89,8 @@ def norms_differ(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck",
 )
 def same_batch(health: Health, limit: Optional[float]) -> Finds:
-    """The first of the data, in all steps, where weights are the same: ranks of tensor parallelism read one batch by
-    right."""
+    """Compares the first data input in all steps, on ranks with equal weights: ranks of tensor parallelism share a
+    batch."""
     mine = _bits(health)
     same = []
     for other in _others(health):
@@ -101,7 +103,7 @@ def same_batch(health: Health, limit: Optional[float]) -> Finds:
 
 
 def _bits(health: Health) -> tuple[str, ...]:
-    """The bits of the data in each step, () where some are not known."""
+    """The bits of the data in each step; () if any are unknown."""
     found = tuple(one.figures.bits for _, one in next(iter(data_in(health).values()), ()))
     return found if all(found) else ()
 
@@ -115,7 +117,7 @@ def _bits(health: Health) -> tuple[str, ...]:
     source="msprobe's training guide",
 )
 def operators(health: Health, limit: Optional[float]) -> Finds:
-    """Names of records of the first step that one rank has and another lacks."""
+    """Names of records in the first step that this rank has and another rank lacks."""
     mine = Counter(one.name for one in health.steps[0].operators)
     for other in _others(health):
         lacking = mine - Counter(one.name for one in other.steps[0].operators)

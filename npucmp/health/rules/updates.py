@@ -1,4 +1,4 @@
-"""Rules of steps: what came of the parameters from one dumped step to the next."""
+"""Rules of updates: how parameters change from one dumped step to the next."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Finds = Iterator[Found]
 
 
 def stands(one: Parameter) -> Optional[bool]:
-    """Whether it is the same in all dumped steps: by values or checksums, else by its four figures, which only makes
-    it likely (`is_proven`). None where nothing tells."""
+    """Whether a parameter is equal in all dumped steps: by values or checksums, else by its four figures, which makes
+    it likely only (see `is_proven`). None if unknown."""
     known = one.same_bits()
     if known is not None:
         return known
@@ -36,14 +36,15 @@ def _moved(health: Health) -> list[Parameter]:
 
 
 def _has_gradient(one: Parameter) -> bool:
-    """Whether it has one that is not zero, in a step whose update shows in a later one."""
+    """Whether it has a nonzero gradient in a step whose update a later dumped step shows."""
     last = max(step for step, weight in enumerate(one.weights) if weight is not None)
     early = [gradient for gradient in one.gradients[: last or 1] if gradient is not None]
     return any(gradient.figures.rms for gradient in early)
 
 
 def _too_small(one: Parameter, moved: Sequence[Parameter]) -> Optional[str]:
-    """Why its updates are lost in rounding, as far as those of others tell; None if they are not."""
+    """The reason why its updates are lost in rounding, estimated from the updates of other parameters; None if they are
+    not."""
     row = lookup(one.dtype)
     if row is None or row.kind != "f":
         return None
@@ -80,9 +81,9 @@ def _gradient(one: Parameter, step: int) -> Optional[float]:
     source="MindInsight weight_not_changed, SageMaker UnchangedTensor, TrainCheck",
 )
 def not_changed(health: Health, limit: Optional[float]) -> Finds:
-    """The same bits in all dumped steps, a gradient that is not 0, and one other parameter at least that moved. Not
-    allclose, as published: that fires in 15 of 64 clean runs. Of statistics the four figures stand for the bits: a
-    warning, and only in float32. What updates below the resolution of its type explain is weight.below_resolution."""
+    """The same bits in all dumped steps, a nonzero gradient, and at least one other parameter that moved. Equality of
+    bits, not the published allclose, which fires in 15 of 64 clean runs. With statistics only, equal figures give a
+    warning, and only for float32. Updates below the resolution of the type are left to weight.below_resolution."""
     moved = _moved(health)
     for one in health.parameters if moved else ():
         if not stands(one) or one.trainable is False or not _has_gradient(one) or _too_small(one, moved):
@@ -103,7 +104,8 @@ def not_changed(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck; guides of MindSpore",
 )
 def none_change(health: Health, limit: Optional[float]) -> Finds:
-    """All parameters of which it is known stand in all dumped steps. Of two steps a hint: a warm-up begins at 0."""
+    """Every parameter whose state is known is equal in all dumped steps. With two steps only it is a hint: a warm-up
+    starts at 0."""
     known = [one for one in health.parameters if one.trainable is not False and stands(one) is not None]
     if known and all(map(stands, known)):
         steps = len(health.steps)
@@ -120,8 +122,9 @@ def none_change(health: Health, limit: Optional[float]) -> Finds:
     source="measured: 6 of 6 sound runs of pure bfloat16",
 )
 def below_resolution(health: Health, limit: Optional[float]) -> Finds:
-    """It stands, and the usual step of the others, or that per gradient times its own gradient, is at most half a unit
-    of its type at its size. Of statistics, every 16-bit weight that stands."""
+    """The parameter does not move, and its estimated update is at most half a unit of its type at its size. The
+    estimate is the median step of the others, or their step per gradient times its own gradient. With statistics only:
+    every 16-bit weight that does not move."""
     moved = _moved(health)
     for one in health.parameters if moved else ():
         because = _too_small(one, moved) if stands(one) and one.trainable is not False else None
@@ -138,8 +141,8 @@ def below_resolution(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: weight freeze",
 )
 def frozen(health: Health, limit: Optional[float]) -> Finds:
-    """requires_grad is false in a run with a backward pass. With expect.frozen or expect.trained (globs) whatever is
-    not as expected is an error, both ways, and nothing else is mentioned."""
+    """requires_grad is false in a run with a backward pass. With expect.frozen or expect.trained (globs), only
+    parameters that differ from the expectation are reported, as errors."""
     wanted, trained = health.expect.get("frozen", ()), health.expect.get("trained", ())
     known = [one for one in health.parameters if one.trainable is not None]
     for one in known:
@@ -157,7 +160,8 @@ def frozen(health: Health, limit: Optional[float]) -> Finds:
 
 
 def _ratios(health: Health) -> Iterator[tuple[Parameter, int, float]]:
-    """How far matrices move in each step, against their size; what began at zero has no size to begin with."""
+    """The relative move of each matrix in each step. Matrices that start at zero have no size to compare with and are
+    skipped."""
     for one in health.matrices:
         if not one.first.figures.is_zero:
             yield from ((one, step, move.ratio) for step, _, move in one.moves)
@@ -173,8 +177,8 @@ def _ratios(health: Health) -> Iterator[tuple[Parameter, int, float]]:
     source="MindInsight weight_change_too_large (0.1, recommended 1), SageMaker (10)",
 )
 def change_large(health: Health, limit: Optional[float]) -> Finds:
-    """Mean |w' - w| over mean |w| of a matrix; clean at most 0.61, so that the published 0.1 would fire on sound nets,
-    and so would 1 on parameters that begin at zero."""
+    """Mean |w' - w| over mean |w| of a matrix. Clean runs: at most 0.61, so the published 0.1 would fire on sound
+    networks; so would 1 for parameters that start at zero."""
     worst: dict[str, tuple[Parameter, int, float]] = {}
     for one, step, ratio in _ratios(health):
         if limit is not None and ratio > limit and ratio > worst.get(one.name, (one, 0, 0.0))[2]:
@@ -194,7 +198,7 @@ def change_large(health: Health, limit: Optional[float]) -> Finds:
     source="measured: clean at most 0.118",
 )
 def all_change_large(health: Health, limit: Optional[float]) -> Finds:
-    """Median over the matrices of how far each moves; the worst step is told."""
+    """The median over the matrices of their relative moves; reports the worst step."""
     steps: dict[int, list[float]] = {}
     for _, step, ratio in _ratios(health):
         steps.setdefault(step, []).append(ratio)
@@ -215,7 +219,8 @@ def all_change_large(health: Health, limit: Optional[float]) -> Finds:
     source="MindInsight weight_change_too_small (1e-4 fires in 26 of 64 clean runs), SageMaker (1e-8)",
 )
 def all_change_small(health: Health, limit: Optional[float]) -> Finds:
-    """The largest move of any matrix; fine-tuning with 2e-5 has 1.3e-3, a converged net 8e-8, hence a hint."""
+    """The largest relative move of any matrix. Fine-tuning with 2e-5 has 1.3e-3, a converged network 8e-8; hence a
+    hint."""
     ratios = [ratio for _, _, ratio in _ratios(health)]
     if limit is not None and ratios and 0 < max(ratios) < limit:
         yield Found(None, f"no matrix moves by more than {max(ratios):.1g} of its size in a step", max(ratios))
@@ -231,8 +236,8 @@ def all_change_small(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker; clean: cosine with the gradient at most -0.16",
 )
 def uphill(health: Health, limit: Optional[float]) -> Finds:
-    """In more than half of the matrices the first dumped move has a cosine ≥ 0 with its gradient. Adam's are about
-    -0.2 to -0.8, those of SGD without momentum -1."""
+    """In more than half of the matrices the first dumped move has a cosine ≥ 0 with its gradient. Adam has about -0.2
+    to -0.8, SGD without momentum -1."""
     moves = [(one, one.moves[0]) for one in health.matrices if one.moves and one.moves[0][2].along is not None]
     first = min((step for _, (step, _, _) in moves), default=0)
     along = [(one, -(move.along or 0.0)) for one, (step, _, move) in moves if step == first]
@@ -254,8 +259,8 @@ def uphill(health: Health, limit: Optional[float]) -> Finds:
     source="measured: 0.0 in sound dumps of MindSpore",
 )
 def arithmetic(health: Health, limit: Optional[float]) -> Finds:
-    """Of momentum and plain descent, whose formula the dump's own tensors give: the distance of what was dumped from
-    w - rate · moment, relative to w, in round-offs of its type. Optimizers with another formula are not judged."""
+    """For momentum and plain descent, whose formula is known: the distance of the dumped result from w - rate · moment,
+    relative to w, in round-offs of its type. Optimizers with other formulas are not judged."""
     for one in health.parameters:
         row = lookup(one.dtype)
         for update in one.updates:

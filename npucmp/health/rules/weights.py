@@ -1,7 +1,7 @@
-"""Rules of parameters: how they start, and whether they move.
+"""Rules of parameters: initialisation, range, sharing and tables.
 
-Figures in the docstrings: clean is a set of 66 dumps of sound training and inference runs of 24 networks, planted are
-faults in 53 training scripts. Published limits are not taken over: most of them fire in a third of the clean runs.
+Figures in the docstrings: clean is a set of 66 dumps of sound training and inference runs of 24 networks; planted are
+faults in 53 training scripts. Published limits are not used, because most of them fire in a third of the clean runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from npucmp.health.rules.places import WATCHED, beyond
 from npucmp.model.run_roles import kind_of
 
 Finds = Iterator[Found]
-ALIKE = 0.05  # relative, of the deviations of two weights that were drawn from one distribution
+ALIKE = 0.05  # relative difference of the deviations of two weights from one distribution
 
 
 @rule(
@@ -29,14 +29,14 @@ ALIKE = 0.05  # relative, of the deviations of two weights that were drawn from 
     source="MindInsight weight_overflow, AUTOTRAINER",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """In any step; the first step and parameter that have it are told."""
+    """In any step; reports the first step of each parameter, the earliest first."""
     ill = ((one, first_ill(one.weights)) for one in health.parameters)
     for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
         yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
 
 
 def first_ill(tensors: Sequence[Optional[Tensor]]) -> Optional[tuple[int, str]]:
-    """The first step in which a tensor holds NaN or Inf, and which; None if none does."""
+    """The first step in which a tensor holds NaN or Inf, and which of them; None if no step does."""
     for step, one in enumerate(tensors):
         x = one.figures.extremes if one is not None else None
         if x is not None and (x.nan or x.inf):
@@ -53,10 +53,10 @@ def first_ill(tensors: Sequence[Optional[Tensor]]) -> Optional[tuple[int, str]]:
     source="MindInsight weight_initialization (100 %), SageMaker AllZero",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
-    """A matrix that is all zero in the first step. Error where its gradient is zero in all steps: it will never learn;
-    warning where peers are not zero; else a hint: LoRA's B, a head, the last layer of a branch start so by right. On
-    every parameter the rule fires in 43 of 64 clean runs (biases), so only matrices are looked at. An optimizer's step
-    in a later dump does not excuse the first."""
+    """A matrix that is all zero in the first step. An error if its gradient is zero in all steps, so that it never
+    learns; a warning if a peer is not zero; else a hint, because LoRA's B, a head and the last layer of a branch may
+    start so. On every parameter the rule would fire in 43 of 64 clean runs (biases), so only matrices are examined. A
+    later update does not excuse the first step."""
     for one in health.matrices:
         if not one.first.figures.is_zero:
             continue
@@ -82,7 +82,7 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker wrong_init",
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
-    """A matrix with largest = smallest, not 0; where neither is recorded nothing is known. No clean run has one."""
+    """A matrix with largest = smallest, not 0; silent if neither is recorded. No clean run has it."""
     for one in health.matrices:
         value = one.first.figures.constant
         if value:
@@ -93,9 +93,9 @@ def constant(health: Health, limit: Optional[float]) -> Finds:
 
 
 def _scales(health: Health) -> Iterator[tuple[Parameter, float, str]]:
-    """Matrices by their gain, with the severity: where a net is trained already nobody can say how it started. Tables
-    have none, nor has a matrix that starts as a table of its shape does: the head that is tied to it, or was drawn
-    alike."""
+    """Matrices with their gain and severity; none for trained networks, whose initialisation is unknown. Tables have no
+    gain. A matrix with the shape and deviation of a table is skipped: it is a tied head, or has the same distribution.
+    """
     if health.starts == "trained":
         return
     tables = [one for one in health.parameters if one.type.has("looks up")]
@@ -119,9 +119,8 @@ def _scales(health: Health) -> Iterator[tuple[Parameter, float, str]]:
     source="measured; SageMaker PoorWeightInitialization",
 )
 def scale_large(health: Health, limit: Optional[float]) -> Finds:
-    """Deviation times √fan_in: Xavier 1, He 1.41, PyTorch 0.58; clean 0.055 … 0.72, planted ×50 7.9 … 29. Only of a net
-    that starts fresh (norm weights all constant); a hint where no norm tells; trained nets reach 72 and are not judged.
-    """
+    """Deviation times √fan_in: Xavier 1, He 1.41, PyTorch 0.58; clean 0.055 … 0.72, planted ×50 7.9 … 29. A hint if no
+    norm shows whether the network is fresh. Trained networks reach 72 and are not judged."""
     for one, gain, severity in _scales(health):
         if limit is not None and gain > limit:
             yield Found(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
@@ -157,8 +156,8 @@ def _scale_words(one: Parameter, gain: float) -> str:
     source="measured",
 )
 def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
-    """Deviation against the median of three peers or more, either way; clean 1.1 at most. Peers have the same shape
-    and names that differ in numbers alone, so that names are needed."""
+    """Deviation over the median of at least three peers, in both directions; clean at most 1.1. Peers have the same
+    shape and names that differ only in numbers, so parameters need names."""
     spreads: dict[object, list[float]] = {}
     for one in health.matrices:
         spreads.setdefault((one.kind, one.shape), []).append(one.first.figures.std or 0.0)
@@ -182,7 +181,7 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
     words=WATCHED,
 )
 def range_(health: Health, limit: Mapping[str, float]) -> Finds:
-    """Only with figures of the user's, by the names of MindInsight's watchpoints; the first step is told."""
+    """Runs only with limits of the user, by the names of MindInsight's watchpoints; reports the first step."""
     for one in health.parameters:
         for step, weight in enumerate(one.weights):
             found = beyond(weight.figures, limit) if weight is not None else None
@@ -203,7 +202,7 @@ def range_(health: Health, limit: Mapping[str, float]) -> Finds:
     off=True,
 )
 def outlier(health: Health, limit: Optional[float]) -> Finds:
-    """Largest magnitude over the root mean square; off, as large language models grow such elements by themselves."""
+    """Largest magnitude over rms. Off by default, because large language models develop such elements in training."""
     for one in health.matrices:
         x = one.first.figures
         if limit is not None and x.largest is not None and x.rms and x.largest / x.rms > limit:
@@ -219,8 +218,8 @@ def outlier(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: weight sharing",
 )
 def shared(health: Health, limit: Optional[float]) -> Finds:
-    """The same bits in all steps, and not constant. With `expect.shared` (lists of names or globs): names that should
-    be shared and are not are an error; those that are, and are listed, are not mentioned."""
+    """The same bits in all steps, and not constant. With `expect.shared` (lists of names or globs), parameters that
+    should be shared and are not are an error; listed parameters that are shared are not reported."""
     wanted: Sequence[Sequence[str]] = health.expect.get("shared", ())
     for globs in wanted:
         meant = [one for one in health.parameters if any(fnmatchcase(one.name, glob) for glob in globs)]
@@ -243,8 +242,9 @@ def shared(health: Health, limit: Optional[float]) -> Finds:
     source="measured",
 )
 def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
-    """Equal in the first step, different in a later one, and not constant. Where one of them wants no gradient it is
-    the teacher of the other, which follows it (DINO, BYOL, target networks). No clean run has any."""
+    """Equal bits in the first step, different bits in a later step, and not constant. If either parameter requires no
+    gradient, it is a teacher that follows the other (DINO, BYOL, target networks) and is not reported. No clean run has
+    it."""
     first: dict[object, Parameter] = {}
     for one in health.matrices:
         bits = bits_of(one)
@@ -266,7 +266,7 @@ def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
     source="measured on no fault",
 )
 def dead_rows(health: Health, limit: Optional[float]) -> Finds:
-    """More than a tenth of the rows, one for padding not counted; a table of zeros is weight.zero's."""
+    """More than a tenth of the rows, plus one row for padding. A table of zeros is left to weight.zero."""
     for one in health.parameters:
         zeros, rows = one.found.get("rows") or (0, 0)
         if limit is not None and rows > zeros > 1 + limit * rows:
@@ -283,8 +283,8 @@ def dead_rows(health: Health, limit: Optional[float]) -> Finds:
     source="DeepDiagnosis",
 )
 def index_range(health: Health, limit: Optional[float]) -> Finds:
-    """Largest index not below the rows of the table, or smallest below 0, but for the padding index. Modules of other
-    names than the table of operators has may compute positions of what they read."""
+    """The largest index is not below the number of rows, or the smallest is below 0 and is not the padding index.
+    Modules with unknown names may compute positions from their inputs and are skipped."""
     for op in health.operators("looks up"):
         if op.is_module and not op.type.name:
             continue
@@ -301,7 +301,7 @@ def index_range(health: Health, limit: Optional[float]) -> Finds:
 
 
 def bits_of(one: Parameter) -> tuple[str, ...]:
-    """What tells its bits in each step that has it; () where that is not known of all."""
+    """The hash of its bits in each step that has it; () if any of them is unknown."""
     found = tuple(weight.figures.bits for weight in one.weights if weight is not None)
     return found if all(found) else ()
 
