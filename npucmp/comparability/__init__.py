@@ -1,5 +1,5 @@
-"""Are two runs the same experiment? Rows that hold what they were given against each other, before any operator is.
+"""Check whether two runs are the same experiment: rows compare their setup before any operator is compared.
 
-rows.py says what a row is; each family has a file, and ROWS in order.py names all of them as they are told. A row sees
-a `Both` (both.py) alone: it reads what it needs, and trouble with it is its own.
+row.py defines a row. Each family of rows has a file; order.py lists all rows in the order of the report. A row reads
+only a `Both` (both.py), on demand. If a row fails, only its own answer becomes unknown.
 """

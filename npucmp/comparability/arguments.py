@@ -1,4 +1,4 @@
-"""Rows of arguments, and the share that a dropout drops."""
+"""Rows of arguments, and the drop rate of a dropout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npucmp.run_differences.arguments import arguments, reduction
 
 
 def rate_of(operator: Operator) -> Optional[float]:
-    """The share that a dropout drops, 0 where it is off; None for other operators."""
+    """The drop rate of a dropout, 0 if it is off. None for other operators, and if the arguments are not recorded."""
     if operator.phase == "backward" or operator.path or not op_type_of(operator).has("random"):
         return None
     given = named_arguments(operator)

@@ -1,4 +1,4 @@
-"""Both runs, as rows see them: what was given, lined up once, each pair of tensors measured once."""
+"""Both runs as rows read them: aligned once, each pair of tensors measured once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIDES = ("target", "golden")
 
 
 class Curves(NamedTuple):
-    """A figure that both runs logged, and what comes of holding one curve against the other."""
+    """A figure that both runs logged, and the comparison of its two curves."""
 
     name: str
     target: Curve
@@ -40,12 +40,12 @@ class Curves(NamedTuple):
 
 @dataclass(frozen=True)
 class Given:
-    """What the user says of the comparison, and files beside the dumps: (target's, golden's) or None.
+    """Options of the comparison, and files beside the dumps: (target's, golden's) or None.
 
-    mixed     a run in mixed precision against one in full precision is meant
-    column    the name of the curve in the files of `curve`; repeat_curve is that of a second golden run
-    repeated  runs the target against a repeat of it, and tells whether they are the same, and how
-    settings  what the file of --rules says
+    mixed     the user intends to compare a mixed-precision run with a full-precision run
+    column    name of the curve in the files of `curve`; repeat_curve is the log of a second golden run
+    repeated  compares the target with a repeated run of it; returns whether they are equal, and a description
+    settings  settings of the --rules file
     """
 
     mixed: bool = False
@@ -58,14 +58,14 @@ class Given:
     settings: Settings = Settings()
 
     def ignored(self, row: str) -> tuple[str, ...]:
-        """Globs of what a row is to leave out, by the file of --rules."""
+        """Globs that a row ignores, from the --rules file."""
         own = self.settings.rows.get(row)
         return tuple(own.more.get("ignore", ())) if own is not None else ()
 
 
 @dataclass
 class Both:
-    """Two runs and what is known of them; what is costly is made when a row asks for it."""
+    """Two runs and the facts about them; expensive facts are computed when a row first needs them."""
 
     targets: Sequence[Run]
     goldens: Sequence[Run]
@@ -76,20 +76,20 @@ class Both:
     given: Given = Given()
     bytes_read: int = 0
     done: Callable[[int], None] = lambda size: None
-    rows: Mapping[str, Callable[[Both], Told]] = field(default_factory=dict)  # that rows may ask for
-    found: dict[str, Told] = field(default_factory=dict)  # what they said
+    rows: Mapping[str, Callable[[Both], Told]] = field(default_factory=dict)  # rows that other rows may evaluate
+    found: dict[str, Told] = field(default_factory=dict)  # answers of rows
     inputs: list[InputRow] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
     _measured: dict[int, Measurement] = field(default_factory=dict)
 
     @cached_property
     def together(self) -> list[Together]:
-        """Each step and rank that both have, in order."""
+        """Each common step and rank, in order."""
         return [self._lined_up(target, golden) for target, golden in self.coupled]
 
     @property
     def first(self) -> Together:
-        """The first step and rank. Raises UsageError if there is none."""
+        """The first common step and rank. Raises UsageError if there is none."""
         if not self.together:
             raise UsageError("no step and rank is in both")
         return self.together[0]
@@ -102,22 +102,22 @@ class Both:
         return Together(target, golden, alignment, tuple(pairs(target, golden, alignment)))
 
     def measured(self, some: Iterable[Pair]) -> list[Measurement]:
-        """What comes of measuring pairs; of those that a row asked for before it is known."""
+        """Measure pairs; return the cached measurement of a pair that an earlier row requested."""
         wanted = list(some)
         fresh = [pair for pair in wanted if id(pair) not in self._measured]
         for pair, found in zip(fresh, measure_pairs(fresh, jobs=self.jobs, context=self.context)):
-            self._measured[id(pair)] = found  # pairs live as long as this: `together` holds them
+            self._measured[id(pair)] = found  # `together` keeps the pairs alive, so identities stay unique
             self.bytes_read += found.bytes_read
         return [self._measured[id(pair)] for pair in wanted]
 
     def told(self, name: str) -> Optional[Told]:
-        """What a row said, asking it if nobody did; None for one that nobody knows of."""
+        """Return the answer of a row, and evaluate the row if necessary; None for an unknown row."""
         if name not in self.found and name in self.rows:
             self.rows[name](self)
         return self.found.get(name)
 
     def first_trouble(self, *names: str) -> str:
-        """The first of these rows that forbids a comparison, "" if none does."""
+        """The first of these rows that forbids a comparison; "" if none does."""
         return next((name for name in names if (told := self.told(name)) is not None and told.forbids), "")
 
     def is_same(self, *names: str) -> bool:
@@ -127,7 +127,7 @@ class Both:
 
     @cached_property
     def healths(self) -> tuple[tuple[Health, ...], tuple[Health, ...]]:
-        """The facts of both runs, rank by rank: one pass over each."""
+        """The facts of both runs, rank by rank; each run is read in one pass."""
         return self._built(self.targets), self._built(self.goldens)
 
     def _built(self, runs: Sequence[Run]) -> tuple[Health, ...]:
@@ -142,7 +142,7 @@ class Both:
 
     @cached_property
     def ranks(self) -> list[tuple[Health, Health]]:
-        """The ranks that belong together, with all their steps."""
+        """Pairs of corresponding ranks, with all their steps."""
         by_run = [{_key(step.run): one for one in some for step in one.steps} for some in self.healths]
         found: dict[tuple[int, int], tuple[Health, Health]] = {}
         for target, golden in self.coupled:
@@ -152,19 +152,19 @@ class Both:
 
     @cached_property
     def steps(self) -> list[tuple[Together, Step, Step]]:
-        """Each step and rank that both have, with the facts of both."""
+        """Each common step and rank, with the facts of both runs."""
         by_run = [{_key(step.run): step for one in some for step in one.steps} for some in self.healths]
         return [(one, by_run[0][_key(one.target)], by_run[1][_key(one.golden)]) for one in self.together]
 
     @cached_property
     def examined(self) -> tuple[Examined, Examined]:
-        """What `check` finds in both runs."""
+        """The findings of `check` in both runs."""
         here, there = (examine(some, RULES, self.given.settings) for some in self.healths)
         return here, there
 
     @cached_property
     def packs(self) -> Optional[tuple[Pack, Pack]]:
-        """The files of --env, if they were given."""
+        """The files of --env; None without --env."""
         if self.given.env is None:
             return None
         target, golden = self.given.env
@@ -172,12 +172,12 @@ class Both:
 
     @cached_property
     def weights(self) -> list[Twins]:
-        """The parameters of ranks that belong together."""
+        """The parameters of corresponding ranks."""
         return [twins for here, there in self.ranks for twins in twins_of(here, there, self._partner)]
 
     @cached_property
     def _partners(self) -> dict[int, TensorRef]:
-        """Tensors of the golden run by the identity of those of the target."""
+        """Tensors of the golden run by the identity of their target partners."""
         return {
             id(pair.target): pair.golden
             for one in self.together
@@ -189,7 +189,7 @@ class Both:
         return self._partners.get(id(tensor))
 
     def are_equal(self, pair: Pair) -> Optional[bool]:
-        """Whether two tensors are the same, by their bits or all of their figures; None where that is not known."""
+        """Whether two tensors are equal: by their bits, else by their figures. None if unknown."""
         x, y = self.facts.get(id(pair.target)), self.facts.get(id(pair.golden))
         if x is None or y is None:
             return None
@@ -202,7 +202,7 @@ class Both:
         return x.figures[:3] == y.figures[:3]
 
     def agree(self, pair: Pair) -> Optional[bool]:
-        """Whether two tensors of floats agree within rounding, by their figures; None where that is not known."""
+        """Whether two float tensors agree within rounding, by their figures. None if unknown."""
         facts = [self.facts.get(id(one)) for one in (pair.target, pair.golden)]
         if facts[0] is None or facts[1] is None:  # unreadable
             return None
@@ -217,7 +217,7 @@ class Both:
 
     @cached_property
     def facts(self) -> dict[int, Tensor]:
-        """The facts of tensors of both runs, by their identity."""
+        """The facts of the tensors of both runs, by identity."""
         return {id(one.ref): one for some in self.healths for health in some for one in health.tensors()}
 
 
@@ -230,7 +230,7 @@ def _key(run: Run) -> tuple[str, Optional[int], Optional[int]]:
 
 
 class Twins(NamedTuple):
-    """A parameter of both sides, of which one may be missing; `at` the indices of the first step that both have."""
+    """A parameter of both sides, one of which may be missing; `at` are the indices of the first common step."""
 
     name: str
     target: Optional[Parameter]
@@ -247,7 +247,8 @@ def _at(parameter: Optional[Parameter], index: int) -> Optional[Tensor]:
 
 
 def twins_of(here: Health, there: Health, partner: Callable[[TensorRef], Optional[TensorRef]]) -> list[Twins]:
-    """Parameters by name; where names are those of operators, by who reads them; the rest by shape, in order."""
+    """Pair parameters: by name; if names are those of operators, by the partners of their tensors; the rest by shape,
+    in order."""
     at = next(
         ((a.index, b.index) for a in here.steps for b in there.steps if None in (a.number, b.number)
          or a.number == b.number),

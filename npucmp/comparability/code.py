@@ -1,4 +1,4 @@
-"""Rows of the code that was run: the lines that called operators, what compilers fused, arguments of the optimizer."""
+"""Rows of the executed code: source lines of operators, passes of compilers, arguments of the optimizer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from npucmp.model.prechecked import Told
 from npucmp.model.stack import source_line
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 
-EQUAL = 1e-6  # relative: a float32 against the float64 that it was made of
+EQUAL = 1e-6  # relative: float32 against its float64 source
 _PLACE = re.compile(r"^(?P<file>[^:]*):\d+\s*(?P<code>.*)$", re.DOTALL)
 
 
 def scripts(both: Both) -> Told:
-    """Whether operators of one name come from other lines: by file and code, not by number."""
+    """Whether matched operators come from different source lines: compares file and code, not line numbers."""
     odd, known = list[str](), 0
     for one in both.together:
         for match in one.matches:
@@ -37,13 +37,13 @@ def scripts(both: Both) -> Told:
 
 
 def _line(operator: Operator) -> str:
-    """ "model.py  x = f(x)", without the folder and the number."""
+    """ "model.py x = f(x)", without the folder and the line number."""
     found = _PLACE.match(source_line(operator))
     return f"{found['file'].rpartition('/')[2]}  {found['code'].strip()}" if found else ""
 
 
 def fusion(both: Both) -> Told:
-    """Passes of a graph compiler that took effect on one side alone."""
+    """Graph compiler passes that took effect on one side only."""
     sides = [{name for run in runs for one in run.operators for name in one.passes} for runs in
              (both.targets, both.goldens)]  # fmt: skip
     fused = [sum(len(one.originals) > 1 for run in runs for one in run.operators) for runs in
@@ -59,7 +59,7 @@ def fusion(both: Both) -> Told:
 
 
 def optimizer(both: Both) -> Told:
-    """Numbers that the optimizer is given, where it is in the graph; else what the configurations say of it."""
+    """Scalar inputs of the optimizer, if its operators are recorded; else its parameters in the configurations."""
     odd, known = list[str](), 0
     for one in both.together:
         for pair in one.pairs:

@@ -1,4 +1,4 @@
-"""Rows of curves beside the dumps: loss, and other figures that both runs logged."""
+"""Rows of logged curves: the loss, and other figures in both logs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from npucmp.model import first_of
 from npucmp.model.prechecked import Told
 from npucmp.run_differences.answers import close, differs, same, unknown
 
-METRICS = 50  # further curves that are held against each other
-LAST = 0.01  # of the last value of a metric: the vendor's figure
+METRICS = 50  # most further curves that are compared
+LAST = 0.01  # relative difference of a metric's last value: the vendor's limit
 
 
 def loss(both: Both) -> Told:
-    """The curve of the loss, or of --column, window by window."""
+    """Compare the curve of the loss, or of --column, window by window."""
     if both.given.curve is None:
         return unknown("give --curve with two logs of the training")
     logs = [read_log(path, both.context) for path in both.given.curve]
@@ -50,7 +50,7 @@ def _told(name: str, found: Parting) -> Told:
 
 
 def metric(both: Both) -> Told:
-    """Other curves of both logs, by their last value: few points, so only a hint."""
+    """Compare the last values of other curves in both logs. They have few points, so a difference is only a note."""
     if both.given.curve is None:
         return unknown("give --curve with two logs of the training")
     here, there = (read_log(path, both.context) for path in both.given.curve)

@@ -1,4 +1,4 @@
-"""Rows of what the dumps say of themselves: framework, level, task, steps, ranks, and whether one is a part."""
+"""Rows of dump metadata: framework, level, task, steps, ranks, completeness."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from npucmp.run_differences.answers import close, differs, either, not_applicabl
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
 WEIGHTS_ALONE = "the dumps hold weights alone"
-PROVES = ("tensor", "checksums", "statistics", "XOR checksums")  # the strongest first
+PROVES = ("tensor", "checksums", "statistics", "XOR checksums")  # strongest proof first
 
 
 def _framework(run: Run) -> str:
-    """The dump's word for it, else its format."""
+    """The framework that the dump names, else its format."""
     first = run.detail.partition(" · ")[0]
     return first if first in ("pytorch", "mindspore") else run.format
 
@@ -29,7 +29,7 @@ def _level(run: Run) -> Optional[str]:
 
 
 def _task(run: Run) -> str:
-    """What the dump kept of tensors."""
+    """The kind of data that the dump recorded of tensors."""
     tensors = [tensor for operator in run.operators for tensor in operator.tensors]
     if any(tensor.file or tensor.payload for tensor in tensors):
         return PROVES[0]
@@ -86,7 +86,7 @@ def _listed(numbers: set[Optional[int]]) -> str:
 
 
 def incomplete(both: Both) -> Told:
-    """Phases that one side lacks, and phases in which one side alone tells what operators read."""
+    """Phases that one side lacks, and phases in which only one side recorded the inputs of operators."""
     here, there = _reads(both.targets), _reads(both.goldens)
     phases = sorted(here.keys() | there.keys())
     if not phases:
@@ -107,7 +107,7 @@ def incomplete(both: Both) -> Told:
 
 
 def _reads(runs: Sequence[Run]) -> dict[str, float]:
-    """By phase, the share of operators whose inputs were recorded."""
+    """The share of operators with recorded inputs, by phase."""
     counts: Counter[str] = Counter()
     with_inputs: Counter[str] = Counter()
     for run in runs:

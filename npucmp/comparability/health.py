@@ -1,5 +1,5 @@
-"""Rows of what each run tells of itself: what `npucmp check` finds in the golden run, and in the target alone; what
-overflows on one side; gradients that are accumulated; repeats."""
+"""Rows of the health of each run: errors that `npucmp check` finds in the golden run or only in the target, overflow on
+one side, accumulated gradients, repeatability."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from npucmp.model.prechecked import Told
 from npucmp.model.symptom import Symptom
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 
-OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")  # rules that say what the row says
+OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")  # rules that report the same
 
 
 def golden_health(both: Both) -> Told:
-    """Errors of the reference: what it says is no measure then."""
+    """Errors of the golden run, which make it unusable as a reference."""
     return _told([one for one in both.examined[1].symptoms if _is_error(one)], "the reference itself is ill")
 
 
@@ -68,7 +68,7 @@ def _name(events: list[Event]) -> str:
 
 
 def accumulation(both: Both) -> Told:
-    """Whether gradients are sums of several steps on one side."""
+    """Whether gradients are sums over several steps on one side."""
     decisions = [{one.rule: one for one in some.decisions}.get("grad.accumulated") for some in both.examined]
     if None in decisions or any(one is not None and one.decided == "no" for one in decisions):
         return unknown("needs two steps with backward and gradients of parameters")
@@ -84,8 +84,8 @@ def accumulation(both: Both) -> Told:
 
 
 def _beside(both: Both) -> list[str]:
-    """Parameters whose gradients differ in the second step although their weights are the same there, and the same in
-    the first, as are the gradients that operators wrote in both steps."""
+    """Parameters whose gradients differ in the second step although their weights there, their gradients in the first
+    step and most gradients written by operators in the second step are equal."""
     found = []
     for one in both.weights:
         if one.target is None or one.golden is None:
@@ -108,7 +108,7 @@ def _beside(both: Both) -> list[str]:
 
 
 def _same(x: Optional[Tensor], y: Optional[Tensor]) -> Optional[bool]:
-    """Whether two tensors have the same bits; None where that is not known."""
+    """Whether two tensors have equal bits; None if unknown."""
     if x is None or y is None:
         return None
     if not (x.figures.bits or y.figures.bits):
@@ -119,7 +119,7 @@ def _same(x: Optional[Tensor], y: Optional[Tensor]) -> Optional[bool]:
 
 
 def repeatable(both: Both) -> Told:
-    """Whether the target gives the same bits twice; asked for with --repeat."""
+    """Whether a second run of the target has equal bits; requires --repeat."""
     if both.given.repeated is None:
         return not_applicable("asked for with --repeat DUMP")
     is_same, words = both.given.repeated()

@@ -1,4 +1,4 @@
-"""Rows of the data: network inputs with their relation, labels, tokens."""
+"""Rows of the data: network inputs and their relation, labels, tokens."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ REMEDIES = {
 class Pairing(NamedTuple):
     """A network input of both sides in one step.
 
-    certain  False of whole numbers behind an operator that made other whole numbers of floats: a choice among outputs
-             of the network, such as argmax
+    certain  False for integers that follow an operator that computed different integers from floats: the network may
+             have chosen them from its own outputs, as argmax does
     """
 
     together: Together
@@ -54,7 +54,7 @@ class Pairing(NamedTuple):
 
 
 def pairings(both: Both) -> Iterator[Pairing]:
-    """Network inputs that both sides read at the same place; labels and tokens are told apart."""
+    """Yield the network inputs that both sides read at the same place, with their role: input, labels or tokens."""
     for one, here, there in both.steps:
         partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
         mine, others = ([*step.inputs, *_labels(step)] for step in (here, there))
@@ -72,8 +72,8 @@ def pairings(both: Both) -> Iterator[Pairing]:
 
 
 def _labels(step: Step) -> list[Tensor]:
-    """Labels of losses that were given: whole numbers, and floats that the network read as its inputs. Other floats are
-    what it makes of its own outputs."""
+    """Labels of losses that come from the data: integers, and floats that the network read as inputs. Other floats are
+    computed from the network's own outputs."""
     given = {_content(one) for one in step.inputs}
     return [one for one in step.labels if one.dtype not in FLOATS or _content(one) in given]
 
@@ -83,9 +83,9 @@ def _content(tensor: Tensor) -> object:
 
 
 def _chosen_from(both: Both, one: Together) -> float:
-    """The place of the first operator of the target that made of floats whole numbers that the golden run does not
-    have. Where modules alone were dumped, such a choice has no record: then that of the first layer that wrote
-    others."""
+    """The position of the first target operator that computed integers from floats and whose outputs differ from the
+    golden run; infinite if none does. If only modules were dumped, such operators have no record, and layers with
+    different outputs count too."""
     calls = forward_of(one.target)
     has_calls = any(not call.path for call in calls)
     places = {call.order for call in calls if _chooses(call) or (not has_calls and is_layer(op_type_of(call)))}
@@ -95,7 +95,7 @@ def _chosen_from(both: Both, one: Together) -> float:
 
 
 def _chooses(operator: Operator) -> bool:
-    """Whether it makes whole numbers or truth values of floats."""
+    """Whether it computes integers or booleans from floats."""
     read = [one.dtype in FLOATS for one in operator.tensors if not one.is_output]
     return any(read) and any(one.dtype not in FLOATS for one in operator.tensors if one.is_output)
 
@@ -108,7 +108,7 @@ def _role(tensor: Tensor, is_label: bool, step: Step) -> str:
 
 
 def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
-    """What one input is of the other, by the best that is known of both."""
+    """The relation of two inputs, by the best data known of both."""
     problem = target.figures.problem or golden.figures.problem
     if problem:
         return Relation("unknown", f"it cannot be read: {problem}")
@@ -120,7 +120,7 @@ def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
 
 
 def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
-    """By what was read or recorded of both; None where that cannot tell."""
+    """Whether the bits are equal, by values or records; None if unknown."""
     x, y = target.figures, golden.figures
     comparable = target.dtype == golden.dtype and target.shape == golden.shape and x.counted == y.counted
     if not comparable:
@@ -131,7 +131,7 @@ def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
 
 
 def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
-    """max, min, mean, norm."""
+    """The figures max, min, mean and norm; None if unknown."""
     told = tensor.ref.statistics
     if told is not None:
         return tuple(told)
@@ -141,7 +141,7 @@ def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
 
 
 def _rows(both: Both) -> list[InputRow]:
-    """Every network input with its relation, found once."""
+    """Every network input with its relation, computed once."""
     if not both.inputs:
         for one in pairings(both):
             found = related(one.target, one.golden, both.context)
@@ -188,14 +188,14 @@ def _of(both: Both, role: str) -> Told:
 
 
 def inputs(both: Both) -> Told:
-    """Network inputs; of files alone their figures."""
+    """Network inputs; without dumps, their figures in the files."""
     if not both.targets:
         return packed(both, "inputs")
     return _of(both, INPUT)
 
 
 def labels(both: Both) -> Told:
-    """Labels of the loss: how many differ."""
+    """Labels of the loss, with the share that differs."""
     found = _of(both, LABELS)
     if found.status is not Status.DIFFERS:
         return found
@@ -213,7 +213,7 @@ def labels(both: Both) -> Told:
 
 
 def tokens(both: Both) -> Told:
-    """Token ids: where they part, and how each side pads."""
+    """Token ids: the first difference, and the padding of each side."""
     return _of(both, TOKENS)
 
 

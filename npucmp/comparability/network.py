@@ -1,4 +1,4 @@
-"""Rows of the network: its operators, their order, the shapes that they write."""
+"""Rows of the network: its operators, their order, the shapes of their outputs."""
 
 from __future__ import annotations
 

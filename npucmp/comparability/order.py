@@ -1,4 +1,4 @@
-"""All rows, in the order in which they are told; a row may see those before it."""
+"""All rows in the order of the report. A row may use the answers of earlier rows."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Files beside dumps: versions, environment and hyper-parameters of a run, from zips of msprobe's config_check or text.
+"""Read files beside dumps: versions, environment and hyper-parameters of a run, from zips of msprobe's config_check or
+text.
 
     zip     env (JSON: name → value), pip (name=version per line), hyperparameters/*.json (name → value),
             random/rank*.json (function → [{"count", "stack"}]), and of the first step and rank
             weights/step*/rank*/weight.json (name → max, min, mean, norm) and dataset/step*/rank*/dataset.json
-    text    name==version as `pip freeze` has it, NAME=value as `env` has it, JSON of names and values
-    config  YAML, JSON, TOML, or a script with --name value, whose $VARIABLES are put in
+    text    name==version as in `pip freeze`, NAME=value as in `env`, JSON of names and values
+    config  YAML, JSON, TOML, or a script with --name value, in which $VARIABLES are substituted
 
-They are untrusted: zips are read member by member and never extracted, no size that they tell is believed.
+The files are untrusted: zips are read member by member and never extracted, and sizes that they state are not trusted.
 Source: output and source of mindstudio-probe 26.2.
 """
 
@@ -27,9 +28,9 @@ from npucmp.dump.readers.toml import load_toml
 from npucmp.errors import DumpError, UsageError
 
 LARGEST = 64 << 20  # bytes of a file
-MEMBER = 16 << 20  # bytes of a member, unpacked; all of them together have four times as many
+MEMBER = 16 << 20  # bytes of an unpacked member; four times as many for all members together
 DIRECTORY = 1 << 20  # bytes of the list of members
-LEAVES, DEEP, WIDE = 20_000, 32, 1000  # of a configuration; WIDE of one list or table in it
+LEAVES, DEEP, WIDE = 20_000, 32, 1000  # leaves and depth of a configuration, entries of one list or table
 FOLDERS = ("hyperparameters/", "random/", "weights/", "dataset/")
 ZIP = b"PK\x03\x04"
 _END = re.compile(rb"PK\x05\x06", re.DOTALL)
@@ -45,7 +46,7 @@ Figures = tuple[float, ...]  # in this order
 
 
 class Pack(NamedTuple):
-    """What a file tells of a run. None where it tells nothing of the kind."""
+    """The setup of a run, as a file describes it. None for each kind that the file lacks."""
 
     path: str
     versions: Optional[Mapping[str, str]] = None
@@ -57,7 +58,7 @@ class Pack(NamedTuple):
 
 
 def read_pack(path: str, context: ReadContext = ANYWHERE) -> Pack:
-    """A zip, or a text of versions or of the environment. Raises DumpError for what is neither."""
+    """Read a zip, or a text of versions or environment variables. Raises DumpError for other files."""
     data = read_bytes(path, LARGEST, context)
     if data[:4] == ZIP:
         return _of_zip(path, data)
@@ -89,7 +90,7 @@ def _of_zip(path: str, data: bytes) -> Pack:
         raise DumpError(path, f"is no zip that can be read: {type(error).__name__}") from None
     texts = {name: text_of(path, one) for name, one in found.items()}
     parameters: dict[str, Any] = {}
-    for name in sorted(texts):  # what was parsed of scripts, then what the run itself had
+    for name in sorted(texts):  # sorted: values parsed from scripts first, then those of the run itself override them
         if name.startswith("hyperparameters/"):
             parameters.update(flat(_json(texts[name])))
     environment = _json(texts.get("env", ""))
@@ -105,7 +106,7 @@ def _of_zip(path: str, data: bytes) -> Pack:
 
 
 def _of_tensors(texts: Mapping[str, str], folder: str) -> Optional[dict[str, Figures]]:
-    """The figures of tensors by dotted name, of the first step and rank."""
+    """The figures of tensors by dotted name, for the first step and rank."""
     names = sorted((name for name in texts if name.startswith(folder)), key=lambda name: (len(name), name))
     by_tensor: dict[str, dict[str, float]] = {}
     for name, value in (flat(_json(texts[names[0]])) if names else {}).items():
@@ -121,7 +122,7 @@ def _is_wanted(name: str) -> bool:
 
 
 def _require_small_directory(path: str, data: bytes) -> None:
-    """DumpError for a list of members that would take more memory than the members do; zip64 is not read."""
+    """Raise DumpError if the list of members could take more memory than the members, and for zip64."""
     ends = [one.start() for one in _END.finditer(data, max(0, len(data) - (1 << 16) - 22))]
     size = int.from_bytes(data[ends[-1] + 12 : ends[-1] + 16], "little") if ends else -1
     if not 0 <= size <= DIRECTORY or b"PK\x06\x07" in data[max(0, ends[-1] - 64) : ends[-1]]:
@@ -129,7 +130,7 @@ def _require_small_directory(path: str, data: bytes) -> None:
 
 
 def _json(text: str) -> Any:
-    """The tree of a JSON text; None if it is none."""
+    """Parse JSON; None for invalid text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -141,7 +142,7 @@ def _texts(tree: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _lines(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Versions and environment, line by line."""
+    """Versions and environment variables, line by line."""
     versions: dict[str, str] = {}
     environment: dict[str, str] = {}
     for line in text.splitlines():
@@ -154,7 +155,7 @@ def _lines(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _drawn(trees: Iterator[Any]) -> Optional[dict[str, int]]:
-    """How often each random function was called, by the line that called it."""
+    """The number of calls of each random function, by calling line."""
     found: dict[str, int] = {}
     seen = False
     for tree in trees:
@@ -169,13 +170,13 @@ def _drawn(trees: Iterator[Any]) -> Optional[dict[str, int]]:
 
 
 def _frame(text: str) -> str:
-    """File name and function of "File path, line n, in function, code"."""
+    """The file name and function in "File path, line n, in function, code"."""
     found = re.match(r"File (\S{1,400}), line \d{1,9}, in (\w{1,80})", text)
     return f"{found[1].rpartition('/')[2]} {found[2]}" if found else text[:80]
 
 
 def read_config(path: str, context: ReadContext = ANYWHERE) -> dict[str, Any]:
-    """Hyper-parameters of a file by dotted name. Raises DumpError or UsageError for what holds none."""
+    """Hyper-parameters of a file by dotted name. Raises DumpError or UsageError if there are none."""
     data = read_bytes(path, LARGEST, context)
     if data[:4] == ZIP:
         found = dict(_of_zip(path, data).parameters or {})
@@ -206,10 +207,10 @@ def _yaml(path: Path, text: str) -> Any:
 
 
 def options_of(text: str) -> dict[str, Any]:
-    """--name value of a command line or script; a name without a value is true."""
+    """The --name value pairs of a command line or script; a name without a value is True."""
     text = re.sub(r"(?m)^\s*#.*$", "", text).replace("\\\n", " ")
     assigned = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(text)}
-    text = _put_in(_put_in(text, assigned), assigned)  # a variable may hold others
+    text = _put_in(_put_in(text, assigned), assigned)  # twice: a variable may refer to others
     found: dict[str, Any] = {}
     for name, value in _OPTION.findall(text):
         if len(found) < LEAVES:
@@ -218,13 +219,14 @@ def options_of(text: str) -> dict[str, Any]:
 
 
 def _put_in(text: str, assigned: Mapping[str, str]) -> str:
-    """Variables by their values, as long as the text stays of its size."""
+    """Substitute variables by their values; return the text unchanged if the result exceeds 4 MiB."""
     made = _USED.sub(lambda one: assigned.get(one[1] or one[2], one[0])[:4096], text[: 1 << 20])
     return made if len(made) <= 4 << 20 else text
 
 
 def flat(tree: Any, limit: int = LEAVES) -> dict[str, Any]:
-    """A tree as leaves by dotted names; lists of plain values are leaves. What is beyond the limits is left out."""
+    """Flatten a tree into leaves by dotted names; lists of plain values are leaves. Anything beyond the limits is
+    dropped."""
     found: dict[str, Any] = {}
     waiting: list[tuple[str, Any, int]] = [("", tree, 0)]
     steps = 0
@@ -243,7 +245,7 @@ def flat(tree: Any, limit: int = LEAVES) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    """A number or truth, as text spells it; else the text."""
+    """Convert text to a number, a boolean or None; else return the text."""
     words = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
         return words[text.lower()]

@@ -1,4 +1,4 @@
-"""Rows of precision: the types that operators work in, and products that are rounded more than their type says."""
+"""Rows of precision: the dtypes of operators, and products that are rounded more coarsely than their dtype."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npucmp.run_differences.operators import is_output
 
 
 def _floats(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Outputs that are of a float type on both sides."""
+    """Outputs with float dtypes on both sides."""
     for pair in pairs:
         if is_output(pair) and pair.target is not None and pair.golden is not None:
             kinds = [lookup(one.dtype) for one in (pair.target, pair.golden)]
@@ -31,7 +31,7 @@ def _types(pair: Pair) -> tuple[str, str]:
 
 
 def types(both: Both) -> Told:
-    """Float types of the outputs of partners."""
+    """Float dtypes of the outputs of matched operators."""
     every = [pair for one in both.together for pair in _floats(one.pairs)]
     if not every:
         return unknown("no operator with float outputs has a partner")
@@ -49,7 +49,8 @@ def types(both: Both) -> Told:
 
 
 def _mixed(both: Both) -> str:
-    """Whether a side is in mixed precision: weights in float32, products in 16 bits."""
+    """Words for a side in mixed precision (float32 weights, 16-bit products) or in 16 bits throughout; "" for
+    neither."""
     for side, runs in (("target", both.targets), ("golden", both.goldens)):
         weights, products = set[str](), set[str]()
         for operator in (one for run in runs[:1] for one in run.operators if not is_gradient(one)):
@@ -90,7 +91,7 @@ def islands(both: Both) -> Told:
 
 
 def products(both: Both) -> Told:
-    """Whether float32 products keep 11 bits on one side, as values prove; a switch is in no dump."""
+    """Whether float32 products have 11-bit precision on one side. Values prove it; no dump records the switch."""
     some = [pair for pair in both.first.pairs if op_type_of(pair.operator).has("contracts")
             and not is_gradient(pair.operator) and pair.target is not None and pair.golden is not None]  # fmt: skip
     if not some:

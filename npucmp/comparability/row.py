@@ -1,4 +1,4 @@
-"""What a row is: a question to two runs, and how its answer is made."""
+"""Define a row: a check of two runs that answers one question."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from npucmp.errors import NpucmpError, raise_in_tests
 from npucmp.model.prechecked import Status, Told
 from npucmp.run_differences.answers import unknown
 
-# that a row raises on a dump which it does not expect
+# exceptions of a row on a dump of unexpected content
 UNEXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError,
               ValueError)  # fmt: skip
 
 
 class Row(NamedTuple):
-    """One row: `hold` holds the two runs against each other.
+    """One row; `hold` compares the two runs.
 
-    severity  of a difference, unless `hold` says otherwise
-    asks      what is held against what, in a few words; remedy, what to do about a difference
-    of_dumps  False where it reads files beside the dumps, and needs none
+    severity  of a difference, unless `hold` returns another
+    asks      the compared property in a few words; remedy is the advice for a difference
+    of_dumps  False if it reads files beside the dumps and works without dumps
     """
 
     name: str
@@ -32,13 +32,13 @@ class Row(NamedTuple):
     of_dumps: bool = True
 
     def held(self, both: Both) -> Told:
-        """The row's answer. Trouble of any kind is its own: it then is unknown, and says why."""
+        """Return the row's answer. If the row fails, the answer is unknown, with the reason."""
         try:
-            with np.errstate(all="ignore"):  # dumps hold what they hold
+            with np.errstate(all="ignore"):  # dumps may contain any values
                 found = self.hold(both)
         except NpucmpError as error:
             found = unknown(str(error))
-        except UNEXPECTED as error:  # a row that fails costs itself
+        except UNEXPECTED as error:  # a failing row must not stop the others
             raise_in_tests(error)
             found = unknown(f"row failed: {type(error).__name__}: {error}")
         own = both.given.settings.rows.get(self.name)

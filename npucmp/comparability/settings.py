@@ -14,21 +14,21 @@ from npucmp.model import first_of
 from npucmp.model.prechecked import Told
 from npucmp.run_differences.answers import close, differs, same, unknown
 
-NEEDED = ("transformers", "deepspeed", "megatron", "numpy", "datasets", "peft", "mindspore", "torch")  # msprobe's
+NEEDED = ("transformers", "deepspeed", "megatron", "numpy", "datasets", "peft", "mindspore", "torch")  # msprobe's list
 LOOKED_AT = (*NEEDED, "torch_npu", "mindspeed", "mindspeed_llm", "megatron_core", "accelerate", "tokenizers", "apex",
              "flash_attn", "cann", "driver")  # fmt: skip
 OF_ONE_DEVICE = ("torch_npu", "mindspeed", "mindspeed_llm", "cann", "driver", "apex", "flash_attn")
 
 
 class Variable(NamedTuple):
-    """A variable of the environment that decides results: its names on NPU and GPU, and what it is without one."""
+    """An environment variable that affects results: its names on NPU and GPU, and its default."""
 
     npu: str
     gpu: str = ""
     default: str = ""
 
 
-VARIABLES = (  # as msprobe's config_check has them; its row of PCIE reads ROCE's variable, which is not copied
+VARIABLES = (  # the list of msprobe's config_check, without its bug that the PCIE entry reads ROCE's variable
     Variable("HCCL_DETERMINISTIC", "NCCL_DETERMINISTIC", "false"),
     Variable("HCCL_ALGO", "NCCL_ALGO"),
     Variable("ASCEND_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING", "0"),
@@ -39,7 +39,7 @@ VARIABLES = (  # as msprobe's config_check has them; its row of PCIE reads ROCE'
     Variable("CLOSE_MATMUL_K_SHIFT", default="0"),
     Variable("PYTHONHASHSEED", "PYTHONHASHSEED"),
 )
-SAME_WORDS = (  # names of one hyper-parameter: msprobe's table, and what Megatron, DeepSpeed and HuggingFace call them
+SAME_WORDS = (  # synonyms: msprobe's table, and names in Megatron, DeepSpeed and HuggingFace
     "learning_rate lr learningrate base_lr",
     "batch_size batch bs batch_size_per_gpu micro_batch_size per_device_train_batch_size train_batch_size",
     "epochs num_epochs max_epochs epoch num_train_epochs",
@@ -56,7 +56,7 @@ SAME_WORDS = (  # names of one hyper-parameter: msprobe's table, and what Megatr
     "min_lr lr_min",
 )
 SYNONYMS = {word: words.split()[0] for words in SAME_WORDS for word in words.split()}
-OPTIMIZER = {  # last parts of names → what the optimizer calls it
+OPTIMIZER = {  # last part of a name → name in the optimizer
     **dict.fromkeys(SAME_WORDS[0].split(), "lr"),
     **dict.fromkeys(SAME_WORDS[3].split(), "weight_decay"),
     **{word: word for word in ("betas", "momentum", "optimizer", "optim")},
@@ -66,16 +66,16 @@ OPTIMIZER = {  # last parts of names → what the optimizer calls it
     "beta2": "beta2",
 }
 NO_PARAMETER = ("*dir", "*path", "*port", "*host", "*_name", "*folder", "*log*", "local_rank", "*url", "*token")
-SIMILAR = 0.8  # of two names: proposed, never taken for granted
+SIMILAR = 0.8  # similarity from which two names are proposed for confirmation
 ROUNDED = 1e-9
-EQUAL = 1e-5  # of figures that two devices summed
+EQUAL = 1e-5  # relative, for sums of two devices
 
 
 WITHOUT = "give --env with two zips of msprobe's config_check, or text of `pip freeze` and `env`"
 
 
 def versions(both: Both) -> Told:
-    """Versions of the libraries that numbers depend on; a local part (+cpu) aside."""
+    """Versions of the libraries that affect numbers; the local part (+cpu) is ignored."""
     packs = both.packs
     if packs is None:
         return unknown(WITHOUT)
@@ -107,7 +107,7 @@ def versions(both: Both) -> Told:
 
 
 def environment(both: Both) -> Told:
-    """Variables that decide determinism, overflow and algorithms; unset is the default."""
+    """Variables that affect determinism, overflow and algorithms; an unset variable has its default."""
     packs = both.packs
     if packs is None:
         return unknown(WITHOUT)
@@ -139,7 +139,8 @@ def _variable(one: Variable, given: Mapping[str, str]) -> Optional[str]:
 
 
 def hyperparameters(both: Both) -> Told:
-    """By name, then by synonym; similar names are proposed, and never held against each other silently."""
+    """Compare hyper-parameters by name, then by synonym. Similar names are proposed for confirmation and are not
+    compared."""
     here, there = parameters_of(both, 0), parameters_of(both, 1)
     if here is None or there is None:
         return unknown("give --config with the configuration of both, or --env with zips that hold it")
@@ -161,7 +162,7 @@ def hyperparameters(both: Both) -> Told:
 
 
 def parameters_of(both: Both, side: int) -> Optional[dict[str, Any]]:
-    """Hyper-parameters of a side, without those that decide no number."""
+    """Hyper-parameters of a side, without those that do not affect numbers; None if no file holds any."""
     found: Optional[Mapping[str, Any]] = None
     if both.given.config is not None:
         found = read_config(both.given.config[side], both.context)
@@ -175,12 +176,12 @@ def parameters_of(both: Both, side: int) -> Optional[dict[str, Any]]:
 
 
 def word_of(name: str) -> str:
-    """The last part of a dotted name, as all spell it."""
+    """The last part of a dotted name, in lower case with underscores."""
     return name.rpartition(".")[2].lower().replace("-", "_")
 
 
 def _twins(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names that mean the same: equal, equal in their last part, or synonyms; each but once."""
+    """Pairs of names with the same meaning: equal, equal in their last part, or synonyms; each name occurs once."""
     found, left = [(name, name) for name in here if name in there], {name: None for name in there if name not in here}
     for key in (word_of, lambda name: SYNONYMS.get(word_of(name), word_of(name))):
         by_word: dict[str, list[str]] = {}
@@ -208,7 +209,7 @@ def _similar(here: set[str], there: set[str]) -> list[str]:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Numbers as numbers, however they are spelled: 1e-4 is 0.0001."""
+    """Whether two values are equal; numbers are compared as numbers in any spelling: 1e-4 is 0.0001."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(equal, a, b))
     x, y = _figure(a), _figure(b)
@@ -227,7 +228,7 @@ def _figure(value: Any) -> Optional[float]:
 
 
 def packed(both: Both, what: str) -> Told:
-    """Tensors of the files by their figures, where there is no dump: "weights" or "inputs"."""
+    """Compare the figures of "weights" or "inputs" in the files, if there are no dumps."""
     if both.packs is None:
         return unknown("needs dumps of both, or --env with two zips of msprobe's config_check")
     here, there = (getattr(pack, what) for pack in both.packs)
@@ -247,7 +248,7 @@ def _alike(a: float, b: float) -> bool:
 
 
 def random_calls(both: Both) -> Told:
-    """How often random functions were called, by the line that calls them."""
+    """The number of calls of random functions, by calling line."""
     packs = both.packs
     if packs is None or packs[0].random is None or packs[1].random is None:
         return unknown("give --env with two zips of msprobe's config_check that hold random calls")

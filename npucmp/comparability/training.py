@@ -1,4 +1,4 @@
-"""Rows of what a step makes of it: randomness, loss, its scale, and the step of the optimizer."""
+"""Rows of a training step: randomness, loss, loss scale, and the update of the optimizer."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from npucmp.run_differences.answers import close, differs, not_applicable, same,
 from npucmp.run_differences.arguments import alike
 from npucmp.run_differences.relation import Array
 
-EQUAL, NEAR = 1e-6, 1e-2  # relative, of a loss: the vendor's guide has 1 %
-CALLED = 0.02  # median of |dw| over |dw|, beyond which steps differ
-ALONG = 0.99  # cosine of two steps, below which their directions differ
-SPREAD = 0.01  # 5 to 95 % of the ratios within this: one factor, the learning rate
-MATRICES = 48  # whose steps are read
+EQUAL, NEAR = 1e-6, 1e-2  # relative difference of a loss; 1 % in the vendor's guide
+CALLED = 0.02  # largest deviation from 1 of the median ratio of |dw| for equal steps
+ALONG = 0.99  # least cosine of two steps of equal direction
+SPREAD = 0.01  # relative range of the 5 to 95 % quantiles of the ratios, if one factor (learning rate) explains them
+MATRICES = 48  # most matrices whose steps are read
 CAUSES = ("network.operators", "network.arguments", "labels", "tokens", "input", "dropout", "loss.reduction", "random",
           "frozen", "sharing", "buffers")  # fmt: skip
 
 
 def dropout(both: Both) -> Told:
-    """Whether elements are dropped: on one side, or on both."""
+    """Whether elements are dropped on one side or on both."""
     rates = {}
     seen = False
     for side, runs in (("target", both.targets), ("golden", both.goldens)):
@@ -57,7 +57,7 @@ def dropout(both: Both) -> Told:
 
 
 def random(both: Both) -> Told:
-    """What random operators drew, where they read the same."""
+    """Whether random operators with equal inputs have equal outputs."""
     drawn, odd = _drawn(both, "random", but="drops" if both.first_trouble("dropout") else "")
     if odd:
         words = f"{len(odd)} of {len(drawn)} random operators drew other values (first: {odd[0]})"
@@ -68,7 +68,7 @@ def random(both: Both) -> Told:
 
 
 def _drawn(both: Both, trait: str, but: str = "") -> tuple[list[str], list[str]]:
-    """Operators of a trait that read the same on both sides, and those of them that wrote something else."""
+    """Operators of a trait with equal inputs on both sides, and those among them with different outputs."""
     drawn, odd = list[str](), list[str]()
     for one in both.together:
         for some in _by_operator(one.pairs).values():
@@ -98,7 +98,7 @@ def _by_operator(pairs: tuple[Pair, ...]) -> dict[int, list[Pair]]:
 
 
 def _losses(both: Both) -> Iterator[tuple[Step, Op, Op]]:
-    """The losses of steps that belong together."""
+    """The losses of corresponding steps."""
     for _, here, there in both.steps:
         for a, b in zip(here.losses, there.losses):
             yield here, a, b
@@ -109,7 +109,7 @@ def _scalar(tensor: Optional[Tensor]) -> Optional[float]:
 
 
 def loss(both: Both) -> Told:
-    """The loss at the first step; in later ones the optimizer has had its say."""
+    """The loss of the first step; later losses also depend on the optimizer."""
     for step, a, b in _losses(both):
         here, there = (_scalar(one.outputs[0]) if one.outputs else None for one in (a, b))
         if here is None or there is None:
@@ -154,7 +154,7 @@ def _entering(step: Step, op: Op) -> Optional[float]:
 
 
 class Stepped(NamedTuple):
-    """How a matrix moved on both sides: |dw| over |dw|, the cosine of the two moves, and that of their gradients."""
+    """The moves of a matrix on both sides: ratio of mean |dw|, cosine of the moves, and cosine of the gradients."""
 
     name: str
     ratio: float
@@ -163,7 +163,7 @@ class Stepped(NamedTuple):
 
 
 def optimizer(both: Both) -> Told:
-    """The first step of the optimizer, on weights that are equal before it."""
+    """The first step of the optimizer, with equal weights before it."""
     trouble = both.first_trouble(*CAUSES)
     if trouble:
         return not_applicable(f"judged when {trouble} is the same")
@@ -203,7 +203,7 @@ def _stepped(both: Both) -> Iterator[Stepped]:
 
 
 def _one_step(both: Both, twins: Twins, target: Parameter, golden: Parameter) -> Optional[Stepped]:
-    """The move from the first step that both have to the next."""
+    """Compare the moves from the first common step to the next."""
     a, b = twins.at
     if a + 1 >= len(target.weights) or b + 1 >= len(golden.weights) or target.shape != golden.shape:
         return None

@@ -1,4 +1,4 @@
-"""Values of tensors that were read already, or are read again."""
+"""Values of tensors, kept from an earlier pass or read again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npucmp.run_differences.values import readable_values
 
 
 def known_values(one: Tensor, context: ReadContext) -> Optional[Array]:
-    """The values of a tensor that was read already, if they were kept; else read again, bounded."""
+    """Return the values kept by an earlier pass; otherwise read them, bounded. None if they are not readable."""
     kept = one.found.get("whole")
     if kept is not None:
         return np.asarray(kept)

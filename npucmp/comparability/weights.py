@@ -1,4 +1,4 @@
-"""Rows of the parameters: which there are, what they hold at the start, which are trained and which are one."""
+"""Rows of parameters: names and shapes, initial values, frozen and shared parameters, running statistics."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from npucmp.model.prechecked import Told
 from npucmp.run_differences.answers import NEARLY_ALL, close, differs, not_applicable, same, unknown
 from npucmp.run_differences.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 
-AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # ends the name of a module's record from its second call on
+AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # suffix of a module's record from its second call on
 NOTHING = "the dumps hold nothing of it"
-LOOKED_AT = 200  # parameters that differ whose values are read again, to say how
+LOOKED_AT = 200  # most differing parameters whose values are read again
 
 
 def parameters(both: Both) -> Told:
@@ -63,7 +63,7 @@ def _shape_words(odd: list[Twins]) -> str:
 
 
 class Weight(NamedTuple):
-    """A parameter at the first step that both have: how the two sides are related, in a word."""
+    """A parameter at the first common step, and the kind of relation between both sides."""
 
     name: str
     kind: str
@@ -72,7 +72,7 @@ class Weight(NamedTuple):
 
 
 def weights(both: Both) -> Told:
-    """Parameters at the first step that both have; of files alone their figures."""
+    """Parameters at the first common step; without dumps, their figures in the files."""
     if not both.targets:
         return packed(both, "weights")
     found = [*_weights(both)]
@@ -116,7 +116,7 @@ def weights(both: Both) -> Told:
 
 
 def _is_short(both: Both, name: str) -> bool:
-    """Whether a side keeps a parameter in 16 bits itself."""
+    """Whether a side stores the parameter in 16 bits."""
     one = next(one for one in both.weights if one.name == name)
     return any(tensor is not None and is_short(tensor.dtype) for tensor in one.first)
 
@@ -136,7 +136,7 @@ def _weights(both: Both) -> Iterable[Weight]:
 
 
 def _told(target: Tensor, golden: Tensor) -> tuple[str, str]:
-    """By what is known already: bits, else figures."""
+    """Compare two tensors without reading values: by bits, else by figures."""
     x, y = target.figures, golden.figures
     if x.problem or y.problem:
         return "unknown", f"it cannot be read: {x.problem or y.problem}"
@@ -167,7 +167,7 @@ def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
 
 
 def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> tuple[str, str]:
-    """By values: rounded, in another order, or how far apart."""
+    """Compare values: rounded, in another order, or by how much they differ."""
     x, y = known_values(target, both.context), known_values(golden, both.context)
     if x is None or y is None or not x.size:
         return "differs", words
@@ -186,7 +186,7 @@ def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> tuple[
 
 
 def start(both: Both) -> Told:
-    """Whether a side starts from random weights and the other from a checkpoint."""
+    """Whether one side starts from random weights and the other from a checkpoint."""
     starts = [{health.starts for health in some} - {"unknown"} for some in both.healths]
     if not all(starts):
         return unknown("no norms tell whether the weights are fresh")
@@ -198,8 +198,8 @@ def start(both: Both) -> Told:
 
 
 def buffers(both: Both) -> Told:
-    """Running statistics before the first step. Those of a module that is called again in it are what its first call
-    made of them."""
+    """Running statistics before the first step. Later calls of a module within the step are skipped, because its first
+    call has updated them."""
     odd, count, unread = list[str](), 0, 0
     for one, here, _ in both.steps[:1]:
         averaging = {op.operator.order: op for op in here.forward if op.type.has("averages")}
@@ -223,12 +223,12 @@ def buffers(both: Both) -> Told:
 
 
 def _is_called_again(op: Op) -> bool:
-    """Whether it belongs to a second call of its module in the step."""
+    """Whether it belongs to a repeated call of its module in the step."""
     return bool(AGAIN.search(op.operator.name if op.is_module else op.operator.scope))
 
 
 def frozen(both: Both) -> Told:
-    """Parameters that are trained on one side alone."""
+    """Parameters that are trained on one side only."""
     twins = [one for one in both.weights if one.target is not None and one.golden is not None]
     known = [(one.name, one.target.trainable, one.golden.trainable) for one in twins if one.target and one.golden
              and one.target.trainable is not None and one.golden.trainable is not None]  # fmt: skip
@@ -246,7 +246,7 @@ def frozen(both: Both) -> Told:
 
 
 def sharing(both: Both) -> Told:
-    """Parameters that are one tensor on one side alone."""
+    """Parameters that share one tensor on one side only."""
     if not both.ranks or not all(health.has_bits for some in both.healths for health in some):
         return unknown("only values or checksums tell which parameters are one")
     twins = {one.target.name: one.golden.name for one in both.weights if one.target and one.golden}
@@ -262,14 +262,14 @@ def sharing(both: Both) -> Told:
 
 
 def _common(here: Health, there: Health) -> tuple[list[int], list[int]]:
-    """Indices of the steps that both have."""
+    """Indices of the common steps."""
     found = [(a.index, b.index) for a in here.steps for b in there.steps
              if a.number == b.number or (None in (a.number, b.number))]  # fmt: skip
     return [a for a, _ in found], [b for _, b in found]
 
 
 def _groups(health: Health, steps: list[int]) -> list[list[str]]:
-    """Names of parameters that have the same bits in each of these steps; constants are in none."""
+    """Names of parameters with equal bits in each of these steps; constants are skipped."""
     found: dict[object, list[str]] = {}
     for one in health.parameters:
         bits = _bits(one, steps)
@@ -284,7 +284,7 @@ def _bits(one: Parameter, steps: list[int]) -> tuple[str, ...]:
 
 
 def same_start(both: Both) -> bool:
-    """Whether weights, inputs and all that a step is made of are the same, as far as rows tell."""
+    """Whether the rows of inputs or tokens and of weights are the same or close."""
     return (both.is_same("input") or both.is_same("tokens")) and both.is_same("weights")
 
 

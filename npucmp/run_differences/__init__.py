@@ -1,1 +1,1 @@
-"""Differences of two runs in operators, arguments, inputs and weights, known without a look at their health."""
+"""Differences of two runs in operators, arguments, inputs and weights, without a health check."""

@@ -1,4 +1,4 @@
-"""Answers to one question to two runs: same, close, differs, unknown, not applicable."""
+"""Make the answer of a check of two runs: same, close, differs, unknown, not applicable."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any, Optional, Sized
 
 from npucmp.model.prechecked import Status, Told
 
-NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
+NEARLY_ALL = 0.9  # share of differing random parameters from which on seed or checkpoint differ
 
 
 def many(some: Sized | int, word: str) -> str:
-    """ "1 operator", "1,200 operators"."""
+    """A count with its noun: "1 operator", "1,200 operators"."""
     count = some if isinstance(some, int) else len(some)
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
@@ -28,7 +28,7 @@ def differs(because: str, severity: str = "", **more: Any) -> Told:
 
 
 def unknown(because: str, **more: Any) -> Told:
-    """`because` says what would tell."""
+    """Return an unknown answer; `because` names the missing data."""
     return Told("", Status.UNKNOWN, "", because, **more)
 
 
@@ -37,7 +37,7 @@ def not_applicable(because: str, **more: Any) -> Told:
 
 
 def either(target: Optional[str], golden: Optional[str], what: str) -> Told:
-    """Two words that should be equal; None where a side does not tell."""
+    """Compare two words; the answer is unknown if either is None."""
     if target is None or golden is None:
         return unknown(f"no dump tells {what} of both sides", target=target or "", golden=golden or "")
     if target == golden:

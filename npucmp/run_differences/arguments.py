@@ -1,7 +1,7 @@
-"""Differences of arguments: epsilon, momentum, probabilities, modes, reductions of partners.
+"""Differences of arguments of matched operators: epsilon, momentum, probabilities, modes, reductions.
 
-Names of arguments are those of model/arguments.py, so that a place here and a keyword there are one. An argument that
-one side alone tells is no difference: the other has its default, which a dump does not say.
+model/arguments.py gives arguments their names, so that a positional and a keyword argument match. An argument that only
+one side records is not a difference: the other side has its default, which a dump does not record.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from npucmp.model.prechecked import Told
 from npucmp.run_differences.answers import differs, many, same, unknown
 from npucmp.run_differences.partners import Partners
 
-FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # change all numbers
+FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # these change all numbers
 REDUCTIONS = frozenset(("reduction", "ignore_index", "label_smoothing", "size_average", "reduce"))
-ELSEWHERE = frozenset(  # what is the environment's business, another row's, or decides no number
+ELSEWHERE = frozenset(  # depend on the environment, belong to another row, or do not affect numbers
     "inplace device dtype generator out memory_format layout non_blocking pin_memory requires_grad group async_op seed "
     "use_cache return_dict output_attentions output_hidden_states".split()
 )
-TINY = 1e-2  # what is added to keep a divisor from 0
+TINY = 1e-2  # upper limit of an epsilon that keeps a divisor from 0
 ROUNDED = 1e-6  # relative: 1e-5 as float32 and as float64
 _DEVICE = re.compile(r"(cpu|npu|cuda|gpu|ascend)(:\d+)?", re.IGNORECASE)
 
 
 class Argument(NamedTuple):
-    """An argument that both sides tell, with their values."""
+    """An argument that both sides record, with both values."""
 
     match: Match
     name: str
@@ -39,7 +39,7 @@ class Argument(NamedTuple):
 
 
 def compared(both: Partners) -> Iterator[Argument]:
-    """The arguments of partners of one shape; those of others are what network.shapes tells."""
+    """Yield the arguments of matched operators with equal output shapes; other shapes belong to network.shapes."""
     for one in both.together:
         for match in one.matches:
             if not match.target.arguments or not match.golden.arguments or match.via == "fused":
@@ -58,7 +58,8 @@ def _same_shapes(match: Match) -> bool:
 
 
 def alike(a: Scalar, b: Scalar) -> bool:
-    """Numbers as numbers, names of devices and empty values as no difference."""
+    """Whether two arguments are equal. Numbers are compared as numbers; names of devices and missing values match
+    anything of their kind."""
     if a is None or b is None:
         return True
     numbers = [one for one in (a, b) if isinstance(one, (int, float))]
@@ -99,8 +100,8 @@ def arguments(both: Partners) -> Told:
 
 
 def of_a_kind(both: Partners) -> bool:
-    """Whether an argument that changes all numbers differs in most operators of its kind, two at least: that of one is
-    a matter of this operator."""
+    """Whether an argument that changes all numbers differs in most operators of its type, and in at least two. A single
+    operator may differ on purpose."""
     total, odd = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for one in compared(both):
         key = op_type_of(one.match.target).name or one.match.target.op_type, one.name
@@ -110,14 +111,14 @@ def of_a_kind(both: Partners) -> bool:
 
 
 def _is_fatal(one: Argument) -> bool:
-    """Whether it changes all numbers: by its name, or as a small number that is added, which an epsilon is."""
+    """Whether the argument changes all numbers: by its name, or because it is a small addend, such as an epsilon."""
     kind, values = op_type_of(one.match.target), (one.target, one.golden)
     small = [isinstance(x, float) and 0 < x < TINY for x in values]
     return one.name in FATAL or (all(small) and kind.has("sums")) or (any(small) and kind.has("normalises"))
 
 
 def reduction(both: Partners) -> Told:
-    """How losses reduce: mean or sum, what they leave out, how far labels are smoothed."""
+    """Reduction arguments of losses: mean or sum, ignored labels, label smoothing."""
     found = [one for one in compared(both) if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss")]
     if not found:
         return unknown(_no_reduction(both))
@@ -135,7 +136,7 @@ def reduction(both: Partners) -> Told:
 
 
 def _no_reduction(both: Partners) -> str:
-    """Why no reduction can be compared: a loss that names none has the default of its framework."""
+    """Why no reduction can be compared: a loss without recorded arguments has the default of its framework."""
     losses = [match for one in both.together for match in one.matches if op_type_of(match.target).has("loss")]
     for match in losses:
         sides = [REDUCTIONS & named_arguments(one).keys() for one in match[:2]]

@@ -1,4 +1,4 @@
-"""The difference of a network input in two runs, by its records and by its values, which are read again."""
+"""Describe how a network input differs between two runs, by its records and by its values, which are read again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from npucmp.run_differences.values import readable_values
 
 
 def input_difference(target: TensorRef, golden: TensorRef, context: ReadContext) -> str:
-    """Return how an input differs; "" if it is the same or rounded, or if nothing tells."""
+    """Return how an input differs; "" if it is equal, rounded, or of unknown relation."""
     found = _relation(target, golden, context)
     return "" if found.kind in (*HARMLESS, "rounded", "unknown") else found.words
 
 
 def _relation(target: TensorRef, golden: TensorRef, context: ReadContext) -> Relation:
-    """The relation of two inputs by what is known of both."""
+    """The relation of two inputs, by the data known of both."""
     comparable = target.dtype == golden.dtype and target.shape == golden.shape
     equal = equal_by_record(target, golden) if comparable else None
     x, y = (Described(one, _figures(one), partial(readable_values, one, context)) for one in (target, golden))

@@ -1,4 +1,4 @@
-"""Differences of two networks: their operators, the order of these, the shapes that they write."""
+"""Differences of two networks: their operators, the order of operators, the shapes of outputs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from npucmp.model.run_roles import mark_of
 from npucmp.run_differences.answers import differs, same, unknown
 from npucmp.run_differences.partners import Partners, Together
 
-MANY = 0.05  # share of operators without a partner from which on it is another network
+MANY = 0.05  # above this share of operators without a partner the networks differ
 
 
-AGREE = 1e-4  # relative, of the figures of tensors that agree: of float32
-AGREE_SHORT = 2e-2  # the same of 16 bits
+AGREE = 1e-4  # relative difference of the figures of agreeing tensors in float32
+AGREE_SHORT = 2e-2  # the same for 16 bits
 
 
 class Alone(NamedTuple):
-    """Operators of one side without a partner, and of how many; `unlike` are those that are neither fused otherwise nor
-    run again, as far as the tensors around them tell."""
+    """Operators of one side without a partner, and the total. `unlike` are those that the tensors around them show to
+    be neither fused differently nor recomputed."""
 
     side: str
     operators: list[Operator]
@@ -34,8 +34,8 @@ class Alone(NamedTuple):
 
 
 def operators(both: Partners) -> Told:
-    """Operators without a partner, in any step and rank; the worst one is told. A note where one side fuses them
-    otherwise or runs them again, and the tensors around them agree."""
+    """Operators without a partner in any step and rank; reports the worst case. It is a note if one side fuses or
+    recomputes them and the tensors around them agree."""
     counts = Counter[str]()
     worst: Optional[tuple[float, Together, list[Alone]]] = None
     for one in both.together:
@@ -75,12 +75,13 @@ def _unmatched(share: float, one: Together, alone: list[Alone]) -> Told:
 
 
 def _is_graph(one: Together) -> bool:
-    """Whether a compiler made the operators of a side: it fuses and folds them as it likes."""
+    """Whether a compiler produced the operators of a side; compilers fuse and fold operators."""
     return any(operator.originals or operator.inserted for run in one[:2] for operator in run.operators)
 
 
 def _alone(both: Partners, one: Together) -> list[Alone]:
-    """Without what one side cannot have: phases and modules that the other did not dump, what compilers insert."""
+    """Operators of each side without a partner. Phases and modules that the other side did not dump, and operators that
+    compilers insert, are left out."""
     assert one.alignment is not None
     runs = {"target": one.target, "golden": one.golden}
     comparable = set.intersection(*({_family(operator) for operator in run.operators} for run in runs.values()))
@@ -94,9 +95,9 @@ def _alone(both: Partners, one: Together) -> list[Alone]:
 
 
 def _ran_again(run: Run, alone: Sequence[Operator]) -> Iterator[int]:
-    """The places of operators behind the first gradient that write what one of their type wrote before: where
-    activations are not kept (checkpointing), a forward is computed again. The last one is stopped before it has written
-    anything, and is known by what it reads."""
+    """The positions of operators after the first gradient that repeat an output of an earlier operator of their type.
+    With checkpointing the forward is recomputed. The last recomputed operator stops before it writes outputs, and is
+    recognised by its inputs."""
     turn = next((one.order for one in run.operators if is_gradient(one)), math.inf)
     if all(one.order < turn for one in alone):
         return
@@ -116,16 +117,16 @@ class _Content(NamedTuple):
 
 
 def _contents(operator: Operator) -> list[_Content]:
-    """What an operator reads and writes, parameters apart."""
+    """The contents of an operator's tensors, without parameters."""
     own = ("param:", "grad:")
     some = [(one.is_output, mark_of(one)) for one in operator.tensors if not one.slot.startswith(own)]
     return [_Content(operator.op_type, is_output, mark) for is_output, mark in some if mark is not None]
 
 
 def _enclosed(both: Partners, one: Together, side: str, alone: Sequence[Operator]) -> Iterator[int]:
-    """The places of operators that stand between partners whose outputs agree, or between what the network was given
-    and such a partner. Those of the forward pass that write floats must lead somewhere: an operator behind them reads
-    what one wrote. Others prepare masks and positions."""
+    """The positions of unmatched operators between partners whose outputs agree, or between the network's inputs and
+    such a partner. If forward operators write floats, a later operator must read one of these outputs. Operators
+    without float outputs prepare masks and positions."""
     run = one.target if side == "target" else one.golden
     read = {mark_of(tensor): operator.order for operator in run.operators for tensor in operator.tensors
             if not tensor.is_output}  # fmt: skip
@@ -160,12 +161,12 @@ def _is_float(tensor: Optional[TensorRef]) -> bool:
 
 
 def _agree(both: Partners, pair: Pair) -> Optional[bool]:
-    """Return whether two outputs of floats agree within rounding; None where that is not known."""
+    """Return whether two float outputs agree within rounding; None if unknown."""
     return both.agree(pair) if _is_float(pair.target) and _is_float(pair.golden) else None
 
 
 def agreement(pair: Pair) -> float:
-    """How far apart two tensors that agree may be."""
+    """The largest relative difference of two tensors that agree."""
     return AGREE_SHORT if any(one is not None and is_short(one.dtype) for one in (pair.target, pair.golden)) else AGREE
 
 
@@ -174,14 +175,14 @@ def _family(operator: Operator) -> tuple[str, bool]:
 
 
 def _counts(operator: Operator) -> bool:
-    """Whether it computes something of the network: no record of gradients alone, nothing of the compiler's own."""
+    """Whether it computes a part of the network: not a record of gradients only, and not inserted by a compiler."""
     if operator.inserted or op_type_of(operator).has("constant"):
         return False
     return any(not tensor.slot.startswith("grad:") for tensor in operator.tensors)
 
 
 def _moved(one: Together) -> list[Operator]:
-    """Operators of the forward pass that stand elsewhere in the order of the golden run, where both have an order."""
+    """Forward operators at another position than in the golden run, if both runs are ordered."""
     if not (one.target.ordered and one.golden.ordered) or one.target.format != one.golden.format or _is_graph(one):
         return []
     matches = [match for match in one.matches if match.target.phase == "forward" and match.via == "name"]
@@ -190,7 +191,8 @@ def _moved(one: Together) -> list[Operator]:
 
 
 def shapes(both: Partners) -> Told:
-    """Outputs of partners that have another shape; one ratio throughout is the batch or the length."""
+    """Outputs of matched operators with different shapes. A constant ratio indicates the batch size or the sequence
+    length."""
     count, odd = 0, list[Pair]()
     for one in both.together:
         outputs = [pair for pair in one.pairs if is_output(pair) and not is_gradient(pair.operator)]
@@ -208,7 +210,7 @@ def shapes(both: Partners) -> Told:
 
 
 def is_output(pair: Pair) -> bool:
-    """An output that both sides have."""
+    """Whether it is an output that both sides have."""
     both = pair.target is not None and pair.golden is not None
     return both and pair.slot.startswith("output:") and not pair.is_inside
 
@@ -222,7 +224,7 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _ratio(odd: Sequence[Pair]) -> str:
-    """What all differences have in common, if it is one axis in one ratio."""
+    """Words for the common cause of all differences: one axis, or one ratio throughout; "" if there is none."""
     axes, sizes = Counter[int](), Counter[tuple[int, int]]()
     ratios = set[tuple[int, float]]()
     for pair in odd:

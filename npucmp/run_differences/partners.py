@@ -1,4 +1,4 @@
-"""Steps and ranks of two runs that belong together, as the questions to two runs see them."""
+"""Corresponding steps and ranks of two runs, as checks of two runs read them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from npucmp.model import Match, Pair, Run
 
 
 class Together(NamedTuple):
-    """A step and rank of both runs; without an alignment where they are no two runs of one network, which `problem`
-    says."""
+    """A step and rank of both runs. If the runs cannot be aligned, `alignment` is None and `problem` has the reason."""
 
     target: Run
     golden: Run
@@ -24,11 +23,11 @@ class Together(NamedTuple):
 
 
 class Partners(Protocol):
-    """Two runs, lined up."""
+    """Two aligned runs."""
 
     @property
     def together(self) -> Sequence[Together]:
-        """Each step and rank that both have, in order."""
+        """Each common step and rank, in order."""
 
     def agree(self, pair: Pair) -> Optional[bool]:
-        """Return whether two tensors of floats agree within rounding; None where that is not known."""
+        """Return whether two float tensors agree within rounding; None if unknown."""

@@ -1,11 +1,11 @@
-"""What one array is of another: the same, rounded, shuffled, normalised, its channels reversed, its axes moved.
+"""Find how one array is related to another: equal, rounded, shuffled, normalised, channels reversed, axes permuted.
 
-Tried in this order, the first that holds is told; of axes and channels also together with a normalisation. A relation
-that fits needs far fewer numbers than the elements that it explains, so that it is no chance: a line has two, one per
-channel two each, and a channel has at least SAMPLES elements.
+Relations are tried in this order; the first match is returned. Reversed channels and permuted axes may be combined with
+a normalisation. A relation has far fewer parameters than the elements that it explains, so a match is not chance: a
+line has two parameters, lines per channel have two each, and a channel has at least SAMPLES elements.
 
-Thresholds as measured on planted differences of images and tokens: bits; allclose(1e-5, 1e-8) or rel_l2 < 1e-5; rel_l2
-< 1e-2 is rounding (float16 2.1e-4); a line leaves < 1e-4, and the golden itself leaves more.
+Thresholds were measured on planted differences of images and tokens. Same: bits. Close: allclose(1e-5, 1e-8) or rel_l2
+< 1e-5. Rounded: rel_l2 < 1e-2 (float16 has 2.1e-4). A line leaves < 1e-4, and the golden array itself leaves more.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Array = NDArray[Any]
 
 CLOSE = 1e-5, 1e-8  # rtol, atol
 ROUNDED = 1e-2  # rel_l2
-FITS = 1e-4  # rel_l2 of what a line leaves, about the deviation of the target
-SAMPLES = 16  # elements per channel, where each has a line of its own
-COLOURS = (3, 4)  # channels that may stand the other way round
-CHANNELS = 64  # at most, that have a line of their own
-STORED = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # coarser types, the finest first
+FITS = 1e-4  # residual of a line, relative to the deviation of the target
+SAMPLES = 16  # fewest elements per channel for a line per channel
+COLOURS = (3, 4)  # numbers of channels that may be reversed
+CHANNELS = 64  # most channels for a line per channel
+STORED = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # coarse types, finest first
 SAME_BITS, SAME_STATISTICS = "same bits", "same statistics"
 HARMLESS = (SAME_BITS, SAME_STATISTICS, "close")
 
 
 class Line(NamedTuple):
-    """target = a·golden + b, for all elements or along `axis`; residual: rel_l2 of what it leaves."""
+    """target = a·golden + b, for all elements or along `axis`; residual: rel_l2 of the remainder."""
 
     a: tuple[float, ...]
     b: tuple[float, ...]
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The golden array seen in another way: words that say how."""
+    """A transformed view of the golden array, with words for the transformation."""
 
     kind: str
     words: str
@@ -51,8 +51,8 @@ class Seen(NamedTuple):
 
 
 def relation(target: Array, golden: Array) -> Relation:
-    """What `target` is of `golden`. NaN stands for NaN; empty arrays are the same if their shapes are."""
-    with np.errstate(all="ignore"):  # dumps hold what they hold: NaN that signals, numbers whose squares are infinite
+    """Return the relation of `target` to `golden`. NaN equals NaN; empty arrays are the same if their shapes are."""
+    with np.errstate(all="ignore"):  # dumps may hold signalling NaN, and numbers whose squares are infinite
         return _relation(target, golden)
 
 
@@ -75,7 +75,7 @@ def _relation(target: Array, golden: Array) -> Relation:
 
 
 def _of_values(x: Array, y: Array) -> Optional[Relation]:
-    """Element against element: None where neither closeness nor a line explains one by the other."""
+    """Compare elementwise; None if neither closeness nor a line explains one array by the other."""
     if same_values(x, y):
         return Relation(SAME_BITS, "the same values", residual=0.0)
     if x.dtype.kind in "bOSU" or y.dtype.kind in "bOSU":
@@ -101,17 +101,17 @@ def _of_values(x: Array, y: Array) -> Optional[Relation]:
 
 
 def same_values(x: Array, y: Array) -> bool:
-    """Whether all elements are the same, NaN being NaN."""
+    """Whether all elements are equal; NaN equals NaN."""
     if x.shape != y.shape:
         return False
-    if x.dtype.kind + y.dtype.kind in ("iu", "ui", "if", "fi", "uf", "fu"):  # numpy rounds 64 bits to float64
+    if x.dtype.kind + y.dtype.kind in ("iu", "ui", "if", "fi", "uf", "fu"):  # float64 would round 64 bits
         a, b = x.ravel(), y.ravel()
         return not np.any(difference(a, b, widen(a), widen(b))[2])
     return bool(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc" and y.dtype.kind in "fc"))
 
 
 def in_words(a: tuple[float, ...], b: tuple[float, ...]) -> str:
-    """ "target = 1.429·golden − 0.4286"; of several channels the first three."""
+    """ "target = 1.429·golden − 0.4286"; for more channels, the first three."""
     lines = [_one_line(slope, shift) for slope, shift in zip(a[:3], b[:3])]
     return f"target = {', '.join(lines)}" + (f" and {len(a) - 3} more" if len(a) > 3 else "")
 
@@ -122,8 +122,8 @@ def _one_line(a: float, b: float) -> str:
 
 
 def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[float], ...], count: int) -> Relation:
-    """The same of (max, min, mean, norm) of `count` elements each: a line is found of the first two and must bear out
-    the others."""
+    """The relation by (max, min, mean, norm) of `count` elements each. A line is computed from max and min, and must
+    agree with mean and norm."""
     x = [one for one in target if one is not None and math.isfinite(one)]
     y = [one for one in golden if one is not None and math.isfinite(one)]
     if len(x) < 4 or len(y) < 4:
@@ -134,7 +134,7 @@ def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[fl
         return Relation(SAME_STATISTICS, "the same figures") if same else Relation("differs", "its figures differ")
     if x == y:
         return Relation(SAME_STATISTICS, "the same max, min, mean and norm")
-    scale = math.sqrt(y[3] ** 2 / count) if count else 0.0  # of a mean near 0 the rounding of its sum
+    scale = math.sqrt(y[3] ** 2 / count) if count else 0.0  # for means near 0: the rounding of their sum
     apart = max(abs(x[2] - y[2]) / (abs(y[2]) + scale or 1.0), abs(x[3] - y[3]) / (y[3] or 1.0))
     if x[:2] == y[:2] and apart < SUMS_SLACK:
         return Relation("close", f"the same max and min, mean and norm within rounding ({apart:.1e})", residual=apart)
@@ -172,7 +172,7 @@ def _rel_l2(x: Array, y: Array) -> float:
 
 
 def _is_stored(x: Array, y: Array, name: str) -> bool:
-    """Whether one array is the other, rounded to a type."""
+    """Whether one array equals the other rounded to a type."""
     import ml_dtypes
 
     if x.dtype.kind != "f" and x.dtype.kind != "V" and y.dtype.kind != "f" and y.dtype.kind != "V":
@@ -183,7 +183,7 @@ def _is_stored(x: Array, y: Array, name: str) -> bool:
 
 
 def _line(x: Array, y: Array) -> Optional[Line]:
-    """The least-squares line of all elements, if it leaves next to nothing."""
+    """The least-squares line of all elements, if its residual is below FITS."""
     a, b = _wide(x).reshape(-1).real, _wide(y).reshape(-1).real
     known = np.isfinite(a) & np.isfinite(b)
     if known.sum() < SAMPLES:
@@ -193,7 +193,7 @@ def _line(x: Array, y: Array) -> Optional[Line]:
 
 
 def _is_one(x: Array, y: Array) -> bool:
-    """Whether the line is target = golden: without it no more is left than a line may leave."""
+    """Whether the line is target = golden: the plain difference is below the residual that a line may have."""
     a, b = _wide(x).reshape(-1).real, _wide(y).reshape(-1).real
     known = np.isfinite(a) & np.isfinite(b)
     spread = float(np.linalg.norm(a[known] - a[known].mean()))
@@ -201,7 +201,7 @@ def _is_one(x: Array, y: Array) -> bool:
 
 
 def _lines(x: Array, y: Array, axis: int) -> Optional[Line]:
-    """A line per channel."""
+    """A line per channel; None if any channel does not fit."""
     a = np.moveaxis(_wide(x).real, axis, 0).reshape(x.shape[axis], -1)
     b = np.moveaxis(_wide(y).real, axis, 0).reshape(y.shape[axis], -1)
     if a.shape[1] < SAMPLES or not 1 < a.shape[0] <= CHANNELS or not (np.isfinite(a).all() and np.isfinite(b).all()):
@@ -214,7 +214,8 @@ def _lines(x: Array, y: Array, axis: int) -> Optional[Line]:
 
 
 def _fit(x: Array, y: Array) -> tuple[float, float, float]:
-    """Slope, shift, and what they leave over the deviation of x; what does not vary is on no line."""
+    """Slope, shift, and residual relative to the deviation of x; the residual is infinite if either array is
+    constant."""
     dx, dy = x - x.mean(), y - y.mean()
     xx, yy = float(dx @ dx), float(dy @ dy)
     if not xx or not yy:
@@ -225,12 +226,12 @@ def _fit(x: Array, y: Array) -> tuple[float, float, float]:
 
 
 def _channel_axes(shape: tuple[int, ...]) -> list[int]:
-    """Axes along which images have their channels and tables their features."""
+    """Axes that may hold the channels of images and the features of tables."""
     return [*dict.fromkeys((1, len(shape) - 1))] if len(shape) > 1 else []
 
 
 def _shuffled(x: Array, y: Array) -> Optional[Relation]:
-    """The same samples in another order, or some of them."""
+    """The same samples in another order, or partly the same samples."""
     if x.ndim < 1 or len(x) < 2 or x.size < 2 * len(x) or x.dtype != y.dtype:
         return None
     here, there = ([row.tobytes() for row in np.ascontiguousarray(one)] for one in (x, y))
@@ -244,7 +245,7 @@ def _shuffled(x: Array, y: Array) -> Optional[Relation]:
 
 
 def _other_ways(x: Array, y: Array) -> Iterator[Seen]:
-    """The golden array as others may have laid it out: channels reversed, mirrored, axes moved."""
+    """Transformed views of the golden array: channels reversed, mirrored, axes permuted."""
     if x.shape == y.shape and x.ndim > 2:
         for axis in _channel_axes(y.shape):
             if y.shape[axis] in COLOURS:
@@ -267,7 +268,7 @@ def _other_ways(x: Array, y: Array) -> Iterator[Seen]:
 
 
 def _reversed(array: Array, axis: int) -> Iterator[Seen]:
-    """RGB against BGR; with an alpha channel, which stays."""
+    """RGB against BGR; an alpha channel stays in place."""
     kept = [*range(array.shape[axis])]
     order = [2, 1, 0, *kept[3:]]
     yield Seen("channels reversed", "the channels stand the other way round (RGB against BGR)", array.take(order, axis))
@@ -290,7 +291,7 @@ def _how_far(x: Array, y: Array) -> str:
 
 
 def _parted(x: Array, y: Array) -> str:
-    """Where two arrays of token ids (samples, positions) part."""
+    """The first difference between two arrays of token ids (samples, positions)."""
     a, b = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
     width = min(a.shape[1], b.shape[1])
     unequal = a[:, :width] != b[:, :width]
@@ -309,7 +310,7 @@ def _parted(x: Array, y: Array) -> str:
 
 
 def _padding(row: Array) -> str:
-    """Which side a sample is padded on: a run of one id, three long at least."""
+    """The side on which a sample is padded: a run of at least three equal ids."""
     for name, some in (("right", row[::-1]), ("left", row)):
         run = int((some != some[0]).argmax()) if (some != some[0]).any() else len(some)
         if 3 <= run < len(some):

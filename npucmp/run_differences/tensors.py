@@ -1,4 +1,4 @@
-"""The relation of two tensors by the best that is known of both: bits, values, shape, statistics."""
+"""Find the relation of two tensors by the best data known of both: bits, values, shape, statistics."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class Described(NamedTuple):
 
 
 def relation_of(target: Described, golden: Described, equal: Optional[bool]) -> Relation:
-    """Return the relation of the target to the golden; `equal` says whether their bits are, None if not known."""
+    """Return the relation of the target to the golden tensor; `equal`: whether their bits are equal, None if
+    unknown."""
     if equal:
         return Relation(SAME_BITS, "the same values", residual=0.0)
     x, y = target.values(), golden.values()
     if x is not None and y is not None:
         found = relation(x, y)
-        if found.kind == SAME_BITS and equal is False:  # as far as it was read
+        if found.kind == SAME_BITS and equal is False:  # the values read are equal, so the rest differs
             return Relation("differs", f"the first {x.size:,} elements are the same, others differ")
         return found
     if target.ref.shape != golden.ref.shape:

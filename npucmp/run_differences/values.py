@@ -1,4 +1,5 @@
-"""Values of single tensors: bounded, so that no question to two runs takes the time of a comparison."""
+"""Read values of single tensors. The number of elements is bounded, so that a check stays much faster than a
+comparison."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from npucmp.measure.pairs import payload_of
 from npucmp.model import TensorRef
 from npucmp.run_differences.relation import Array
 
-MOST = 1 << 22  # elements of a tensor that are looked at
+MOST = 1 << 22  # most elements of a tensor that are read
 
 
 def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> Optional[Array]:
-    """The values of a tensor, of a larger one those of its first samples; None if the dump kept none.
+    """The values of a tensor; of a large tensor those of its first samples. None if the dump has no values.
 
-    16-bit and narrower floats come as float32. Raises NpucmpError for what cannot be read.
+    16-bit and narrower floats are returned as float32. Raises NpucmpError if the values are unreadable.
     """
     payload = payload_of(tensor, context=context)
     if payload is None:
@@ -36,7 +37,7 @@ def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> Opti
         if sum(map(len, found)) >= wanted:
             break
     flat = np.concatenate(found) if found else np.empty(0, np.float32)
-    with np.errstate(all="ignore"):  # a NaN that signals
+    with np.errstate(all="ignore"):  # signalling NaN
         flat = flat if flat.dtype.kind in "biuc" else widen(flat)
     if not payload.shape or wanted == count:
         return flat.reshape(payload.shape)
@@ -44,7 +45,7 @@ def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> Opti
 
 
 def readable_values(tensor: TensorRef, context: ReadContext) -> Optional[Array]:
-    """The values of a tensor, bounded; None if the dump kept none or they cannot be read."""
+    """The values of a tensor, bounded; None if the dump has none or they are unreadable."""
     try:
         return values_of(tensor, context)
     except NpucmpError:

@@ -1,7 +1,7 @@
-"""What `npucmp compare` says in one line of two runs that are set up differently; nothing where they are alike.
+"""The one-line warning of `npucmp compare` about runs that are set up differently; "" if they are alike.
 
-It makes use of what was measured: names, arguments, and the findings of network inputs and weights at the first step.
-Only values of inputs that differ are read once more, of INPUTS at most and bounded, to say how they differ.
+It uses names, arguments, and the findings of network inputs and weights at the first step, all measured already. Only
+values of differing inputs are read again, bounded and for at most INPUTS inputs, to describe the difference.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from npucmp.run_differences.answers import NEARLY_ALL
 from npucmp.run_differences.partners import Together
 
 INPUTS = 4
-LARGE = 0.1  # rel_l2 of a weight: no noise of earlier steps makes that of it
-ASKED = {"operators": operators.operators, "shapes": operators.shapes, "losses": arguments.reduction}  # by names alone
+LARGE = 0.1  # rel_l2 of a weight that noise of earlier steps does not reach
+ASKED = {"operators": operators.operators, "shapes": operators.shapes, "losses": arguments.reduction}  # need names only
 
 
 def comparability_warning(comparisons: Sequence[Comparison], context: ReadContext) -> str:
-    """ "the runs are set up differently: inputs differ: normalised …; see npucmp precheck"; "" for runs set up alike."""
+    """Return "the runs are set up differently: inputs differ: normalised …; see npucmp precheck", or "" for equal
+    setups."""
     words = [*_reasons(comparisons, context)]
     return f"the runs are set up differently: {first_of(words, 2)}; see npucmp precheck" if words else ""
 
@@ -49,7 +50,7 @@ def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterato
 
 
 class _Compared(NamedTuple):
-    """The first step and rank, and the identities of pairs that differ."""
+    """The first step and rank, and the identities of differing pairs."""
 
     together: tuple[Together, ...]
     differing: frozenset[int]
@@ -60,7 +61,7 @@ class _Compared(NamedTuple):
 
 
 def _together(one: Comparison) -> Together:
-    """The operators as compare lined them up, from its pairs."""
+    """Rebuild the alignment of operators from the pairs of a comparison."""
     pairs = [finding.pair for finding in one.findings]
     matches: dict[tuple[int, int], Match] = {}
     alone: tuple[dict[int, Operator], dict[int, Operator]] = ({}, {})
@@ -79,7 +80,7 @@ def _together(one: Comparison) -> Together:
 
 
 def _inputs(one: Comparison, odd: dict[int, Finding], context: ReadContext) -> Iterator[str]:
-    """How network inputs differ that both runs have as such."""
+    """Yield how the network inputs of both runs differ."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
     if not some:
@@ -95,7 +96,7 @@ def _inputs(one: Comparison, odd: dict[int, Finding], context: ReadContext) -> I
 
 
 def _weights(one: Comparison, odd: dict[int, Finding]) -> Iterator[str]:
-    """Weights of the first step that are others altogether."""
+    """Yield the number of weights that differ by more than LARGE in the first step."""
     mine = {id(weight.weight[1]): name for name, weight in weights_of(one.target).items()}
     known = [finding for finding in one.findings if id(finding.pair.target) in mine and finding.pair.golden is not None]
     names = [mine[id(finding.pair.target)] for finding in known if id(finding.pair) in odd and _is_large(finding)]
@@ -112,13 +113,13 @@ def _is_large(finding: Finding) -> bool:
 
 
 def _is_beyond(finding: Finding, limit: float) -> bool:
-    """Whether an error is not known to be within a limit."""
+    """Whether an error exceeds a limit, or is unknown."""
     size = _size(finding)
     return size is None or size > limit
 
 
 def _size(finding: Finding) -> Optional[float]:
-    """The error, or what it is at least."""
+    """The error, or its lower bound."""
     error = error_of(finding)
     return error if error is not None and not math.isnan(error) else finding.measurement.bound
 

@@ -17,7 +17,7 @@ from npucmp.model.run_roles import is_layer
 
 MANY_VALUES = 64  # per channel: no channel of a healthy network has this many zeros by chance
 FEW_VALUES_LIMIT = 0.75
-FLAT = {True: 8.0, False: 5.0}  # sigmoid, tanh: beyond this input their slope is below 3e-4
+FLAT = {True: 8.0, False: 5.0}  # sigmoid, tanh: beyond this input their slope is below 3.4e-4
 LAYERS = 4
 MANY = 16  # an output with more elements must not be constant
 
@@ -32,7 +32,7 @@ MANY = 16  # an output with more elements must not be constant
     "MindInsight (> 99.9 %), SageMaker DeadRelu, AUTOTRAINER, DeepDiagnosis 0.7",
 )
 def dead(health: Health, limit: float) -> Iterator[Found]:
-    """Clean runs have 24 to 66 % zeros."""
+    """Report the share of zeros. Clean runs have 24 to 66 %."""
 
     def speaks(op: Op) -> Optional[Found]:
         share = op.outputs[0].figures.zeros if op.outputs else None
@@ -53,7 +53,8 @@ def dead(health: Health, limit: float) -> Iterator[Found]:
     "SageMaker (50 % of a layer), DeepDiagnosis",
 )
 def dead_channels(health: Health, limit: float) -> Iterator[Found]:
-    """Clean and trained networks have up to 3.9 % if a channel has 64 values or more, and up to 59 % over 8 samples."""
+    """Report the share of zero channels. Clean and trained networks have up to 3.9 % if a channel has 64 values or
+    more, and up to 59 % over 8 samples."""
 
     def speaks(op: Op) -> Optional[Found]:
         dead, channels, each = (op.outputs[0].found.get("channels") if op.outputs else None) or (0, 0, 0)
@@ -76,8 +77,8 @@ def dead_channels(health: Health, limit: float) -> Iterator[Found]:
     "MindInsight (99.9 % beyond 16.2 and 8.8), SageMaker, DeepDiagnosis (5, 50 %)",
 )
 def saturated(health: Health, limit: float) -> Iterator[Found]:
-    """No clean run has it. The last operator of a run without a backward pass is skipped, because confident predictions
-    saturate."""
+    """Report the share of inputs in the flat range. No clean run has it. The last operator of a run without a backward
+    pass is skipped, because confident predictions saturate."""
     last = {id(step.forward[-1]) for step in health.steps if step.forward and not health.training}
 
     def speaks(op: Op) -> Optional[Found]:
@@ -102,8 +103,8 @@ def saturated(health: Health, limit: float) -> Iterator[Found]:
     off=True,
 )
 def collapsed(health: Health, limit: float) -> Iterator[Found]:
-    """For rows that sum to 1 over the last axis: their mean sum of squares is 1 if each row has one position, and 1/n
-    if all n positions are equal. The second case is judged only for trained networks without masked positions."""
+    """Examine rows that sum to 1 over the last axis: their mean sum of squares is 1 if each row has one position, and
+    1/n if all n positions are equal. The second case is judged only for trained networks without masked positions."""
 
     def speaks(op: Op) -> Optional[Found]:
         made = op.outputs[0] if op.outputs else None
@@ -130,7 +131,7 @@ def collapsed(health: Health, limit: float) -> Iterator[Found]:
     source="MindInsight tensor_all_zero, SageMaker AllZero",
 )
 def zero(health: Health, limit: None) -> Iterator[Found]:
-    """Reports where zeros start: an operator that reads zeros may write them. On every tensor it would fire in 5 clean
+    """Report where zeros start: an operator that reads zeros may write them. On every tensor it would fire in 5 clean
     runs (masks, dropout, positions)."""
 
     def speaks(op: Op) -> Optional[Found]:
@@ -164,7 +165,8 @@ def _starts_at_zero(op: Op) -> bool:
     source="DeepDiagnosis UnchangeTensor, MindInsight max_min_lt",
 )
 def constant(health: Health, limit: None) -> Iterator[Found]:
-    """Largest = smallest, not 0, and more than 16 elements; silent if neither is recorded. No clean run has it."""
+    """Report an output with largest = smallest, not 0, and more than 16 elements; silent if neither is recorded. No
+    clean run has it."""
 
     def speaks(op: Op) -> Optional[Found]:
         made = op.outputs[0].figures if op.outputs else None
@@ -194,7 +196,7 @@ def _layers(health: Health) -> Iterator[Op]:
     words=f"{WATCHED} {SHARES} {' '.join(RANGE)}",
 )
 def range_(health: Health, limit: Mapping[str, float]) -> Iterator[Found]:
-    """Runs only with limits of the user. Names and meaning are those of MindInsight's watchpoints for outputs. The
+    """Report outputs beyond limits that the user sets; names and meaning are those of MindInsight's watchpoints. The
     share of values in a range (per cent) has one range for all outputs. Outputs of dropouts have no share, because they
     are read together with their inputs."""
     yield from once((op for step in health.steps for op in step.forward), lambda op: _beyond(op, limit))
@@ -220,7 +222,8 @@ def _beyond(op: Op, limits: Mapping[str, float]) -> Optional[Found]:
     off=True,
 )
 def jump(health: Health, limit: float) -> Iterator[Found]:
-    """Off by default: norms of sums over many elements grow like this in 14 of 64 clean runs."""
+    """Compare the norms of output and inputs. Off by default: norms of sums over many elements grow like this in 14 of
+    64 clean runs."""
 
     def speaks(op: Op) -> Optional[Found]:
         read, made = [_norm(one.figures) for one in op.inputs], [_norm(one.figures) for one in op.outputs]
@@ -247,7 +250,8 @@ def _norm(figures: Any) -> Optional[float]:
     "SageMaker PoorWeightInitialization; 37 reasons #28 #35",
 )
 def growth(health: Health, limit: float) -> Iterator[Found]:
-    """Largest over smallest rms of the outputs of linear layers and convolutions; clean runs: 1 to 170."""
+    """Report the largest over the smallest rms of the outputs of linear layers and convolutions; clean runs have 1 to
+    170."""
     for step in health.steps:
         sizes = [(op, op.outputs[0].figures.rms) for op in step.forward if is_layer(op.type) and op.outputs]
         known = [(op, rms) for op, rms in sizes if rms]
@@ -271,7 +275,7 @@ def growth(health: Health, limit: float) -> Iterator[Found]:
     off=True,
 )
 def scale(health: Health, limit: float) -> Iterator[Found]:
-    """Off by default: all of 64 clean runs have such outputs."""
+    """Report the deviation of outputs. Off by default: all of 64 clean runs have such outputs."""
 
     def speaks(op: Op) -> Optional[Found]:
         std = op.outputs[0].figures.std if op.outputs else None
@@ -293,7 +297,8 @@ def scale(health: Health, limit: float) -> Iterator[Found]:
     off=True,
 )
 def mean(health: Health, limit: float) -> Iterator[Found]:
-    """Off by default: not yet measured on healthy networks of many kinds."""
+    """Report the mean of outputs over their deviation. Off by default: not yet measured on healthy networks of many
+    kinds."""
 
     def speaks(op: Op) -> Optional[Found]:
         x = op.outputs[0].figures if op.outputs else None

@@ -33,7 +33,7 @@ def _log(health: Health) -> Log:
     source="guides of MindSpore; 37 reasons #37",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """At any logged step; reports the first."""
+    """Report the first logged step with NaN or Inf."""
     yield from _found(alone.nonfinite(_log(health).column()))
 
 
@@ -46,7 +46,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="SageMaker LossNotDecreasing; guides of MindSpore",
 )
 def flat(health: Health, limit: Optional[float]) -> Finds:
-    """Neither a slope of 1 % over the whole curve nor scatter about it; at least ten steps."""
+    """Report a curve with neither a slope of 1 % over its length nor scatter about it; at least ten steps."""
     chance = tuple({math.log(one.classes) for one in losses_in(health) if one.classes > 1})
     yield from _found(alone.flat(_log(health).column(), chance))
 
@@ -60,7 +60,7 @@ def flat(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe's training guide",
 )
 def spike(health: Health, limit: Optional[float]) -> Finds:
-    """Above the running median of 20 steps by 10 median deviations, and above 1.5 times that median."""
+    """Report values above the running median of 20 steps by 10 median deviations, and above 1.5 times that median."""
     yield from _found(alone.spiking(_log(health).column()))
 
 
@@ -73,7 +73,7 @@ def spike(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #36",
 )
 def rising(health: Health, limit: Optional[float]) -> Finds:
-    """The last fifth exceeds the first by 1 % and by four errors of their means."""
+    """Report a last fifth that exceeds the first by 1 % and by four errors of their means."""
     yield from _found(alone.rising(_log(health).column()))
 
 
@@ -88,7 +88,7 @@ def rising(health: Health, limit: Optional[float]) -> Finds:
     off=True,
 )
 def oscillating(health: Health, limit: float) -> Finds:
-    """Off by default: batch noise oscillates in healthy runs."""
+    """Report frequent reversals. Off by default: batch noise oscillates in healthy runs."""
     yield from _found(alone.oscillating(_log(health).column(), limit))
 
 
@@ -101,7 +101,8 @@ def oscillating(health: Health, limit: float) -> Finds:
     source="SageMaker Overfit (0.1); 37 reasons #24 #30",
 )
 def validation_apart(health: Health, limit: Optional[float]) -> Finds:
-    """In each of the last three evaluations 10 % above the mean training loss since the previous evaluation."""
+    """Report if each of the last three evaluations is 10 % above the mean training loss since the previous
+    evaluation."""
     validation = _log(health).validation
     if validation is not None:
         yield from _found(alone.apart(_log(health).column(), validation))
@@ -116,7 +117,8 @@ def validation_apart(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: loss scale falls many times or to 1",
 )
 def loss_scale(health: Health, limit: Optional[float]) -> Finds:
-    """A second fall without a rise between, after the first tenth of the curve, or a fall to 1, which is an error."""
+    """Report a second fall without a rise between, after the first tenth of the curve, or a fall to 1, which is an
+    error."""
     scale = _log(health).scale
     found = alone.falls(scale) if scale is not None else ()
     if found:

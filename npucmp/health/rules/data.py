@@ -25,7 +25,7 @@ FEWEST = 4  # fewest samples of a verdict
     source="guides of MindSpore; UMLAUT",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """Data only: masks hold infinities on purpose."""
+    """Examine data only: masks hold infinities on purpose."""
     for some in data_in(health).values():
         for step, one in some:
             x = one.figures.extremes
@@ -43,8 +43,8 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #1",
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
-    """Data only: token types and positions may be constant, and no layer reads masks of ones. If other data vary, a
-    constant input of 0 is an initial state or a buffer to be filled. No clean run has it."""
+    """Examine data only: token types and positions may be constant, and no layer reads masks of ones. If other data
+    vary, a constant input of 0 is an initial state or a buffer to be filled. No clean run has it."""
     data = data_in(health)
     varies = any(one.figures.constant is None for some in data.values() for _, one in some)
     for place, some in enumerate(data.values()):
@@ -71,8 +71,8 @@ def _samples(one: Tensor) -> tuple[bytes, ...]:
     source="37 reasons #1 #3",
 )
 def same_samples(health: Health, limit: Optional[float]) -> Finds:
-    """All samples have equal bits, but not all elements are equal. If other data differ between samples, an input that
-    is equal in all steps is a constant expanded over the batch. No clean run has it."""
+    """Report samples with equal bits, unless all their elements are equal. If other data differ between samples, an
+    input that is equal in all steps is a constant expanded over the batch. No clean run has it."""
     data = data_in(health)
     differ = any(len({*_samples(one)}) > 1 for some in data.values() for _, one in some)
     for some in data.values():
@@ -96,7 +96,7 @@ def same_samples(health: Health, limit: Optional[float]) -> Finds:
     "37 reasons #1",
 )
 def duplicates(health: Health, limit: float) -> Finds:
-    """Samples of at least eight elements only: shorter ones coincide by chance."""
+    """Examine samples of at least eight elements only: shorter ones coincide by chance."""
     for some in data_in(health).values():
         for step, one in some:
             samples = _samples(one)
@@ -117,8 +117,8 @@ def duplicates(health: Health, limit: float) -> Finds:
     source="37 reasons #1",
 )
 def repeated(health: Health, limit: Optional[float]) -> Finds:
-    """Silent if no parameter moved: the step was repeated, or the run is inference. Silent for constants if other data
-    change, such as tables of positions that were expanded over the batch."""
+    """Report equal data in all steps. Silent if no parameter moved: the step was repeated, or the run is inference.
+    Silent for constants if other data change, such as tables of positions that were expanded over the batch."""
     moved = [one.same_bits() for one in health.parameters]
     if health.expect.get("repeated_input") or (moved and False not in moved):
         return
@@ -149,7 +149,7 @@ def _is_raw(one: Tensor) -> bool:
     source="guides of MindSpore; UMLAUT; SageMaker CheckInputImages; 37 reasons #12",
 )
 def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
-    """Images in [0, 1] are not reported: published rules fire on 21 of 22 clean image runs."""
+    """Report images in [0, 255] only. Published rules also report [0, 1] and fire on 21 of 22 clean image runs."""
     for some in data_in(health).values():
         step, one = some[0]
         if _is_raw(one):
@@ -168,8 +168,8 @@ def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
     "guides of MindSpore; 37 reasons #12; DL4J",
 )
 def scale(health: Health, limit: float) -> Finds:
-    """Floats with a deviation above 10 or below 0.001, or a mean of more than 10 deviations. Images in [0, 255] are
-    left to input.raw_pixels."""
+    """Report floats with a deviation above 10 or below 0.001, or a mean of more than 10 deviations. Images in [0, 255]
+    are left to input.raw_pixels."""
     for some in data_in(health).values():
         step, one = some[0]
         x = one.figures
@@ -189,7 +189,7 @@ def scale(health: Health, limit: float) -> Finds:
     "guides of MindSpore: orders of magnitude between dimensions",
 )
 def feature_scales(health: Health, limit: float) -> Finds:
-    """Largest over median deviation of the columns of a table with at least four samples."""
+    """Compare the largest with the median deviation of the columns of a table with at least four samples."""
     import numpy as np
 
     for some in data_in(health).values():
@@ -216,7 +216,7 @@ def feature_scales(health: Health, limit: float) -> Finds:
     "guides of MindSpore: dataset problem 3",
 )
 def outlier(health: Health, limit: float) -> Finds:
-    """Largest distance from the mean, in deviations of all values."""
+    """Report the largest distance from the mean, in deviations of all values."""
     for some in data_in(health).values():
         for step, one in some:
             x = one.figures
@@ -237,8 +237,8 @@ def outlier(health: Health, limit: float) -> Finds:
     source="37 reasons #1 #25; UMLAUT",
 )
 def layout(health: Health, limit: Optional[float]) -> Finds:
-    """The weight of the convolution that reads the images gives their number of channels. It matches axis 1 although
-    axis 1 has an unusual number of channels and the last axis a usual one."""
+    """Report images if the weight of their convolution expects the channels of axis 1, that number is unusual for
+    images, and the last axis has a usual number of channels (1, 3 or 4)."""
     for some in data_in(health).values():
         step, one = some[0]
         reader = next((op for op in health.steps[step].forward if op.operator is one.operator), None)
@@ -260,7 +260,7 @@ def layout(health: Health, limit: Optional[float]) -> Finds:
     "SageMaker NLPSequenceRatio 50 %",
 )
 def padding(health: Health, limit: float) -> Finds:
-    """The share of the most frequent token."""
+    """Report the share of the most frequent token."""
     import numpy as np
 
     for some in data_in(health).values():
@@ -284,8 +284,8 @@ def padding(health: Health, limit: float) -> Finds:
     source="brief of this tool",
 )
 def mask_empty(health: Health, limit: Optional[float]) -> Finds:
-    """For masks of zeros and ones by sample and position whose other rows begin with 1. Token types look alike, but
-    begin with 0."""
+    """Examine masks of zeros and ones by sample and position whose nonempty rows begin with 1. Token types look alike,
+    but begin with 0."""
     for step in health.steps:
         for one in step.inputs:
             values = None if is_float(one) or len(one.shape) != 2 or min(one.shape) < 2 else whole(one)

@@ -26,7 +26,7 @@ GATE = 1e-2  # a constant factor below it blocks a branch; LayerScale starts at 
     source="TrainCheck; guides of MindSpore: node connection",
 )
 def missing(health: Health, limit: Optional[float]) -> Finds:
-    """requires_grad is true, its module was called, no step has its gradient, but others have gradients. Without names
+    """Report a parameter that requires a gradient but has none in any step, while others have gradients. Without names
     (L1), neither its operator nor another operator that reads the same weight has a backward record: a recomputed
     forward (checkpointing) has the backward. Experts without tokens have no record and are not reported."""
     reached = set() if health.has_names else _reached(health)
@@ -48,9 +48,9 @@ def missing(health: Health, limit: Optional[float]) -> Finds:
     source="MindInsight tensor_all_zero, AUTOTRAINER, SageMaker VanishingGradient",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
-    """In every dumped step. A hint for vectors, and for a single step: behind a head that starts at 0 all gradients are
-    0 once. Without names (L1) each call that reads a weight has its own gradient; the first iteration of a loop has 0,
-    because its state is 0."""
+    """Report a gradient of 0 in every dumped step. It is a hint for vectors, and for a single step: behind a head that
+    starts at 0 all gradients are 0 once. Without names (L1) each call that reads a weight has its own gradient; the
+    first iteration of a loop has 0, because its state is 0."""
     alive = {_content(one.first) for one in health.parameters if not all(map(_is_zero, one.gradients))}
     for one in health.parameters:
         known = [gradient for gradient in one.gradients if gradient is not None]
@@ -123,8 +123,8 @@ def _over_weight(one: Parameter, step: int) -> Optional[float]:
     source="measured; MindInsight gradient_vanishing (mean < 1e-9 fires in 19 of 64 clean runs)",
 )
 def vanishing(health: Health, limit: Optional[float]) -> Finds:
-    """rms(g)/rms(w) of matrices in forward order: the median of the first quarter over that of the last, in every
-    dumped step, for at least four matrices. Clean 0.0097 … 848, planted 4.7e-14 and 5.5e-7."""
+    """Compare rms(g)/rms(w) of matrices in forward order: the median of the first quarter over that of the last, in
+    every dumped step, for at least four matrices. Clean 0.0097 … 848, planted 4.7e-14 and 5.5e-7."""
     found = list(_along_depth(health))
     if limit is not None and found and all(times < limit for _, times, _, _ in found):
         step, times, first, last = max(found, key=lambda one: one[1])
@@ -142,7 +142,7 @@ def vanishing(health: Health, limit: Optional[float]) -> Finds:
     source="measured; AUTOTRAINER's 70 would fire on sound nets (848)",
 )
 def exploding(health: Health, limit: Optional[float]) -> Finds:
-    """See grad.vanishing; in every dumped step."""
+    """Report a large ratio in every dumped step; see grad.vanishing."""
     found = list(_along_depth(health))
     if limit is not None and found and all(times > limit for _, times, _, _ in found):
         step, times, first, last = min(found, key=lambda one: one[1])
@@ -159,7 +159,8 @@ def exploding(health: Health, limit: Optional[float]) -> Finds:
     source="MindInsight gradient_exploding, SageMaker ExplodingTensor, msprobe AnomalyNan",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """In any step. A hint if the loss scale falls in the next step: the scaler skipped the step by design."""
+    """Report NaN or Inf in any step. It is a hint if the loss scale falls in the next step: the scaler skipped the step
+    by design."""
     ill = ((one, first_ill(one.gradients)) for one in reversed(health.parameters))  # in the order of the backward pass
     for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
         skipped = _scale_falls(health, step)
@@ -183,8 +184,9 @@ def _scale_falls(health: Health, step: int) -> bool:
     source="measured",
 )
 def accumulated(health: Health, limit: Optional[float]) -> Finds:
-    """The share of matrices whose gradient has the norm (to 1e-4) of an output of a backward operator: at least half in
-    the first step, and less than half of that share in a later step. The share is constant in clean runs."""
+    """Report a falling share of matrices whose gradient has the norm (to 1e-4) of an output of a backward operator: at
+    least half in the first step, and less than half of that share in a later step. The share is constant in clean runs.
+    """
     shares = [_share_of_own(health, step) for step in range(len(health.steps))]
     first = shares[0]
     if limit is None or first is None or first < limit:
@@ -239,7 +241,7 @@ def _norm(tensor: Tensor) -> Optional[float]:
     source="msprobe AnomalyTurbulence (its 0.5 is for a human who watches)",
 )
 def norm_jump(health: Health, limit: Optional[float]) -> Finds:
-    """More than ten times the median of the other steps, with at least five steps; matrices only."""
+    """Report a norm of more than ten times the median of the other steps, with at least five steps; matrices only."""
     for one in health.matrices:
         norms = [(step, norm) for step, g in enumerate(one.gradients) if g is not None and (norm := _norm(g))]
         if limit is None or len(norms) < 5:
@@ -261,7 +263,7 @@ def norm_jump(health: Health, limit: Optional[float]) -> Finds:
     source="measured: clean 0.73 % with scale 65536",
 )
 def underflow16(health: Health, limit: Optional[float]) -> Finds:
-    """The share of subnormal elements among nonzero float16 elements, over all outputs of the backward pass."""
+    """Report the share of subnormal elements among nonzero float16 elements, over all outputs of the backward pass."""
     small = count = 0
     for step in health.steps:
         for one in (one for some in step.backward.values() for op in some for one in op.outputs):
@@ -282,8 +284,8 @@ def underflow16(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck",
 )
 def rank_differs(health: Health, limit: Optional[float]) -> Finds:
-    """An all-reduce (one name and shape) whose output on a rank has bits that no other rank has. Ranks of one group
-    share their bits."""
+    """Report an all-reduce (one name and shape) whose output on a rank has bits that no other rank has. Ranks of one
+    group share their bits."""
     for step in range(len(health.steps)):
         outputs: dict[tuple[str, str], list[tuple[Optional[int], Tensor]]] = {}
         for one in health.ranks:

@@ -34,7 +34,8 @@ def _of_each(health: Health) -> Iterator[list[tuple[Loss, Tensor]]]:
     source="guides of MindSpore; 37 reasons #7 #10",
 )
 def single(health: Health, limit: Optional[float]) -> Finds:
-    """In every step, with too many labels for chance: at least four labels of ten classes."""
+    """Report equal labels in every step, if there are too many labels for chance: at least four labels of ten
+    classes."""
     for some in _of_each(health):
         values = [labels.figures.constant for _, labels in some]
         loss, labels = some[0]
@@ -54,7 +55,7 @@ def single(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore; 37 reasons #7",
 )
 def in_order(health: Health, limit: Optional[float]) -> Finds:
-    """Labels rise through a batch, or consecutive steps have disjoint classes."""
+    """Report labels that rise through a batch, or consecutive steps with disjoint classes."""
     import numpy as np
 
     for some in _of_each(health):
@@ -81,7 +82,7 @@ def in_order(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore; DeepDiagnosis",
 )
 def out_of_range(health: Health, limit: Optional[float]) -> Finds:
-    """A label of C or more, or below 0; the ignored label is allowed."""
+    """Report a label of C or more, or below 0; the ignored label is allowed."""
     for some in _of_each(health):
         for loss, labels in some:
             low, high, values = labels.figures.minimum, labels.figures.maximum, whole(labels)
@@ -109,7 +110,7 @@ def out_of_range(health: Health, limit: Optional[float]) -> Finds:
     source="brief of this tool",
 )
 def none(health: Health, limit: Optional[float]) -> Finds:
-    """All labels are `ignore_index`, -100 by default."""
+    """Report labels that are all `ignore_index`, -100 by default."""
     for some in _of_each(health):
         for loss, labels in some:
             if labels.figures.constant == loss.ignored:
@@ -128,7 +129,8 @@ def none(health: Health, limit: Optional[float]) -> Finds:
     "SageMaker ClassImbalance (10, 500 samples); 37 reasons #8",
 )
 def imbalance(health: Health, limit: float) -> Finds:
-    """At least 500 labels over all steps, and twenty per class: words of a language are never balanced."""
+    """Compare class sizes with at least 500 labels over all steps, and on average twenty per class: words of a language
+    are never balanced."""
     import numpy as np
 
     for some in _of_each(health):

@@ -33,7 +33,7 @@ def _each(health: Health) -> Iterator[Loss]:
     source="AUTOTRAINER, UMLAUT; 37 reasons #37",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """In any step; reports the first step of each loss."""
+    """Report the first step in which each loss is NaN or infinite."""
     seen = set()
     for one in losses_in(health):
         x = one.op.outputs[0].figures.extremes if one.op.outputs else None
@@ -51,7 +51,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
-    """In any step of a run with a backward pass."""
+    """Report a loss of 0 in any step of a run with a backward pass."""
     seen = set()
     for one in losses_in(health):
         if one.op.outputs and one.op.outputs[0].figures.is_zero and one.name not in seen:
@@ -68,7 +68,8 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker flipped_sign",
 )
 def negated(health: Health, limit: Optional[float]) -> Finds:
-    """In the last step, for every loss: adversarial trainings subtract one of several losses on purpose."""
+    """Examine the last step. All losses must be negated: adversarial trainings subtract one of several losses on
+    purpose."""
     some = [one for one in losses_in(health) if one.step is health.steps[-1] and one.flows]
     highest = [one.flows[0].figures.maximum for one in some]
     if some and all(value is not None and value < 0 for value in highest):
@@ -84,7 +85,7 @@ def negated(health: Health, limit: Optional[float]) -> Finds:
     source="AUTOTRAINER",
 )
 def negative(health: Health, limit: Optional[float]) -> Finds:
-    """Losses of classes only: the logarithm of a probability is never above 0."""
+    """Examine losses of classes only: the logarithm of a probability is never above 0."""
     for one in losses_in(health):
         if one.op.type.has("classes") and one.value is not None and one.value < -1e-6:
             yield Found(one.op, f"is {one.value:.4g}", one.value, limit=0.0)
@@ -100,8 +101,8 @@ def negative(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #17; TheDeepChecker",
 )
 def above_chance(health: Health, limit: Optional[float]) -> Finds:
-    """First dumped step and mean losses only: above ln C + 1 and 1.5 ln C for C classes. Lower losses (trained) are not
-    reported, nor are contrastive losses, whose scale depends on a temperature."""
+    """Report a mean loss in the first dumped step that exceeds ln C + 1 and 1.5 ln C for C classes. Lower losses
+    (trained) are not reported, nor are contrastive losses, whose scale depends on a temperature."""
     for one in losses_in(health):
         if one.step.index or one.classes < 2 or one.value is None or one.reduction == "sum" or _pairs_samples(one):
             continue
@@ -131,7 +132,8 @@ def _pairs_samples(one: Loss) -> bool:
     source="37 reasons #19; UMLAUT; TheDeepChecker redundant_softmax",
 )
 def softmax_twice(health: Health, limit: Optional[float]) -> Finds:
-    """Rows without negative values that sum to 1; with statistics only, a mean of 1/C and values within [0, 1]."""
+    """Report rows without negative values that sum to 1; with statistics only, a mean of 1/C and values within [0,
+    1]."""
     for one in _each(health):
         if not one.op.type.has("reads logarithms") and one.classes > 1 and _are_probabilities(one):
             yield Found(one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities: they sum to 1")
@@ -163,7 +165,7 @@ def _most_off(sums: Any) -> float:
     source="37 reasons #19; guides of MindSpore (BCE, BCEWithLogits)",
 )
 def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
-    """All values in [0, 1], and bits or figures equal to those of a sigmoid's output. The range alone proves
+    """Report values in [0, 1] whose bits or figures equal those of a sigmoid's output. The range alone proves
     nothing."""
     for one in _each(health):
         if not one.op.type.has("squashes") or one.logits is None or not _within(one.logits.figures):
@@ -195,7 +197,7 @@ def _within(figures: Figures) -> bool:
     source="37 reasons #19",
 )
 def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
-    """Values above 0, or rows whose exponentials do not sum to 1."""
+    """Report values above 0, or rows whose exponentials do not sum to 1."""
     import numpy as np
 
     for one in _each(health):
@@ -221,7 +223,7 @@ def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
     source="DeepDiagnosis; guides of MindSpore",
 )
 def one_class(health: Health, limit: Optional[float]) -> Finds:
-    """Logits with at least two axes, the second of length 1."""
+    """Report logits with at least two axes, the second of length 1."""
     for one in _each(health):
         if one.classes == 1 and one.logits is not None and len(one.logits.shape) > 1:
             yield Found(one.op, f"its input has the shape {list(one.logits.shape)}: one class", 1.0)
@@ -236,7 +238,7 @@ def one_class(health: Health, limit: Optional[float]) -> Finds:
     source="AUTOTRAINER",
 )
 def summed(health: Health, limit: Optional[float]) -> Finds:
-    """Decides by the argument `reduction`."""
+    """Decide by the argument `reduction`."""
     for one in _each(health):
         if one.reduction == "sum":
             yield Found(one.op, "reduction = 'sum'")
@@ -251,7 +253,7 @@ def summed(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker; 37 reasons #25",
 )
 def broadcast(health: Health, limit: Optional[float]) -> Finds:
-    """Elementwise losses only: the broadcast shape is larger than both, as for (B,) and (B, 1)."""
+    """Examine elementwise losses only: report a broadcast shape that is larger than both, as for (B,) and (B, 1)."""
     for one in _each(health):
         if not one.op.type.has("pairs") or one.logits is None or one.labels is None:
             continue
@@ -277,7 +279,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     off=True,
 )
 def parts(health: Health, limit: float) -> Finds:
-    """The two scalars of the last addition in the forward pass."""
+    """Compare the two scalars of the last addition in the forward pass."""
     for step in health.steps:
         last: Optional[Op] = None
         for op in step.forward:
@@ -299,7 +301,7 @@ def parts(health: Health, limit: float) -> Finds:
     source="guides of MindSpore: loss scale falls many times or to 1",
 )
 def falls(health: Health, limit: Optional[float]) -> Finds:
-    """Two falls in the dumped steps; a fall to 1 or below is an error."""
+    """Report two falls in the dumped steps; a fall to 1 or below is an error."""
     scales = [(step.index, step.loss_scale) for step in health.steps]
     known = [(index, scale) for index, scale in scales if scale]
     found = [(index, x, y) for (_, x), (index, y) in zip(known, known[1:]) if 0 < y < x]
@@ -318,8 +320,7 @@ def falls(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe config_check; guides of MindSpore",
 )
 def missing(health: Health, limit: Optional[float]) -> Finds:
-    """The gradient that enters the loss is 1 or less, and backward operators wrote float16. Clean float16 runs have
-    65536."""
+    """Report a loss gradient of at most 1 with float16 outputs of backward operators. Clean float16 runs have 65536."""
     for step in health.steps:
         scale = step.loss_scale
         half = [op for op in step.operators if op.is_gradient and _half(op)]

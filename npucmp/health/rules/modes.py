@@ -56,7 +56,7 @@ def _words(one: _Dropout) -> str:
     source="guides of MindSpore: node mode; 37 reasons #32",
 )
 def in_eval(health: Health, limit: Optional[float]) -> Finds:
-    """Decides by the argument `training`; if calls were not dumped, by the zeros in the output."""
+    """Decide by the argument `training`; if calls were not dumped, by the zeros in the output."""
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
@@ -74,7 +74,7 @@ def in_eval(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe's training guide",
 )
 def off_in_training(health: Health, limit: Optional[float]) -> Finds:
-    """p above 0 and `training` False in a run with a backward pass. Clean and faulty runs both disable it on
+    """Report p above 0 with `training` False in a run with a backward pass. Clean and faulty runs both do this on
     purpose."""
 
     def speaks(op: Op) -> Optional[Found]:
@@ -93,7 +93,8 @@ def off_in_training(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: API constraints",
 )
 def share(health: Health, limit: Optional[float]) -> Finds:
-    """Differs by more than five standard deviations. A dropout without any zeros is of another kind (alpha dropout)."""
+    """Report a share that differs by more than five standard deviations. A dropout without any zeros is of another kind
+    (alpha dropout)."""
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
@@ -118,7 +119,7 @@ def share(health: Health, limit: Optional[float]) -> Finds:
     "UMLAUT",
 )
 def high(health: Health, limit: float) -> Finds:
-    """Active dropouts only."""
+    """Report active dropouts only."""
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
@@ -152,7 +153,8 @@ def _statistics(op: Op) -> tuple[Tensor, ...]:
     source="guides of MindSpore: node mode; 37 reasons #32",
 )
 def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
-    """Decides by the argument `training`. Without running statistics, BatchNorm always normalises by the batch."""
+    """Decide by the argument `training`. Without running statistics, BatchNorm always normalises by the batch and is
+    skipped."""
 
     def speaks(op: Op) -> Optional[Found]:
         return Found(op, "training = True, and there is no backward pass") if _trains(health, op) else None
@@ -169,7 +171,7 @@ def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: node mode",
 )
 def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
-    """Decides by the argument `training`, in runs with a backward pass. No clean training run has it."""
+    """Decide by the argument `training`, in runs with a backward pass. No clean training run has it."""
 
     def speaks(op: Op) -> Optional[Found]:
         told = _trains(health, op)
@@ -187,7 +189,8 @@ def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe config_check",
 )
 def never_updated(health: Health, limit: Optional[float]) -> Finds:
-    """All running means 0 and all variances 1, their initial values. Fires in one clean run, which is untrained."""
+    """Report running means that are all 0 with variances that are all 1, their initial values. Fires in one clean run,
+    which is untrained."""
 
     def speaks(op: Op) -> Optional[Found]:
         both = _statistics(op)
@@ -209,7 +212,7 @@ def never_updated(health: Health, limit: Optional[float]) -> Finds:
     source="measured",
 )
 def statistics_stand(health: Health, limit: Optional[float]) -> Finds:
-    """Both buffers are equal in all steps of a training run: by bits, or by mean and norm."""
+    """Report buffers that are equal in all steps of a training run: both by bits, or by mean and norm."""
     for ops in by_name(health.operators("averages")).values():
         marks = [tuple(_mark(one) for one in _statistics(op)) for op in ops if _trains(health, op)]
         if len(marks) > 1 and len({*marks}) == 1 and marks[0] and None not in marks[0]:
@@ -230,7 +233,7 @@ def _mark(tensor: Tensor) -> object:
     source="TheDeepChecker",
 )
 def one_value(health: Health, limit: Optional[float]) -> Finds:
-    """batch × height × width is 1, so the deviation is 0 for every channel."""
+    """Report batch × height × width = 1: the deviation is then 0 for every channel."""
 
     def speaks(op: Op) -> Optional[Found]:
         read = op.tensor(0, "input")
@@ -252,8 +255,8 @@ def one_value(health: Health, limit: Optional[float]) -> Finds:
     "guides of MindSpore: processing differs from the training set; 37 reasons #14 #15",
 )
 def drift(health: Health, limit: float) -> Finds:
-    """For the first BatchNorm of an evaluation: the median over its channels of |batch mean - running mean|, in running
-    deviations."""
+    """Compare the first BatchNorm of an evaluation with its batch: the median over channels of |batch mean - running
+    mean|, in running deviations."""
     import numpy as np
 
     for op in [*health.operators("averages")][:1]:

@@ -22,7 +22,8 @@ from npucmp.model.run_roles import is_layer
     "37 reasons #4; TheDeepChecker",
 )
 def same_for_all(health: Health, limit: float) -> Iterator[Found]:
-    """Requires all dumped steps. Clean runs: at least 2.4e-3, except one fresh head of zeros in its first step."""
+    """Report a loss whose logits do not vary over the samples in any dumped step. Clean runs have at least 2.4e-3,
+    except one fresh head of zeros in its first step."""
     found: dict[str, list[tuple[Loss, Optional[float]]]] = {}
     for loss in losses_in(health):
         found.setdefault(loss.name, []).append((loss, _spread(loss)))
@@ -61,8 +62,8 @@ def _spread(loss: Loss) -> Optional[float]:
     source="brief of this tool",
 )
 def ignores_input(health: Health, limit: None) -> Iterator[Found]:
-    """Finds the first linear layer or convolution after which no such layer's output differs between samples, although
-    the data differ. Required in every dumped step; outputs of up to a million elements are examined."""
+    """Report the first linear layer or convolution from which on no such layer's output varies over the samples,
+    although the data do. Required in every dumped step; outputs of up to a million elements are examined."""
     places = []
     for step in health.steps:
         data = [one.found.get("samples") or () for one in data_of(step)[:1]]
@@ -91,7 +92,7 @@ def ignores_input(health: Health, limit: None) -> Iterator[Found]:
     source="tuning guides (API constraints); 37 reasons #37",
 )
 def divide_zero(health: Health, limit: None) -> Iterator[Found]:
-    """NaN or Inf is born at a quotient whose divisor has 0 as its largest or smallest value."""
+    """Report NaN or Inf that is born at a quotient whose divisor has 0 as its largest or smallest value."""
     for step in health.steps:
         ops = {one.operator.order: one for one in step.operators}
         for event in step.events:
@@ -114,7 +115,7 @@ def divide_zero(health: Health, limit: None) -> Iterator[Found]:
     source="MindInsight tensor_overflow, operator_overflow; msprobe overflow_check",
 )
 def overflow(health: Health, limit: None) -> Iterator[Found]:
-    """The scan of `npucmp overflow`, unchanged: masks and uninitialised memory raise no alarm."""
+    """Report the scan of `npucmp overflow`, unchanged: masks and uninitialised memory raise no alarm."""
     found = [(step, event) for step in health.steps for event in step.events if _is_root(event)]
     if not found:
         return

@@ -47,8 +47,8 @@ def _is_split(apart: list[Parameter], known: int) -> bool:
     source="guides of MindSpore: different nodes; TrainCheck",
 )
 def weights_differ(health: Health, limit: Optional[float]) -> Finds:
-    """An error if few of many parameters differ. If most differ, a hint: tensor parallelism and different seeds look
-    alike."""
+    """Report differing parameters. It is an error if few of many differ. If most differ, it is a hint: tensor
+    parallelism and different seeds look alike."""
     for other in _others(health):
         apart, known = _apart(health, other)
         if not apart:
@@ -70,7 +70,8 @@ def weights_differ(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck (BLOOM-176B)",
 )
 def norms_differ(health: Health, limit: Optional[float]) -> Finds:
-    """If matrices are split, norms are whole. If all norms differ too, a seed and a split are indistinguishable."""
+    """Report differing norms if matrices are split, because norms are whole. If all norms differ too, a seed and a
+    split are indistinguishable."""
     for other in _others(health):
         apart, known = _apart(health, other)
         norms = [one for one in apart if one.type.has("normalises") and len(one.shape) == 1]
@@ -89,7 +90,7 @@ def norms_differ(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck",
 )
 def same_batch(health: Health, limit: Optional[float]) -> Finds:
-    """Compares the first data input in all steps, on ranks with equal weights: ranks of tensor parallelism share a
+    """Compare the first data input in all steps, on ranks with equal weights: ranks of tensor parallelism share a
     batch."""
     mine = _bits(health)
     same = []
@@ -117,7 +118,7 @@ def _bits(health: Health) -> tuple[str, ...]:
     source="msprobe's training guide",
 )
 def operators(health: Health, limit: Optional[float]) -> Finds:
-    """Names of records in the first step that this rank has and another rank lacks."""
+    """Report names of records in the first step that this rank has and another rank lacks."""
     mine = Counter(one.name for one in health.steps[0].operators)
     for other in _others(health):
         lacking = mine - Counter(one.name for one in other.steps[0].operators)
@@ -137,7 +138,7 @@ def operators(health: Health, limit: Optional[float]) -> Finds:
     "guides of Ascend",
 )
 def headroom(health: Health, limit: float) -> Finds:
-    """Outputs within a factor of two of 65504."""
+    """Report outputs within a factor of two of 65504."""
     half = lookup("float16")
     assert half is not None
     for step in health.steps:

@@ -81,8 +81,8 @@ def _gradient(one: Parameter, step: int) -> Optional[float]:
     source="MindInsight weight_not_changed, SageMaker UnchangedTensor, TrainCheck",
 )
 def not_changed(health: Health, limit: Optional[float]) -> Finds:
-    """The same bits in all dumped steps, a nonzero gradient, and at least one other parameter that moved. Equality of
-    bits, not the published allclose, which fires in 15 of 64 clean runs. With statistics only, equal figures give a
+    """Report a parameter with equal bits in all dumped steps and a nonzero gradient, if another parameter moved. Bits
+    decide, not the published allclose, which fires in 15 of 64 clean runs. With statistics only, equal figures give a
     warning, and only for float32. Updates below the resolution of the type are left to weight.below_resolution."""
     moved = _moved(health)
     for one in health.parameters if moved else ():
@@ -104,8 +104,8 @@ def not_changed(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck; guides of MindSpore",
 )
 def none_change(health: Health, limit: Optional[float]) -> Finds:
-    """Every parameter whose state is known is equal in all dumped steps. With two steps only it is a hint: a warm-up
-    starts at 0."""
+    """Report a run whose parameters of known state are all equal in all dumped steps. With two steps it is a hint: a
+    warm-up starts at 0."""
     known = [one for one in health.parameters if one.trainable is not False and stands(one) is not None]
     if known and all(map(stands, known)):
         steps = len(health.steps)
@@ -122,9 +122,9 @@ def none_change(health: Health, limit: Optional[float]) -> Finds:
     source="measured: 6 of 6 sound runs of pure bfloat16",
 )
 def below_resolution(health: Health, limit: Optional[float]) -> Finds:
-    """The parameter does not move, and its estimated update is at most half a unit of its type at its size. The
-    estimate is the median step of the others, or their step per gradient times its own gradient. With statistics only:
-    every 16-bit weight that does not move."""
+    """Report a parameter that does not move and whose estimated update is at most half a unit of its type at its size.
+    The estimate is the median step of the others, or their step per gradient times its own gradient. With statistics
+    only, report every 16-bit weight that does not move."""
     moved = _moved(health)
     for one in health.parameters if moved else ():
         because = _too_small(one, moved) if stands(one) and one.trainable is not False else None
@@ -141,7 +141,7 @@ def below_resolution(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: weight freeze",
 )
 def frozen(health: Health, limit: Optional[float]) -> Finds:
-    """requires_grad is false in a run with a backward pass. With expect.frozen or expect.trained (globs), only
+    """Report requires_grad = False in a run with a backward pass. With expect.frozen or expect.trained (globs), only
     parameters that differ from the expectation are reported, as errors."""
     wanted, trained = health.expect.get("frozen", ()), health.expect.get("trained", ())
     known = [one for one in health.parameters if one.trainable is not None]
@@ -177,8 +177,8 @@ def _ratios(health: Health) -> Iterator[tuple[Parameter, int, float]]:
     source="MindInsight weight_change_too_large (0.1, recommended 1), SageMaker (10)",
 )
 def change_large(health: Health, limit: Optional[float]) -> Finds:
-    """Mean |w' - w| over mean |w| of a matrix. Clean runs: at most 0.61, so the published 0.1 would fire on sound
-    networks; so would 1 for parameters that start at zero."""
+    """Report mean |w' - w| over mean |w| of a matrix. Clean runs have at most 0.61, so the published 0.1 would fire on
+    sound networks; so would 1 for parameters that start at zero."""
     worst: dict[str, tuple[Parameter, int, float]] = {}
     for one, step, ratio in _ratios(health):
         if limit is not None and ratio > limit and ratio > worst.get(one.name, (one, 0, 0.0))[2]:
@@ -198,7 +198,7 @@ def change_large(health: Health, limit: Optional[float]) -> Finds:
     source="measured: clean at most 0.118",
 )
 def all_change_large(health: Health, limit: Optional[float]) -> Finds:
-    """The median over the matrices of their relative moves; reports the worst step."""
+    """Report the median over the matrices of their relative moves, in the worst step."""
     steps: dict[int, list[float]] = {}
     for _, step, ratio in _ratios(health):
         steps.setdefault(step, []).append(ratio)
@@ -219,8 +219,8 @@ def all_change_large(health: Health, limit: Optional[float]) -> Finds:
     source="MindInsight weight_change_too_small (1e-4 fires in 26 of 64 clean runs), SageMaker (1e-8)",
 )
 def all_change_small(health: Health, limit: Optional[float]) -> Finds:
-    """The largest relative move of any matrix. Fine-tuning with 2e-5 has 1.3e-3, a converged network 8e-8; hence a
-    hint."""
+    """Report the largest relative move of any matrix. Fine-tuning with 2e-5 has 1.3e-3, a converged network 8e-8; hence
+    a hint."""
     ratios = [ratio for _, _, ratio in _ratios(health)]
     if limit is not None and ratios and 0 < max(ratios) < limit:
         yield Found(None, f"no matrix moves by more than {max(ratios):.1g} of its size in a step", max(ratios))
@@ -236,8 +236,8 @@ def all_change_small(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker; clean: cosine with the gradient at most -0.16",
 )
 def uphill(health: Health, limit: Optional[float]) -> Finds:
-    """In more than half of the matrices the first dumped move has a cosine ≥ 0 with its gradient. Adam has about -0.2
-    to -0.8, SGD without momentum -1."""
+    """Report if the first dumped move of more than half of the matrices has a cosine ≥ 0 with its gradient. Adam has
+    about -0.2 to -0.8, SGD without momentum -1."""
     moves = [(one, one.moves[0]) for one in health.matrices if one.moves and one.moves[0][2].along is not None]
     first = min((step for _, (step, _, _) in moves), default=0)
     along = [(one, -(move.along or 0.0)) for one, (step, _, move) in moves if step == first]
@@ -259,8 +259,8 @@ def uphill(health: Health, limit: Optional[float]) -> Finds:
     source="measured: 0.0 in sound dumps of MindSpore",
 )
 def arithmetic(health: Health, limit: Optional[float]) -> Finds:
-    """For momentum and plain descent, whose formula is known: the distance of the dumped result from w - rate · moment,
-    relative to w, in round-offs of its type. Optimizers with other formulas are not judged."""
+    """Report the distance of the dumped result from w - rate · moment, relative to w, in round-offs of its type. Only
+    momentum and plain descent are judged, because other optimizers have other formulas."""
     for one in health.parameters:
         row = lookup(one.dtype)
         for update in one.updates:

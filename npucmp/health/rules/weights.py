@@ -29,7 +29,7 @@ ALIKE = 0.05  # relative difference of the deviations of two weights from one di
     source="MindInsight weight_overflow, AUTOTRAINER",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """In any step; reports the first step of each parameter, the earliest first."""
+    """Report NaN or Inf in any step: the first step of each parameter, the earliest first."""
     ill = ((one, first_ill(one.weights)) for one in health.parameters)
     for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
         yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
@@ -53,10 +53,10 @@ def first_ill(tensors: Sequence[Optional[Tensor]]) -> Optional[tuple[int, str]]:
     source="MindInsight weight_initialization (100 %), SageMaker AllZero",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
-    """A matrix that is all zero in the first step. An error if its gradient is zero in all steps, so that it never
-    learns; a warning if a peer is not zero; else a hint, because LoRA's B, a head and the last layer of a branch may
-    start so. On every parameter the rule would fire in 43 of 64 clean runs (biases), so only matrices are examined. A
-    later update does not excuse the first step."""
+    """Report a matrix that is all zero in the first step. It is an error if its gradient is zero in all steps, so that
+    it never learns; a warning if a peer is not zero; else a hint, because LoRA's B, a head and the last layer of a
+    branch may start so. On every parameter the rule would fire in 43 of 64 clean runs (biases), so only matrices are
+    examined. A later update does not excuse the first step."""
     for one in health.matrices:
         if not one.first.figures.is_zero:
             continue
@@ -82,7 +82,7 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker wrong_init",
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
-    """A matrix with largest = smallest, not 0; silent if neither is recorded. No clean run has it."""
+    """Report a matrix with largest = smallest, not 0; silent if neither is recorded. No clean run has it."""
     for one in health.matrices:
         value = one.first.figures.constant
         if value:
@@ -119,8 +119,8 @@ def _scales(health: Health) -> Iterator[tuple[Parameter, float, str]]:
     source="measured; SageMaker PoorWeightInitialization",
 )
 def scale_large(health: Health, limit: Optional[float]) -> Finds:
-    """Deviation times √fan_in: Xavier 1, He 1.41, PyTorch 0.58; clean 0.055 … 0.72, planted ×50 7.9 … 29. A hint if no
-    norm shows whether the network is fresh. Trained networks reach 72 and are not judged."""
+    """Report the deviation times √fan_in: Xavier 1, He 1.41, PyTorch 0.58; clean 0.055 … 0.72, planted ×50 7.9 … 29. It
+    is a hint if no norm shows whether the network is fresh. Trained networks reach 72 and are not judged."""
     for one, gain, severity in _scales(health):
         if limit is not None and gain > limit:
             yield Found(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
@@ -136,7 +136,7 @@ def scale_large(health: Health, limit: Optional[float]) -> Finds:
     source="measured; SageMaker PoorWeightInitialization",
 )
 def scale_small(health: Health, limit: Optional[float]) -> Finds:
-    """See weight.scale_large; the smallest clean gain is 0.055."""
+    """Report a small gain, as weight.scale_large does a large gain; the smallest clean gain is 0.055."""
     for one, gain, severity in _scales(health):
         if limit is not None and gain < limit:
             yield Found(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
@@ -156,8 +156,8 @@ def _scale_words(one: Parameter, gain: float) -> str:
     source="measured",
 )
 def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
-    """Deviation over the median of at least three peers, in both directions; clean at most 1.1. Peers have the same
-    shape and names that differ only in numbers, so parameters need names."""
+    """Compare the deviation with the median of at least three peers, in both directions; clean runs have at most 1.1.
+    Peers have the same shape and names that differ only in numbers, so parameters need names."""
     spreads: dict[object, list[float]] = {}
     for one in health.matrices:
         spreads.setdefault((one.kind, one.shape), []).append(one.first.figures.std or 0.0)
@@ -181,7 +181,8 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
     words=WATCHED,
 )
 def range_(health: Health, limit: Mapping[str, float]) -> Finds:
-    """Runs only with limits of the user, by the names of MindInsight's watchpoints; reports the first step."""
+    """Report parameters beyond limits that the user sets, by the names of MindInsight's watchpoints; the first step
+    counts."""
     for one in health.parameters:
         for step, weight in enumerate(one.weights):
             found = beyond(weight.figures, limit) if weight is not None else None
@@ -202,7 +203,8 @@ def range_(health: Health, limit: Mapping[str, float]) -> Finds:
     off=True,
 )
 def outlier(health: Health, limit: Optional[float]) -> Finds:
-    """Largest magnitude over rms. Off by default, because large language models develop such elements in training."""
+    """Report the largest magnitude over the rms. Off by default, because large language models develop such
+    elements."""
     for one in health.matrices:
         x = one.first.figures
         if limit is not None and x.largest is not None and x.rms and x.largest / x.rms > limit:
@@ -218,8 +220,8 @@ def outlier(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: weight sharing",
 )
 def shared(health: Health, limit: Optional[float]) -> Finds:
-    """The same bits in all steps, and not constant. With `expect.shared` (lists of names or globs), parameters that
-    should be shared and are not are an error; listed parameters that are shared are not reported."""
+    """Report parameters with equal bits in all steps, except constants. With `expect.shared` (lists of names or globs),
+    parameters that should be shared and are not are an error; listed parameters that are shared are not reported."""
     wanted: Sequence[Sequence[str]] = health.expect.get("shared", ())
     for globs in wanted:
         meant = [one for one in health.parameters if any(fnmatchcase(one.name, glob) for glob in globs)]
@@ -242,9 +244,9 @@ def shared(health: Health, limit: Optional[float]) -> Finds:
     source="measured",
 )
 def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
-    """Equal bits in the first step, different bits in a later step, and not constant. If either parameter requires no
-    gradient, it is a teacher that follows the other (DINO, BYOL, target networks) and is not reported. No clean run has
-    it."""
+    """Report matrices with equal bits in the first step and different bits in a later step, except constants. If either
+    requires no gradient, it is a teacher that follows the other (DINO, BYOL, target networks) and is not reported. No
+    clean run has it."""
     first: dict[object, Parameter] = {}
     for one in health.matrices:
         bits = bits_of(one)
@@ -266,7 +268,8 @@ def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
     source="measured on no fault",
 )
 def dead_rows(health: Health, limit: Optional[float]) -> Finds:
-    """More than a tenth of the rows, plus one row for padding. A table of zeros is left to weight.zero."""
+    """Report if more than a tenth of the rows, plus one row for padding, are zero. A table of zeros is left to
+    weight.zero."""
     for one in health.parameters:
         zeros, rows = one.found.get("rows") or (0, 0)
         if limit is not None and rows > zeros > 1 + limit * rows:
@@ -283,8 +286,8 @@ def dead_rows(health: Health, limit: Optional[float]) -> Finds:
     source="DeepDiagnosis",
 )
 def index_range(health: Health, limit: Optional[float]) -> Finds:
-    """The largest index is not below the number of rows, or the smallest is below 0 and is not the padding index.
-    Modules with unknown names may compute positions from their inputs and are skipped."""
+    """Report a largest index that is not below the number of rows, or a smallest index below 0 that is not the padding
+    index. Modules with unknown names may compute positions from their inputs and are skipped."""
     for op in health.operators("looks up"):
         if op.is_module and not op.type.name:
             continue
