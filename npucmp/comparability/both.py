@@ -189,7 +189,7 @@ class Both:
         return self._partners.get(id(tensor))
 
     def are_equal(self, pair: Pair) -> Optional[bool]:
-        """Whether two tensors are equal: by their bits, else by their figures. None if unknown."""
+        """Whether two tensors are equal: by their bits, else by recorded checksums and figures. None if unknown."""
         x, y = self.facts.get(id(pair.target)), self.facts.get(id(pair.golden))
         if x is None or y is None:
             return None
@@ -247,8 +247,8 @@ def _at(parameter: Optional[Parameter], index: int) -> Optional[Tensor]:
 
 
 def twins_of(here: Health, there: Health, partner: Callable[[TensorRef], Optional[TensorRef]]) -> list[Twins]:
-    """Pair parameters: by name; if names are those of operators, by the partners of their tensors; the rest by shape,
-    in order."""
+    """Pair parameters by name if both sides have names; the rest by the partners of their tensors; then, if a side has
+    no names, by shape in order."""
     at = next(
         ((a.index, b.index) for a in here.steps for b in there.steps if None in (a.number, b.number)
          or a.number == b.number),

@@ -122,7 +122,7 @@ def _is_wanted(name: str) -> bool:
 
 
 def _require_small_directory(path: str, data: bytes) -> None:
-    """Raise DumpError if the list of members could take more memory than the members, and for zip64."""
+    """Raise DumpError for zip64, and if the list of members is missing or could take more memory than the members."""
     ends = [one.start() for one in _END.finditer(data, max(0, len(data) - (1 << 16) - 22))]
     size = int.from_bytes(data[ends[-1] + 12 : ends[-1] + 16], "little") if ends else -1
     if not 0 <= size <= DIRECTORY or b"PK\x06\x07" in data[max(0, ends[-1] - 64) : ends[-1]]:

@@ -109,7 +109,7 @@ def _scalar(tensor: Optional[Tensor]) -> Optional[float]:
 
 
 def loss(both: Both) -> Told:
-    """The loss of the first step; later losses also depend on the optimizer."""
+    """Compare the loss of the first step that records it on both sides; later losses also depend on the optimizer."""
     for step, a, b in _losses(both):
         here, there = (_scalar(one.outputs[0]) if one.outputs else None for one in (a, b))
         if here is None or there is None:

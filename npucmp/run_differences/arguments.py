@@ -58,8 +58,8 @@ def _same_shapes(match: Match) -> bool:
 
 
 def alike(a: Scalar, b: Scalar) -> bool:
-    """Whether two arguments are equal. Numbers are compared as numbers; names of devices and missing values match
-    anything of their kind."""
+    """Whether two arguments are equal. Numbers are compared as numbers, None matches any value, a device name matches
+    any device name, and values of different types are not compared."""
     if a is None or b is None:
         return True
     numbers = [one for one in (a, b) if isinstance(one, (int, float))]

@@ -149,7 +149,8 @@ def _is_raw(one: Tensor) -> bool:
     source="guides of MindSpore; UMLAUT; SageMaker CheckInputImages; 37 reasons #12",
 )
 def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
-    """Report images in [0, 255] only. Published rules also report [0, 1] and fire on 21 of 22 clean image runs."""
+    """Report images in [0, 255]. Images in [0, 1] are not reported: published rules fire on 21 of 22 clean image
+    runs."""
     for some in data_in(health).values():
         step, one = some[0]
         if _is_raw(one):

@@ -181,8 +181,8 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
     words=WATCHED,
 )
 def range_(health: Health, limit: Mapping[str, float]) -> Finds:
-    """Report parameters beyond limits that the user sets, by the names of MindInsight's watchpoints; the first step
-    counts."""
+    """Report parameters beyond limits that the user sets, by the names of MindInsight's watchpoints, in the first such
+    step."""
     for one in health.parameters:
         for step, weight in enumerate(one.weights):
             found = beyond(weight.figures, limit) if weight is not None else None
