@@ -37,7 +37,7 @@ def scripts(both: Both) -> Told:
 
 
 def _line(operator: Operator) -> str:
-    """ "model.py x = f(x)", without the folder and the line number."""
+    """ "model.py  x = f(x)", without the folder and the line number."""
     found = _PLACE.match(source_line(operator))
     return f"{found['file'].rpartition('/')[2]}  {found['code'].strip()}" if found else ""
 
