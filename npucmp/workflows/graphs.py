@@ -36,7 +36,7 @@ def with_graphs(
     notes: list[str] = []
     known = list(given)
     if not known:
-        roots = (run.path for run in graphed if sources[run.format].of_device)  # folders deep in the given dump
+        roots = (run.path for run in graphed if sources[run.format].of_device)  # may lie deep in the given dump
         for places in ([path, *roots], [other]):
             known += _beside([Path(place) for place in places], runs, notes, context)
             if any(of_run(run, known) for run in graphed):
