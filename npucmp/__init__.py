@@ -1,11 +1,12 @@
-"""npucmp: which operator diverged first, does it bear the error or only pass it on, and what is the evidence.
+"""npucmp finds the operator that diverged first, whether it bears the error or only propagates it, and the evidence.
 
     import npucmp
+
     report = npucmp.compare("npu_dump", "gpu_dump")
     for root in report.roots[:3]:
         print(root.cause.value, root.pair.operator.name, root.because)
 
-Names are loaded when first used (PEP 562), so that `npucmp --help` imports nothing heavy.
+Names are loaded on first use (PEP 562), so that `npucmp --help` imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.show import ShowOptions, show
     from npucmp.workflows.ticket import ticket
 
-_DOOR = {  # module → what it has for users
+_DOOR = {  # module → its names for users
     "errors": "NpucmpError",
     "model": "Report Run",
     "dump.formats": "open_runs",
@@ -76,7 +77,7 @@ _DOOR = {  # module → what it has for users
     "report.plan": "write_plan",
 }
 _MODULES = {name: module for module, names in _DOOR.items() for name in names.split()}
-_INSIDE = {"check_rules": "rules_of", "write_plan": "write"}  # as what they are called there
+_INSIDE = {"check_rules": "rules_of", "write_plan": "write"}  # names inside their modules, if different
 __all__ = [
     "RULES", "CheckOptions", "Cluster", "ExtractOptions", "FusionOptions", "Limits", "NpucmpError", "Options",
     "OverflowOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run", "ShowOptions",
@@ -99,7 +100,7 @@ def __dir__() -> list[str]:
 
 
 def _present(*result: Any) -> Any:
-    """Show a result; report is imported when the first one is shown."""
+    """Show a result; report is imported for the first one."""
     return import_module(f"{__name__}.report").present(*result)
 
 

@@ -1,4 +1,4 @@
-"""The command line: a click group, the exit status, and the only place that prints an error or exits."""
+"""The command line: a click group, the exit status, and the only code that prints an error or exits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from npucmp.version import __version__
 
-COMMANDS = {  # name → module of npucmp.commands, imported only when it is called or its help is asked for
+COMMANDS = {  # name → module of npucmp.commands, imported only for a call of the command or its help
     "compare": ("compare", "Which operator diverged first, and did it cause it?"),
     "check": ("check", "What one run tells of its own health: weights, gradients, activations, modes, loss, data."),
     "overflow": ("overflow", "Where NaN, Inf or saturation is born, and how it spreads."),
@@ -33,19 +33,21 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
 
 
 class _ReaderGone(Exception):
-    """Of our output. Not a BrokenPipeError: click would make that the exit status 1, which means that dumps differ."""
+    """The reader of our output is gone. Not a BrokenPipeError: click would return 1, the exit status for dumps that
+    differ."""
 
 
 class _Ended(SystemExit):
-    """By a signal. Not an Exception: nobody on the way takes it for a fault of a dump. Its arguments are words."""
+    """The process was ended by a signal. Not an Exception, so that no code takes it for an error of a dump. Its
+    arguments are messages."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
-        self.code = self.status = 128 + number  # as a shell has it
+        self.code = self.status = 128 + number  # as a shell reports it
 
 
 class Group(click.Group):
-    """Loads a command when it is needed, so that --help imports nothing of them."""
+    """A group that loads a command when it is needed, so that --help imports no command."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -69,7 +71,7 @@ class Group(click.Group):
             return None
         found: Any = getattr(importlib.import_module(f"npucmp.commands.{COMMANDS[name][0]}"), name.replace("-", "_"))
         assert isinstance(found, click.Command)
-        if context.resilient_parsing:  # a shell asks what may come next
+        if context.resilient_parsing:  # a shell completes the command line
             for one in found.params:
                 one.type = click.Path() if _is_path(one) else one.type
         return found
@@ -92,7 +94,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 def _is_path(one: click.Parameter) -> bool:
-    """Whether a path is to be given, which a shell can complete."""
+    """Return whether a parameter is a path, which a shell can complete."""
     if isinstance(one, click.Argument):
         return one.type is click.STRING and one.name not in ("op", "pattern")
     return (
@@ -115,11 +117,11 @@ def npucmp() -> None:
 
 
 def main() -> None:
-    """Runs the command line and exits: 0 agrees, 1 differs, 2 could not, 130 interrupted, 143 ended by SIGTERM."""
+    """Run the command line and exit: 0 agrees, 1 differs, 2 could not, 130 interrupted, 143 ended by SIGTERM."""
     _end_in_order()
     sys.excepthook = _failed
-    gc.set_threshold(100_000)  # a run is hundreds of thousands of records, and hardly a cycle among them
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads would only fight with the workers
+    gc.set_threshold(100_000)  # a run has hundreds of thousands of records, and hardly any cycles
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of numpy would compete with the workers
     from npucmp.errors import NpucmpError
 
     try:
@@ -137,7 +139,7 @@ def main() -> None:
     except _ReaderGone:
         _mute()
         status = 141
-    except OSError as error:  # of files of the user's own, or of the output: a full disk
+    except OSError as error:  # of the user's own files, or of the output: a full disk
         _mute()
         status = _say(f"{error.filename or 'output'}: {error.strerror or error}", 2)
     except MemoryError:
@@ -146,14 +148,16 @@ def main() -> None:
 
 
 def _failed(*error: Any) -> NoReturn:
-    """A fault of npucmp itself ends with its traceback, and not with Python's 1, which says that dumps differ."""
+    """End after an internal error with its traceback, and with 2 instead of Python's 1, which means that dumps
+    differ."""
     sys.__excepthook__(*error)
     raise SystemExit(2)
 
 
 def _end_in_order() -> None:
-    """SIGTERM (kill, timeout, scancel) and SIGHUP (a terminal that is gone) end what is under way as an error does, so
-    that nothing stays behind. They come twice from some; who started us may have us ignore them, as nohup does."""
+    """End on SIGTERM (kill, timeout, scancel) and SIGHUP (a closed terminal) as after an error, so that temporary files
+    are removed. A second signal is ignored, since senders may repeat it. Signals that the parent process ignores, as
+    nohup does, stay ignored."""
     ending = [one for one in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if one is not None]
 
     def end(number: int, _: Any) -> NoReturn:
@@ -161,21 +165,21 @@ def _end_in_order() -> None:
             signal.signal(one, signal.SIG_IGN)
         raise _Ended(number)
 
-    with suppress(ValueError):  # another thread than the main one
+    with suppress(ValueError):  # not the main thread
         for one in ending:
             if signal.getsignal(one) is signal.SIG_DFL:
                 signal.signal(one, end)
 
 
 def _mute() -> None:
-    """What still waits to be written to stdout cannot be, and Python would complain of it at the end. It is None where
-    it was closed before the start."""
+    """Discard output that can no longer be written to stdout, so that Python does not report it at exit. stdout is None
+    if it was closed before the start."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, status: int) -> int:
-    """The status, and one line on stderr if that takes it; where it is full too, the status alone tells."""
+    """Return the status, and print one line on stderr if possible."""
     from npucmp.report.sanitise import visible
 
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Everything that npucmp raises on purpose.
+"""The errors that npucmp raises on purpose.
 
-Raised where the fact is known, carrying the facts as attributes; turned into text once, in cli.py.
-Trouble with one tensor becomes a row of the report, so what reaches a caller is only what ends a run.
+An error is raised where its cause is known, and has the facts as attributes; only cli.py prints it. An error of one
+tensor becomes a row of the report, so only errors that end a run reach the caller.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def raise_in_tests(error: Exception) -> None:
 
 
 class NpucmpError(Exception):
-    """Root of all errors of this package. Survives pickling, as what a worker raises must reach its parent."""
+    """The base class of all errors of this package. It can be pickled, because errors of workers reach their parent."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By default an exception is made again from its text, which is not what these are made from."""
+        """Pickle the attributes. By default an exception is made again from its text, which does not fit these
+        constructors."""
         return _again, (type(self), self.args, self.__dict__)
 
 
@@ -37,7 +38,7 @@ def _again(kind: type[NpucmpError], args: tuple[Any, ...], facts: dict[str, Any]
 
 
 class DumpError(NpucmpError):
-    """A dump that cannot be read: which file, where in it (bytes, if known) and why."""
+    """A dump that cannot be read: its file, the position in it (bytes, if known) and the reason."""
 
     def __init__(self, path: object, because: str, offset: Optional[int] = None) -> None:
         self.path = str(path)
@@ -48,7 +49,7 @@ class DumpError(NpucmpError):
 
 
 class UnsupportedError(NpucmpError):
-    """Something valid that npucmp does not read; `hint` says what to do instead."""
+    """Valid input that npucmp does not support; `hint` proposes an alternative."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         self.what = what
@@ -57,7 +58,7 @@ class UnsupportedError(NpucmpError):
 
 
 class MissingExtra(NpucmpError):
-    """A package is needed that is not installed."""
+    """A required package is not installed."""
 
     def __init__(self, package: str, why: str) -> None:
         self.package = package
@@ -65,14 +66,14 @@ class MissingExtra(NpucmpError):
 
 
 def install_line(package: str) -> str:
-    """The command that installs a package; an extra of npucmp is installed from a checkout."""
+    """Return the command that installs a package; an extra of npucmp is installed from a checkout."""
     return (
         f"pip install -e '.{package[len('npucmp') :]}'" if package.startswith("npucmp[") else f"pip install {package}"
     )
 
 
 class UsageError(NpucmpError):
-    """The call's words are off; `near` lists the names that come closest."""
+    """A call with wrong arguments; `near` lists the nearest names."""
 
     def __init__(self, because: str, near: Sequence[str] = ()) -> None:
         self.because = because

@@ -1,10 +1,10 @@
-"""The presenter of results: `import npucmp` hands it in, so that a result shows itself and model imports no report."""
+"""The presenter of results. `import npucmp` sets it, so that a result can show itself and model imports no report."""
 
 from __future__ import annotations
 
 from typing import Any, Callable
 
-_presenter: list[Callable[..., Any]] = []  # of one at most
+_presenter: list[Callable[..., Any]] = []  # at most one
 
 
 def set_presenter(presenter: Callable[..., Any]) -> None:
@@ -13,5 +13,5 @@ def set_presenter(presenter: Callable[..., Any]) -> None:
 
 
 def present(result: object, how: str, *more: str) -> Any:
-    """Return what the presenter makes of a result; `how` is the name of a function of report/notebook.py."""
+    """Return the result of the presenter; `how` is the name of a function of report/notebook.py."""
     return _presenter[0](result, how, *more)

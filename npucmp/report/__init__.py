@@ -1,9 +1,9 @@
-"""Result → Answer → files and screen.
+"""Make the report of a Result: Result → Answer → files and screen.
 
-report/{command}.py makes the Answer of a command: the words. REPORTS name the presenters that write files of any
-Answer; each is a module of this package with
+The module report/{command}.py makes the Answer of a command: its words. REPORTS names the presenters that write the
+files of any Answer; each is a module of this package with
     render(answer) -> {file name: content}
-terminal.py shows the same on a screen. A presenter knows no command, an answer no presenter.
+terminal.py writes the same Answer to a screen. A presenter knows no command, and an Answer knows no presenter.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from npucmp.model.collector import uncollected
 from npucmp.report.answer import Answer
 
 REPORTS = ("csv", "json", "html")
-PAGES = "html"  # is made first: what makes the page of a step and rank makes its rows of the tables too
+PAGES = "html"  # rendered first: the pages of steps and ranks also make their rows of the tables
 
 
 def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
-    """What a result says, by the module that is named like its command; metrics are further columns for tensors.csv."""
+    """Return the Answer of a result, made by the module of its command; metrics are further columns of tensors.csv."""
     module: Any = import_module(f"{__name__}.{result.command.replace('-', '_')}")
     with uncollected():
         answer: Answer = module.answer(result, metrics)
@@ -32,21 +32,21 @@ def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
 
 
 def present(result: Result, how: str, *more: str) -> Any:
-    """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table, its summary."""
+    """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table or its summary."""
     from npucmp.report import notebook
 
     return getattr(notebook, how)(answer_of(result), *more)
 
 
 class Form(NamedTuple):
-    """How tables are written besides: CSV with a byte-order mark, by which Excel knows UTF-8; a workbook too."""
+    """The optional forms of tables: CSV with a byte-order mark, by which Excel detects UTF-8, and a workbook."""
 
     excel: bool = False
     xlsx: bool = False
 
 
 def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
-    """All files of a report by name: bytes, or what makes them bit by bit (files.Joined)."""
+    """Return all files of a report by name: bytes, or an object that makes them piece by piece (files.Joined)."""
     from npucmp.report import json
     from npucmp.report.files import LAST, after
 
@@ -61,7 +61,7 @@ def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
 
 
 def write(answer: Answer, directory: str | os.PathLike[str], form: Form = Form()) -> list[Path]:
-    """Writes every report file below `directory`, which is created. They appear together or not at all (files.py).
+    """Write every report file below `directory`, which is created. All files appear together or none does (files.py).
 
     Raises DumpError if the directory cannot be written.
     """
@@ -84,13 +84,13 @@ def write_reports(
     parts: bool = False,
     parquet: bool = False,
 ) -> list[Path]:
-    """Writes the report of a result, as `npucmp … -o directory` does.
+    """Write the report of a result, as `npucmp … -o directory` does.
 
-    metrics  further columns of tensors.csv: ["snr", "gain"], or as a user writes them ("snr,gain")
-    excel    CSV files with a byte-order mark, by which Excel knows that they are UTF-8
-    xlsx     report.xlsx too; needs XlsxWriter
-    parts    a file of tensors for each step and rank, tensors-0-3.csv …
-    parquet  tensors.parquet instead of tensors.csv; needs pyarrow
+    metrics  further columns of tensors.csv: ["snr", "gain"], or as on the command line ("snr,gain")
+    excel    write CSV files with a byte-order mark, by which Excel detects UTF-8
+    xlsx     write report.xlsx too; needs XlsxWriter
+    parts    write a file of tensors for each step and rank, tensors-0-3.csv …
+    parquet  write tensors.parquet instead of tensors.csv; needs pyarrow
 
         npucmp.write_reports(npucmp.compare("npu_dump", "gpu_dump"), "report", metrics="snr,gain")
     """
@@ -106,7 +106,7 @@ def write_reports(
 
 
 def write_junit(result: Result, file: str | os.PathLike[str]) -> Path:
-    """Writes JUnit XML for continuous integration, as `npucmp … --junit file` does: a case per suspect and rule.
+    """Write JUnit XML for continuous integration, as `npucmp … --junit file` does: one case per suspect and rule.
 
     npucmp.write_junit(npucmp.check("npu_dump"), "npucmp.xml")
     """

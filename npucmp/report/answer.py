@@ -1,7 +1,7 @@
-"""What a Result says, ready to be shown: the words are written here once, presenters only walk them.
+"""The Answer: the words of a Result, written once, which presenters walk and show.
 
-report/{command}.py makes the Answer of a command. Text is as dumps have it: each presenter makes it harmless for where
-it is to stand. What is costly and not shown everywhere is a function to be called.
+The module report/{command}.py makes the Answer of a command. Text is kept as it was dumped: each presenter escapes it
+for its own format. Parts that are costly and not shown everywhere are functions, called on demand.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from npucmp.model.merged import Slice
     from npucmp.report.cell import Matrix
 
-Piece = Union[bytes, Path, "Slice"]  # of a file: what stands in it, or in another one
-Shown = Callable[["Answer", "Optional[Within]"], bytes]  # a page of an answer, which may be one of several
+Piece = Union[bytes, Path, "Slice"]  # a piece of a file: its bytes, or another file that contains them
+Shown = Callable[["Answer", "Optional[Within]"], bytes]  # makes a page of an answer, which may be one of several pages
 
 
 class Table(NamedTuple):
-    """A file of rows. `columns` makes the cells, a list for each name; None where nothing applies or is known. `rows`
-    makes the same as lines of CSV, in pieces of which some may lie in files, `parts` those of each step and rank by its
-    name, where a file may be made of each."""
+    """A file of rows.
+
+    columns  makes the cells, a list for each name; a cell is None if it does not apply or is not known
+    rows     makes the same rows as lines of CSV, in pieces; a piece may lie in another file
+    parts    rows of each step and rank by its name, from which a file of each can be made
+    """
 
     file: str
     names: tuple[str, ...]
@@ -36,7 +39,7 @@ class Table(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A file that is no table; a page shows it under `title`, if it has one."""
+    """A file that is not a table; a page shows it under `title`, if it has a title."""
 
     file: str
     text: str
@@ -44,12 +47,12 @@ class Text(NamedTuple):
 
 
 class Detail(NamedTuple):
-    """All rows, operator by operator, for a presenter in which one can look around.
+    """All rows, operator by operator, for an interactive presenter.
 
     kind       how a row is drawn: "pairs" of two tensors, or "events" of one
-    runs       what tells the runs apart; operators have the column `run`, and `rows`: how many rows are theirs
-    columns    that can be shown, those shown at first, those to filter by
-    more       what drawings need besides
+    runs       names of the runs; operators have the columns `run` and `rows`, the number of their rows
+    columns    columns that can be shown; `shown` are visible at first, `facets` can be filtered by
+    more       further data for the drawings
     """
 
     kind: str
@@ -65,7 +68,7 @@ class Detail(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One of the dumps: its part, its path, and what is in it."""
+    """A dump of the result: its role, its path and a description of its content."""
 
     name: str
     path: str
@@ -73,7 +76,7 @@ class Side(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A sentence whose head is set off, in the colour of `tone`."""
+    """A sentence whose head is set off in the colour of `tone`."""
 
     head: str
     tone: str
@@ -81,8 +84,8 @@ class Line(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Lines of one kind, of which a presenter may show the first few; `rest` is the file that has all, and `more` how
-    many only that one has."""
+    """Lines of one kind; a presenter may show only the first. `rest` names the file with all, and `more` counts the
+    lines that only that file has."""
 
     title: str
     lines: Sequence[str]
@@ -91,7 +94,7 @@ class Listing(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An operator on the way of an error, so many steps below its birth."""
+    """An operator that an error passes, `depth` steps after the operator in which the error is born."""
 
     depth: int
     word: str
@@ -99,7 +102,7 @@ class Step(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """Error in and out of an operator, against its limit; None where it is not known."""
+    """The errors of the inputs and outputs of an operator, and the limit; None if an error is not known."""
 
     input: Optional[float]
     output: Optional[float]
@@ -107,15 +110,16 @@ class Flow(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """An operator to look at, and why.
+    """An operator to look at, and the reason.
 
-    word      of its cause, as a reader meets it; `rule` is what found it, `aside` goes with the name
-    flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
-              of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
-    look      at the tensor that shows it
-    excused   nobody is to blame; known: the user's baseline has it
-    also      at which other steps and ranks the same was found
-    page      that has its rows, "" for this one, None for none
+    word      its cause, as printed; `rule` is the rule that found it, `aside` is printed after the name
+    flow, figures, marks, picture, way   data for drawings and lists, if there is any; `marks` says for each marked dump
+                                         of the Answer whether it differs from the others, `picture` is of the marked
+                                         dump number `pictured`
+    look      the worst elements of the tensor that shows the error
+    excused   the finding is not a fault; known: the baseline of the user contains it
+    also      other steps and ranks with the same finding
+    page      the page with its rows, "" for the current page, None if there is none
     """
 
     place: int
@@ -144,14 +148,15 @@ class Suspect(NamedTuple):
 
     @classmethod
     def of(cls, found: Root | Rerun, operator: Operator, **more: Any) -> Suspect:
-        """What is found of an operator, whose cause is the word unless `more` has another."""
+        """Return the suspect of a finding in an operator; the word is its cause unless `more` gives another."""
         cause = found.cause.value
         known = found.place, cause, operator.name, operator.op_type, found.slot, found.evidence
         return cls(*known, **{"word": cause, **more})
 
 
 class Suspects(NamedTuple):
-    """Operators by place: those to look at, and those that only pass an error on, unless there are no others."""
+    """Operators by place: `first` those to look at, `passed` those that only propagate an error; if all propagate it,
+    all are in `first`."""
 
     first: Sequence[Suspect]
     passed: Sequence[Suspect] = ()
@@ -165,7 +170,7 @@ class Suspects(NamedTuple):
 
 
 class Original(NamedTuple):
-    """An operator that a fused one stands for."""
+    """An operator that was fused into another."""
 
     name: str
     compared: bool
@@ -173,7 +178,7 @@ class Original(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """An operator beside those that it stands for; the place of `suspect` is 0 if it is none."""
+    """A fused operator and its originals; the place of `suspect` is 0 if the operator is not a suspect."""
 
     suspect: Suspect
     originals: tuple[Original, ...]
@@ -185,8 +190,8 @@ class Chain(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """Curves over steps: (name, steps, values) of each; values may be NaN or infinite. `bands` are stretches of steps
-    that are set off, `words` say why."""
+    """Curves over steps, each as (name, steps, values); values may be NaN or infinite. `bands` are highlighted ranges
+    of steps, `words` give the reason."""
 
     title: str
     words: str
@@ -195,19 +200,19 @@ class Plot(NamedTuple):
 
 
 class Within(NamedTuple):
-    """A page that is one of several: where it is, and the pages beside it as (name, link)."""
+    """A page that is one of several: its step and rank, and the neighbouring pages as (name, link)."""
 
     where: str
     beside: Sequence[tuple[str, str]]
 
 
 class Section(NamedTuple):
-    """One step and rank, and what came of it.
+    """A step and rank, and the result of its comparison.
 
-    passed_words  in one line, of those that pass the error on
-    agreeing      how many tensors agree, where nothing else is to be said than the first of `lines`
-    lines         where there is nobody to suspect; `after` and `listings` stand below the suspects
-    unlisted      how many suspects, and how many that pass on, only the tables have
+    passed_words  a line on the operators that propagate the error
+    agreeing      number of tensors that agree, if the first of `lines` is all that there is to report
+    lines         shown if there is no suspect; `after` and `listings` follow the suspects
+    unlisted      numbers of suspects and of propagating operators that only the tables contain
     """
 
     where: str
@@ -225,12 +230,12 @@ class Section(NamedTuple):
 
     @property
     def place(self) -> int:
-        """That of its first suspect; a section without one comes last."""
+        """The place of the first suspect; a section without a suspect comes last."""
         return min((one.place for some in self.suspects for one in some), default=sys.maxsize)
 
 
 class Case(NamedTuple):
-    """Something that was asked by name; `skipped` says why there is no answer, "" if there is one."""
+    """A question with a name, such as a rule; `skipped` is the reason why it has no answer, "" if it has one."""
 
     name: str
     skipped: str = ""
@@ -238,25 +243,26 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """All that presenters walk.
+    """All data that presenters show.
 
     word, sentence  the verdict
-    sections        by the place of their first suspect; `suspects` are those of all, `places` the file that has them
-    compared        the title of what was held against what
-    counts          of rows, by what they are
-    sides           the dumps, where each has several runs; else the sections tell
-    unlisted        how many suspects only the tables have
-    left_out        runs that were not looked at; `undecided` says what else was not, and why
-    remarks         what to do next, given the folder in which the files are, "" if there are none
-    marked          the dumps that the marks of suspects stand for
+    sections        ordered by the place of their first suspect; `suspects` are the suspects of all sections, `places`
+                    is the file that lists them
+    compared        the title of the paragraph on the dumps that were compared
+    counts          numbers of rows by verdict or kind
+    sides           the dumps, if each has several runs; else each section names its own
+    unlisted        number of suspects that only the tables contain
+    left_out        runs that were not compared; `undecided` lists what else was not compared, with the reason
+    remarks         the next steps for the user, given the folder of the files, "" if there are no files
+    marked          the dumps to which the marks of suspects belong
     plots           curves that a page draws
-    matrix          all steps and ranks, where there are several; `pages` are those of some of them, as (file, content),
-                    given what makes one
-    rest            the title under which a page lists the suspects that come later too
-    alike           of the columns of the first table, which one says what others call `cause` and `limit`
-    looks           at tensors, which a page shows with their operators
-    facts           what summary.json says besides, by key
-    cases           what was asked by name, where that is more than the suspects
+    matrix          the overview of all steps and ranks, if there are several; `pages` makes the pages of a subset of
+                    them, as (file, content), with the function that makes one page
+    rest            the title under which a page lists suspects that are also found in later runs
+    alike           maps `cause` and `limit` to the columns of the first table that take their place
+    looks           worst elements of tensors, which a page shows with their operators
+    facts           further values of summary.json, by key
+    cases           questions by name, if there are more than the suspects
     """
 
     result: Result
@@ -298,5 +304,5 @@ class Answer:
 
     @property
     def tone(self) -> str:
-        """ "good", "bad" or "open"."""
+        """Return "good", "bad" or "open", by the exit status."""
         return {0: "good", 1: "bad"}.get(self.result.exit_status, "open")

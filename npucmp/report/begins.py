@@ -1,4 +1,4 @@
-"""Where the error of a run begins and how it reaches the other ranks, in one sentence."""
+"""The operator in which the error of a run begins, and the way to other ranks, in one sentence."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from npucmp.model import Cause
 from npucmp.report.cell import ARRIVED, HERE, Cell
 from npucmp.report.words import count_of, numbers
 
-WAYS = 2  # by which it reaches others, before "and n more"
+WAYS = 2  # operators named as ways to other ranks, before "and n more"
 HEADS = {
     "GAP": "begins at {where}, before operator {op}, which reads what differs already",
     "SUSPECT": "seems to begin at {where}, operator {op} (by statistics; not proven)",
     "UNKNOWN": "is first seen at {where}, operator {op}; where it begins is not known",
     "PROPAGATED": "is first seen at {where}, operator {op}, which passes it on",
 }
-KNOWN = "AGREES", "DIVERGED", "SUSPECTED"  # verdicts of cells of which something was decided
+KNOWN = "AGREES", "DIVERGED", "SUSPECTED"  # verdicts of cells in which at least one tensor was decided
 HEAD = "begins at {where}, operator {op}"
 
 
 class Way(NamedTuple):
-    """An operator by which it arrived, and at which ranks."""
+    """An operator by which the error arrives, and the ranks that it reaches."""
 
     through: str
     ranks: tuple[int, ...]
 
 
 class Begin(NamedTuple):
-    """`ranks` are all those of the step in which it begins in the same operator, `cell` the first of them; `others` is
-    how many ranks more the step has, `own` those of them with an error of their own, `ways` how others were reached,
-    `too` those that differ and nothing tells by what way; `agree`: all others are known to agree;
-    `unseen` of earlier steps nothing was decided.
+    """The origin of an error.
+
+    ranks   all ranks of the step in which the error begins in the same operator; `cell` is the first of them
+    others  number of the remaining ranks of the step; `own` are those with an error of their own
+    ways    how the error reaches other ranks
+    too     ranks that differ although no way is known
+    agree   all other ranks are known to agree
+    unseen  cells of earlier steps in which no tensor was decided
     """
 
     cell: Cell
@@ -47,13 +51,13 @@ class Begin(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Names of the dump are in it."""
+        """The sentence; it contains names from the dump."""
         assert self.cell.first is not None
         head = HEADS.get(self.cell.first.cause, HEAD).format(where=self._where(), op=self.cell.first.op)
         return "; ".join([head, *self._reach(), *self._unseen()])
 
     def _unseen(self) -> list[str]:
-        """What may have begun before, for all that is known."""
+        """Return a clause on earlier steps in which the error may have begun."""
         if not self.unseen:
             return []
         more = f" and {len(self.unseen) - 1} more of earlier steps" if len(self.unseen) > 1 else ""
@@ -97,7 +101,7 @@ class Begin(NamedTuple):
         return numbers("rank", way.ranks)
 
     def facts(self) -> dict[str, Any]:
-        """The same for summary.json."""
+        """Return the values for summary.json."""
         first = self.cell.first
         assert first is not None
         return {
@@ -115,7 +119,7 @@ class Begin(NamedTuple):
 
 
 def begin_of(cells: Sequence[Cell]) -> Optional[Begin]:
-    """None where no operator is to blame in any of them."""
+    """Return the origin of the error, or None if no cell has an operator to blame."""
     rooted = [(one.first.cause == Cause.PROPAGATED.value, one.first.place, one) for one in cells if one.first]
     cell = min(rooted, key=lambda one: one[:2])[2] if rooted else None
     if cell is None or cell.first is None:
@@ -143,13 +147,13 @@ def begin_of(cells: Sequence[Cell]) -> Optional[Begin]:
 
 
 def _common(cells: Sequence[Cell]) -> Coordinates:
-    """The coordinates that all of them have."""
+    """Return the coordinates that all cells share."""
     stages, parts = {one.stage for one in cells}, {one.tensor_rank for one in cells}
     return Coordinates(stages.pop() if len(stages) == 1 else None, parts.pop() if len(parts) == 1 else None)
 
 
 def odd_words(one: Odd) -> str:
-    """A rank that holds something else than those that should hold the same, names of the dump in it."""
+    """Describe a rank that holds other values than its replicas; the words contain names from the dump."""
     more = f" and {count_of(one.tensors - 1, 'tensor')} more" if one.tensors > 1 else ""
     since = "" if one.step is None else f" since step {one.step}"
     which, others = numbers("rank", one.ranks), numbers("rank", one.others)
@@ -160,7 +164,7 @@ def odd_words(one: Odd) -> str:
 
 
 def odd_facts(one: Odd) -> dict[str, Any]:
-    """The same for summary.json."""
+    """Return the values for summary.json."""
     op, slot = one.first
     return {
         "since_step": one.step,

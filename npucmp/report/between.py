@@ -1,5 +1,5 @@
-"""What lies between the operators of a replay: gradients that are not the sum of what their consumers hand back, and
-inputs that no operator wrote, as suspects, lines, and rows of edges.csv and gaps.csv."""
+"""Report what a replay finds between operators: gradients that are not the sum of the contributions of their consumers,
+and inputs that no operator wrote. Both become suspects, lines, and rows of edges.csv and gaps.csv."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def gap_rows(one: Replay) -> Iterator[Row]:
 
 
 def broken(edge: Edge, one: Replay, place: int) -> Suspect:
-    """A gradient as a suspect: what changed it lies between the operator that it reached and its consumers."""
+    """Return a gradient as a suspect; the change lies between its consumers and the operator that receives it."""
     operator = one.operators[edge.order]
     return Suspect(
         place,
@@ -78,7 +78,7 @@ def _evidence(edge: Edge, one: Replay) -> Iterator[Evidence]:
 
 
 def differing(one: Replay) -> list[Line]:
-    """Inputs that are another function than in other layers."""
+    """Return a line for each input that is another function of its producers than in other layers."""
     return [Line("differs", "UNKNOWN", f"  {words}") for words in differences(one)]
 
 
@@ -92,7 +92,8 @@ def differences(one: Replay) -> list[str]:
 
 
 def coverage(one: Replay) -> str:
-    """Gradients between operators that were held against their sums, in words; "" where there are none."""
+    """Return the number of gradients between operators that were compared with their sums, in words; "" if there are
+    none."""
     if not one.edges:
         return ""
     done = sum(edge.verdict is not Held.UNKNOWN for edge in one.edges)

@@ -1,5 +1,5 @@
-"""ticket.md, or ticket.zip: the page, the files that go with it, and nothing of the machine on which they were made: no
-absolute paths, no times. Whole or not at all."""
+"""Write ticket.md or ticket.zip: the page and its attachments. The files contain no absolute paths and no times of the
+machine that made them. A file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from npucmp.report.sanitise import homeless
 from npucmp.report.ticket import page as page_of
 
 PAGE = "ticket.md"
-TEXTS = (".csv", ".json", ".cfg", ".txt")  # in which paths may stand; run.py of a case holds none, and is to run
-THEN = (1980, 1, 1, 0, 0, 0)  # the first time that a zip knows
+TEXTS = (".csv", ".json", ".cfg", ".txt")  # may contain paths; run.py of a case does not, and must run
+THEN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can store
 
 
 def write_ticket(ticket: Ticket, file: str | os.PathLike[str]) -> list[str]:
-    """Writes a ticket as one page, or with all that goes with it as an archive, by the name: .md or .zip. Returns the
-    names of what it holds. Raises DumpError where it cannot be written, and then nothing has changed.
+    """Write a ticket as one page (.md), or with all its attachments as an archive (.zip), and return the names of the
+    files in it. Raises DumpError if the ticket cannot be written; an existing file is then unchanged.
 
         npucmp.write_ticket(npucmp.ticket("report", place=2), "ticket.md")
     """
@@ -44,13 +44,13 @@ def write_ticket(ticket: Ticket, file: str | os.PathLike[str]) -> list[str]:
 
 
 def require_ending(file: str | os.PathLike[str]) -> None:
-    """UsageError for a name that tells neither of the two."""
+    """Raise UsageError unless the name ends in .md or .zip."""
     if Path(file).suffix.lower() not in (".md", ".zip"):
         raise UsageError(f"-o {os.fspath(file)}: a name ending in .md or .zip is wanted")
 
 
 def write(path: Path, page: str, files: Iterable[tuple[str, Iterable[bytes]]]) -> list[str]:
-    """Writes the archive, and returns the names in it. Raises OSError, and then nothing has changed."""
+    """Write the archive, and return the names in it. Raises OSError; an existing file is then unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = [PAGE]
     handle, aside = tempfile.mkstemp(".tmp", ".npucmp-", path.parent)
@@ -86,7 +86,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _copy(pieces: Iterable[bytes], entry: IO[bytes], is_text: bool) -> None:
-    """As they are, or line by line without paths."""
+    """Copy pieces: text line by line without paths, other files unchanged."""
     if not is_text:
         for piece in pieces:
             entry.write(piece)
@@ -100,11 +100,11 @@ def _copy(pieces: Iterable[bytes], entry: IO[bytes], is_text: bool) -> None:
 
 _PIECE = re.compile(r"(<script\b.*?</script>|<style\b.*?</style>|<svg\b.*?</svg>|<[^>]*>)", re.DOTALL)
 _DATA = re.compile(r'(<script type="application/json" id="\w+">)(.*)(</script>)', re.DOTALL)
-_INFLATED = 1 << 30  # bytes of the data of a page
+_INFLATED = 1 << 30  # bytes: limit of the inflated data of a page
 
 
 def _page(data: bytes) -> Optional[bytes]:
-    """A page without paths, in its text and in its data; None for one that is none of ours."""
+    """Return a page without paths in its text and its data; None if npucmp did not write the page."""
     try:
         pieces = _PIECE.split(data.decode())
         told = [homeless(piece) if number % 2 == 0 else _element(piece) for number, piece in enumerate(pieces)]
@@ -114,7 +114,7 @@ def _page(data: bytes) -> Optional[bytes]:
 
 
 def _element(text: str) -> str:
-    """An element as it is, but for data: JSON, or JSON deflated."""
+    """Return an element unchanged, except for a data element: JSON, or deflated JSON."""
     found = _DATA.fullmatch(text)
     if not found:
         return text

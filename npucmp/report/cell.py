@@ -1,14 +1,14 @@
-"""The nouns of an overview of steps and ranks."""
+"""The records of an overview of steps and ranks."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Optional, Sequence
 
-HERE, ARRIVED, PASSED, UNKNOWN = "here", "another rank", "passed on", "unknown"  # where the error of a shard comes from
+HERE, ARRIVED, PASSED, UNKNOWN = "here", "another rank", "passed on", "unknown"  # origins of an error
 
 
 class First(NamedTuple):
-    """The operator of a shard to look at first."""
+    """The first operator to look at in a step and rank."""
 
     place: int
     op: str
@@ -20,12 +20,13 @@ class First(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One step and rank.
+    """A step and rank.
 
-    compared  share of its elements that were really compared; `counts` are of its tensors, by verdict
-    verdict   as the last line of the screen says it of this shard alone; "UNREADABLE", "ALONE" of what has no such line
+    compared  share of its elements that were compared; `counts` are numbers of its tensors by verdict
+    verdict   as the last line of the screen reports it for this step and rank alone; "UNREADABLE" or "ALONE" if there
+              is no comparison
     origin    where its error comes from; `through` is the operator by which it arrived, from rank `source`
-    because   why nothing can be said
+    because   the reason why no verdict exists
     """
 
     step: Optional[int]
@@ -48,27 +49,28 @@ class Cell(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        """Where it stands in a picture; what a dump does not number counts as 0."""
+        """The position in a picture; a number that the dump lacks counts as 0."""
         return self.step or 0, self.rank or 0
 
     @property
     def name(self) -> str:
-        """ "3-5": that of its page."""
+        """ "3-5": the name of its page."""
         return f"{self.key[0]}-{self.key[1]}"
 
     @property
     def where(self) -> str:
-        """ "step 3 rank 5", as far as the dump tells."""
+        """ "step 3 rank 5"; a number that the dump lacks is omitted."""
         named = ("step", self.step), ("rank", self.rank)
         return " ".join(f"{name} {value}" for name, value in named if value is not None)
 
 
 class Matrix(NamedTuple):
-    """All of them, for presenters.
+    """All cells, for presenters.
 
-    sentence  where the error begins and how it reaches the others, "" if there is none; `first` is that cell's key
-    odd       of ranks that hold something else than their peers, a sentence each
-    pages     names of cells that have a page; `unwritten` says which have none and why, "" if all have
+    sentence  where the error begins and how it reaches other ranks, "" if no error is found; `first` is the key of that
+              cell
+    odd       a sentence for each rank that holds other values than its replicas
+    pages     names of cells that have a page; `unwritten` names those without a page and the reason, "" if all have one
     """
 
     cells: Sequence[Cell]

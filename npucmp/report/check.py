@@ -1,4 +1,4 @@
-"""The Answer of `npucmp check`: what is to be mended, what follows from it, and what could not be decided.
+"""The Answer of `npucmp check`: findings to fix, findings that follow from them, and rules that could not be decided.
 
 health.csv has one row per finding, checks.csv one per rule, parameters.csv one per parameter and step.
 """
@@ -28,8 +28,8 @@ PARAMETERS = tuple(
         "same_bits_as step rank"
     ).split(" ")
 )
-FIRST = 20  # findings that summary.json holds
-PANELS = (  # column, title, limit: what is drawn along the network
+FIRST = 20  # findings in summary.json
+PANELS = (  # column, title, limit: the panels drawn along the network
     ("grad_over_weight", "gradient over weight (rms), parameter by parameter", None),
     ("update_ratio", "update ratio, mean |w' - w| over mean |w|", 1.0),
     ("output_rms", "rms of the outputs of operators", None),
@@ -43,7 +43,7 @@ MEANING = {
 
 
 def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
-    """What a check says; there are no metrics to choose."""
+    """Return the Answer of a check; metrics are ignored."""
     roots = [one for one in report.symptoms if not one.follows]
     suspects = Suspects.of([_suspect(one, report) for one in roots])
     word, sentence = _verdict(report)
@@ -149,7 +149,7 @@ def _more(one: Symptom) -> str:
 
 
 def undecided_words(decisions: Sequence[Decision]) -> list[str]:
-    """Reasons with the rules that they held back, those that hold back most first."""
+    """Return the reasons with the rules that each left undecided, most rules first."""
     reasons: dict[str, list[str]] = {}
     for one in decisions:
         if one.why_not:
@@ -203,7 +203,7 @@ def _parameter(one: ParameterRow) -> Row:
 
 
 def _detail(report: Checked) -> Detail:
-    """A row per parameter and step, then one per operator whose output has a spread; findings stand with theirs."""
+    """Return a row per parameter and step, then one per operator whose output was measured, each with its finding."""
     found = {one.where: one for one in reversed(report.symptoms) if one.where}
     keys = [*dict.fromkeys([*((one.rank, one.step) for one in report.parameters),
                             *((one.rank, one.step) for one in report.spreads)])]  # fmt: skip
@@ -245,7 +245,7 @@ def _finding(one: Symptom | None) -> Row:
 
 
 def _facts(report: Checked) -> Row:
-    """What summary.json holds of a check."""
+    """Return the values of a check for summary.json."""
     return {
         "target": of_runs(report.path, report.runs, "format", "step", "rank"),
         "training": report.training,

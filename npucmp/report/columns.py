@@ -20,7 +20,7 @@ _NO_STATISTICS = Statistics()
 
 
 def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
-    """The cells of tensors.csv, a list per column, in graph order."""
+    """Return the cells of tensors.csv, a list per column, in graph order."""
     return _joined([columns_of(one, extra) for one in report.comparisons], (*TENSOR_COLUMNS, *extra))
 
 
@@ -31,8 +31,8 @@ def _joined(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
 
 
 def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
-    """Those of one comparison, made column by column, which takes a tenth of the time of rows. None where nothing
-    applies or nothing is known. Columns of None are one list."""
+    """Return the columns of one comparison. Making them column by column takes a tenth of the time of rows. A cell is
+    None if it does not apply or is not known. Columns without any value share one list."""
     findings = comparison.findings
     count = len(findings)
     judged = _by_field(findings, _FINDING)
@@ -72,7 +72,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
         one if target is not None and golden is not None else None
         for one, target, golden in zip(moments, pair["target"], pair["golden"])
     ] if has_values else nothing  # fmt: skip
-    has_both = any(both)  # else statistics are all there is
+    has_both = any(both)  # otherwise only statistics exist
     for metric in metrics.METRICS:
         if metric.always or metric.name in extra:
             columns[metric.name] = (
@@ -94,19 +94,19 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
 
 
 def _by_field(records: Sequence[Any], names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """The fields of records, a sequence for each name."""
+    """Return the fields of records, a sequence for each name."""
     return dict(zip(names, zip(*records))) if records else dict.fromkeys(names, ())
 
 
 def _where(conditions: Sequence[Any], values: Sequence[Any], nothing: list[Any]) -> list[Any]:
-    """The values where a condition is true, None elsewhere."""
+    """Return the values where a condition is true, None elsewhere."""
     if not any(conditions):
         return nothing
     return [value if condition else None for condition, value in zip(conditions, values)]
 
 
 def _of_statistics(side: str, recorded: Sequence[Optional[Statistics]], nothing: list[Any]) -> Columns:
-    """The figures of tensors that were not measured by their values."""
+    """Return the figures of tensors that were measured by their recorded statistics only."""
     known = _by_field([_NO_STATISTICS if one is None else one for one in recorded], Statistics._fields)
     columns: Columns = {f"{side}_nan": nothing, f"{side}_inf": nothing}
     names = {"min": "min", "max": "max", "mean": "mean", "l2": "norm"}

@@ -1,5 +1,5 @@
-"""The Answer of `npucmp compare`, on which those of fusion-diff and rerun-diff are built: the sum of its parts, one for
-each step and rank (part.py), wherever these lie."""
+"""The Answer of `npucmp compare`, the base of the Answers of fusion-diff and rerun-diff: the sum of one part for each
+step and rank (part.py), wherever the parts are stored."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MEANING = {
     "UNKNOWN": "its inputs are not known",
     "PROPAGATED": "passes on what it got",
 }
-NEXT = {  # docs/workflow.md has more words for it
+NEXT = {  # docs/workflow.md explains each in more words
     "BORN": "hold its arguments and source line against the golden's; then run it alone: npucmp extract makes the case",
     "GAP": "read the source between the two operators, or dump at level mix: the fault is in what was not compared",
     "WORSENED": "look at the places before it first; alone at the top it may be ill-conditioned, or a second fault",
@@ -52,18 +52,21 @@ NEXT = {  # docs/workflow.md has more words for it
     "PROPAGATED": "nothing: it follows from an operator before it",
 }
 FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")  # columns that a page shows first
-OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of the first run of a side
+OF_FIRST = ("format", "detail", "step", "rank")  # values of the first run of a side in summary.json
 
 
 class Parts:
-    """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv, `paged` says that the
-    comparison is one of several and the parts are for its page."""
+    """All parts of a comparison, and their sums.
+
+    metrics  further columns of tensors.csv
+    paged    the comparison is one of several, and the parts are for its page
+    """
 
     def __init__(self, report: Report, metrics: Sequence[str] = (), paged: bool = False) -> None:
         asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least, paged)
         self.report, self.metrics = report, tuple(metrics)
         self.every: list[Part] = []
-        pool: dict[object, Any] = {}  # names of tensors, which ranks have in common
+        pool: dict[object, Any] = {}  # shares the names of tensors, which ranks have in common
         lost = partial(_lost_part, where_of(report.comparisons))
         for part in each(report.comparisons, partial(part_of, asked, report.strict), lost):
             self.every.append(part.pooled(pool))
@@ -72,7 +75,7 @@ class Parts:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know besides, each once."""
+        """The notes for the reader, each once."""
         runs = [note for one in self.every for note in one.run_notes]
         own = [note for one in self.every for note in one.notes]
         return [*dict.fromkeys([*self.report.unreplayed, *runs, *own, *self.report.notes])]
@@ -90,7 +93,7 @@ class Parts:
                 yield f"{count_of(count, 'tensor')} {what}, for example {example}"
 
     def within_noise(self) -> Iterator[str]:
-        """What --noise excused."""
+        """Yield the number of tensors that --noise excused, and the largest error."""
         count = sum(one.excused.tensors for one in self.every)
         if count:
             worst = max((one.excused for one in self.every), key=lambda one: one.error)
@@ -98,7 +101,7 @@ class Parts:
             yield f"{count_of(count, 'tensor')} above the limit, within measured noise; largest {where}"
 
     def sides(self) -> list[Side]:
-        """Both dumps in one line each, where there are several runs of them."""
+        """Return both dumps in one line each, if they have several runs."""
         if len(self.every) < 2:
             return []
         paths = self.report.target_path, self.report.golden_path
@@ -107,7 +110,7 @@ class Parts:
 
 
 def several(runs: Sequence[Ran]) -> str:
-    """What runs of one dump are, in one line."""
+    """Describe the runs of one dump in one line."""
     kinds = dict.fromkeys(" · ".join(filter(None, (run.format, run.detail))) for run in runs)
     operators, tensors, size = (sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes"))
     content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
@@ -130,7 +133,7 @@ def _lost_files(where: Sequence[Where], filing: Filing, number: int, because: st
 
 
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
-    """What a comparison says; `metrics` are further columns of tensors.csv."""
+    """Return the Answer of a comparison; `metrics` are further columns of tensors.csv."""
     parts = Parts(report, metrics)
     files = _Files(parts)
     found = told(parts, files=files)
@@ -143,7 +146,8 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
 
 
 class _Paged(NamedTuple):
-    """What pages of single comparisons are made of: the report without any, and where in a folder they are to lie."""
+    """The inputs of the pages of single comparisons: the report without comparisons, and the paths of the pages in a
+    folder."""
 
     report: Report
     filing: Filing
@@ -152,11 +156,11 @@ class _Paged(NamedTuple):
 
 
 def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, Filed]:
-    """The page of a comparison, and its rows in the tables, which have the same cells."""
+    """Make the page of a comparison, and its rows of the tables, which have the same cells."""
     seen = tuple(look for look in paged.report.looks if look.run == number)
     parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics, paged=True)
     files = _Files(parts)
-    alone = replace(told(parts, files=files), remarks=lambda folder: ())  # they are of all comparisons together
+    alone = replace(told(parts, files=files), remarks=lambda folder: ())  # the remarks concern all comparisons together
     page = paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
     return page, files.filed(paged.filing, number, 0, one)
 
@@ -167,7 +171,7 @@ def _lost_page(number: int, because: str) -> tuple[Piece, Optional[Filed]]:
 
 
 def told(parts: Parts, figures: Sequence[str] = FIGURES, files: Optional[_Files] = None) -> Answer:
-    """What the parts of a comparison say; `figures` are columns that a page shows first."""
+    """Return the Answer from the parts of a comparison; `figures` are the columns that a page shows first."""
     report = parts.report
     files = files or _Files(parts)
     sections = sorted((one.section for one in parts.every), key=lambda one: one.place)
@@ -213,18 +217,18 @@ def told(parts: Parts, figures: Sequence[str] = FIGURES, files: Optional[_Files]
 
 
 class _Files:
-    """What is only made where a report is written: the rows, the pages and the wishes of each comparison."""
+    """The contents that only a written report needs: rows, pages and dump requests of each comparison."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._metrics = parts, parts.metrics
         self._comparisons = parts.report.comparisons
         self._cells = cache(lambda number: _columns_of(self._comparisons[number], parts.metrics))
         self._linked = cache(lambda number: _linked_in(self._comparisons[number]))
-        self._paged: dict[int, Filed] = {}  # rows that were made with a page
+        self._paged: dict[int, Filed] = {}  # rows that were made together with a page
         self.every = cache(self._every)
 
     def filed(self, filing: Filing, number: int, at: int, one: Comparison) -> Filed:
-        """The rows of a comparison, of which `number` is the number among all."""
+        """Return the rows of a comparison; `number` is its index among all, `at` its index here."""
         from npucmp.report.filed import filed
 
         return filed(filing, number, one, self._cells(at), partial(self._linked, at))
@@ -250,7 +254,7 @@ class _Files:
         return Filing(self._metrics, folder)
 
     def pages(self, within: Mapping[int, Within], shown: Shown) -> Iterator[tuple[int, Piece]]:
-        """The pages of these comparisons, made where the comparisons lie."""
+        """Yield the pages of these comparisons, made by the process that has the comparison."""
         common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="")
         numbers, paged = sorted(within), _Paged(common, self._filing, within, shown)
         made = each(self._comparisons, partial(_page, paged), _lost_page, numbers)
@@ -287,7 +291,7 @@ class _Files:
 
 
 class _NextDump:
-    """The next dump that a report asks for, which is planned when a file tells of it."""
+    """The next dump that a report requests, planned when a file first needs it."""
 
     def __init__(self, report: Report, files: _Files) -> None:
         self._report, self._files = report, files
@@ -299,15 +303,15 @@ class _NextDump:
         return next_dump(self._report, [one.wanted for one in self._files.every()])
 
     def facts(self) -> Optional[Row]:
-        """What summary.json says of it."""
+        """Return its values for summary.json."""
         return None if self._found is None else self._found.facts()
 
     def remarks(self, folder: str) -> list[str]:
-        """What to run next, in one line."""
+        """Return the command to run next, in one line."""
         return [] if self._found is None else [self._found.remark(self._report, folder)]
 
     def texts(self) -> list[Text]:
-        """The configurations."""
+        """Return the dump configurations."""
         return [] if self._found is None else [Text(*file) for file in self._found.files.items()]
 
 
@@ -376,14 +380,14 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
 
 
 def found_words(tally: Tally, unpaired: int = 0) -> str:
-    """What differs, or what statistics make suspect."""
+    """Describe the tensors that differ, or that statistics suggest."""
     if tally.is_suspected:
         return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
     return ", ".join(_diverged_words(tally, unpaired))
 
 
 def _suspected_words(causes: Counter[Cause]) -> Iterator[str]:
-    """What statistics alone make suspect."""
+    """Describe the operators that are suspects by statistics alone."""
     yield f"{count_of(causes[Cause.SUSPECT], 'operator')} out of the noise before it"
     if causes[Cause.PROPAGATED]:
         yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
@@ -410,7 +414,7 @@ def _diverged_words(tally: Tally, unpaired: int) -> Iterator[str]:
 
 
 def facts(parts: Parts) -> Row:
-    """What summary.json holds of a comparison."""
+    """Return the values of a comparison for summary.json."""
     report = parts.report
     rows = sorted((row for one in parts.every for row in one.roots), key=lambda row: int(row["place"]))
     return {
@@ -434,13 +438,13 @@ def facts(parts: Parts) -> Row:
 
 
 def _accused(one: Accused) -> Row:
-    """What a ticket tells of an operator besides its rows."""
+    """Return the ticket data of an operator that its rows lack."""
     below = {name: [some._asdict() for some in getattr(one, name)] for name in ("arguments", "vendor")}
     return {**one._asdict(), **below}
 
 
 def _of_runs(parts: Parts, at: int) -> Row:
-    """What summary.json says of a dump."""
+    """Return the values of a dump for summary.json."""
     runs = [one.runs[at] for one in parts.every if one.runs]
     return {
         "path": (parts.report.target_path, parts.report.golden_path)[at],

@@ -1,4 +1,4 @@
-"""How much was really compared, and what a reader is told of the rest."""
+"""The share of a dump that was compared, and the words for the remaining tensors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from npucmp.model.roles import is_meaningless
 from npucmp.report.words import count_of, percent, where_words
 
 Groups = Mapping[Verdict, Sequence[Finding]]  # the findings of each verdict
-NAMED = 3  # operators that the sentence offers to exclude by name
+NAMED = 3  # operators that the sentence names in --exclude options
 
 
 class AlignedShare(NamedTuple):
-    """How much of a comparison there is, and how much of that was really compared; those of several are added.
+    """The size of a comparison, and the share that was compared; shares of several comparisons are added.
 
-    matched    operators by matcher; `alone`: those that only the target, only the golden has
-    decided    operators of which a tensor was held against another
-    compared   elements that were, `everything`: those that might have been
+    matched    numbers of operators by matcher; `alone` counts the operators that only the target and only the golden
+               has
+    decided    operators with at least one decided tensor
+    compared   elements that were compared; `everything` counts all elements that could be compared
     """
 
     matched: Mapping[str, int]
@@ -32,7 +33,7 @@ class AlignedShare(NamedTuple):
 
     @classmethod
     def of(cls, one: Comparison, groups: Groups) -> AlignedShare:
-        """That of one comparison, with its findings of each verdict."""
+        """Return the shares of one comparison, given its findings by verdict."""
         decided: set[int] = set()
         everything = compared = 0
         for verdict, some in groups.items():
@@ -47,7 +48,7 @@ class AlignedShare(NamedTuple):
 
     @classmethod
     def sum(cls, some: Sequence[AlignedShare]) -> AlignedShare:
-        """Of all."""
+        """Return the sum of the shares."""
         matched: Counter[str] = Counter()
         for one in some:
             matched.update(one.matched)
@@ -61,11 +62,12 @@ class AlignedShare(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of elements that were really compared."""
+        """The share of elements that were compared."""
         return self.compared / self.everything if self.everything else 0.0
 
     def facts(self) -> dict[str, Any]:
-        """Operators by matcher, those without partner, and the shares of operators and elements really compared."""
+        """Return operators by matcher, operators without a partner, and the shares of operators and elements that were
+        compared."""
         only_target, only_golden = self.alone
         return {
             **self.matched,
@@ -77,7 +79,7 @@ class AlignedShare(NamedTuple):
         }
 
     def words(self) -> str:
-        """One line."""
+        """Describe the shares in one line."""
         by = ", ".join(f"{count} by {via}" for via, count in self.matched.items())
         return (
             f"aligned {count_of(self.operators, 'operator')}: {by or 'none'} · {self.alone[0]} only in target, "
@@ -91,26 +93,26 @@ def _elements(pair: Pair) -> int:
 
 
 def elements_of(tensors: Sequence[Optional[TensorRef]]) -> list[int]:
-    """How many elements each tensor has; 0 without a tensor."""
+    """Return the number of elements of each tensor; 0 without a tensor."""
     shapes = [(0,) if tensor is None else tensor.shape for tensor in tensors]
     known = {shape: math.prod(shape) for shape in {*shapes}}
     return [*map(known.__getitem__, shapes)]
 
 
 def _is_inserted_alone(pair: Pair) -> bool:
-    """A tensor that one compiler has put in and the other has not: nothing is missing where it is."""
+    """Return whether one compiler inserted the tensor and the other did not; such a tensor is not missing."""
     return (pair.target is None or pair.golden is None) and pair.is_inside
 
 
 class Unseen(NamedTuple):
-    """Tensors before a place in the graph of which nothing was decided: of `alike`, statistics or an XOR were compared
-    that prove no difference; `uncompared` were not compared at all."""
+    """Tensors before a place in the graph that were not decided. `alike` counts those whose statistics or XOR checksums
+    show no difference; `uncompared` counts those that were not compared at all."""
 
     uncompared: int
     alike: int
 
     def words(self) -> str:
-        """In one clause; "" without any."""
+        """Describe the tensors in one clause; "" if there are none."""
         were = "was" if self.uncompared == 1 else "were"
         words = [f"{count_of(self.uncompared, 'tensor')} before it {were} not compared"] if self.uncompared else []
         if self.alike:
@@ -120,7 +122,7 @@ class Unseen(NamedTuple):
 
 
 def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> Unseen:
-    """Those before a place in the graph; "first" is only said when there is none."""
+    """Count the undecided tensors before a place in the graph. A report says "first" only if there are none."""
     findings = [one for verdict, some in groups.items() if verdict not in DECIDED for one in some]
     unseen = [(one.measurement.pair, is_alike(one)) for one in findings]
     unseen += [(pair, False) for pair in comparison.left_out]
@@ -131,7 +133,7 @@ def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> Unsee
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) -> str:
-    """Why a comparison of tensors that agree is undecided, and which option accepts it."""
+    """Explain why a comparison without differences is undecided, and which option accepts it."""
     said = ["1 tensor agrees" if agreeing == 1 else f"{count_of(agreeing, 'tensor')} agree"]
     options = []
     if coverage.tensors:
@@ -161,7 +163,7 @@ def _first(coverage: Coverage) -> str:
 
 
 def _rounded_down(share: float) -> str:
-    """A share in as few decimals as tell it from 1, never more than it is."""
+    """Format a share below 1 with the fewest decimals that keep it below 1, rounded down."""
     for decimals in (2, 4, 8):
         found = math.floor(share * 10**decimals) / 10**decimals
         if found < 1.0:
@@ -170,12 +172,12 @@ def _rounded_down(share: float) -> str:
 
 
 def _glob(name: str) -> str:
-    """A glob that a name fits, and no other."""
+    """Return a glob that matches this name only."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def covered_words(report: Report, coverage: Coverage) -> Iterator[str]:
-    """What a reader should know of the golden tensors that have no comparison of their own."""
+    """Yield clauses on the golden tensors without a comparison of their own."""
     if coverage.accounted:
         yield f"{coverage.accounted:,} accounted for by tensors that agree"
     if coverage.excluded:
@@ -187,7 +189,7 @@ def covered_words(report: Report, coverage: Coverage) -> Iterator[str]:
 
 
 def coverage_facts(report: Report, coverage: Coverage) -> dict[str, Any]:
-    """What summary.json says of the coverage."""
+    """Return the values of the coverage for summary.json."""
     return {
         "share": None if coverage.unsized else coverage.share,
         "least": report.least,

@@ -1,4 +1,4 @@
-"""The tables as CSV files, and beside them the files that are no tables. Columns are only ever appended."""
+"""Write the tables as CSV files, and the text files. New columns are only ever appended."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from npucmp.report.rows import encoded
 
 
 def render(answer: Answer) -> dict[str, Content]:
-    """A file for each table and each text."""
+    """Return a file for each table and each text."""
     found = {table.file: _content(table) for table in answer.tables}
     found.update({text.file: encoded(text.text) for text in answer.texts()})
     return found
 
 
 def _content(table: Table) -> Content:
-    """A table whose rows lie in files is joined of these when it is written, and never in memory."""
+    """Return the content of a table. Rows that lie in files are joined while the table is written, never in memory."""
     pieces = [head_of(table), *rows_of(table)]
     if table.file.endswith(PARQUET):
         from npucmp.report.parquet import Packed

@@ -1,4 +1,4 @@
-"""The Answer of `npucmp diff`: what is new, what got worse, and what is gone. diff.csv has a row for each of these."""
+"""The Answer of `npucmp diff`: findings that are new, worse or gone. diff.csv has a row for each change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Si
 from npucmp.report.words import count_of
 
 COLUMNS = tuple("what step rank op slot rule before after error_before error_after limit because stack".split(" "))
-FIRST = 50  # of each kind that summary.json holds
+FIRST = 50  # changes of each kind in summary.json
 MEANING = {
     "new": "the earlier report does not accuse it",
     "gone": "accused before; looked at, and no longer",
@@ -20,7 +20,7 @@ MEANING = {
     "same": "accused by both reports",
     "better": "was beyond the limit, and is nearer now by more than noise",
 }
-TITLES = {  # of what stands below the new ones, in this order
+TITLES = {  # titles of the lists below the new findings, in this order
     "gone": "Gone",
     "worse": "Worse",
     "open": "Open, not looked at any more or behind another",
@@ -30,7 +30,7 @@ TITLES = {  # of what stands below the new ones, in this order
 
 
 def answer(report: Difference, metrics: Sequence[str] = ()) -> Answer:
-    """What became of one report in another; there are no metrics to choose."""
+    """Return the Answer of a comparison of two reports; metrics are ignored."""
     word, sentence = _verdict(report)
     suspects = Suspects.of([_suspect(place, one) for place, one in enumerate(report.new, 1)])
     kinds = by_kind(report)
@@ -150,7 +150,7 @@ def _rows(kinds: dict[str, Sequence[Change]]) -> Iterator[Row]:
 
 
 def _detail(kinds: dict[str, Sequence[Change]]) -> Detail:
-    """A row per row of diff.csv."""
+    """Return a row per row of diff.csv."""
     rows = [*_rows(kinds)]
     return Detail(
         kind="pairs",
@@ -166,7 +166,7 @@ def _detail(kinds: dict[str, Sequence[Change]]) -> Detail:
 
 
 def _facts(report: Difference, kinds: dict[str, Sequence[Change]]) -> Row:
-    """What summary.json holds of a diff."""
+    """Return the values of a diff for summary.json."""
     first = {name: list(_rows({name: some[:FIRST]})) for name, some in kinds.items()}
     return {
         "before": report.paths[0],

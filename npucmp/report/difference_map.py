@@ -1,7 +1,7 @@
-"""Where two runs differ in a tensor, as the words and strokes of two small drawings: the tensor itself, and its bits.
+"""Draw where two runs differ in a tensor: the words and strokes of a map of the tensor and of a chart of its bits.
 
-A cell of the tensor is drawn the darker the more of its elements differ. The cells of a line that are as dark are one
-stroke, and all strokes that are as dark one path.
+A cell of the map is the darker the more of its elements differ. Adjacent cells of a line with equal darkness are one
+stroke, and all strokes of equal darkness are one path.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Optional
 from npucmp.model import DifferenceMap
 from npucmp.model.dtypes import lookup
 
-LEVELS = (0.01, 0.1, 0.9)  # shares of the elements of a cell from which on it is drawn darker
-HEIGHT = 96  # pixels of a picture of many lines
+LEVELS = (0.01, 0.1, 0.9)  # shares of differing elements of a cell at which the next darkness begins
+HEIGHT = 96  # pixels: height of a picture with many lines
 LEAST = 14
-WIDTH, HIGHEST = 320, 46  # of the bars, and of one
+WIDTH, HIGHEST = 320, 46  # pixels: width of the bit chart, and height of its highest bar
 
 
 def drawn(one: DifferenceMap) -> dict[str, Any]:
-    """The picture for the template."""
+    """Return the picture for the template."""
     down = len(one.counts) // one.across
     size = f"{one.rows:,} × {one.columns:,}"
     held = f"{sum(map(bool, one.counts)):,} of {down} × {one.across} cells of the picture"
@@ -40,7 +40,7 @@ def drawn(one: DifferenceMap) -> dict[str, Any]:
 
 
 def _paths(one: DifferenceMap, down: int) -> list[str]:
-    """A path per level of darkness, the lightest first."""
+    """Return a path per level of darkness, the lightest first."""
     strokes: list[list[str]] = [[] for _ in range(len(LEVELS) + 1)]
     for line in range(down):
         height = _length(one.rows, down, line)
@@ -55,12 +55,12 @@ def _paths(one: DifferenceMap, down: int) -> list[str]:
 
 
 def _length(whole: int, cells: int, cell: int) -> int:
-    """How many of `whole` rows or columns a cell stands for, as bits.py shares them out."""
+    """Return the number of `whole` rows or columns in a cell, divided as in bits.py."""
     return -(-(cell + 1) * whole // cells) - -(-cell * whole // cells)
 
 
 def _bits(one: DifferenceMap) -> Optional[dict[str, Any]]:
-    """A bar per bit, from the highest, and the parts of a float that they belong to."""
+    """Return a bar per bit, from the highest bit, and the fields of a float to which the bits belong."""
     most = max(one.bits, default=0)
     if not most:
         return None
@@ -77,7 +77,8 @@ def _bits(one: DifferenceMap) -> Optional[dict[str, Any]]:
 
 
 def _parts(one: DifferenceMap) -> list[tuple[str, int, int]]:
-    """(name, first bit from the left, bits) of sign, exponent and mantissa; of other types all bits."""
+    """Return (name, first bit from the left, number of bits) of sign, exponent and mantissa; for other types one
+    entry."""
     row, width = lookup(one.dtype), len(one.bits)
     if row is None or row.kind != "f":
         return [(f"{width} bits", 0, width)]
@@ -86,7 +87,7 @@ def _parts(one: DifferenceMap) -> list[tuple[str, int, int]]:
 
 
 def _bit_words(one: DifferenceMap) -> str:
-    """Which bits differ, in each part numbered from its lowest."""
+    """Name the bits that differ, numbered from the lowest bit of each field."""
     found = []
     for name, first, width in _parts(one):
         held = [width - 1 - place for place in range(width) if one.bits[first + place]]

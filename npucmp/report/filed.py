@@ -1,5 +1,5 @@
-"""What one step and rank adds to the files of a report: its rows, and what the next dump is to hold of it. Where
-comparisons lie apart, workers write the rows into files that are joined when the report is written."""
+"""The rows that one step and rank adds to the files of a report, and its request for the next dump. If comparisons are
+stored on disk, workers write the rows into files, which are joined when the report is written."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from npucmp.report.rows import csv_of, encoded
 
 
 class Filing(NamedTuple):
-    """How it is done: further columns, and the folder for files; "" keeps all in memory."""
+    """The settings for making rows: further columns, and the folder for files; "" keeps all rows in memory."""
 
     metrics: tuple[str, ...] = ()
     folder: str = ""
 
     def piece(self, number: int, what: str, data: bytes) -> Piece:
-        """What is made of one comparison; in a file of a name that no other has, should another worker be at it too."""
+        """Store data of one comparison. A file gets a unique name, because another worker may process the same
+        comparison."""
         if not self.folder:
             return data
         handle, path = tempfile.mkstemp(f".{what}", f"{number}.", self.folder)
@@ -37,7 +38,7 @@ class Filing(NamedTuple):
 
 
 class Filed(NamedTuple):
-    """Rows of tensors.csv and roots.csv without their heads, these by place; what the next dump is to hold."""
+    """Rows of tensors.csv and roots.csv without headers, the roots by place, and the request for the next dump."""
 
     tensors: Piece
     roots: Piece
@@ -51,7 +52,7 @@ def filed(
     columns: Optional[Columns] = None,
     linked: Optional[Callable[[], pairs.Linked]] = None,
 ) -> Filed:
-    """Of a comparison wherever it lies; `columns` and `linked` if they are known."""
+    """Return the rows of a comparison; `columns` and `linked` are given if they are already made."""
     cells = columns_of(one, filing.metrics) if columns is None else columns
     roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
     wishes = Wishes.of(one, linked or partial(pairs.linked_in, one))
@@ -63,7 +64,7 @@ def filed(
 
 
 def lost_files(filing: Filing, where: Where, because: str) -> Filed:
-    """Of a comparison that ends whoever works on it: a row with the reason."""
+    """Return the row of a comparison that ends its worker process, with the reason."""
     names = (*tables.TENSOR_COLUMNS, *filing.metrics)
     row = {"step": where.step, "rank": where.rank, "verdict": Verdict.UNREADABLE.value, "because": because}
     return Filed(_lines(names, tables.by_column([row], names)), b"", Wanted((), (), {}))
@@ -74,8 +75,11 @@ def _lines(names: Sequence[str], columns: Columns) -> bytes:
 
 
 def by_place(pieces: Iterable[tuple[Optional[int], Piece]]) -> Iterator[bytes]:
-    """The rows of roots.csv of all comparisons, with the step of each, by place. The rows of a step have two runs of
-    consecutive places: suspects, and behind those of all steps what passes an error on. No more than a step is held."""
+    """Yield the rows of roots.csv of all comparisons by place, given the step of each.
+
+    The rows of a step have two ranges of consecutive places: its suspects, and, after the suspects of all steps, the
+    operators that propagate an error. No more than one step is in memory.
+    """
     steps = [[piece for _, piece in some] for _, some in groupby(sorted(pieces, key=_step), key=_step)]
     written = [0] * len(steps)
     place = 1
@@ -93,7 +97,7 @@ def _step(one: tuple[Optional[int], Piece]) -> int:
 
 
 def _in_order(pieces: Sequence[Piece]) -> Iterator[bytes]:
-    """The rows of a step, by place."""
+    """Return the rows of a step, by place."""
     return heapq.merge(*map(_read, pieces), key=_place)
 
 

@@ -1,12 +1,12 @@
-"""The files of a report appear together or not at all.
+"""Write the files of a report completely or not at all.
 
     1  every file is written under a temporary name in the same folder, and flushed to the disk
-    2  the files of an earlier report are moved aside, LAST first: those of the same names, and those that it lists
-    3  the new ones get their names, LAST last; the earlier ones are removed
+    2  the files of an earlier report are moved aside, LAST first: files of the same names, and files that it lists
+    3  the new files get their names, LAST last; the earlier files are removed
 
-An error on the way undoes all of it: the earlier report is back. Whatever ends the process leaves the earlier report,
-the new one, or a folder without LAST, which is no report; each file in it is whole. A temporary file of a killed
-process is removed by the next one that comes an hour later.
+If an error occurs, all steps are undone and the earlier report is restored. If the process ends at any time, the folder
+contains the earlier report, the new report, or files without LAST, which are not a report; each file in it is complete.
+A temporary file of a killed process is removed by the next run that writes there at least an hour later.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from npucmp.model.merged import Slice
 from npucmp.model.written import TENSORS
 
 LAST = "summary.json"
-# not in every report, and then no other one's
+# files that only some reports have; an earlier one never belongs to a new report
 SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv", "report.xlsx")
-BELOW = "shards"  # the folder that some reports have, of pages
-OURS = re.compile(  # what a report may hold; whatever else a summary.json lists is no business of ours
+BELOW = "shards"  # the folder for pages of steps and ranks
+OURS = re.compile(  # file names of reports; other names in a summary.json are never removed
     r"(?:tensors|roots|overflow|fusion|rerun|noise|replay|edges|gaps|health|checks|parameters|precheck|inputs|curves|matrix"
     r"|worst|diff)(?:-[\w.-]{1,80})?\.csv|fusion_switch\.cfg|next_dump(?:_golden)?\.json|report\.\w{1,8}|tensors(?:-\d+){0,3}\.parquet"
 )
-_SUMMARY = 64 << 20  # bytes of a summary.json that is looked into
+_SUMMARY = 64 << 20  # bytes: limit of a summary.json that is read
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 _PAGE = re.compile(r"\d+-\d+\.html")
@@ -42,7 +42,8 @@ _BLOCK = 1 << 20  # bytes that are copied at once
 
 
 class Joined:
-    """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
+    """The content of a file in pieces; pieces in other files are read block by block, so the whole is never in
+    memory."""
 
     def __init__(self, pieces: Iterable[Union[bytes, Path, Slice]]) -> None:
         self.pieces = [*pieces]
@@ -61,26 +62,26 @@ class Joined:
 
 
 class Streamed(Protocol):
-    """Content that writes itself."""
+    """Content that writes itself to a file."""
 
     def write_to(self, file: BinaryIO) -> None:
-        """All of it."""
+        """Write all content."""
 
 
 Content = Union[bytes, Joined, Streamed]
 
 
 def after(head: bytes, content: Union[bytes, Joined]) -> Union[bytes, Joined]:
-    """Text that begins with something else."""
+    """Return the content with `head` before it."""
     return head + content if isinstance(content, bytes) else Joined([head, *content.pieces])
 
 
 def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True) -> None:
-    """Writes files {name: content} below a folder, which is created; a report takes away what another one has besides.
-    Raises OSError, and then nothing has changed."""
+    """Write files {name: content} below a folder, which is created. A report removes files that only the earlier report
+    had. Raises OSError; all files are then unchanged."""
     names = sorted(contents, key=lambda name: name == LAST)
     made: dict[str, str] = {}  # name → its temporary file
-    aside: dict[str, str] = {}  # name → where the earlier file is
+    aside: dict[str, str] = {}  # name → temporary name of the earlier file
     placed: list[str] = []
     earlier = listed(folder) if is_report else []
     try:
@@ -109,17 +110,18 @@ def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True)
         for name in made:
             _remove(made[name])
         raise
-    with suppress(OSError):  # the report is there; some file systems cannot flush a folder
+    with suppress(OSError):  # the report is complete; some file systems cannot flush a folder
         _flush(folder)
     for path in (*aside.values(), *_stale(folder)):
         _remove(path)
     if is_report:
-        with suppress(OSError):  # if nothing is in it any more
+        with suppress(OSError):  # fails unless the folder is empty
             os.rmdir(folder / BELOW)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """One file, whole or not at all; its folder is created. Raises OSError, and then nothing has changed."""
+    """Write one file completely or not at all; its folder is created. Raises OSError; an existing file is then
+    unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = _written(path.parent, data)
     try:
@@ -130,7 +132,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def listed(folder: Path) -> list[str]:
-    """The files of the report in a folder, as its summary.json has them; nothing where there is none."""
+    """Return the files of the report in a folder, as listed in its summary.json; empty without a report."""
     try:
         if not stat.S_ISREG(os.lstat(folder / LAST).st_mode) or os.lstat(folder / LAST).st_size > _SUMMARY:
             return []
@@ -142,7 +144,7 @@ def listed(folder: Path) -> list[str]:
 
 
 def _parts(folder: Path, contents: Mapping[str, Content]) -> list[str]:
-    """The same table of an earlier report, which may have been in parts or in another form."""
+    """Return the tensor tables of an earlier report, which may be split or in another format."""
     try:
         there = os.listdir(folder) if any(map(TENSORS.fullmatch, contents)) else ()
     except OSError:
@@ -151,7 +153,7 @@ def _parts(folder: Path, contents: Mapping[str, Content]) -> list[str]:
 
 
 def _pages(folder: Path) -> list[str]:
-    """Those of an earlier report."""
+    """Return the pages of an earlier report."""
     try:
         return [f"{BELOW}/{name}" for name in os.listdir(folder / BELOW) if _PAGE.fullmatch(name)]
     except OSError:
@@ -159,7 +161,7 @@ def _pages(folder: Path) -> list[str]:
 
 
 def _written(folder: Path, content: Content) -> str:
-    """A complete temporary file."""
+    """Write a complete temporary file, and return its name."""
     handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
     try:
         try:
@@ -181,7 +183,7 @@ def _written(folder: Path, content: Content) -> str:
 
 
 def _is_file(path: Path) -> bool:
-    """A folder in the way stays where it is."""
+    """Return whether a path is a file; a folder of that name is not moved."""
     try:
         return not stat.S_ISDIR(os.lstat(path).st_mode)
     except FileNotFoundError:

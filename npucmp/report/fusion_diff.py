@@ -1,8 +1,8 @@
-"""The Answer of `npucmp fusion-diff`: that of a comparison, and for each fused operator what it stands for.
+"""The Answer of `npucmp fusion-diff`: the Answer of a comparison, and the originals of each fused operator.
 
-fusion.csv has one row per fused operator. fusion_switch.cfg turns off the passes behind those that diverge, in the JSON
-form of CANN: {"Switch": {"GraphFusion": {pass: "off"}, "UBFusion": {pass: "off"}}}; what it does not name keeps its
-setting.
+fusion.csv has one row per fused operator. fusion_switch.cfg turns off the passes that made the diverging operators, in
+the JSON form of CANN: {"Switch": {"GraphFusion": {pass: "off"}, "UBFusion": {pass: "off"}}}; passes that are not listed
+keep their setting.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ UB_PASS = re.compile(
 
 
 def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
-    """What a comparison of a run with fusion and one without says."""
+    """Return the Answer of a comparison of a run with fusion and a run without."""
     parts = compare.Parts(report, metrics)
     found = compare.told(parts)
     every = [one for comparison in report.comparisons for one in _fused(comparison)]
@@ -66,14 +66,14 @@ def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
         texts=lambda: [Text("fusion_switch.cfg", config, title)],
         facts=lambda: {**compare.facts(parts), "passes": [effect._asdict() for effect in report.passes]},
         remarks_title="What fusion has to do with it",
-        advice={},  # that title says what to do
+        advice={},  # the title of the remarks replaces the advice
         remarks=lambda folder: [*remarks(report, every, folder)],
         chains=[*_chains(every)],
     )
 
 
 class FusedOperator(NamedTuple):
-    """A fused operator of the target: its worst output, and its root if it has one."""
+    """A fused operator of the target: its worst output, and its root cause if it has one."""
 
     comparison: Comparison
     worst: Finding
@@ -94,17 +94,17 @@ class FusedOperator(NamedTuple):
 
     @property
     def moments(self) -> Optional[Moments]:
-        """None where one side has no tensor."""
+        """The moments of the worst output; None if a side has no tensor."""
         return self.worst.measurement.moments if self.pair.target is not None and self.pair.golden is not None else None
 
 
 def is_fused(operator: Optional[Operator]) -> bool:
-    """Whether an operator stands for several of the network, or a fusion pass made it."""
+    """Return whether an operator replaces several operators of the network, or a fusion pass made it."""
     return operator is not None and (len(operator.originals) > 1 or bool(operator.passes))
 
 
 def _fused(comparison: Comparison) -> Iterator[FusedOperator]:
-    """The fused operators of the target, by its graph or, without one, by their names; in graph order."""
+    """Yield the fused operators of the target in graph order, found by the graph or, without a graph, by names."""
     groups: dict[int, list[Finding]] = {}
     for finding in comparison.findings:
         groups.setdefault(finding.pair.order, []).append(finding)
@@ -141,7 +141,7 @@ def _row(one: FusedOperator) -> Row:
 
 
 def _chains(every: Sequence[FusedOperator]) -> Iterator[Chain]:
-    """Each beside what it stands for, those that bear error first."""
+    """Yield each fused operator with its originals, root causes first."""
     held = {id(one.comparison): one.comparison for one in every}
     ranges = {key: _ranges(comparison) for key, comparison in held.items()}
     for one in sorted(every, key=lambda one: (one.root is None, one.root.place if one.root else 0, one.pair.order)):
@@ -173,7 +173,7 @@ def _chain(one: FusedOperator, ranges: Mapping[int | str, str]) -> Chain:
 
 
 def _ranges(comparison: Comparison) -> dict[int | str, str]:
-    """What the first output of each operator holds: of the target by order, of the golden run by name."""
+    """Return the range of the first output of each operator: of the target by order, of the golden run by name."""
     found: dict[int | str, str] = {}
     for finding in comparison.findings:
         pair, moments = finding.pair, finding.measurement.moments
@@ -191,7 +191,8 @@ def _range(tensor: TensorRef, side: Side) -> str:
 
 
 def suspects(comparison: Comparison) -> list[Root]:
-    """The fused operators where error is born, most suspected first; where it is born nowhere, those that worsen it."""
+    """Return the fused operators in which an error is born, by place; if no error is born, the operators that worsen
+    it."""
     causes = {root.cause for root in comparison.roots}
     blamed = Cause.BORN if causes & {Cause.BORN, Cause.GAP} else Cause.WORSENED
     found = [root for root in comparison.roots if root.cause is blamed and is_fused(root.pair.target_op)]
@@ -199,7 +200,7 @@ def suspects(comparison: Comparison) -> list[Root]:
 
 
 def switch(report: Fused) -> dict[str, dict[str, str]]:
-    """The passes behind the suspects, by the kind that CANN counts them among."""
+    """Return the passes that made the suspects, by the kind that CANN assigns to them."""
     kinds = {effect.name: effect.kind for effect in report.passes}
     found: dict[str, dict[str, str]] = {}
     for comparison in report.comparisons:
@@ -210,7 +211,8 @@ def switch(report: Fused) -> dict[str, dict[str, str]]:
 
 
 def _own_passes(comparison: Comparison, operator: Operator) -> list[str]:
-    """The passes that made an operator of the target; not those that worked on its originals in the golden run too."""
+    """Return the passes that made an operator of the target, without passes that also processed its originals in the
+    golden run."""
     names = {operator.name, *operator.originals}
     same = [one for one in comparison.golden.operators if one.name in names or names & {*one.originals}]
     known = {name for one in same for name in one.passes}
@@ -218,12 +220,12 @@ def _own_passes(comparison: Comparison, operator: Operator) -> list[str]:
 
 
 def kind_of(name: str) -> str:
-    """Of a pass that fusion_result.json does not list, as far as its name tells."""
+    """Return the kind of a pass that fusion_result.json does not list, guessed from its name."""
     return "UBFusion" if UB_PASS.fullmatch(name) else "GraphFusion"
 
 
 def remarks(report: Fused, every: Sequence[FusedOperator], folder: str) -> Iterator[str]:
-    """The fused operators that are to blame, passes of one run only, and what to run next."""
+    """Yield the fused operators to blame, the passes of one run only, and the next step for the user."""
     causes = Counter(one.cause for one in every)
     kinds = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]
     kinds += [f"{causes['']} without suspicion"] if causes[""] else []
@@ -254,8 +256,9 @@ def remarks(report: Fused, every: Sequence[FusedOperator], folder: str) -> Itera
 
 
 def _is_open(comparison: Comparison, root: Root) -> bool:
-    """Whether a fused operator may bear the error: one that reads who knows what, or one that was not compared and
-    wrote what the first suspect reads. A writer that the golden run only reads from is a constant or a feed."""
+    """Return whether a fused operator may have produced the error: a root cause with unknown inputs, or an uncompared
+    producer of what the first suspect reads. A producer that is not an operator of the golden run is a constant or a
+    feed."""
     if root.cause is Cause.UNKNOWN:
         return root.place == 1 or is_fused(root.pair.target_op)
     if root.place > 1 or root.cause is not Cause.GAP or is_fed(root.cause, root.evidence):

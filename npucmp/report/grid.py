@@ -1,4 +1,4 @@
-"""Steps × ranks as the cells of a page, each a link to the page of its shard."""
+"""The grid of steps × ranks on a page; each cell links to the page of its step and rank."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from npucmp.model import brief
 from npucmp.report.cell import Cell, Matrix
 from npucmp.report.picture import Picture, Spot, folded_words, pictured
 
-COLUMNS, LINES = 128, 64  # of the grid; beyond, a cell stands for several
-MARKED = 16  # columns of which each has its number at its head; of more, every eighth
+COLUMNS, LINES = 128, 64  # limits of the grid; beyond them, a cell shows several steps or ranks
+MARKED = 16  # columns up to which each has its number; with more columns every eighth has
 Words = dict[str, Any]
 
 
 def gridded(matrix: Matrix) -> Words:
-    """What the template shows of it."""
+    """Return the values for the template."""
     picture, pages = pictured(matrix.cells, matrix.first, COLUMNS, LINES), {*matrix.pages}
     return {
         "sentence": matrix.sentence,
@@ -30,7 +30,7 @@ def gridded(matrix: Matrix) -> Words:
 
 
 def _heads(picture: Picture) -> list[str]:
-    """The first rank of each column, "" where there is no room for it."""
+    """Return the first rank of each column, "" where the number does not fit."""
     names = [str(some[0]) for some in picture.numbers]
     return [name if len(names) <= MARKED or at % 8 == 0 else "" for at, name in enumerate(names)]
 
@@ -45,7 +45,7 @@ def _spot(one: Spot, pages: set[str]) -> Words:
 
 
 def _told(cell: Cell) -> str:
-    """A cell in one line."""
+    """Describe a cell in one line."""
     if cell.first is None:
         return f"{cell.verdict}{f', {cell.because}' if cell.because else ''}"
     value = f", {brief(cell.first.value)}" if cell.first.value is not None else ""

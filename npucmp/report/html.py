@@ -1,9 +1,9 @@
-"""report.html: one self-contained page, to be opened from a disk and attached to a ticket.
+"""Make report.html: one self-contained page that can be opened from a disk and attached to a ticket.
 
-The page is made of page/template.html, which tells the answer without any script, and of the scripts and the style
-beside it, which are put into it. What they show is data: JSON in an element that is not executed (page_data.py). Only
-these scripts and this style may run, by their hashes; the page cannot load anything and has no way to make elements
-from text.
+The page consists of page/template.html, which shows the answer without any script, and of the scripts and the style
+beside it, which are embedded. The scripts show data: JSON in an element that is not executed (page_data.py). Only these
+scripts and this style may run, by their hashes; the page cannot load anything and has no way to make elements from
+text.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from npucmp.version import __version__
 
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("data.js", "draw.js", "chart.js", "table.js", "operator.js", "graph.js", "page.js")
-PLAIN = 300_000  # characters of JSON up to which it stands in the page as it is, where one can search it
-LEVEL = 5  # of zlib; 7 takes three times as long to save 3 %
-EARLY = {"rows", "place"}  # columns that the first rows need besides those they show
-IN_AN_ELEMENT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}  # of JSON, whose strings may hold them
-FIRST = 5  # suspects that stand on top
+PLAIN = 300_000  # characters of JSON up to which it is not compressed, so that the page can be searched
+LEVEL = 5  # of zlib; level 7 takes three times as long to save 3 %
+EARLY = {"rows", "place"}  # columns that the first rows need besides the visible ones
+IN_AN_ELEMENT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}  # escapes for JSON strings
+FIRST = 5  # suspects at the top
 MOST = 40  # lines of one kind
 Words = dict[str, Any]
 _NUMBERS = {int, float}
@@ -46,16 +46,16 @@ _dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", "
 
 
 def render(answer: Answer) -> dict[str, Content]:
-    """The page, and those of single steps and ranks."""
-    pages = [*answer.pages(page)]  # first: they are made with the rows of the tables, which tell of the next dump
+    """Return the main page, and the pages of single steps and ranks."""
+    pages = [*answer.pages(page)]  # first: they also make the rows of the tables, which the next dump needs
     found: dict[str, Content] = {"report.html": page(answer)}
     return {**found, **{name: one if isinstance(one, bytes) else Joined([one]) for name, one in pages}}
 
 
 def page(answer: Answer, shard: Optional[Within] = None) -> bytes:
-    """A page, which may be one of several."""
+    """Return a page, which may be one of several."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
-    detail = answer.detail() if answer.matrix is None else None  # of several shards each has a page with its own rows
+    detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
     scripts, (data, others) = (scripts, packed(page_data(detail))) if detail else ([], ("", ""))
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
     made: str = _template().render(answer=answer, detail=detail, shard=shard, **words(answer), **assets)
@@ -74,12 +74,13 @@ def _template() -> Any:
 
 
 def _harmless(value: Any) -> Any:
-    """What is put into the page as text: the invisible characters of names from dumps are shown."""
+    """Escape text for the page: invisible characters in names from dumps are made visible."""
     return visible(value) if type(value) is str else value
 
 
 def words(answer: Answer) -> Words:
-    """What the template shows of an Answer that does not stand there as such: the first of many, drawings."""
+    """Return the values that the template needs besides the fields of the Answer: the first entries of long lists, and
+    drawings."""
     first, passed = answer.suspects
     later = [*first[FIRST:], *passed] if answer.rest else []
     sides = dict.fromkeys(answer.sides or (side for section in answer.sections for side in section.sides))
@@ -114,7 +115,7 @@ def _shortened(lines: Sequence[str]) -> list[str]:
 
 
 def flow(one: Flow) -> Words:
-    """Error in and out of an operator, against its limit, on one logarithmic scale of 10^-10 to 10^2: 0 to 100."""
+    """Return the errors of inputs and outputs and the limit on one logarithmic scale, 10^-10 to 10^2 as 0 to 100."""
     return {
         "input": _at(one.input),
         "output": _at(one.output),
@@ -136,7 +137,7 @@ def _at(error: Optional[float]) -> Optional[float]:
 
 
 def _bar(counts: Mapping[str, int]) -> list[Words]:
-    """Rows by what they are, as pieces of one bar; none is too thin to see."""
+    """Return the counts of rows as pieces of one bar, each wide enough to be visible."""
     total = sum(counts.values()) or 1
     widths = [max(0.005, count / total) for count in counts.values()]
     pieces, at = [], 0.0
@@ -162,7 +163,7 @@ def _made(answer: Answer) -> Words:
 
 
 def policy(scripts: Sequence[str], style: str) -> str:
-    """A Content-Security-Policy that lets only these run, and nothing be loaded or sent."""
+    """Return a Content-Security-Policy that runs only these scripts and this style, and loads or sends nothing."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -181,15 +182,15 @@ def _hash(text: str) -> str:
 
 
 def packed(data: dict[str, Any]) -> tuple[str, str]:
-    """JSON that cannot end the elements it stands in: (what the first rows need, the other columns).
+    """Return JSON that cannot end the elements around it: (data of the first rows, the other columns).
 
-    What is large is deflated (browsers have DecompressionStream). The second element is the last of the page, so that
-    the first rows are shown while it is still being read; what is small stands in the first as a whole.
+    Large data is deflated (browsers have DecompressionStream). The second element is the last of the page, so that the
+    first rows are shown while the browser still reads it. Small data is in the first element as a whole.
     """
     first, others = map(_json, _pieces(data))
     if len(first) + len(others) <= PLAIN:
         return _json(data).translate(IN_AN_ELEMENT), ""
-    return _json({"deflate": _deflated(first)}), _json(_deflated(others))  # base64 has no such characters
+    return _json({"deflate": _deflated(first)}), _json(_deflated(others))  # base64 needs no escapes
 
 
 def _pieces(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -202,7 +203,7 @@ def _pieces(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _json(value: Any) -> str:
-    """Compact JSON in ASCII; long lists of numbers are written at once."""
+    """Return compact JSON in ASCII; long lists of numbers are written at once."""
     if isinstance(value, FixedJson):
         value.json = value.json or _json({**value})
         return value.json

@@ -1,4 +1,4 @@
-"""summary.json: one object that scripts read. Keys are only ever added; NaN and infinities are strings in it."""
+"""Write summary.json: one object that scripts read. Keys are only ever added; NaN and infinities are strings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from npucmp.version import __version__
 
 
 def render(answer: Answer) -> dict[str, bytes]:
-    """The one file."""
+    """Return the file."""
     return {"summary.json": _dumped(summary(answer))}
 
 
 def with_files(data: bytes, names: Iterable[str]) -> bytes:
-    """summary.json with the names of all files of its report, by which the next one knows what to replace."""
+    """Return summary.json with the names of all files of its report, which the next report replaces."""
     return _dumped({**json.loads(data), "files": sorted(names)})
 
 
@@ -25,7 +25,7 @@ def _dumped(found: dict[str, Any]) -> bytes:
 
 
 def summary(answer: Answer) -> dict[str, Any]:
-    """What summary.json holds, as Python values."""
+    """Return the content of summary.json as Python values."""
     result = answer.result
     return {
         "npucmp": __version__,
@@ -42,7 +42,7 @@ def summary(answer: Answer) -> dict[str, Any]:
 
 
 def strict(value: Any) -> Any:
-    """JSON has no NaN and no infinity; a reader that is not Python must be able to parse the file."""
+    """Replace NaN and infinity, which JSON lacks, by strings, so that any JSON parser can read the file."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, dict):

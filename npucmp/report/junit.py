@@ -1,7 +1,7 @@
-"""JUnit XML, as continuous integration reads it: a test case for each suspect, and for each rule that was asked.
+"""Write JUnit XML for continuous integration: a test case for each suspect and for each rule that was evaluated.
 
-A suspect is a failure, one that the baseline has is skipped, and so is a rule that could not be decided. Where nothing
-else says why the exit status is not 0, a case named "verdict" does. Source: the schema that Jenkins and GitLab accept.
+A suspect is a failure. A suspect in the baseline is skipped, and so is a rule that could not be decided. If no case
+explains an exit status other than 0, a case named "verdict" does. Source: the schema that Jenkins and GitLab accept.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from npucmp.report.answer import Answer, Suspect
 from npucmp.report.files import replace_file
 from npucmp.report.sanitise import visible
 
-_FORBIDDEN = re.compile("[\ufffe\uffff]")  # by XML 1.0, besides the control characters that are visible by then
+_FORBIDDEN = re.compile("[\ufffe\uffff]")  # by XML 1.0; control characters are already made visible
 KINDS = ("failure", "error", "skipped")
 
 
 def render(answer: Answer) -> bytes:
-    """The file, one test suite."""
+    """Return the file, one test suite."""
     result = answer.result
     suite = ElementTree.Element("testsuite", name=f"npucmp {result.command}", time=f"{result.seconds:.3f}")
     for one in answer.suspects.first:
@@ -48,7 +48,7 @@ def render(answer: Answer) -> bytes:
 
 
 def write(answer: Answer, file: str | os.PathLike[str]) -> Path:
-    """The file, whole or not at all."""
+    """Write the file completely or not at all, and return its path. Raises DumpError if it cannot be written."""
     place = Path(os.path.abspath(file))
     try:
         replace_file(place, render(answer))
@@ -73,6 +73,6 @@ def _body(one: Suspect) -> str:
 
 
 def _text(words: str, lines: bool = False) -> str:
-    """What XML may hold: control characters and lone surrogates are shown, as on the screen."""
+    """Make control characters and lone surrogates visible, as on the screen, and escape what XML forbids."""
     shown = "\n".join(map(visible, words.split("\n"))) if lines else visible(words)
     return _FORBIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", shown)

@@ -1,4 +1,4 @@
-"""Which files the tables of a report become: one for all steps and ranks, or one for each; CSV, or Parquet."""
+"""The files for the tables of a report: one file for all steps and ranks, or one for each; CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PARQUET = ".parquet"
 
 
 def laid_out(answer: Answer, parts: bool = False, parquet: bool = False) -> Answer:
-    """An answer whose tables are written so. Tables of roots, and of what there is only one of, stay as they are."""
+    """Return the answer with its tables in these files. Tables without parts, such as roots.csv, are unchanged."""
     tables: list[Table] = []
-    names: dict[str, str] = {}  # what a reader is told to look at instead
+    names: dict[str, str] = {}  # new names of files, for the words that refer to them
     for table in answer.tables:
         if table.parts is None:
             tables.append(table)
@@ -41,12 +41,12 @@ def _told(one: Listing, names: dict[str, str]) -> Listing:
 
 
 def rows_of(table: Table) -> Sequence[Piece]:
-    """The lines of a table without their head."""
+    """Return the lines of a table without its header."""
     if table.rows is not None:
         return [*table.rows()]
     return [encoded(csv_of(table.names, table.columns()).partition("\n")[2])]
 
 
 def head_of(table: Table) -> bytes:
-    """The line of names."""
+    """Return the header line."""
     return encoded(",".join(table.names) + "\n")

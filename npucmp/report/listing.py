@@ -1,4 +1,4 @@
-"""One run as text, for `npucmp show`; what `npucmp extract` and `npucmp ticket` wrote."""
+"""Text for a terminal: one run (`npucmp show`), and the files that `npucmp extract` and `npucmp ticket` wrote."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from npucmp.report.sanitise import visible
 from npucmp.report.words import count_of, describe, some_of
 
 BAR = 30  # characters of the longest bar of a histogram
-Seen = tuple[Measurement, Optional[Peek]]  # a tensor, measured, and its values if they are to be seen
+Seen = tuple[Measurement, Optional[Peek]]  # a measured tensor, and its values if they are to be shown
 
 
 def listing(run: Run, rows: Sequence[tuple[Operator, Sequence[Seen]]], top: Optional[int]) -> str:
-    """A heading and the operators; `top` bounds how many (None: all), measured ones are shown tensor by tensor."""
+    """Return a heading and at most `top` operators (None: all); measured operators are listed tensor by tensor."""
     lines = [f"{visible(run.path)}  {visible(describe(run))}", *(f"note: {visible(note)}" for note in run.notes)]
     for operator, measured in rows[:top]:
         lines += _operator(operator, measured)
@@ -46,7 +46,7 @@ def case(
     files: Sequence[str],
     cut: Optional[tuple[int, int]],
 ) -> str:
-    """Whose case it is, how each of its outputs was dumped, and how to run it."""
+    """Describe an extracted case: its operator, the error of each dumped output, and the command that runs it."""
     lines = [visible(operator.name)]
     for row in rows:
         words = row.explanation or row.status
@@ -59,7 +59,7 @@ def case(
 
 
 def rules(known: Sequence[RuleWords], decisions: Sequence[Decision]) -> str:
-    """Every rule: how grave, by which limit, what it needs and says; with decisions, whether the dump can decide it."""
+    """List every rule: severity, limit, message and requirements; with decisions, whether the dump can decide it."""
     asked = {one.rule: one for one in decisions}
     lines = []
     for one in known:
@@ -92,7 +92,7 @@ def _operator(operator: Operator, measured: Sequence[Seen]) -> Iterator[str]:
 
 
 def _values(tensor: TensorRef, peek: Peek) -> Iterator[str]:
-    """A histogram with linear bars, extremes, corners, and elements that were asked for."""
+    """Yield a histogram with linear bars, extremes, corners, and the requested elements."""
     if peek.largest:
         yield from _histogram(peek.values)
         for name, some in (("largest", peek.largest), ("smallest", peek.smallest)):
@@ -143,7 +143,7 @@ def _figures(one: Measurement) -> str:
 
 
 def ticket(found: Ticket, file: str, names: Sequence[str]) -> str:
-    """What `ticket` prints: whom it accuses, and what was written."""
+    """Return the output of `ticket`: the accused operator, and the files that were written."""
     row = found.row
     name = row.get("op") or row.get("parameter") or row.get("row") or row.get("rule") or ""
     lines = [f"{visible(row.get('cause', ''))}  {visible(name)}  {visible(row.get('slot', ''))}".rstrip()]

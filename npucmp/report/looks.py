@@ -1,4 +1,4 @@
-"""What the second looks at tensors that diverged say: the rows of worst.csv, and the words and strokes of a drawing."""
+"""Report the worst elements of tensors that diverged: the rows of worst.csv, and the words and strokes of a drawing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from npucmp.report.answer import Row, Section, Suspect, Suspects, Table
 from npucmp.report.tables import table
 
 COLUMNS = tuple("place step rank order op slot cause number at target golden abs_err rel_err".split(" "))
-WIDTH, HIGHEST = 320, 46  # of a histogram, and of its highest bar
+WIDTH, HIGHEST = 320, 46  # pixels: width of a histogram, and height of its highest bar
 
 
 def worst(looks: Sequence[Look]) -> Table:
-    """Up to ten rows for each tensor that was looked at, suspects first."""
+    """Return up to ten rows for each tensor, suspects first."""
     return table("worst.csv", COLUMNS, lambda: _rows(looks))
 
 
@@ -35,8 +35,8 @@ def _rows(looks: Sequence[Look]) -> Iterator[Row]:
 
 
 def beside(sections: Sequence[Section], looks: Sequence[Look]) -> list[Section]:
-    """Sections whose suspects have the look at the tensor that shows them."""
-    found = {look.place: look for look in reversed(looks) if look.place}  # of several the first is that tensor's
+    """Return the sections with the worst elements of the tensor that shows each suspect."""
+    found = {look.place: look for look in reversed(looks) if look.place}  # the first look of a place is of that tensor
 
     def seen(some: Sequence[Suspect]) -> list[Suspect]:
         return [one._replace(look=found.get(one.place)) for one in some]
@@ -45,7 +45,7 @@ def beside(sections: Sequence[Section], looks: Sequence[Look]) -> list[Section]:
 
 
 def drawn(look: Look) -> dict[str, Any]:
-    """For the template: the picture, and both histograms."""
+    """Return the picture and both histograms for the template."""
     from npucmp.report.difference_map import drawn as picture
 
     golden = look.pair.golden
@@ -71,8 +71,8 @@ def _short(value: Any) -> str:
 
 
 def _values(target: Histogram, golden: Histogram) -> Optional[dict[str, Any]]:
-    """Bars of the target, and the outline of the golden over them; heights are logarithmic, so that one element is
-    seen beside a million."""
+    """Return bars of the target and the outline of the golden; heights are logarithmic, so that one element is visible
+    beside a million."""
     if not sum(target.counts) + sum(golden.counts):
         return None
     most = max(*target.counts, *golden.counts)

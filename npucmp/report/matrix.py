@@ -1,7 +1,7 @@
-"""Steps × ranks: what came of each, a Cell, and matrix.csv, which has a row of it.
+"""The matrix of steps × ranks: a Cell for each, and its row of matrix.csv.
 
-A Cell is made of one comparison and is all that the picture, matrix.csv and the grid of a page need of it, so that it
-can be made wherever the comparison is.
+A Cell is made from one comparison and contains all data that the picture, matrix.csv and the grid of a page need, so
+the process that has the comparison makes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = tuple(
 
 
 def cell_of(one: Comparison, verdict: str, groups: Groups, covered: AlignedShare) -> Cell:
-    """What a matrix says of a comparison, of which the verdict, the findings by verdict and the shares are known."""
+    """Return the cell of a comparison, given its verdict, its findings by verdict and its shares."""
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place), default=None)
     return Cell(
         step=one.step,
@@ -44,7 +44,8 @@ def cell_of(one: Comparison, verdict: str, groups: Groups, covered: AlignedShare
 
 
 def cells_of_runs(report: Report) -> list[Cell]:
-    """Of runs that could not be compared, unreadable ones and those without a partner: one for each step and rank."""
+    """Return a cell for each step and rank that could not be compared, because a run is unreadable or has no
+    partner."""
     found: dict[tuple[Optional[int], Optional[int]], Cell] = {}
     lost = [(side, run, "UNREADABLE", run.problem) for side, run in report.broken]
     lost += [(side, run, "ALONE", f"only in {side}") for side, run in report.unpaired]
@@ -66,7 +67,8 @@ def _largest(groups: Groups) -> Optional[float]:
 
 
 def _origin(roots: Sequence[Root]) -> dict[str, Any]:
-    """Where the error comes from: of an operator here that bears it; else the first that shows it tells."""
+    """Return the origin of the error: this rank if an operator of it bears the error; else the first root cause
+    decides."""
     if any(root.cause not in (Cause.PROPAGATED, Cause.UNKNOWN) for root in roots):
         return {"origin": HERE}
     first = min(roots, key=lambda root: root.pair.order, default=None)
@@ -77,14 +79,14 @@ def _origin(roots: Sequence[Root]) -> dict[str, Any]:
             source = reason.facts["which"].value
             rank = source if isinstance(source, int) else None
             name = first.pair.operator.name
-            if first.slot.startswith("input"):  # it reads what an operator brought whose outputs were not recorded
+            if first.slot.startswith("input"):  # the input comes from an operator whose outputs were not recorded
                 name = str(reason.facts["op"].value)
             return {"origin": ARRIVED, "through": name, "source": rank}
     return {"origin": UNKNOWN if first.cause is Cause.UNKNOWN else PASSED}
 
 
 def rows(cells: Sequence[Cell], pages: Sequence[str] = ()) -> Columns:
-    """The cells of matrix.csv; pages are the names of shards that have one."""
+    """Return the cells of matrix.csv; `pages` are the names of steps and ranks that have a page."""
     written = {*pages}
     return by_column([_row(one, written) for one in sorted(cells, key=lambda one: (one.key, one.verdict))], COLUMNS)
 
@@ -118,5 +120,5 @@ def _row(one: Cell, pages: set[str]) -> dict[str, Any]:
 
 
 def table(cells: Sequence[Cell], pages: Sequence[str] = ()) -> Table:
-    """matrix.csv."""
+    """Return the table matrix.csv."""
     return Table("matrix.csv", COLUMNS, lambda: rows(cells, pages))

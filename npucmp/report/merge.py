@@ -1,4 +1,4 @@
-"""The Answer of `npucmp merge`: what the reports say together."""
+"""The Answer of `npucmp merge`: the joined reports."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from npucmp.report.overview import overviewed
 from npucmp.report.part import SIDES, word_of
 from npucmp.report.words import count_of
 
-SHOWN = 50  # roots that a page and a screen may show; roots.csv has all
+SHOWN = 50  # root causes that a page and a screen may show; roots.csv has all
 
 
 def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
-    """What several reports say; there are no metrics to choose."""
+    """Return the Answer of several reports; metrics are ignored."""
     tally = _tally(report)
     suspects = Suspects.of([_suspect(row) for row in _first_of(report)])
     status = report.exit_status
@@ -76,7 +76,7 @@ def _rows(report: Merged) -> Iterator[Piece]:
 
 
 def _typed(row: Mapping[str, str]) -> Row:
-    """A row with its numbers, which are written as they were."""
+    """Return a row with its numbers parsed; they are written with the same digits."""
     whole, real = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
     found: Row = {name: cell for name, cell in row.items() if cell}
     found.update({name: int(found[name]) for name in whole if name in found})
@@ -123,7 +123,7 @@ def _words(one: Source) -> str:
 
 
 def _left_out(report: Merged) -> Iterator[str]:
-    """Runs that no report could compare."""
+    """Yield the runs that no report could compare."""
     for one in report.sources:
         for lost in one.summary["broken"]:
             yield f"unreadable {lost.get('side')}: {lost.get('because')}"
@@ -132,7 +132,7 @@ def _left_out(report: Merged) -> Iterator[str]:
 
 
 def _unpaired(report: Merged) -> list[Mapping[str, Any]]:
-    """Those that no report had a partner of, each once."""
+    """Return the runs that have a partner in no report, each once."""
     compared = {numbers for one in report.sources for numbers in one.shards}
     every = [lost for one in report.sources for lost in one.summary["unpaired"]]
     left = [lost for lost in every if (lost.get("step"), lost.get("rank")) not in compared]
@@ -140,13 +140,13 @@ def _unpaired(report: Merged) -> list[Mapping[str, Any]]:
 
 
 def _key(row: Mapping[str, str], op: str, slot: str) -> tuple[str, ...]:
-    """The tensor that a row names by these columns, with its step and rank."""
+    """Return the tensor that these columns of a row name, with its step and rank."""
     return tuple(row.get(name, "") for name in ("step", "rank", op, slot))
 
 
 def _cells(one: Source, places: Mapping[tuple[str, ...], int], ranked: Sequence[Mapping[str, str]]) -> list[Cell]:
-    """The steps and ranks of a report, by its matrix.csv; one of a single step and rank has none. With places as they
-    are now."""
+    """Return the cells of a report from its matrix.csv, with their places in the merged ranking. A report of a single
+    step and rank has no matrix.csv; its cell is made from its summary."""
     if one.matrix:
         return [_cell(row, places.get(_key(row, "first_op", "first_slot"), len(places) + 1)) for row in one.matrix]
     summary, where = one.summary, one.shards[0] if one.shards else (None, None)
@@ -164,7 +164,7 @@ def _cells(one: Source, places: Mapping[tuple[str, ...], int], ranked: Sequence[
 
 
 def _alone(run: Mapping[str, Any]) -> Cell:
-    """A run without a partner, as a summary has it."""
+    """Return the cell of a run without a partner, from a summary."""
     target, golden = (str(run["path"]) if run["side"] == side else "" for side in SIDES)
     return Cell(run.get("step"), run.get("rank"), target, golden, "ALONE", because=f"only in {run['side']}")
 
@@ -175,13 +175,14 @@ def _word(status: int, roots: Sequence[Mapping[str, str]]) -> str:
 
 
 def _origin(roots: Sequence[Mapping[str, str]], first: Mapping[str, str]) -> str:
-    """As far as roots.csv tells where an error comes from."""
+    """Return the origin of an error, as far as roots.csv has it."""
     bears = any(row["cause"] not in (Cause.PROPAGATED.value, Cause.UNKNOWN.value) for row in roots)
     return HERE if bears else UNKNOWN if first["cause"] == Cause.UNKNOWN.value else PASSED
 
 
 def _settled(cells: Sequence[Cell]) -> list[Cell]:
-    """In order; what no report had a partner of is one cell, and none where a report has compared it."""
+    """Sort the cells. A run that has a partner in no report becomes one cell, and none if another report compared
+    it."""
     compared = [one for one in cells if one.verdict != "ALONE"]
     known = {one.key for one in compared}
     alone = {one.key: one for one in cells if one.key not in known}
@@ -227,7 +228,7 @@ def _cell(row: Mapping[str, str], place: int) -> Cell:
 
 
 def _aligned(report: Merged) -> dict[str, float]:
-    """Sums of what was aligned; shares are of operators."""
+    """Return the sums of aligned operators, and the share of operators that were compared."""
     found: Counter[str] = Counter()
     compared = 0.0
     for one in report.sources:
@@ -240,12 +241,12 @@ def _aligned(report: Merged) -> dict[str, float]:
 
 
 def _nothing(report: Merged) -> Detail:
-    """A page of joined reports has no rows: the pages of the reports have them."""
+    """Return empty rows: the page of a merged report has none, the pages of its reports have them."""
     return Detail("pairs", "All tensor pairs", "", [], {}, {}, [], [], [])
 
 
 def _facts(report: Merged, tally: Tally, aligned: Mapping[str, float]) -> Row:
-    """What summary.json holds."""
+    """Return the values for summary.json."""
     return {
         "reports": [{"path": one.path, "exit_status": one.status, "shards": len(one.shards)} for one in report.sources],
         "target": [one.summary.get("target") for one in report.sources],

@@ -1,5 +1,5 @@
-"""The columns that depend on the pairs of tensors alone: names, shapes, types. All ranks of a network have them in
-common, and what presenters make of them is made once."""
+"""The columns that depend on the pairs of tensors alone: names, shapes, types. All ranks of a network share them, and
+data that presenters derive from them is made once."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from npucmp.model import Operator, Pair, TensorRef
 from npucmp.report.answer import Columns
 from npucmp.report.tables import OF_OPERATORS, SIDES, of_operator
 
-SHORT = 1 << 14  # rows of a network that is kept for the next rank
-KEPT = 2  # networks
+SHORT = 1 << 14  # rows up to which a network is kept for the next rank
+KEPT = 2  # networks that are kept
 Made = TypeVar("Made")
 
 
 def _places(kind: Any, names: str) -> Any:
-    """A function that returns some fields of a record as a tuple."""
+    """Return a function that returns these fields of a record as a tuple."""
     return itemgetter(*map(kind._fields.index, names.split()))
 
 
-# all fields that a column of a network, or what is made of it, depends on
+# all fields on which the columns of a network, and the data made from them, depend
 _of_pair = _places(Pair, "order slot via confidence")
 _of_tensor = _places(TensorRef, "slot dtype shape layout label own_slot")
 _of_operator = _places(Operator, "name op_type phase path stack originals inserted passes")
 
 
 class FixedColumn(List[Any]):
-    """The cells of a column of a network, and what was made of them."""
+    """The cells of a column of a network, and the data made from them."""
 
     def __init__(self, cells: Sequence[Any], network: Network) -> None:
         super().__init__(cells)
@@ -40,7 +40,7 @@ class FixedColumn(List[Any]):
         return list, ([*self],)
 
     def once(self, make: Callable[[Sequence[Any]], Made]) -> Made:
-        """What a function makes of the cells; it is called once."""
+        """Return the result of a function of the cells; it is called once."""
         if make not in self._made:
             self._made[make] = make(self)
         found: Made = self._made[make]
@@ -48,7 +48,8 @@ class FixedColumn(List[Any]):
 
 
 class Network:
-    """The columns of one network, and what was made of several of them. Networks of equal `key` are one."""
+    """The columns of one network, and the data made from several of them. Networks with equal `key` are the same
+    network."""
 
     def __init__(self, key: object) -> None:
         self.key = key
@@ -56,11 +57,11 @@ class Network:
         self._made: dict[Hashable, Any] = {}
 
     def column(self, cells: Sequence[Any]) -> FixedColumn:
-        """A column of this network."""
+        """Return a column of this network."""
         return FixedColumn(cells, self)
 
     def once(self, what: Hashable, make: Callable[[], Made]) -> Made:
-        """What a function makes of several columns; it is called once for each `what`."""
+        """Return the result of a function of several columns; it is called once for each `what`."""
         if what not in self._made:
             self._made[what] = make()
         found: Made = self._made[what]
@@ -71,7 +72,7 @@ _kept: deque[Network] = deque(maxlen=KEPT)
 
 
 def network_of(pairs: Sequence[Pair]) -> Network:
-    """The network of the pairs of one step and rank: that of a rank before, where its columns are the same."""
+    """Return the network of the pairs of one step and rank: the network of an earlier rank if its columns are equal."""
     keys = [*zip([id(pair.target_op) for pair in pairs], [id(pair.golden_op) for pair in pairs])]
     different = dict(zip(keys, pairs))
     numbers = dict(zip(different, range(len(different))))
@@ -95,7 +96,7 @@ def network_of(pairs: Sequence[Pair]) -> Network:
 
 
 def _columns(pairs: Sequence[Pair], operators: Sequence[Pair], at: Sequence[int]) -> Columns:
-    """The columns of pairs; `operators` has a pair of each operator, `at` the place of each row's operator in it."""
+    """Return the columns of pairs; `operators` has one pair per operator, `at` the index into it for each row."""
     targets, goldens = [pair.target for pair in pairs], [pair.golden for pair in pairs]
     own = ["" if one is None else one.own_slot or one.slot for one in goldens]
     made = zip(*map(of_operator, operators)) if operators else iter([()] * len(OF_OPERATORS))

@@ -1,6 +1,6 @@
-"""next_dump.json: the configuration of a dump that holds the values which a comparison leaves open.
+"""Write next_dump.json: the configuration of a dump with the values that a comparison needs to decide open root causes.
 
-It is written in the words of the tool that made the dump, with the names that this tool takes (npucmp/dump_plan/).
+The format and the names are those of the tool that made the dump (npucmp/dump_plan/).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from npucmp.report.answer import Row
 from npucmp.report.words import count_of, in_bytes
 
 SIDES = ("target", "golden")
-FILES = ("next_dump.json", "next_dump_golden.json")  # the second where two differ
+FILES = ("next_dump.json", "next_dump_golden.json")  # the second if the configurations of the sides differ
 
 
 class Wanted(NamedTuple):
-    """The operators of one comparison whose values would tell more; of both sides, target first.
+    """The operators of one comparison whose values would decide more; sides are in the order target, golden.
 
-    roots  that they would decide; `runs`: format, step and rank
-    names  by the order of an operator: what asks for it, "" for nothing, and whether it lacks values; None on a side
-           that has no such operator
-    networks  of both sides: equal ones give the same for the same names; "" where nothing is wanted
+    roots  the open root causes that they would decide; `runs`: format, step and rank
+    names  by the order of an operator: the name that selects it in a dump, "" if there is none, and whether it lacks
+           values; None for a side without the operator
+    networks  of both sides: equal networks have the same tensors for the same names; "" if nothing is requested
     """
 
     roots: tuple[Open, ...]
@@ -56,18 +56,19 @@ def _asked(run: Optional[Recorded], operator: Optional[Operator]) -> Optional[tu
 
 
 def given_of(names: Mapping[int, frozenset[str]], number: int, one: Comparison) -> dict[int, Given]:
-    """What both sides of a comparison give for the names that are asked of them; a plain function."""
+    """Return the tensors that both sides of a comparison contain for the requested names; a plain function, for
+    workers."""
     return {side: Given.of((one.target, one.golden)[side], some) for side, some in names.items()}
 
 
 class NextDump(NamedTuple):
-    """What is to be dumped next.
+    """The next dump.
 
-    files      configurations by the name of their file; none where not even one operator fits on the disk
-    operators  how many are asked for; `wanted`: how many would be on a disk without end
-    complete   whether they are asked for in all steps and ranks in which they are wanted
-    bytes      of the larger side; where nothing fits, of the smallest operator
-    sides      whose values are wanted
+    files      configurations by file name; empty if not even one operator fits on the disk
+    operators  number of requested operators; `wanted`: the number without a limit of the disk
+    complete   every wanted operator is requested in all its steps and ranks
+    bytes      size of the larger side; if nothing fits, of the smallest operator
+    sides      sides whose values are requested
     """
 
     files: dict[str, str]
@@ -78,11 +79,11 @@ class NextDump(NamedTuple):
     sides: tuple[str, ...]
 
     def facts(self) -> Row:
-        """What summary.json says of it."""
+        """Return its values for summary.json."""
         return {**self._asdict(), "files": [*self.files]}
 
     def remark(self, report: Report, folder: str) -> str:
-        """What to run next, in one line."""
+        """Return the command to run next, in one line."""
         if not self.files:
             return (
                 f"next: the values of none of {count_of(self.wanted, 'operator')} fit on a disk of "
@@ -99,15 +100,15 @@ class NextDump(NamedTuple):
 
 
 def next_dump(report: Report, wanted: Sequence[Wanted]) -> Optional[NextDump]:
-    """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made.
-    `wanted` is what each comparison wants."""
+    """Return the dump that would decide more than a comparison does; None if there is none, or if its tool has no known
+    configuration. `wanted` has the request of each comparison."""
     found = in_order([one.roots for one in wanted])
     asks = [(number, wanted[number].names[order]) for number, order in found]
     lacking = [at for at in range(len(SIDES)) if any(asked[1] for _, one in asks if (asked := one[at]) is not None)]
     plans = {side: Growing(runs) for side, runs in _given(report, wanted, asks, lacking).items()}
     whole: set[str] = set()
-    sizes: list[int] = []  # of what did not fit
-    too_large: set[object] = set()  # names and runs that did not, nor will when more is asked for
+    sizes: list[int] = []  # sizes of requests that did not fit
+    too_large: set[object] = set()  # names and runs that do not fit, nor will later
     for number, one in asks:
         names = {side: asked[0] for side in plans if (asked := one[side]) is not None and asked[0]}
         key = tuple(names.values())
@@ -126,7 +127,7 @@ def next_dump(report: Report, wanted: Sequence[Wanted]) -> Optional[NextDump]:
     if not whole:
         return None
     configs = [text_of(plan.config()) for plan in plans.values() if plan.names]
-    files = dict(zip(FILES, dict.fromkeys(configs)))  # one does for both sides if it is the same
+    files = dict(zip(FILES, dict.fromkeys(configs)))  # one file for both sides if the configurations are equal
     most = max(len(plan.names) for plan in plans.values())
     size = max(plan.size for plan in plans.values()) if files else min(sizes)
     return NextDump(files, most, len(whole), not sizes, size, tuple(SIDES[at] for at in lacking))
@@ -138,8 +139,8 @@ def _given(
     asks: Sequence[tuple[int, tuple[Optional[tuple[str, bool]], ...]]],
     lacking: Sequence[int],
 ) -> dict[int, dict[int, Given]]:
-    """By side: what the runs of all comparisons give that such a dump would hold; no side of which it is not known how
-    its dumps are configured."""
+    """Return, by side, the tensors that such a dump would contain in the runs of all comparisons. Sides without a known
+    dump configuration are skipped."""
     sides = [at for at in lacking if {one.runs[at][0] for one in wanted if one.runs} <= {*FORMATS}]
     names = {at: frozenset(asked[0] for _, one in asks if (asked := one[at]) and asked[0]) for at in sides}
     meant: set[int] = set()
@@ -151,11 +152,11 @@ def _given(
             if one.runs and one.runs[at][1] in steps and one.runs[at][2] in ranks
         )
     found: dict[int, dict[int, Given]] = {at: {} for at in sides}
-    alike: dict[object, list[int]] = {}  # comparisons of the same networks, most of which are one: the first is asked
+    alike: dict[object, list[int]] = {}  # comparisons of equal networks, usually all; only the first is examined
     for number in sorted(meant):
         key = wanted[number].networks
         alike.setdefault(key if all(key) else number, []).append(number)
-    known: dict[object, Mapping[str, Sizes]] = {}  # what is given in most runs, kept once
+    known: dict[object, Mapping[str, Sizes]] = {}  # shares the mapping that most runs have in common
     numbers = [some[0] for some in alike.values()]
     told = each(report.comparisons, partial(given_of, names), numbers=numbers)
     for some, both in zip(alike.values(), told):

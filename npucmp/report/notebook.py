@@ -1,4 +1,4 @@
-"""A result as its holder meets it in Python: printed, as the last line of a cell, as a DataFrame."""
+"""The forms of a result in Python: printed text, HTML of a notebook cell, tables as DataFrames."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from npucmp.report.files import Joined
 from npucmp.report.layout import head_of
 from npucmp.report.sanitise import visible
 
-SHOWN = 10  # suspects in a cell of a notebook
-LONGEST = 120  # characters of a path in one line, 300 of a sentence
+SHOWN = 10  # suspects in a notebook cell
+LONGEST = 120  # characters of a path in one line; a sentence may have 300
 
 
 def word(answer: Answer) -> str:
@@ -23,12 +23,12 @@ def word(answer: Answer) -> str:
 
 
 def screen(answer: Answer) -> str:
-    """The words of the terminal."""
+    """Return the text of the terminal."""
     return terminal.render(answer).rstrip("\n")
 
 
 def brief(answer: Answer) -> str:
-    """One line, whatever was compared."""
+    """Return one line that describes any result."""
     result = answer.result
     paths = ", ".join(visible(path)[-LONGEST:] for path in result.paths[:2])
     more = f" and {len(result.paths) - 2} more" if len(result.paths) > 2 else ""
@@ -36,7 +36,7 @@ def brief(answer: Answer) -> str:
 
 
 def html(answer: Answer) -> str:
-    """The verdict and the first suspects, as HTML without any style of its own. All text of dumps is escaped."""
+    """Return the verdict and the first suspects as HTML without styles. All text from dumps is escaped."""
     first = answer.suspects.first
     rows = "".join(map(_row, first[:SHOWN]))
     table = f"<table><tr><th></th><th></th><th>operator</th><th>why</th></tr>{rows}</table>" if rows else ""
@@ -57,20 +57,20 @@ def _text(words: str) -> str:
 
 
 def files(answer: Answer) -> dict[str, bytes | Joined]:
-    """Its tables and its summary, as they would stand in files."""
+    """Return the tables and the summary as the contents of their files."""
     found = {**csv.render(answer), **json.render(answer)}
     return {name: data for name, data in found.items() if isinstance(data, (bytes, Joined))}
 
 
 def summary(answer: Answer) -> dict[str, Any]:
-    """What summary.json holds."""
+    """Return the content of summary.json."""
     found: dict[str, Any] = json.strict(json.summary(answer))
     return found
 
 
 def frame(answer: Answer, table: str = "") -> Any:
-    """The rows of a CSV file as a pandas DataFrame, with its columns in their order; of the first without a name, which
-    gets `cause` and `limit` under these names too. UsageError for a name that is none."""
+    """Return the rows of a CSV file as a pandas DataFrame, with its columns in order. Without a name, the first table
+    is returned, with the additional columns `cause` and `limit`. Raises UsageError for an unknown name."""
     import pandas
 
     known = {one.file.partition(".")[0]: one for one in answer.tables}
@@ -79,10 +79,10 @@ def frame(answer: Answer, table: str = "") -> Any:
         raise UsageError(f"{answer.result.command} has no table {table!r}", [*known])
     one = known[name]
     columns: Columns = one.columns()
-    if one.rows is not None and not any(columns.values()):  # of reports that were joined
+    if one.rows is not None and not any(columns.values()):  # merged reports
         lines = io.BytesIO(b"".join(Joined([head_of(one), *one.rows()])))
         exact: dict[str, Any] = {}
-        if int(pandas.__version__.partition(".")[0]) < 3:  # since then it reads to the last digit unasked
+        if int(pandas.__version__.partition(".")[0]) < 3:  # later versions parse all digits by default
             exact = {"float_precision": "round_trip"}
         return pandas.read_csv(lines, names=[*one.names], header=0, low_memory=False, **exact)
     more = {} if table else {name: columns[of] for name, of in answer.alike.items()}

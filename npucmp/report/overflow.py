@@ -1,4 +1,5 @@
-"""The Answer of `npucmp overflow`: where it is born, how it spreads, what is close to the edge.
+"""The Answer of `npucmp overflow`: where overflows are born, how they propagate, and which tensors are close to the
+limit.
 
 overflow.csv has one row per event.
 """
@@ -26,9 +27,9 @@ COLUMNS = tuple(
     ).split(" ")
 )
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "stack")
-OF_FILES = ("first_at", "limit")  # the page makes the one of first_index, and draws a limit of its own
-DEEPEST = 12  # levels that a way is indented by
-BEGUN = {  # how an operator came to it
+OF_FILES = ("first_at", "limit")  # the page derives the first from first_index, and draws its own limit
+DEEPEST = 12  # limit of the indentation of a path of propagation
+BEGUN = {  # verbs for the cause of the overflow of an operator
     Cause.BORN: "born in",
     Cause.GAP: "came in at",
     Cause.UNKNOWN: "of unknown origin in",
@@ -37,7 +38,7 @@ BEGUN = {  # how an operator came to it
 
 
 def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
-    """What a search for overflows says; there are no metrics to choose."""
+    """Return the Answer of a search for overflows; metrics are ignored."""
     sections = sorted((_section(scan, report) for scan in report.scans), key=lambda one: one.place)
     suspects = Suspects.of([suspect for one in sections for suspect in one.suspects.first])
     rooted = [(scan.roots, scan.run.step, scan.run.rank) for scan in report.scans]
@@ -110,7 +111,7 @@ Children = Mapping[int, Sequence[Event]]
 
 
 def _children(events: Sequence[Event]) -> Children:
-    """For each operator the first event of each operator that it handed something on to, in order."""
+    """Return for each operator the first event of each operator that received an event from it, in order."""
     found: dict[int, dict[int, Event]] = defaultdict(dict)
     for event in events:
         for parent in event.parents:
@@ -120,7 +121,7 @@ def _children(events: Sequence[Event]) -> Children:
 
 
 def _way(order: int, children: Children) -> list[Step]:
-    """What descends from an operator, each operator once."""
+    """Return the operators that descend from an operator, each once."""
     steps, seen = [], {order}
     waiting = [(1, event) for event in reversed(children.get(order, ()))]
     while waiting:
@@ -209,7 +210,7 @@ def _row(scan: Scan, event: Event) -> Row:
 
 
 def _detail(report: Overflow) -> Detail:
-    """A row per event, with the operators that handed it on."""
+    """Return a row per event, with the operators that propagated it."""
     operators: list[Row] = []
     rows: list[Row] = []
     for run, scan in enumerate(report.scans):
@@ -231,7 +232,8 @@ def _detail(report: Overflow) -> Detail:
 
 
 def _add(run: int, scan: Scan, operators: list[Row], rows: list[Row]) -> None:
-    """The events of one run, those of operators that were not dumped last; its operators go to those before."""
+    """Append the events of one run to `rows`, and its operators to `operators`; events of operators that were not
+    dumped come last."""
     roots = {root.pair.order: root for root in scan.roots}
 
     def place(event: Event) -> tuple[bool, int]:
@@ -239,7 +241,7 @@ def _add(run: int, scan: Scan, operators: list[Row], rows: list[Row]) -> None:
 
     groups = [[*group] for _, group in groupby(sorted(scan.events, key=place), key=place)]
     dumped = [some[0].order for some in groups if some[0].operator is not None]
-    numbers = {order: number for number, order in enumerate(dumped, len(operators))}  # among those of all runs
+    numbers = {order: number for number, order in enumerate(dumped, len(operators))}  # among operators of all runs
     for some in groups:
         operators.append({"run": run, "rows": len(some), **_operator(some, roots.get(some[0].order), numbers)})
         for event in some:
@@ -264,7 +266,7 @@ def _operator(some: Sequence[Event], root: Optional[Root], numbers: Mapping[int,
 
 
 def _facts(report: Overflow) -> Row:
-    """What summary.json holds of a search for overflows."""
+    """Return the values of a search for overflows for summary.json."""
     runs = [scan.run for scan in report.scans]
     return {
         "target": of_runs(report.path, runs, "format", "step", "rank"),

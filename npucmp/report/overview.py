@@ -1,4 +1,4 @@
-"""The answer on several steps and ranks: what all have in common is told once, what several have once for all."""
+"""Combine the Answers of several steps and ranks: equal findings of several steps and ranks are reported once."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from npucmp.report.matrix import table
 from npucmp.report.part import Agreement, Part
 from npucmp.report.words import count_of, numbers
 
-PAGES = 64  # shards up to which each has a page
-MOST_PAGES = 256  # of more shards, those that have one
-ODD = 4  # sentences on ranks that hold something else than their peers
-SETS = 4  # of steps and ranks that are named
-ODD_FACTS = 50  # of them in summary.json
+PAGES = 64  # steps and ranks up to which each has a page
+MOST_PAGES = 256  # pages if there are more steps and ranks
+ODD = 4  # sentences on ranks that hold other values than their replicas
+SETS = 4  # sets of steps and ranks that are listed
+ODD_FACTS = 50  # such ranks in summary.json
 
 
 Pages = Callable[["Mapping[int, Within]", Shown], "Iterator[tuple[int, Piece]]"]
 
 
 def over(answer: Answer, parts: Sequence[Part], lost: Sequence[Cell], made: Pages) -> Answer:
-    """The answer on several steps and ranks, given that on all of them one after the other, and the cells of runs that
-    were not compared; `made` makes the pages of some, by their numbers among the parts."""
+    """Return the Answer of several steps and ranks, given the Answer with one section for each, and the cells of runs
+    that were not compared. `made` makes the pages of a subset, by their indices among the parts."""
     cells = [one.cell for one in parts if one.cell is not None]
     joints = [one.joint for one in parts if one.joint is not None]
     every = [*_placed(cells, joints), *lost]
     odd, pages = odd_ones(joints), written(cells)
-    told = [one for one in odd if one.wrong] or odd  # what may be rounding is of no interest beside what is not
+    told = [one for one in odd if one.wrong] or odd  # possible rounding differences are not shown beside proven ones
     found, facts = overviewed(every)
     matrix = found._replace(
         odd=[*map(odd_words, told[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(told) > ODD else [])],
@@ -58,14 +58,14 @@ def over(answer: Answer, parts: Sequence[Part], lost: Sequence[Cell], made: Page
 
 
 def overviewed(cells: Sequence[Cell]) -> tuple[Matrix, dict[str, object]]:
-    """All of them as one, and what summary.json says of that."""
+    """Return the matrix of all cells, and its values for summary.json."""
     begin, words = begin_of(cells), Counter(one.verdict for one in cells)
     matrix = Matrix(cells, begin.sentence if begin else "", begin.cell.key if begin else None)
     return matrix, {"shards": dict(words), "begins": begin.facts() if begin else None}
 
 
 def _pages(cells: Sequence[Cell], numbers: Sequence[int], made: Pages, shown: Shown) -> Iterator[tuple[str, Piece]]:
-    """Each with links to those beside it: the same rank of other steps, other ranks of its step."""
+    """Yield the pages, each with links to its neighbours: the same rank of other steps, and other ranks of its step."""
     at = {cells[number].key: number for number in numbers}
     within = {number: Within(cells[number].where, _beside(cells[number], at, cells)) for number in numbers}
     return ((f"shards/{cells[number].name}.html", piece) for number, piece in made(within, shown))
@@ -83,7 +83,7 @@ def _beside(cell: Cell, at: Mapping[tuple[int, int], int], cells: Sequence[Cell]
 
 
 def _placed(cells: Iterable[Cell], joints: Sequence[Joint]) -> Iterator[Cell]:
-    """With their coordinates, as far as these follow."""
+    """Yield the cells with their coordinates in the parallel layout, as far as these can be derived."""
     steps: dict[Optional[int], list[Joint]] = defaultdict(list)
     for one in joints:
         steps[one.step].append(one)
@@ -94,7 +94,7 @@ def _placed(cells: Iterable[Cell], joints: Sequence[Joint]) -> Iterator[Cell]:
 
 
 def _section(answer: Answer, parts: Sequence[Part], matrix: Matrix) -> Section:
-    """All steps and ranks in one, as one of them has it."""
+    """Return one section for all steps and ranks, in the form of the section of one."""
     first, passed = (merged(parts, at, matrix.pages) for at in (0, 1))
     earliest = min((one.section for one in parts), key=lambda one: one.place)
     agreement = Agreement.sum([one.agreement for one in parts])
@@ -122,8 +122,8 @@ def _section(answer: Answer, parts: Sequence[Part], matrix: Matrix) -> Section:
 
 
 def _unlisted(parts: Sequence[Part], several: bool) -> tuple[int, int]:
-    """How many suspects, and how many that pass on, only the tables have: of a part that has none but these, they stand
-    first, as they do here unless there are `several` kinds."""
+    """Return the numbers of suspects and of propagating operators that only the tables contain. A part without suspects
+    lists its propagating operators first; with `several` kinds, they are counted as propagating."""
     suspects = passed = 0
     for one in parts:
         first, rest = one.section.unlisted
@@ -133,14 +133,14 @@ def _unlisted(parts: Sequence[Part], several: bool) -> tuple[int, int]:
 
 
 def _nothing(section: Section) -> list[str]:
-    """What is said where there is no operator to look at."""
+    """Return the lines for a section without suspects."""
     listed = [words for one in section.listings for words in (one.title, *one.lines)]
     return [*(line.head + line.rest for line in section.lines), *listed]
 
 
 def merged(parts: Sequence[Part], at: int, pages: Sequence[str]) -> list[Suspect]:
-    """The suspects of all, or with `at` 1 those that pass on: of the same cause, operator and tensor as one, which is
-    that of the first place and tells where the others are."""
+    """Merge the suspects of all parts, or with `at` 1 the propagating operators. Findings with the same cause, operator
+    and slot become one, with the first place and a list of the other steps and ranks."""
     written = {*pages}
     every = [(suspect, one.cell) for one in parts for suspect in _of_kind(one.section.suspects, at) if one.cell]
     alike: dict[object, list[tuple[Suspect, Cell]]] = defaultdict(list)
@@ -154,7 +154,8 @@ def merged(parts: Sequence[Part], at: int, pages: Sequence[str]) -> list[Suspect
 
 
 def _of_kind(suspects: Suspects, at: int) -> Sequence[Suspect]:
-    """A part that has none but those that pass on has them first."""
+    """Return the suspects or the propagating operators of a part. A part that has only propagating operators lists them
+    as suspects."""
     passes = bool(suspects.first) and suspects.first[0].cause == Cause.PROPAGATED.value
     both = ((), suspects.first) if passes else suspects
     return both[at]
@@ -176,8 +177,8 @@ def _places(cells: Sequence[Cell]) -> str:
 
 
 def written(cells: Sequence[Cell]) -> list[int]:
-    """The numbers of cells that have a page: all, or of many those in which there is something to see, by place, and
-    others until there are PAGES."""
+    """Return the indices of cells that get a page: all, or, if there are too many, cells that do not agree, by place,
+    then further cells up to PAGES."""
     first = {one.name: at for at, one in reversed([*enumerate(cells)])}
     if len(cells) <= PAGES:
         return sorted(first.values())
@@ -192,7 +193,7 @@ def _place(cell: Cell) -> int:
 
 
 def unwritten(cells: Sequence[Cell], pages: Sequence[int]) -> str:
-    """Which shards have no page, and why; "" if all have one."""
+    """Describe the steps and ranks without a page, and the reason; "" if all have one."""
     without = [cells[at].verdict == "AGREES" for at in {*range(len(cells))} - {*pages}]
     agree, others = sum(without), len(without) - sum(without)
     told = [(agree, "that agree"), (others, f"that do not, behind the first {MOST_PAGES}")]

@@ -1,13 +1,13 @@
-"""The data of report.html: columns of operators and of rows, packed so that 20,000 stay small.
+"""Pack the data of report.html: columns of operators and of rows, small even for 20,000 rows.
 
 A column is one of
-    {"all": value}                 every row has it
-    {"words": […], "codes": […]}   few different values, each row the number of one
-    {"values": […]}                anything else; null is "does not apply"
-with "number": true where values are numbers, of which NaN and infinities are strings. A column in which no row has a
-value is left out. Floats carry four digits, those just below 1 three of what they lack: the page shows no more, the CSV
-files have them all. Several texts in one cell are a list. Rows stand operator by operator; the column `rows` of the
-operators tells how many each has.
+    {"all": value}                 the value of every row
+    {"words": […], "codes": […]}   few different values, and for each row the index of its value
+    {"values": […]}                the value of each row; null is "does not apply"
+with "number": true if values are numbers; NaN and infinities are then strings. A column without values is omitted.
+Floats have four digits; a float just below 1 has three digits of its difference from 1. The page shows no more digits,
+the CSV files have all. Several texts in one cell are a list. Rows are grouped by operator; the column `rows` of the
+operators is the number of rows of each.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from npucmp.report.network import FixedColumn
 from npucmp.report.rows import KEPT, SHORT
 from npucmp.report.sanitise import visible
 
-EXACT = 1 << 53  # up to which a browser holds integers exactly
+EXACT = 1 << 53  # integers up to here are exact in a browser
 _NONE = type(None)
-_EXACT_POWER = 22  # of ten, the largest that a float holds exactly
+_EXACT_POWER = 22  # the largest power of ten that a float represents exactly
 _POWERS = np.array([float(10**power) for power in range(_EXACT_POWER + 1)])
-SMALL = 1e6  # below which whole numbers are integers
-FEW = 0.5  # share of different values up to which they are numbered
+SMALL = 1e6  # whole floats below this are written as integers
+FEW = 0.5  # share of different values up to which a column is written with codes
 
 
 def page_data(detail: Detail) -> dict[str, Any]:
-    """All that the scripts of the page read."""
+    """Return all data that the scripts of the page read."""
     return {
         "kind": detail.kind,
         "runs": [visible(run) for run in detail.runs],
@@ -47,7 +47,7 @@ def page_data(detail: Detail) -> dict[str, Any]:
 
 
 def packed(columns: Columns) -> dict[str, Any]:
-    """Columns in the form that is smallest, and how many rows there are; those without any value are left out."""
+    """Return the columns, each in its smallest form, and the number of rows; columns without values are omitted."""
     found = {name: _column(cells) for name, cells in columns.items()}
     length = max(map(len, columns.values()), default=0)
     return {"length": length, "columns": {name: column for name, column in found.items() if column is not None}}
@@ -60,7 +60,7 @@ class FixedJson(dict[str, Any]):
 
 
 def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
-    """One column in the form that is smallest; None where no row has a value."""
+    """Return a column in its smallest form; None if no row has a value."""
     return cells.once(_fixed) if isinstance(cells, FixedColumn) else _packed(cells)
 
 
@@ -80,13 +80,13 @@ def _packed(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
 
 @lru_cache(maxsize=KEPT)
 def _known_texts(cells: tuple[Optional[str], ...]) -> Optional[dict[str, Any]]:
-    """A column of text, which most ranks have in common."""
+    """Return a packed column of text, cached because most ranks share it."""
     return _of_kinds(cells, {str})
 
 
 def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]]:
     number = {"number": True} if kinds & {int, float} else {}
-    if float in kinds and not kinds <= {float, _NONE}:  # some that are equal have other words
+    if float in kinds and not kinds <= {float, _NONE}:  # equal values may be written differently
         cells = different = plains = [*map(plain, cells)]
     elif kinds == {float}:
         cells = different = plains = _plain_floats(cells)
@@ -105,8 +105,8 @@ def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]
 
 
 def _plain_floats(cells: Sequence[Optional[float]]) -> list[Any]:
-    """Floats as JSON can hold them, all at once."""
-    values = np.array(cells, dtype=np.float64)  # None is NaN
+    """Convert floats to values that JSON can represent, all at once."""
+    values = np.array(cells, dtype=np.float64)  # None becomes NaN
     finite = np.isfinite(values)
     if finite.all():
         return _figures(values)
@@ -115,7 +115,7 @@ def _plain_floats(cells: Sequence[Optional[float]]) -> list[Any]:
 
 
 def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
-    """Cells that are no floats as JSON can hold them: text that is harmless, all at once."""
+    """Convert cells other than floats to values that JSON can represent; a column of safe text is returned at once."""
     known = [cell for cell in cells if cell is not None]
     if (kinds <= {str, _NONE} and _is_harmless(known)) or (kinds <= {int, _NONE} and max(map(abs, known)) < EXACT):
         return [*cells]
@@ -123,13 +123,13 @@ def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
 
 
 def _is_harmless(texts: Sequence[str]) -> bool:
-    """Whether no text is empty or deceives."""
+    """Return whether every text is printable ASCII and not empty."""
     together = "".join(texts)
     return "" not in texts and together.isascii() and together.isprintable()
 
 
 def _figures(values: npt.NDArray[np.float64]) -> list[Any]:
-    """Finite numbers in four digits, small integers as such."""
+    """Round finite numbers to four digits; small whole numbers become integers."""
     short, is_sure = _in_four_digits(values)
     found: list[Any] = short.tolist()
     for at in np.flatnonzero((np.abs(short) < SMALL) & (short == np.floor(short))).tolist():
@@ -140,18 +140,19 @@ def _figures(values: npt.NDArray[np.float64]) -> list[Any]:
 
 
 def _figure(cell: float) -> Any:
-    """A finite number in four digits; three digits of what a number that is nearly 1, a cosine, lacks."""
+    """Round a finite number to four digits. A number just below 1, such as a cosine, keeps three digits of its
+    difference from 1."""
     if 0.99 < cell < 1.0:
         return round(cell, 2 - math.floor(math.log10(1.0 - cell)))
     short = float(f"{cell:.4g}")
-    if math.isinf(short):  # the largest floats
+    if math.isinf(short):  # the largest floats overflow when rounded
         return cell
     return int(short) if abs(short) < SMALL and short.is_integer() else short
 
 
 def _in_four_digits(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Numbers as the nearest ones of four decimal digits, and where that is sure: not at a tie, and not where a power
-    of ten is no exact float."""
+    """Round numbers to four decimal digits, and return where the result is certain: not at a tie, and not where the
+    power of ten is not an exact float."""
     sizes = np.abs(values)
     is_zero = sizes == 0
     powers = np.floor(np.log10(np.where(is_zero, 1.0, sizes))) - 3
@@ -164,7 +165,8 @@ def _in_four_digits(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.flo
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: text that cannot deceive, floats of four digits; what is empty is no value."""
+    """Convert a value for JSON: text with invisible characters escaped, floats with four digits, empty values as
+    None."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -173,7 +175,7 @@ def plain(value: Any) -> Any:
         return tuple(map(plain, value)) or None
     if isinstance(value, dict):
         return {name: plain(cell) for name, cell in value.items()}
-    if isinstance(value, int):  # truth values too
+    if isinstance(value, int):  # bool included
         return value if abs(value) < EXACT else float(value)
     if math.isfinite(value):
         return _figure(value)

@@ -1,4 +1,5 @@
-"""All pairs of a comparison, operator by operator: with who reads whom, and what a page can draw of them."""
+"""All pairs of a comparison, operator by operator, with the producers of their inputs and the data that a page
+draws."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from npucmp.report.words import where_words
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
 _OPERATOR = ("golden_op", "alone", "frames", "originals", "passes", "inserted", "path")
 _SHOWN = [name for name in OF_OPERATORS if name not in ("step", "rank", "target_op")]
-NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or makes of others
+NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or derives from others
 
 
 Linked = Sequence[Optional[Link]]
 
 
 def linked_in(one: Comparison) -> Linked:
-    """Who wrote what the findings of a comparison read, in graph order."""
+    """Return the producers of the tensors that the findings of a comparison read, in graph order."""
     orders = [finding.measurement.pair.order for finding in one.findings]
     in_order = (
         one.findings if orders == sorted(orders) else sorted(one.findings, key=lambda finding: finding.pair.order)
@@ -41,7 +42,8 @@ def detail(
     figures: Sequence[str],
     rules: Sequence[Tolerance],
 ) -> Detail:
-    """The rows of tensors.csv of some comparisons, and what belongs to them; `figures` are shown at first."""
+    """Return the rows of tensors.csv of these comparisons with the data of a page; `figures` are the columns shown
+    first."""
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
     more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules], "readers": True}
     offsets = [*accumulate((one.length for one in parts), initial=0)]
@@ -66,7 +68,7 @@ def detail(
 
 
 def _joined(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
-    """The columns of parts, one behind the other; None for those that a part does not have."""
+    """Concatenate the columns of parts; cells are None where a part lacks the column."""
     if len(parts) == 1:
         return {**parts[0]}
     names = dict.fromkeys(name for one in parts for name in one)
@@ -75,7 +77,7 @@ def _joined(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
 
 
 class Paired(NamedTuple):
-    """What a page shows of one comparison: its operators and their rows."""
+    """The operators of one comparison and their rows, for a page."""
 
     run: str
     operators: Columns
@@ -83,12 +85,12 @@ class Paired(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many operators there are."""
+        """The number of operators."""
         return len(self.operators["rows"])
 
 
 def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
-    """The rows of one comparison, operator by operator. `cells` are those of tensors.csv."""
+    """Return the rows of one comparison, operator by operator. `cells` are the cells of tensors.csv."""
     findings: Sequence[Finding] = comparison.findings
     rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
     orders, operators = cells["order"], {name: cells[name] for name in _SHOWN}
@@ -127,9 +129,9 @@ def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
 
 
 class _Layout(NamedTuple):
-    """What a page shows of a network, whatever its tensors hold.
+    """The data of a network for a page, independent of the values of its tensors.
 
-    starts     the first row of each operator; `numbers`: the number of an operator by its order
+    starts     the first row of each operator; `numbers`: the index of an operator by its order
     operators  columns of operators; `output`: whether each row is an output
     """
 
@@ -140,8 +142,8 @@ class _Layout(NamedTuple):
 
 
 def _layout(network: Network, pairs: Sequence[Pair], operators: Columns) -> _Layout:
-    """Of pairs in graph order; `operators` are columns of which a row stands for its operator."""
-    counts = Counter(pair.order for pair in pairs)  # in their order
+    """Return the layout of pairs in graph order; `operators` are columns with the values of each row's operator."""
+    counts = Counter(pair.order for pair in pairs)  # in graph order
     starts = [*accumulate(counts.values(), initial=0)][:-1]
     tensors = [pair.target or pair.golden for pair in pairs]
     kinds = {one.slot: one.is_output for one in tensors if one is not None}
@@ -160,7 +162,7 @@ def _has_arguments(pair: Pair) -> bool:
 
 
 def _histogram(moments: Optional[Moments]) -> str:
-    """ "first:count,count,…" from the first bin that holds something to the last, counts to three digits."""
+    """ "first:count,count,…" from the first to the last bin that is not empty, counts rounded to three digits."""
     if moments is None or not moments.max_abs or not any(moments.histogram):
         return ""
     counts = moments.histogram
@@ -169,7 +171,7 @@ def _histogram(moments: Optional[Moments]) -> str:
 
 
 def _operator(pair: Pair) -> tuple[Any, ...]:
-    """The cells of _OPERATOR."""
+    """Return the cells of _OPERATOR."""
     operator = pair.operator
     return (
         pair.golden_op.name if pair.golden_op and pair.golden_op.name != operator.name else None,
@@ -183,7 +185,7 @@ def _operator(pair: Pair) -> tuple[Any, ...]:
 
 
 def _root(root: Optional[Root]) -> Row:
-    """What an operator has besides if it is a root."""
+    """Return the further cells of an operator that is a root cause."""
     if root is None:
         return {}
     return {**tables.of_root(root), "input_error": root.input_error, "output_error": root.output_error}

@@ -1,7 +1,7 @@
-"""A table as a Parquet file, made of its CSV piece by piece: the same cells, with types. Needs pyarrow.
+"""Write a table as a Parquet file, converted from its CSV piece by piece: the same cells, with types. Needs pyarrow.
 
-Metrics and figures are float64, places, counts and sizes whole numbers, yes and no booleans, all other columns strings.
-An empty cell is null; NaN is not. Text that a spreadsheet would take for a formula is as inert as in the CSV.
+Metrics and figures are float64; places, counts and sizes are integers; yes and no are booleans; all other columns are
+strings. An empty cell is null; NaN is not. Text that a spreadsheet would read as a formula is escaped as in the CSV.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from npucmp.errors import MissingExtra
 from npucmp.model.written import BOOL, TEXT, WHOLE
 from npucmp.report.files import Joined
 
-BLOCK = 8 << 20  # bytes of CSV that become a group of rows
+BLOCK = 8 << 20  # bytes of CSV that become a row group
 
 
 def require() -> None:
-    """MissingExtra where Parquet cannot be written."""
+    """Raise MissingExtra if pyarrow is not installed."""
     if find_spec("pyarrow") is None:
         raise MissingExtra("npucmp[parquet]", "--parquet")
 
@@ -30,7 +30,7 @@ class Packed:
         self._names, self._lines = names, lines
 
     def write_to(self, file: BinaryIO) -> None:
-        """Writes it, never more than a few blocks in memory."""
+        """Write the file, with no more than a few blocks in memory."""
         import pyarrow
         from pyarrow import csv, parquet
 
@@ -49,8 +49,8 @@ class Packed:
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines behind the first, which has the names: BLOCK bytes at most, or a line that is longer. Where they are
-    cut does not depend on the pieces. pyarrow's own blocks end the process at a line that is longer than two."""
+    """Yield whole lines after the header: at most BLOCK bytes, or one longer line. The blocks do not depend on the
+    pieces. The blocks of pyarrow itself would end the process at a line longer than two of them."""
     left, is_first = bytearray(), True
     for piece in chain(pieces, [b""]):
         left += piece
@@ -59,7 +59,7 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
             is_first = False
         while left and not is_first and (len(left) > BLOCK or not piece):
             end = left.rfind(b"\n", 0, BLOCK) + 1 or left.find(b"\n", BLOCK) + 1
-            if not end:  # the rest of it is to come
+            if not end:  # the rest of the line is in a later piece
                 break
             yield bytes(left[:end])
             del left[:end]

@@ -1,5 +1,6 @@
-"""What one step and rank adds to the answer on all of them: small, made where its comparison lies, and added up by
-report/compare.py. So an answer never needs more than one comparison at a time, and workers may hold these."""
+"""The summary of one step and rank: small, made by the process that has the comparison, and added up by
+report/compare.py. So a report needs no more than one comparison in memory at a time, and workers may keep the
+comparisons."""
 
 from __future__ import annotations
 
@@ -21,19 +22,24 @@ from npucmp.report.words import bytes_of, count_of, describe, flow_of, line_of, 
 if TYPE_CHECKING:
     from npucmp.localise.joint import Joint
 
-LEFT_OUT = {  # verdicts that decide nothing
+LEFT_OUT = {  # verdicts that leave a tensor undecided
     Verdict.UNREADABLE: "unreadable",
     Verdict.UNKNOWN: "undecided",
     Verdict.MISSING: "without a partner",
     Verdict.DTYPE: "of types that cannot be compared",
 }
 SIDES = ("target", "golden")
-MOST = 50  # suspects and lines of a kind that a part has where there are several; all are in the tables
+MOST = 50  # suspects and lines of a kind in a part if there are several parts; the tables have all
 
 
 class Asked(NamedTuple):
-    """What parts are made for: the paths of both sides, whether there are several of them, the least share of golden
-    elements that the user accepts, and whether the part is for the page of one of several, which shows few suspects."""
+    """The settings for making parts.
+
+    paths    the paths of both sides
+    several  there are several parts
+    least    the least share of golden elements that the user accepts
+    paged    the part is for the page of one of several steps and ranks, which shows few suspects
+    """
 
     paths: tuple[str, str]
     several: bool
@@ -42,12 +48,12 @@ class Asked(NamedTuple):
 
     @property
     def most(self) -> int:
-        """How many suspects and lines of a kind a part has."""
+        """The limit of suspects, and of lines of a kind, in a part."""
         return MOST if self.several or self.paged else sys.maxsize
 
 
 class Passed(NamedTuple):
-    """Operators that pass the error on: how many, and where it is largest."""
+    """Operators that propagate an error: their number, and the largest error."""
 
     operators: int = 0
     largest: float = 0.0
@@ -55,26 +61,26 @@ class Passed(NamedTuple):
 
     @classmethod
     def of(cls, roots: Sequence[Root]) -> Passed:
-        """Those of them that do."""
+        """Count the operators of `roots` that propagate an error."""
         some = [root for root in roots if root.cause is Cause.PROPAGATED]
         worst = max(some, key=lambda root: root.value or 0.0, default=None)
         return cls(len(some), worst.value, worst.pair.operator.name) if worst and worst.value else cls(len(some))
 
     @classmethod
     def sum(cls, some: Sequence[Passed]) -> Passed:
-        """Of all."""
+        """Return the sum."""
         worst = max(some, key=lambda one: one.largest, default=cls())
         return worst._replace(operators=sum(one.operators for one in some))
 
     def words(self) -> str:
-        """In one line."""
+        """Describe them in one line."""
         size = f", largest rel_l2 {brief(self.largest)} at {self.op}" if self.largest else ""
         return f"{count_of(self.operators, 'operator')} downstream{size}"
 
 
 class Agreement(NamedTuple):
-    """Tensors that agree: how many, and how; those of several are added. `explained`: the largest error is above its
-    limit, and the errors of the operator's inputs explain it."""
+    """Tensors that agree: their number and how they agree; agreements of several parts are added. `explained`: the
+    largest error exceeds its limit, and the errors of the operator's inputs explain it."""
 
     tensors: int = 0
     largest: float = 0.0
@@ -85,7 +91,7 @@ class Agreement(NamedTuple):
 
     @classmethod
     def of(cls, findings: Sequence[Finding], alike: Sequence[Finding]) -> Agreement:
-        """That of findings, of which `alike` agree."""
+        """Return the agreement of findings, of which `alike` agree."""
         worst = max(findings, key=lambda one: one.error or 0.0, default=None)
         return cls(
             sum(finding.has_elements for finding in alike),
@@ -98,7 +104,7 @@ class Agreement(NamedTuple):
 
     @classmethod
     def sum(cls, some: Sequence[Agreement]) -> Agreement:
-        """Of all."""
+        """Return the sum."""
         worst = max(some, key=lambda one: one.largest, default=cls())
         return cls(
             sum(one.tensors for one in some),
@@ -110,7 +116,7 @@ class Agreement(NamedTuple):
         )
 
     def line(self) -> Line:
-        """In one line."""
+        """Describe the agreement in one line."""
         how = "every tensor that was compared "
         how += "is bit for bit the same" if self.in_bits else "holds the same values"
         how += " but for masks" if self.masks else ""
@@ -121,7 +127,7 @@ class Agreement(NamedTuple):
 
 
 class Excused(NamedTuple):
-    """Tensors that --noise excused: how many, and the worst."""
+    """Tensors that --noise excused: their number, and the worst of them."""
 
     tensors: int = 0
     error: float = 0.0
@@ -130,16 +136,17 @@ class Excused(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """One step and rank.
+    """The summary of one step and rank.
 
-    number       among all; `word` and `exit_status` are those of a comparison of it alone
-    tally        counts of verdicts and causes; `coverage`: how much was compared
-    section      what a reader sees of it: its first suspects and lines, MOST of each where there are several parts
-    runs         what summary.json says of both runs: `Ran` of target and golden
-    notes        of its runs, and its own
-    unreadable   the first lines, all are counted in the tally; `examples`: a tensor of each verdict that leaves open
+    number       its index among all; `word` and `exit_status` are those of its comparison alone
+    tally        counts of verdicts and causes; `coverage`: the share that was compared
+    section      its paragraph of the report: the first suspects and lines, MOST of each if there are several parts
+    runs         values of both runs for summary.json: `Ran` of target and golden
+    run_notes    notes on its runs; `notes` are its own
+    unreadable   the first lines, all are counted in the tally; `examples`: a tensor of each verdict that leaves tensors
+                 undecided
     roots        the first rows of roots.csv
-    agreement    of its tensors; `cell`: its place among steps and ranks, `joint` what it shares with other ranks
+    agreement    of its tensors; `cell`: its cell in the matrix, `joint`: its data for the comparison with other ranks
     """
 
     number: int
@@ -164,18 +171,19 @@ class Part:
 
     @property
     def key(self) -> str:
-        """ "step-rank", as names of files have it; one without a number counts as 0."""
+        """ "step-rank", as in file names; a missing number counts as 0."""
         return f"{self.step or 0}-{self.rank or 0}"
 
     def pooled(self, pool: dict[object, Any]) -> Part:
-        """The same with what is equal to something in the pool held once."""
+        """Return the part with its names shared through the pool, so that equal names of several ranks are stored
+        once."""
         if self.joint is None:
             return self
         return replace(self, joint=self.joint._replace(names=pool.setdefault(self.joint.names, self.joint.names)))
 
 
 class Ran(NamedTuple):
-    """What is told of a run."""
+    """The values of a run for reports."""
 
     path: str
     format: str
@@ -194,7 +202,7 @@ class Ran(NamedTuple):
 
 
 def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
-    """The part of a comparison."""
+    """Return the part of a comparison."""
     tally = one.tally
     differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
     status = 1 if differs else 0 if tally.is_decided(asked.least) else 2
@@ -227,7 +235,7 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
 
 
 def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedShare) -> tuple[Cell, Joint]:
-    """The place of a comparison among steps and ranks, and what it shares with other ranks."""
+    """Return the cell of a comparison in the matrix, and its data for the comparison with other ranks."""
     from npucmp.localise.joint import joint_of
     from npucmp.report.matrix import cell_of
 
@@ -235,15 +243,15 @@ def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedS
 
 
 def keys_of(parts: Sequence[Part]) -> list[str]:
-    """ "step-rank" of each, as names of files have it, a step or rank without a number counts as 0; a number more where
-    that is not the only one."""
+    """Return "step-rank" of each part, as in file names; a missing number counts as 0. If several parts have the same
+    key, the number of the part is appended."""
     keys = [f"{one.step or 0}-{one.rank or 0}" for one in parts]
     several = Counter(keys)
     return [key if several[key] == 1 else f"{key}-{one.number}" for key, one in zip(keys, parts)]
 
 
 def lost_part(number: int, where: Where, because: str) -> Part:
-    """Of a comparison that ends whoever works on it."""
+    """Return the part of a comparison that ends its worker process."""
     tally = Tally(Counter({Verdict.UNREADABLE: 1}), Counter())
     cell = Cell(*where, "", "", "UNREADABLE", because=because)
     lines = [Line("Nothing could be told", "UNKNOWN", f": {because}")]
@@ -254,14 +262,14 @@ def lost_part(number: int, where: Where, because: str) -> Part:
 
 
 def word_of(status: int, tally: Tally) -> str:
-    """The verdict in one word."""
+    """Return the verdict in one word."""
     if status == 1:
         return "SUSPECTED" if tally.is_suspected else "DIVERGED"
     return {0: "AGREES", 130: "PARTIAL"}.get(status, "UNDECIDED")
 
 
 def _differing(groups: Groups, findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The findings whose two sides are not the same, in their order."""
+    """Return the findings whose sides differ, in order."""
     found = [groups[verdict] for verdict in DIFFERS if verdict in groups]
     if len(found) > 1:
         return [finding for finding in findings if finding.verdict in DIFFERS]
@@ -295,8 +303,8 @@ def _section(asked: Asked, one: Comparison, groups: Groups, coverage: AlignedSha
 
 
 def _by_kind(roots: Sequence[Root]) -> tuple[Sequence[Root], Sequence[Root]]:
-    """Roots by place as Suspects has them: those to look at, and those that only pass an error on, unless there are no
-    others."""
+    """Sort roots by place as in Suspects: operators to look at, and operators that only propagate an error; if all
+    propagate it, all are first."""
     ordered = sorted(roots, key=lambda root: root.place)
     first = [root for root in ordered if root.cause is not Cause.PROPAGATED]
     passed = [root for root in ordered if root.cause is Cause.PROPAGATED]
@@ -304,7 +312,8 @@ def _by_kind(roots: Sequence[Root]) -> tuple[Sequence[Root], Sequence[Root]]:
 
 
 def _title(one: Comparison, groups: Groups) -> str:
-    """The word "first" is kept for when everything before was compared, in an order that is known."""
+    """Return the title. It says "first" only if everything upstream was compared and the order of execution is
+    known."""
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
     unseen = upstream_unseen(one, groups, first.pair.order).words()
     if not (one.target.ordered and one.golden.ordered):
@@ -336,7 +345,7 @@ def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         tensor = finding.measurement.unreadable
         file = tensor.file if tensor is not None and tensor.file else ""
-        because = finding.because.removesuffix(f" ({os.path.basename(file)})")  # the whole path says it
+        because = finding.because.removesuffix(f" ({os.path.basename(file)})")  # the line below has the whole path
         where = f"{finding.pair.operator.name} {finding.pair.slot}".rstrip()
         yield f"{where}: {because}" + (f" ({file})" if file else "")
 

@@ -1,4 +1,4 @@
-"""Steps × ranks as a picture: a sign for each, or for several, of which the worst is shown."""
+"""The picture of steps × ranks: a character for each cell, or for several cells, of which the worst is shown."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.report.cell import HERE, UNKNOWN, Cell
 from npucmp.report.words import numbers
 
-LINES = 40  # of a picture, before a line stands for several steps
+LINES = 40  # lines of a picture; beyond them, a line shows several steps
 
 
 class State(NamedTuple):
-    """What a sign means; `tone` is its colour, beside which the sign says the same."""
+    """The meaning of a character; `tone` is its colour, which adds no information."""
 
     sign: str
     name: str
@@ -35,7 +35,7 @@ _OTHERS = {"SUSPECTED": SUSPECTED, "UNREADABLE": LOST, "ALONE": ALONE, "AGREES":
 
 
 def state_of(cell: Cell, first: Optional[tuple[int, int]] = None) -> State:
-    """What is shown of a cell; `first` is the key of the one in which it begins."""
+    """Return the state of a cell; `first` is the key of the cell in which the error begins."""
     if cell.key == first and cell.first is not None:
         return FIRST
     if cell.verdict == "DIVERGED":
@@ -44,7 +44,8 @@ def state_of(cell: Cell, first: Optional[tuple[int, int]] = None) -> State:
 
 
 class Spot(NamedTuple):
-    """A place of the picture: so many shards, and the worst of them; None where nothing was dumped."""
+    """A position in the picture: the number of steps and ranks in it, and the worst of them; None if there is no
+    dump."""
 
     state: State
     cell: Optional[Cell]
@@ -52,9 +53,11 @@ class Spot(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """lines     (label, spots); `across` shards to a spot and `down` to a line, at most
-    name      of what runs across: "rank", or of a single rank "step"; other: of what runs down
-    numbers   of it in each column
+    """A picture.
+
+    lines     (label, spots); each spot covers at most `across` cells horizontally and `down` cells vertically
+    name      the horizontal axis: "rank", or "step" if there is a single rank; `other`: the vertical axis
+    numbers   the steps or ranks in each column
     """
 
     lines: list[tuple[str, list[Spot]]]
@@ -65,15 +68,16 @@ class Picture(NamedTuple):
     down: int
 
     def legend(self) -> list[State]:
-        """The states that are in it, the worst first."""
+        """Return the states in the picture, the worst first."""
         found = {spot.state for _, spots in self.lines for spot in spots}
         return [state for state in STATES if state in found and state is not NOTHING]
 
 
 def pictured(cells: Sequence[Cell], first: Optional[tuple[int, int]], width: int, lines: int = LINES) -> Picture:
-    """Not wider and not longer than this: neighbours are folded into one spot, which shows the worst of them."""
+    """Return a picture within these limits: neighbouring cells are folded into one spot, which shows the worst of
+    them."""
     found = [sorted({one.key[axis] for one in cells}) for axis in (0, 1)]
-    lying = len(found[1]) < 2  # of a single rank the steps run across
+    lying = len(found[1]) < 2  # with a single rank, the steps are horizontal
     (other, rows), (name, columns) = sorted(zip(("step", "rank"), found), reverse=not lying)
     down, across = -(-len(rows) // lines), -(-len(columns) // max(1, width))
     folded = [[some[at : at + size] for at in range(0, len(some), size)]
@@ -97,7 +101,7 @@ def _spot(some: Sequence[Cell], first: Optional[tuple[int, int]]) -> Spot:
 
 
 def folded_words(picture: Picture) -> str:
-    """What a sign stands for, "" if for one shard."""
+    """Describe how many steps and ranks a character covers; "" if each covers one."""
     axes = ((picture.across, picture.name), (picture.down, picture.other))
     folds = " and ".join(f"{count} {name}s" for count, name in axes if count > 1)
     return f"each sign stands for up to {folds} and shows the worst of them" if folds else ""

@@ -1,4 +1,4 @@
-"""What `npucmp plan` prints and writes, and what `npucmp show --fit` says."""
+"""Text and files of `npucmp plan`, and text of `npucmp show --fit`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from npucmp.report.sanitise import visible
 from npucmp.report.words import count_of, in_bytes, where_words
 
 MARK = "  # npucmp"
-NOTES = "plan.txt"  # the same words beside the files
+NOTES = "plan.txt"  # the same text beside the files
 _KINDS = {
     VALUES: "values",
     STATISTICS: "statistics",
@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def write(found: Planned, force: bool = False) -> list[Path]:
-    """Writes the files of a plan, all or none. UsageError where one is there already and may not be written over."""
+    """Write all files of a plan or none. Raises UsageError if a file exists and must not be overwritten."""
     folder, contents = Path(found.folder), {**found.files, NOTES: text(found)}
     for name in () if force else contents:
         if os.path.lexists(folder / name):
@@ -41,7 +41,7 @@ def write(found: Planned, force: bool = False) -> list[Path]:
 
 
 def text(found: Planned) -> str:
-    """What to add, to run, and to ask then."""
+    """Return the text of a plan: lines to add, commands to run, and the command for the new dump."""
     return "\n".join(map(visible, _lines(found))) + "\n"
 
 
@@ -89,7 +89,7 @@ _BESIDE = {
 
 
 def fit(run: Run, question: str, found: Sequence[Missing]) -> str:
-    """What a dump lacks, line by line; what it is to be held against, where it lacks nothing."""
+    """List what a dump lacks, line by line; if it lacks nothing, name the dump that it is compared with."""
     where = " ".join(where_words(run))
     head = f"{run.path}{f' ({where})' if where else ''}"
     if not found:

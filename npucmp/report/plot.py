@@ -1,4 +1,4 @@
-"""Curves over steps as the numbers of an SVG drawing, which the template puts into the page: no script is needed."""
+"""Draw curves over steps as numbers for an SVG drawing, which the template embeds; no script is needed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, Sequence
 from npucmp.report.answer import Plot
 
 WIDTH, HEIGHT, LEFT, FOOT = 900, 240, 64, 22
-STEEP = 50.0  # largest over least value from which on the scale is logarithmic, where all are positive
+STEEP = 50.0  # ratio of the largest to the least value above which the scale is logarithmic, if all values are positive
 TICKS = 4
 
 
 def plotted(plot: Plot) -> dict[str, Any]:
-    """Lines, bands and ticks of a plot; what is not finite breaks a line and is marked above it."""
+    """Return lines, bands and ticks of a plot. A value that is not finite interrupts its line and is marked above
+    it."""
     steps = [step for _, some, _ in plot.curves for step in some]
     values = [value for _, _, some in plot.curves for value in some if math.isfinite(value)]
     first, last = (min(steps), max(steps)) if steps else (0, 1)
@@ -45,7 +46,7 @@ def plotted(plot: Plot) -> dict[str, Any]:
 
 
 def _lines(steps: Sequence[int], values: Sequence[float], across: Any, up: Any) -> list[str]:
-    """Points of each stretch of finite values."""
+    """Return the points of each range of finite values."""
     found: list[list[str]] = [[]]
     for step, value in zip(steps, values):
         if math.isfinite(value):

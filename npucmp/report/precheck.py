@@ -1,6 +1,6 @@
-"""The Answer of `npucmp precheck`: rows that differ with their remedies, then what is the same and what nobody knows.
+"""The Answer of `npucmp precheck`: items that differ with their remedies, then items that are the same or unknown.
 
-precheck.csv has a row per row, inputs.csv one per network input.
+precheck.csv has a row per item, inputs.csv one per network input.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MEANING = {
     "unknown": "neither dump tells; the row says what would",
     "n/a": "nothing to be held against each other",
 }
-WIDE = 18  # columns for the name of a row
+WIDE = 18  # columns for the name of an item
 
 
 def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
-    """What a precheck says; there are no metrics to choose."""
+    """Return the Answer of a precheck; metrics are ignored."""
     word, sentence = _verdict(report)
     differing = sorted((row for row in report.rows if row.status is Status.DIFFERS),
                        key=lambda row: SEVERITIES.index(row.severity))  # fmt: skip
@@ -68,7 +68,7 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
 
 
 def _suspect(place: int, row: Told) -> Suspect:
-    """A row that differs, as a page shows it."""
+    """Return an item that differs as a suspect, for a page."""
     words = {"because": row.because, "remedy": row.remedy}
     evidence = tuple(Evidence(kind, "{words}", {"words": Fact(text)}) for kind, text in words.items() if text)
     tone = "hint" if row.severity == "note" else row.severity
@@ -84,7 +84,7 @@ def _section(report: Precheck, differing: Sequence[Told]) -> Section:
 
 
 def _runs(runs: Sequence[Run]) -> str:
-    """One line for all runs of a side: the first, and how many steps and ranks there are."""
+    """Describe all runs of a side in one line: the first run, and the numbers of steps and ranks."""
     if not runs:
         return "no dump"
     numbers = [len({getattr(run, name) for run in runs}) for name in ("step", "rank")]
@@ -93,7 +93,8 @@ def _runs(runs: Sequence[Run]) -> str:
 
 
 def _lines(report: Precheck, differing: Sequence[Told]) -> Iterator[Line]:
-    """What differs with its remedy; then, a line for each family, what is the same; then what nobody knows."""
+    """Yield the items that differ with their remedies, then a line per family for items that are the same, then unknown
+    items."""
     for row in differing:
         yield _line(row.status, row.row, row.because, TONES[row.severity])
         if row.remedy:
@@ -108,7 +109,7 @@ def _lines(report: Precheck, differing: Sequence[Told]) -> Iterator[Line]:
 
 
 def _families(rows: list[Told]) -> list[tuple[str, list[Told]]]:
-    """Rows by the first part of their names."""
+    """Group rows by the first part of their names."""
     found: dict[str, list[Told]] = {}
     for row in rows:
         found.setdefault(row.row.partition(".")[0], []).append(row)
@@ -176,9 +177,9 @@ def _window(one: CurvePair, at: int) -> Row:
 
 
 def _detail(report: Precheck) -> Detail:
-    """A row per row; `op` is its name, which the page filters by."""
+    """Return a row per item; `op` is its name, by which the page filters."""
     rows = [{**_row(row), "verdict": row.status.value, "slot": "row"} for row in report.rows]
-    operators = [{"run": 0, "op": row.row, "rows": 1} for row in report.rows]  # of no order: no drawing along it
+    operators = [{"run": 0, "op": row.row, "rows": 1} for row in report.rows]  # without `order`, so no chart is drawn
     columns = ["op", "verdict", *COLUMNS[2:]]
     return Detail(
         kind="pairs",
@@ -194,7 +195,7 @@ def _detail(report: Precheck) -> Detail:
 
 
 def _facts(report: Precheck, differing: Sequence[Told]) -> Row:
-    """What summary.json holds of a precheck."""
+    """Return the values of a precheck for summary.json."""
     return {
         "target": of_runs(report.paths[0], report.targets, "format", "detail", "step", "rank"),
         "golden": of_runs(report.paths[1], report.goldens, "format", "detail", "step", "rank"),

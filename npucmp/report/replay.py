@@ -1,6 +1,7 @@
-"""The Answer of `npucmp replay`: who is guilty, what excuses the others, and what could not be replayed.
+"""The Answer of `npucmp replay`: guilty operators, explanations that excuse others, and outputs that could not be
+replayed.
 
-replay.csv has one row per output; edges.csv and gaps.csv are those of between.py.
+replay.csv has one row per output; between.py makes edges.csv and gaps.csv.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ NOTHING = "Nothing could be replayed"
 
 
 def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
-    """What a replay says; there are no metrics to choose."""
+    """Return the Answer of a replay; metrics are ignored."""
     places = iter(range(1, len(report.rows) + 1))
     sections = [_section(one, report, places) for one in report.replays]
     suspects = Suspects.of([suspect for one in sections for suspect in one.suspects.first])
@@ -118,7 +119,7 @@ def _sides(one: Replay, report: Replays) -> list[Side]:
 
 
 def _guilty(one: Replay) -> list[list[Replayed]]:
-    """Guilty outputs by operator, in order of execution."""
+    """Return guilty outputs by operator, in order of execution."""
     found: dict[int, list[Replayed]] = {}
     for row in one.guilty:
         found.setdefault(row.order, []).append(row)
@@ -126,14 +127,14 @@ def _guilty(one: Replay) -> list[list[Replayed]]:
 
 
 def _accused(one: Replay) -> list[list[Replayed] | Edge]:
-    """Guilty operators and broken edges, in order of execution."""
+    """Return guilty operators and broken edges, in order of execution."""
     found: list[tuple[int, list[Replayed] | Edge]] = [(some[0].order, some) for some in _guilty(one)]
     found += [(edge.order, edge) for edge in one.broken_edges]
     return [some for _, some in sorted(found, key=lambda item: item[0])]
 
 
 def _suspect(some: Sequence[Replayed], one: Replay, place: int) -> Suspect:
-    """An operator by the worst of its guilty outputs."""
+    """Return an operator as a suspect, described by the worst of its guilty outputs."""
     worst = max(some, key=lambda row: row.rms_ratio or 0.0)
     operators = one.operators
     operator = operators[worst.order]
@@ -156,7 +157,7 @@ def _suspect(some: Sequence[Replayed], one: Replay, place: int) -> Suspect:
 
 
 def _figures(row: Replayed, operator: Operator) -> Iterator[tuple[str, str]]:
-    """The three figures beside the limits that they are held against, and the error itself."""
+    """Yield the three ratios with their limits, and the error."""
     low = any(one.slot == row.slot and one.dtype in ("float16", "bfloat16") for one in operator.tensors)
     for name, limits in GUILTY_ABOVE.items():
         value = getattr(row, name)
@@ -181,7 +182,7 @@ def _evidence(row: Replayed) -> Iterator[Evidence]:
         yield Evidence("budget", f"{words}; rel_l2 {{rel_l2}}{units}", facts)
     if row.where:
         yield Evidence("where", "its elements beyond the limit lie in {box}", {"box": Fact(row.where)})
-    if row.bias is not None and 0.25 < abs(row.bias) < 2:  # where the other figures say less
+    if row.bias is not None and 0.25 < abs(row.bias) < 2:  # in this range, the other figures show less
         toward = "toward" if row.bias > 0 else "away from"
         yield Evidence("bias", f"on the average {{bias:.2f}} u {toward} zero", {"bias": Fact(abs(row.bias))})
     if row.same_dtype_ratio is not None:
@@ -198,8 +199,8 @@ def _evidence(row: Replayed) -> Iterator[Evidence]:
 
 
 def not_replayed(one: Replay) -> list[str]:
-    """What was not replayed, and why: a line per status and kind of operator; names of kernels differ, their types do
-    not."""
+    """Return a line per status and kind of operator for outputs that were not replayed. In dumps of other tools than
+    msprobe, operators are grouped by type, because names of kernels differ."""
     operators = {
         order: operator if one.run.format == "msprobe" else operator._replace(kind=operator.op_type)
         for order, operator in one.operators.items()
@@ -296,7 +297,7 @@ def _detail(report: Replays) -> Detail:
 
 
 def _facts(report: Replays) -> Row:
-    """What summary.json holds of a replay."""
+    """Return the values of a replay for summary.json."""
     goldens = [one.golden_run for one in report.replays if one.golden_run is not None]
     guilty = [row for one in report.replays for row in _rows(one) if row["verdict"] == Judged.GUILTY.value]
     return {

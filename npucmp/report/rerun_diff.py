@@ -1,4 +1,4 @@
-"""The Answer of `npucmp rerun-diff`: the runs, what is not the same in them, and where that begins.
+"""The Answer of `npucmp rerun-diff`: the runs, the operators that differ between them, and where the difference begins.
 
 rerun.csv has one row per operator that is not bit-equal in all runs, noise.csv one per tensor.
 """
@@ -26,7 +26,7 @@ COLUMNS = tuple(
 )
 NOISE_COLUMNS = ("op", "slot", "rel_l2", "max_abs_err", "runs")
 FIGURES = ("exact_ratio", "max_ulp", "max_abs_err", "rel_l2")
-NEXT = {  # docs/workflow.md has more words for it
+NEXT = {  # docs/workflow.md explains each in more words
     "BORN": "this operator is not deterministic, or its memory is touched by another: run it alone, many times",
     "GAP": "read the source between the two operators: code that was not dumped, or memory that changes in between",
     "UNKNOWN": "dump inputs too",
@@ -34,7 +34,7 @@ NEXT = {  # docs/workflow.md has more words for it
 
 
 def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
-    """What runs of the same thing say."""
+    """Return the Answer of several runs of the same network."""
     parts = compare.Parts(report, metrics)
     found = compare.told(parts, FIGURES)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
@@ -55,7 +55,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         title=title if report.reruns else "",
         aligned=f"{section.aligned} · {share} of elements compared",
         tables=[
-            *(one for one in found.tables if one.file != "worst.csv"),  # pictures show where runs differ
+            *(one for one in found.tables if one.file != "worst.csv"),  # maps of differing elements replace it
             tables.table("rerun.csv", COLUMNS, lambda: (_row(one, len(report.paths)) for one in report.reruns)),
             tables.table("noise.csv", NOISE_COLUMNS, lambda: (one._asdict() for one in report.noise)),
         ],
@@ -117,7 +117,7 @@ def _suspect(one: Rerun, runs: int) -> Suspect:
 
 
 def _odd_words(one: Rerun, runs: int) -> str:
-    """Which runs stand apart, numbered from 1 as they were given; "all" where no two agree."""
+    """Return the runs that differ from the others, numbered from 1 in the given order; "all" if no two runs agree."""
     return "all" if len(one.odd) == runs else " ".join(map(str, one.odd))
 
 
@@ -153,7 +153,8 @@ def _detail(report: Repeated, found: Detail) -> Detail:
 
 
 def _number(paths: Sequence[str], run: Run) -> int:
-    """Under which of the given paths a run lies, from 1, the nearest if there are several; 0 for none."""
+    """Return the number, from 1, of the given path that contains a run; the nearest if there are several, 0 if there is
+    none."""
     folders = [Path(run.path), *Path(run.path).parents]
     above = [(folders.index(Path(path)), number) for number, path in enumerate(paths, 1) if Path(path) in folders]
     return min(above, default=(0, 0))[1]
@@ -187,7 +188,7 @@ def _verdict(report: Repeated) -> tuple[str, str]:
 
 
 def _unproven(report: Repeated) -> str:
-    """What was recorded of the tensors that could not be decided."""
+    """Name the recorded figures of the tensors that could not be decided."""
     pairs = [one.pair for one in report.findings if one.is_undecided]
     tensors = [tensor for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None and tensor.shape]
     xor = ["XOR checksums"] if any(tensor.has_xor for tensor in tensors) else []
@@ -210,6 +211,6 @@ def _differs_words(report: Repeated) -> Iterator[str]:
 
 
 def _other_bits(report: Repeated) -> int:
-    """Tensors that hold the same values in other bits."""
+    """Count the tensors with equal values and different bits."""
     equal = (one.measurement.moments for one in report.findings if one.verdict is Verdict.MATCH)
     return sum(moments is not None and moments.equal < moments.elements for moments in equal)

@@ -1,6 +1,6 @@
-"""Columns as lines of CSV: what workers write of their own comparison is what a presenter writes of all.
+"""Write columns as lines of CSV. Workers and presenters use the same functions, so their rows are identical.
 
-A cell is empty where nothing applies or nothing is known; floats carry their full precision.
+A cell is empty if it does not apply or is not known; floats have their full precision.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from msgspec.json import Encoder
 
 from npucmp.report.sanitise import inert
 
-SHORT, KEPT = 1 << 14, 64  # columns of text that are kept for the next rank: cells of each, and how many
-_Cells = Union[str, Sequence[str]]  # of a column, or the word that all of them are
+SHORT, KEPT = 1 << 14, 64  # columns of text cached for the next rank: cells of each, and number
+_Cells = Union[str, Sequence[str]]  # the cells of a column, or the text that all of them share
 _NONE = type(None)
-_EQUAL = {_NONE, str, int, bool}  # types of which equal values have equal words
-_SPECIAL = '",=+-@'  # what text must hold to be quoted or to be a formula, if it is printable and ASCII
+_EQUAL = {_NONE, str, int, bool}  # types whose equal values have equal text
+_SPECIAL = '",=+-@'  # characters of printable ASCII text that may require quotes or start a formula
 _encode = Encoder().encode
 _SAMPLE = [0.0001, -0.1, 1.0, 2.5e15, 1 / 3]
-_IS_REPR = _encode(_SAMPLE).decode() == f"[{','.join(map(repr, _SAMPLE))}]"  # of floats of an ordinary size
-_ORDINARY = 1e-4, 1e15  # sizes of numbers that JSON and repr write alike: from, below
-_OTHER_NOTATION = "e", "0.0000", "null"  # what JSON has of others
+_IS_REPR = _encode(_SAMPLE).decode() == f"[{','.join(map(repr, _SAMPLE))}]"  # for floats of ordinary size
+_ORDINARY = 1e-4, 1e15  # range of sizes that JSON and repr write alike: from, below
+_OTHER_NOTATION = "e", "0.0000", "null"  # substrings that JSON writes for other numbers
 
 
 def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
-    """Columns as CSV with a header; cells that a spreadsheet would run are made inert."""
+    """Return columns as CSV with a header; cells that a spreadsheet would run as formulas are escaped."""
     length = len(columns[names[0]])
-    made: dict[int, _Cells] = {}  # several columns may be one list
+    made: dict[int, _Cells] = {}  # by identity, since several columns may be one list
     parts: list[Iterable[str]] = []
     for network, group in groupby(names, key=lambda name: getattr(columns[name], "network", None)):
         some = (*group,)
@@ -40,7 +40,8 @@ def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _parts(columns: Sequence[Sequence[Any]], length: int, made: dict[int, _Cells]) -> list[Iterable[str]]:
-    """The cells of columns side by side, those that are the same in all rows joined; `made` are known, by column."""
+    """Return the cells of columns side by side; columns with the same text in all rows are joined. `made` caches cells
+    by column."""
     parts: list[Iterable[str]] = []
     words: list[str] = []
     for column in columns:
@@ -54,12 +55,12 @@ def _parts(columns: Sequence[Sequence[Any]], length: int, made: dict[int, _Cells
 
 
 def _joined(parts: Sequence[Iterable[str]]) -> list[str]:
-    """The lines that cells side by side make."""
+    """Return the lines made of cells side by side."""
     return [*map(",".join, zip(*parts))]
 
 
 def _cells(column: Sequence[Any]) -> _Cells:
-    """The cells of a column in words, or the word that all of them are."""
+    """Return the text of the cells of a column, or the text that all of them share."""
     kinds = {*map(type, column)}
     if kinds <= {float, _NONE} and float in kinds:
         return words_of(column) if len(kinds) == 1 else _floats(column)
@@ -71,20 +72,21 @@ def _cells(column: Sequence[Any]) -> _Cells:
 
 
 def _floats(column: Sequence[Optional[float]]) -> Sequence[str]:
-    """Cells of floats, of which some have none; where many are equal, as a limit, each different one made once."""
+    """Return the text of float cells, of which some are None. If many are equal, such as limits, each value is
+    converted once."""
     different = [*{*column}]
-    if 2 * len(different) > len(column) or 0.0 in different:  # which -0.0 equals
+    if 2 * len(different) > len(column) or 0.0 in different:  # -0.0 == 0.0, but their text differs
         return words_of(column)
     return [*map(dict(zip(different, words_of(different))).__getitem__, column)]
 
 
 def words_of(numbers: Sequence[Any]) -> Sequence[str]:
-    """Numbers as repr writes them, which takes a fifth of its time; "" for None."""
+    """Return numbers as repr writes them, in a fifth of its time; "" for None."""
     if not (_IS_REPR and numbers):
         return ["" if one is None else repr(one) for one in numbers]
     try:
         text = _encode(numbers)[1:-1].decode()
-    except (MsgspecError, OverflowError):  # a whole number of more than 64 bits
+    except (MsgspecError, OverflowError):  # an integer of more than 64 bits
         return [*map(repr, numbers)]
     words = text.split(",")
     if any(mark in text for mark in _OTHER_NOTATION):
@@ -95,7 +97,8 @@ def words_of(numbers: Sequence[Any]) -> Sequence[str]:
 
 
 def numbers_json(numbers: Sequence[Any]) -> str:
-    """Numbers as compact JSON that writes each as repr does; "" if some are not finite, or have more than 64 bits."""
+    """Return numbers as compact JSON, each written as repr does; "" if a number is not finite or has more than 64
+    bits."""
     try:
         text = _encode(numbers).decode() if _IS_REPR else ""
     except (MsgspecError, OverflowError):
@@ -106,7 +109,7 @@ def numbers_json(numbers: Sequence[Any]) -> str:
 
 
 def _odd(numbers: Sequence[Any]) -> list[int]:
-    """The places of numbers that JSON may write in another way than repr does: very small or large, NaN, None."""
+    """Return the indices of numbers that JSON and repr may write differently: very small or large, NaN, None."""
     sizes = np.abs(np.array(numbers, dtype=np.float64))
     is_ordinary = ((sizes >= _ORDINARY[0]) & (sizes < _ORDINARY[1])) | (sizes == 0)
     found: list[int] = np.flatnonzero(~is_ordinary).tolist()
@@ -114,7 +117,7 @@ def _odd(numbers: Sequence[Any]) -> list[int]:
 
 
 def _texts(column: tuple[Optional[str], ...]) -> Sequence[str]:
-    """Cells of text, each different one made once; "" for None."""
+    """Return the text of cells, each different text converted once; "" for None."""
     different = dict.fromkeys(column)
     known = [text for text in different if text is not None]
     together = "\n".join(known)
@@ -139,10 +142,10 @@ def _cell(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """By RFC 4180; inert text has no line breaks."""
+    """Quote a cell by RFC 4180; escaped text has no line breaks."""
     return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text
 
 
 def encoded(text: str) -> bytes:
-    """Text as it stands in a file."""
+    """Return text as bytes for a file."""
     return text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Text from dumps is data: one function per place where it could become something else.
+"""Escape text from dumps: one function for each format in which it could be interpreted.
 
 Sources: OWASP, CSV injection; Unicode Technical Report 36 (bidirectional controls).
 """
@@ -17,14 +17,15 @@ _FORMULA = re.compile(r"^[\s\u00a0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 def visible(text: str) -> str:
-    r"""For terminals: what would move the cursor, vanish or reorder the line is shown as \xNN or \uNNNN."""
-    if text.isascii() and text.isprintable():  # nearly all: ten times as fast
+    r"""Escape text for terminals: characters that move the cursor, are invisible or reorder the line become \xNN or
+    \uNNNN."""
+    if text.isascii() and text.isprintable():  # nearly all texts; ten times as fast
         return text
     return _INVISIBLE.sub(lambda found: _code(found.group()), text)
 
 
 def inert(text: str) -> str:
-    """For CSV: visible, and a cell that a spreadsheet would take as a formula begins with an apostrophe."""
+    """Escape text for CSV: as `visible`, and an apostrophe before text that a spreadsheet would read as a formula."""
     shown = visible(text)
     return f"'{shown}" if _FORMULA.match(text) or text[:1] in ("\t", "\r", "\n") else shown
 
@@ -34,7 +35,7 @@ def _code(character: str) -> str:
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
 
 
-# Of an absolute path, up to its last name; a slash between figures or after a word is none.
+# matches an absolute path up to its last name; a slash between figures or after a word does not begin a path
 _FOLDERS = re.compile(
     r"(?<![\w./\\~\u2026\u2016)|<])(?:[A-Za-z]:[\\/]|~?/)(?=[^\s/\\*:?\"'<>|,;()\[\]{}`=])"
     r"(?:[^\s/\\*:?\"'<>|,;()\[\]{}`]+[/\\])*"
@@ -42,12 +43,14 @@ _FOLDERS = re.compile(
 
 
 def homeless(text: str) -> str:
-    """For a ticket: of absolute paths only the last name is left; folders of a machine are nobody's business."""
+    """Escape text for a ticket: only the last name of an absolute path is kept, since folders of a machine are
+    private."""
     return _FOLDERS.sub("\u2026/", text)
 
 
 def code(text: str) -> str:
-    """For Markdown: visible, in a code span that it cannot end. In it nothing is markup, a link or a person's name."""
+    """Escape text for Markdown: as `visible`, in a code span that it cannot end, so that nothing is markup, a link or a
+    mention."""
     shown = visible(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     blank = " " if shown[:1] in ("`", " ", "") or shown[-1:] in ("`", " ") else ""
@@ -55,7 +58,7 @@ def code(text: str) -> str:
 
 
 def block(lines: Iterable[str]) -> str:
-    """For Markdown: lines as they are, in a fence that none of them ends."""
+    """Escape lines for Markdown: as `visible`, in a fence that no line ends."""
     shown = [visible(line) for line in lines]
     fence = "`" * max(3, 1 + max((len(run) for line in shown for run in re.findall("`+", line)), default=0))
     return "\n".join([f"{fence}text", *shown, fence])

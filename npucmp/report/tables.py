@@ -1,4 +1,4 @@
-"""The tables that tickets and scripts rely on: tensors.csv and roots.csv. Columns are only ever appended."""
+"""The tables that tickets and scripts rely on: tensors.csv and roots.csv. New columns are only ever appended."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from npucmp.model import (
 from npucmp.report.answer import Columns, Row, Table
 from npucmp.report.words import line_of
 
-SUMMARISED = 50  # roots that summary.json holds
-Rooted = tuple[Sequence[Root], Optional[int], Optional[int]]  # roots, and the step and rank that they are of
+SUMMARISED = 50  # root causes in summary.json
+Rooted = tuple[Sequence[Root], Optional[int], Optional[int]]  # roots with their step and rank
 
 _FIRST = tuple(
     (
@@ -25,7 +25,7 @@ _FIRST = tuple(
         "golden_min golden_max golden_mean golden_l2 stack cause limit rule explained_by explained_limit masked"
     ).split(" ")
 )
-PLACES = ("max_abs_at", "max_rel_at")  # of the flat indices, which a page reads
+PLACES = ("max_abs_at", "max_rel_at")  # coordinates of the flat indices; a page derives them
 RELATIONS = ("golden_slot", "relation", "match_reason", "estimator")  # the last three are not known yet
 TENSOR_COLUMNS = (
     *_FIRST,
@@ -44,23 +44,23 @@ ROOT_COLUMNS = tuple(
 
 
 def roots(found: Iterable[Rooted]) -> Table:
-    """A row per operator that diverged, the one to look at first on top."""
+    """Return the table of operators that diverged, the first one to look at on top."""
     return table("roots.csv", ROOT_COLUMNS, lambda: root_rows(found))
 
 
 def root_rows(found: Iterable[Rooted], most: Optional[int] = None) -> list[Row]:
-    """The rows of roots.csv, by place; the first of them, if not all are wanted."""
+    """Return the rows of roots.csv by place, at most `most` of them."""
     rooted = sorted(((root, step, rank) for roots, step, rank in found for root in roots), key=lambda one: one[0].place)
     return [_root_row(*one) for one in rooted[:most]]
 
 
 def table(file: str, names: tuple[str, ...], rows: Callable[[], Iterable[Row]]) -> Table:
-    """One that is made row by row."""
+    """Return a table that is made row by row."""
     return Table(file, names, lambda: by_column([*rows()], names))
 
 
 def by_column(rows: Sequence[Row], names: Sequence[str] = ()) -> Columns:
-    """Rows as columns: those named, else all that any row has."""
+    """Return rows as columns: the named ones, else all that occur in any row."""
     wanted = names or dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in wanted}
 
@@ -86,18 +86,18 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
 
 
 def of_root(root: Root) -> Row:
-    """What a page shows of a root with its operator."""
+    """Return the cells that a page shows for an operator that is a root cause."""
     evidence = tuple(one.sentence() for one in root.evidence)
     return {"cause": root.cause.value, "place": root.place, "root_slot": root.slot, "evidence": evidence}
 
 
 def named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
-    """Rows of as many cells as names, by column."""
+    """Return rows by column; each row has one cell per name."""
     return dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
 
 
 def of_operator(pair: Pair) -> tuple[Any, ...]:
-    """The cells of OF_OPERATORS."""
+    """Return the cells of OF_OPERATORS."""
     target, golden, operator = pair.target_op, pair.golden_op, pair.operator
     names = target.name if target else None, golden.name if golden else None
     return operator.name, operator.op_type, operator.phase, *names, line_of(pair)

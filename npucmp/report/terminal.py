@@ -1,4 +1,4 @@
-"""What the screen shows: what was compared, how it was aligned, the answer, where the files are."""
+"""Show an Answer on the screen: the dumps, their alignment, the suspects, the notes, and the paths of the files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from npucmp.report.sanitise import visible
 from npucmp.report.words import count_of, numbers, rate_of
 
 NOTES = 6  # of one kind, before "and n more"
-SAME = 3  # suspects of which the same is said once
-STEPS = 8  # of the way from one birth
+SAME = 3  # suspects that must share a sentence for it to be printed once
+STEPS = 8  # printed operators of the path from one root cause
 INDENT = " " * 17
 _PART = re.compile(r"(-\d+)+(?=\.)")  # the step and rank in the name of a part of a table
-Paint = Callable[[str, str], str]  # (text, what it is) → text, coloured or not
+Paint = Callable[[str, str], str]  # (text, its kind) → text, coloured or not
 COLOURS = {
     "BORN": "1;31", "GUILTY": "1;31", "GAP": "1;31", "WORSENED": "1;33", "SUSPECT": "33", "UNKNOWN": "33", "title": "1",
     "error": "1;31", "warning": "1;33", "hint": "33", "bad": "1;31", "good": "1;32", "open": "1;33",
@@ -35,10 +35,10 @@ def render(
     verbose: bool = False,
     width: int = 80,
 ) -> str:
-    """The whole screen as text; every word from a dump has its invisible characters shown.
+    """Return the whole screen as text; invisible characters of words from dumps are escaped.
 
-    verbose also lists the operators that pass the error on, the whole way of every birth, and every note. width is
-    that of the picture of steps and ranks.
+    verbose  also list the operators that propagate the error, the whole path of every root cause, and every note
+    width    the width of the picture of steps and ranks
     """
     screen = _Screen(answer, paint or (lambda text, _: text), verbose, width)
     lines = [*screen.sections(top), *screen.below(str(files[0].parent) if files else "")]
@@ -48,8 +48,8 @@ def render(
 
 
 def _written(files: Sequence[Path]) -> Iterator[str]:
-    """The page to open, as a path for a shell, and what else lies in its folder: parts of a table as one name, folders
-    of pages as one."""
+    """Yield the page to open, as a path for a shell, and the other files of its folder. Parts of a table are one entry,
+    and so are folders of pages."""
     folder = files[0].parent
     page = next((file for file in files if file.parent == folder and file.suffix == ".html"), None)
     parts = Counter(_PART.sub("-*", file.name) for file in files if file.parent == folder and file != page)
@@ -63,7 +63,8 @@ def _written(files: Sequence[Path]) -> Iterator[str]:
 
 
 def _common(suspects: Sequence[Suspect]) -> dict[str, list[int]]:
-    """Sentences on what nobody knows, which at least SAME suspects share word for word, with the places of these."""
+    """Return sentences on unknown inputs that at least SAME suspects share word for word, with the places of the
+    suspects."""
     found: dict[str, list[int]] = {}
     for one in suspects:
         for reason in one.evidence:
@@ -80,7 +81,7 @@ class _Screen:
         self.verbose = verbose
 
     def sections(self, top: int) -> Iterator[str]:
-        """Those of which there is more to say than that all agrees, at least one; the others in one line."""
+        """Yield the sections, at least one in full. Other sections in which all tensors agree share one line."""
         full = [one for one in self.answer.sections if self.verbose or not one.agreeing]
         agreeing = [one for one in self.answer.sections if not self.verbose and one.agreeing]
         full, agreeing = full or agreeing[:1], agreeing if full else agreeing[1:]
@@ -113,7 +114,7 @@ class _Screen:
         yield from [*body, ""] if body else []
 
     def matrix(self, one: Matrix) -> Iterator[str]:
-        """Where it begins in one sentence, then steps × ranks, a sign for each."""
+        """Yield the origin of the error in one sentence, then a character for each cell of steps × ranks."""
         if one.sentence:
             yield self.line(Line(f"The error {one.sentence}", "title"))
         yield from map(visible, one.odd)
@@ -157,7 +158,8 @@ class _Screen:
                 yield f"     … and {more} more in {listing.rest}"
 
     def suspect(self, one: Suspect, common: Sequence[str] = ()) -> Iterator[str]:
-        """`common` is said elsewhere, of several at once."""
+        """Yield the lines of a suspect, without the sentences in `common`, which are printed once for several
+        suspects."""
         where = one.where if self.answer.matrix else ""
         aside = "".join(f"   {words}" for words in (one.aside, where) if words)
         name = "  ".join(filter(None, map(visible, (one.rule, one.op, one.slot))))
@@ -178,7 +180,7 @@ class _Screen:
             yield f"       … and {count_of(len(way) - STEPS, 'operator')} more on its way"
 
     def below(self, folder: str) -> Iterator[str]:
-        """What stands under all sections, the verdict last."""
+        """Yield the lines below all sections, the verdict last."""
         answer = self.answer
         yield from map(visible, answer.left_out)
         for kind, lines, rest, unlisted in (*answer.notes, answer.unreadable):
@@ -195,7 +197,7 @@ class _Screen:
 
 
 def colours(enabled: bool) -> Paint:
-    """A painter, of colours if the terminal is to show them."""
+    """Return a function that colours text, or one that leaves it unchanged if colours are disabled."""
     if not enabled:
         return lambda text, _: text
     return lambda text, what: f"\x1b[{COLOURS[what]}m{text}\x1b[0m" if what in COLOURS else text

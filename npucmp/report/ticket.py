@@ -1,5 +1,5 @@
-"""ticket.md: one suspect in the order in which a vendor's engineer reads. Whatever comes from a dump stands in code
-spans and blocks; of paths only the last name is left."""
+"""Write ticket.md: one suspect, in the order in which a vendor's engineer reads. Text from a dump is in code spans and
+blocks; only the last name of a path is kept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LIMITS = (("rtol", "rtol"), ("atol", "atol"), ("most", "limit"), ("mean", "t"), 
 
 
 def page(ticket: Ticket) -> str:
-    """The whole text."""
+    """Return the whole text."""
     parts = (_what, _where, _figures, _compared, _versions, _again, _others)
     return "\n\n".join(text for part in parts if (text := "\n".join(part(ticket)).strip("\n"))) + "\n"
 
@@ -153,7 +153,7 @@ def _vendor(one: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _compared(ticket: Ticket) -> Iterator[str]:
-    """What was held against what, and by which rules."""
+    """Yield the section on the dumps that were compared and the rules."""
     summary = ticket.summary
     yield "## What was compared, and by which rules"
     yield ""
@@ -190,7 +190,7 @@ def _versions(ticket: Ticket) -> Iterator[str]:
 
 
 def _again(ticket: Ticket) -> Iterator[str]:
-    """How to see it again."""
+    """Yield the section on how to reproduce the finding."""
     yield "## How to reproduce"
     yield ""
     argv = [homeless(one) for one in _list(ticket.summary.get("argv"))[1:] if isinstance(one, str)]
@@ -233,7 +233,7 @@ def _code(value: Any, nothing: str = "?") -> str:
 
 def _cell(row: Cells, name: str) -> str:
     if name == "max_abs_at":
-        return row.get(name) or row.get("max_abs_index", "")  # which alone older reports have
+        return row.get(name) or row.get("max_abs_index", "")  # reports of earlier versions have only the index
     if name != "cosine":
         return _figure(row.get(name, ""))
     cosine = _number(row.get(name))
@@ -241,7 +241,7 @@ def _cell(row: Cells, name: str) -> str:
 
 
 def _figure(value: Any) -> str:
-    """A number as one reads it, and other text as it is."""
+    """Format a number for reading; other text is unchanged."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return "" if value is None else str(value)
     number = _number(value)

@@ -1,4 +1,4 @@
-"""Lines of the screen, made to fit a terminal: what does not goes on below, under the text that it belongs to."""
+"""Wrap the lines of the screen to the width of a terminal; continuation lines are indented below their text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PIECE = re.compile(  # blanks, then a word with the colours in it, or a path in
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HEAD = re.compile(r"( *(?:\d+  )?)(\S+ {2,})?")  # an indent, a place, and one word in a column of its own
-LEAST = 40  # columns: what is narrower is left to the terminal
+LEAST = 40  # columns: a narrower terminal wraps by itself
 
 
 def fitted(text: str, columns: int) -> str:
-    """The same text in lines of at most so many columns, broken between words; words that are longer, as paths are,
-    stay where they are. 0, or fewer than LEAST: as it is."""
+    """Return the text in lines of at most so many columns, broken between words. Longer words, such as paths, are not
+    broken. For 0, or fewer columns than LEAST, the text is unchanged."""
     if columns < LEAST:
         return text
     return "\n".join(_broken(line, columns) for line in text.split("\n"))
@@ -39,7 +39,8 @@ def _broken(line: str, columns: int) -> str:
 
 
 def _columns(text: str) -> int:
-    """How wide a text is on the screen: letters of East Asia are two columns, colours and combining marks none."""
+    """Return the width of a text on the screen: East Asian wide characters take two columns, colours and combining
+    marks none."""
     plain = _COLOUR.sub("", text)
     if plain.isascii():
         return len(plain)

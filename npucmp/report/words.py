@@ -1,4 +1,4 @@
-"""Words that answers have in common: counts, sizes, steps and ranks."""
+"""Phrases that Answers share: counts, sizes, steps and ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def numbers(name: str, found: Sequence[int]) -> str:
-    """ "step 3", "ranks 0-3, 8"; of very many pieces how many there are."""
+    """ "step 3", "ranks 0-3, 8"; a text of more than 40 characters becomes the first, the last and the count."""
     words = ranges(found)
     if len(words) > 40:
         words = f"{found[0]} to {found[-1]}, {len(found):,} of them"
@@ -35,7 +35,7 @@ def numbers(name: str, found: Sequence[int]) -> str:
 
 
 def percent(share: float) -> str:
-    """ "100 %" only where it is all."""
+    """ "100 %" only for a share of exactly 1."""
     return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
 
 
@@ -48,24 +48,24 @@ def in_bytes(size: float) -> str:
 
 
 def rate_of(result: Result) -> str:
-    """How long it took to read how much."""
+    """Return the duration, the size that was read, and the rate."""
     seconds, size = result.seconds, result.bytes_read
     rate = f"{seconds:.1f} s, {in_bytes(size)}"
     return rate + (f", {size / seconds / 1e9:.2f} GB/s" if seconds > 0.5 and size > 1e8 else "")
 
 
 def where_words(run: Run) -> list[str]:
-    """ "step 0", "rank 1", as far as a dump tells."""
+    """ "step 0", "rank 1"; a number that the dump lacks is omitted."""
     return [f"{name} {value}" for name, value in (("step", run.step), ("rank", run.rank)) if value is not None]
 
 
 def bytes_of(runs: Sequence[Run]) -> int:
-    """Bytes of values that dumps hold, by their own records."""
+    """Return the bytes of values in dumps, by their recorded shapes and types."""
     return sum(size_of(t.dtype, t.shape) for run in runs for op in run.operators for t in op.tensors if t.file)
 
 
 def describe(run: Run) -> str:
-    """One line: format, detail, step, rank, size."""
+    """Describe a run in one line: format, detail, step, rank, size."""
     size = bytes_of([run])
     content = f"{count_of(len(run.operators), 'operator')}, {count_of(run.tensors, 'tensor')}"
     words = run.format, run.detail, *where_words(run), content + (f", {in_bytes(size)}" if size else "")
@@ -73,12 +73,12 @@ def describe(run: Run) -> str:
 
 
 def line_of(pair: Pair) -> str:
-    """The line of the user's code that called an operator, as far as either side knows."""
+    """Return the line of the user's code that called an operator, from the side that recorded it."""
     return source_line(pair.operator) or (source_line(pair.golden_op) if pair.golden_op else "")
 
 
 def partner_of(pair: Pair) -> str:
-    """The golden run's name of an operator, where it is another."""
+    """Return the name of an operator in the golden run, if it differs."""
     return pair.golden_op.name if pair.golden_op and pair.golden_op.name != pair.operator.name else ""
 
 
@@ -89,13 +89,13 @@ def flow_of(root: Root) -> Optional[Flow]:
 
 
 def some_of(names: list[str] | tuple[str, ...], most: int) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def of_runs(path: str, runs: Sequence[Run], *names: str) -> Row:
-    """What summary.json says of a dump and of those of its runs that were looked at; `names` are those of further
-    fields of the first run."""
+    """Return the values of a dump and of its selected runs for summary.json; `names` are further fields of the first
+    run."""
     return {
         "path": path,
         "operators": sum(len(run.operators) for run in runs),
@@ -107,10 +107,10 @@ def of_runs(path: str, runs: Sequence[Run], *names: str) -> Row:
 
 
 def of_operator(operator: Operator) -> Row:
-    """The cells that tell an operator."""
+    """Return the cells that identify an operator."""
     return {"op": operator.name, "op_type": operator.op_type, "phase": operator.phase}
 
 
 def problem_of(run: Run) -> str:
-    """Why a run cannot be read, and which: most reasons begin with its file."""
+    """Return the reason why a run cannot be read, with its path; most reasons begin with it."""
     return run.problem if run.problem.startswith(run.path) else f"{run.path}: {run.problem}"

@@ -1,7 +1,7 @@
-"""report.xlsx: the tables as sheets of one workbook, and a sheet of notes; for who works in Excel. Made by XlsxWriter.
+"""Write report.xlsx with XlsxWriter: a workbook with the tables as sheets, and a sheet of notes.
 
-Text is written as text and nothing else, numbers as numbers: a sheet holds no formula and no link, whatever a dump
-calls its operators. Rows are written one after the other and none is kept, those that lie in files are read from there.
+Text is written as text and numbers as numbers, so that names from a dump never become formulas or links. Rows are
+written one by one and not kept in memory; rows in files are read from there.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from npucmp.report.words import rate_of
 from npucmp.version import __version__
 
 FILE = "report.xlsx"
-ROWS = (1 << 20) - 1  # below the head of a sheet; what is more goes on in the next one
-LONGEST = 16_000  # characters of a cell: Excel takes 32,767, of which some characters are two
-EXACT = 1 << 53  # up to which Excel holds whole numbers
+ROWS = (1 << 20) - 1  # rows of a sheet below its header; further rows go to the next sheet
+LONGEST = 16_000  # characters of a cell: Excel takes 32,767 UTF-16 units
+EXACT = 1 << 53  # whole numbers up to here are exact in Excel
 WIDE, NARROW, WIDEST, TRIED = 12, 8, 60, 100  # characters of a column: usual, least, most; rows that decide
 COLOURED = ("verdict", "cause", "status", "severity", "event", "origin", "decided")
-FILLS = {  # words → (background, letters): those that Excel itself proposes
+FILLS = {  # words → (background, letters): the colours that Excel proposes
     "bad": ("#FFC7CE", "#9C0006"), "warn": ("#FFEB9C", "#9C5700"), "good": ("#C6EFCE", "#006100"),
     "passed": ("#E4DFEC", "#3F3151"),
 }  # fmt: skip
@@ -43,7 +43,7 @@ _TEXT = re.compile(r"op|op_type|phase|slot|.*_(op|tensor|dtype|shape|layout|at)|
 
 
 def render(answer: Answer) -> dict[str, Content]:
-    """The one file. MissingExtra without XlsxWriter."""
+    """Return the file. Raises MissingExtra without XlsxWriter."""
     writer = _writer()
     made = io.BytesIO()
     book = writer.Workbook(made, {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False,
@@ -67,12 +67,12 @@ def _writer() -> Any:
 
 
 def require() -> None:
-    """MissingExtra where no workbook could be written."""
+    """Raise MissingExtra if XlsxWriter is not installed."""
     _writer()
 
 
 def _rows(table: Table) -> Iterator[Sequence[Any]]:
-    """Its cells, row by row: as they are, or where they lie in files read from these."""
+    """Yield the cells row by row, from memory, or from files if rows are stored there."""
     pieces = [*table.rows()] if table.rows is not None else []
     if not all(isinstance(piece, bytes) for piece in pieces):
         return _read(table.names, Joined(pieces))
@@ -91,7 +91,7 @@ def _read(names: Sequence[str], lines: Joined) -> Iterator[Sequence[Any]]:
 
 
 def _value(cell: str, is_text: bool) -> Any:
-    """What a cell of CSV was before it was written."""
+    """Return the value from which a cell of CSV was written."""
     if not cell:
         return None
     if not is_text and _NUMBER.fullmatch(cell):
@@ -104,7 +104,7 @@ def _value(cell: str, is_text: bool) -> Any:
 def _add(
     book: Any, name: str, names: Sequence[str], rows: Iterator[Sequence[Any]], head: Any, forms: dict[str, Any]
 ) -> None:
-    """A sheet, and as many more as it takes: a head that stays, filters, colours."""
+    """Write one sheet, or several if the rows do not fit, with a frozen header, filters and colours."""
     coloured = {at for at, one in enumerate(names) if one in COLOURED}
     number = 1
     while True:
@@ -138,7 +138,7 @@ def _write(sheet: Any, row: int, at: int, value: Any, form: Any) -> None:
 
 
 def _notes(answer: Answer) -> Iterator[tuple[str, Any]]:
-    """What the page says above its table."""
+    """Yield the paragraphs of the page that precede its table."""
     yield "verdict", answer.word
     yield "", answer.sentence
     for side in answer.sides or dict.fromkeys(side for section in answer.sections for side in section.sides):

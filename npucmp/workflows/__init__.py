@@ -1,4 +1,4 @@
-"""One workflow per detection, each a page: paths and options in, a result out.
+"""The workflows, one per command, each a page of code: paths and options in, a result out.
 
-The library offers them, the commands call them.
+The library exports them, and the commands call them.
 """

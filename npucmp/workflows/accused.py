@@ -1,5 +1,5 @@
-"""Of the operators to look at first what a ticket tells besides their rows: the call, and the vendor's figures of their
-outputs, whose values are read once more where no second look (looks.py) has read them for both."""
+"""Collect for the first suspects the ticket data that their rows lack: the call, and the vendor's metrics of their
+outputs. Values are read again unless looks.py already read them for both."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output
 
 MOST = 10  # operators
-ELEMENTS = 1 << 26  # that are read for all of them; of outputs beyond there are no figures
+ELEMENTS = 1 << 26  # elements read for all of them; outputs that do not fit have no metrics
 WORDS, FRAMES = 200, 40  # characters of an argument, frames of a stack
 LINE = 500  # characters of a frame
 Output = tuple[int, int, str]  # an output: the number of its comparison, the order of its operator, its slot
 
 
 def with_accused(report: Report, context: ReadContext) -> Report:
-    """The report, with what a ticket wants to know of its first suspects."""
+    """Return the report with the ticket data of its first suspects."""
     known = report.comparisons
     tallies = tallies_of(known)
     firsts = [(one.first[0], number) for number, one in enumerate(tallies)
@@ -37,7 +37,7 @@ def with_accused(report: Report, context: ReadContext) -> Report:
     }
     try:
         found = [*each(known, partial(accused_of, context, share, seen), _lost, numbers)] if numbers else []
-    except KeyboardInterrupt:  # who does not want to wait for them has the report without
+    except KeyboardInterrupt:  # the user does not want to wait for the data
         return report
     every = sorted((one for some in found for one in some), key=lambda one: one.place)[:MOST]
     notes = [f"no figures by the vendor's rules of {one.op} {words}" for one in every for words in one.unread]
@@ -47,7 +47,8 @@ def with_accused(report: Report, context: ReadContext) -> Report:
 def accused_of(
     context: ReadContext, elements: int, seen: Mapping[Output, Vendor], number: int, one: Comparison
 ) -> list[Accused]:
-    """The first suspects of one step and rank; their outputs have so many elements, of which `seen` are known."""
+    """Return the first suspects of one step and rank. At most `elements` of their outputs are read; `seen` are already
+    known."""
     suspects = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
     wanted = {root.pair.order for root in suspects[:MOST]}
     outputs: dict[int, list[Finding]] = {}
@@ -67,7 +68,7 @@ def accused_of(
             try:
                 figures.append(seen.get((number, pair.order, pair.slot)) or vendor_of(pair, context))
             except NpucmpError as error:
-                if finding.verdict is not Verdict.UNREADABLE:  # which its row tells
+                if finding.verdict is not Verdict.UNREADABLE:  # then its row has the reason
                     unread.append(f"{pair.slot}: {getattr(error, 'because', error)}")
         found.append(_accused(root, one, [one for one in figures if one is not None], unread))
     return found
@@ -90,7 +91,7 @@ def _accused(root: Root, one: Comparison, figures: Sequence[Vendor], unread: Seq
 
 
 def _arguments(target: Operator | None, golden: Operator | None) -> Iterator[Argument]:
-    """By name; those of graphs are attributes."""
+    """Yield the arguments by name; arguments of graphs are attributes."""
     sides = [_named(side) if side is not None else {} for side in (target, golden)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
         yield Argument(name, sides[0].get(name), sides[1].get(name))

@@ -1,4 +1,4 @@
-"""Further dumps of a side, --also: to which side they belong, and to which of its runs."""
+"""Assign further dumps (--also) to a side and to its runs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from npucmp.model import Run
 from npucmp.workflows.runs import StrPath, distance, keys, meets
 
 SIDES = ("target", "golden")
-_CLEAR = 0.25  # by how much a share must be larger to tell
+_CLEAR = 0.25  # how much larger a share must be to decide
 
 
 class Also(NamedTuple):
-    """One further dump; `side` is "" where the user leaves it to be found."""
+    """A further dump; `side` is "" if npucmp has to find it."""
 
     side: str
     path: StrPath
 
     @classmethod
     def of(cls, given: StrPath) -> Also:
-        """ "DUMP", "target=DUMP" or "golden=DUMP"."""
+        """Parse "DUMP", "target=DUMP" or "golden=DUMP"."""
         side, found, path = os.fspath(given).partition("=")
         also = cls(side, path) if found and side in SIDES else cls("", given)
         if not os.fspath(also.path):
@@ -32,15 +32,15 @@ class Also(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """One side of a comparison: the path that was given for it, and its runs."""
+    """A side of a comparison: its path as given, and its runs."""
 
     path: StrPath
     runs: list[Run]
 
 
 def joined(path: StrPath, runs: Sequence[Run], side: str, known: Sequence[Run]) -> list[Run]:
-    """The runs of a side with those of a further dump. One that meets one of the side joins it; others, and those that
-    cannot be read, are runs of their own."""
+    """Return the runs of a side joined with the runs of a further dump. A run that matches a run of the side joins it;
+    other runs, and unreadable ones, are added."""
     from npucmp.dump.join import join
 
     result = list(known)
@@ -61,8 +61,8 @@ def joined(path: StrPath, runs: Sequence[Run], side: str, known: Sequence[Run]) 
 
 
 def side_of(path: StrPath, runs: Sequence[Run], sides: dict[str, Place]) -> str:
-    """The side that a dump belongs to: by its format and framework, else by its operators, by what was recorded of
-    their tensors, by the folder that it lies in. UsageError where none of these tells."""
+    """Return the side of a dump: by format and framework, else by its operators, by the recorded figures of their
+    tensors, or by its folder. Raises UsageError if none of these decides."""
     for shares in _evidence(path, runs, sides):
         target, golden = shares
         if abs(target - golden) > _CLEAR:
@@ -72,7 +72,7 @@ def side_of(path: StrPath, runs: Sequence[Run], sides: dict[str, Place]) -> str:
 
 
 def _evidence(path: StrPath, runs: Sequence[Run], sides: dict[str, Place]) -> Iterator[tuple[float, float]]:
-    """How well it fits the target and the golden run, by one kind of evidence after the other."""
+    """Yield the similarity to the target and to the golden run, one kind of evidence after the other."""
     pairs = [[*_meeting(runs, sides[side].runs)] for side in SIDES]
     yield _both(any(run.format == other.format for run, other in some) for some in pairs)
     yield _both(any(_framework(run) == _framework(other) for run, other in some) for some in pairs)
@@ -98,13 +98,13 @@ def _framework(run: Run) -> str:
 
 
 def _of_names(run: Run, other: Run) -> float:
-    """The share of a run's operators that another has."""
+    """Return the share of a run's operators that another run has."""
     names = {operator.name for operator in other.operators}
     return sum(operator.name in names for operator in run.operators) / max(len(run.operators), 1)
 
 
 def _of_figures(run: Run, other: Run) -> float:
-    """The share of a run's tensors of which another recorded the same."""
+    """Return the share of a run's tensors with the same recorded figures in another run."""
     known = dict(_figures(other))
     own = [figures == known[key] for key, figures in _figures(run) if key in known]
     return sum(own) / max(len(own), 1)
@@ -118,7 +118,7 @@ def _figures(run: Run) -> Iterator[tuple[tuple[str, str], str]]:
 
 
 def _nearness(path: StrPath, other: StrPath) -> int:
-    """How many folders two dumps have in common."""
+    """Return the number of folders that two paths share."""
     parts = (os.path.abspath(one).split(os.sep) for one in (path, other))
     count = 0
     for mine, theirs in zip(*parts):

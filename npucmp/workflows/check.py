@@ -1,4 +1,4 @@
-"""What one run tells of its own health: load → one pass → rules → Checked."""
+"""Check the health of one run: load → one pass → rules → Checked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CheckOptions(CheckFields, Choice):
     """The options of a check."""
 
     def all_rules(self) -> tuple[Rule, ...]:
-        """npucmp's rules, and then the user's own."""
+        """Return the rules of npucmp, then the user's own rules."""
         return (*RULES, *own_rules(self.plugin, self.plugins, RULES))
 
     def settings(self, rules: Sequence[Rule]) -> Settings:
@@ -50,7 +50,7 @@ class CheckOptions(CheckFields, Choice):
         return found
 
     def log(self) -> Optional[Log]:
-        """The curves of `loss`, in which the training loss is known."""
+        """Return the curves of the file `loss`, with the training loss identified."""
         if self.loss is None:
             return None
         found = read_log(self.loss, ReadContext(self.limits))
@@ -59,9 +59,9 @@ class CheckOptions(CheckFields, Choice):
 
 @of_one(CheckOptions)
 def check(dump: StrPath, options: CheckOptions) -> Checked:
-    """Asks all rules about a dump, all its steps and ranks.
+    """Evaluate all rules on a dump, with all its steps and ranks.
 
-    Raises NpucmpError when there is nothing to look at. Trouble with single tensors and rules is in the result.
+    Raises NpucmpError if there is nothing to check. Errors of single tensors and rules are in the result.
     """
     rules = options.all_rules()
     settings, log = options.settings(rules), options.log()
@@ -112,7 +112,7 @@ def check(dump: StrPath, options: CheckOptions) -> Checked:
 def healths_of(
     dump: StrPath, runs: Sequence[Run], options: Choice, settings: Settings, context: ReadContext
 ) -> tuple[Health, ...]:
-    """The facts of runs, rank by rank, in one pass over their tensors; what the user says of them is stronger."""
+    """Return the facts of runs, rank by rank, in one pass over their tensors; the user's settings override them."""
     total = sum(size_of(t.dtype, t.shape) for run in runs for op in options.chosen(run) for t in op.tensors if t.file)
     meter = Meter(options.progress, total)
     made = build(
@@ -123,7 +123,7 @@ def healths_of(
         context,
         meter.add,
         settings.expect,
-        range_in(settings.of(range_).more),  # the one rule whose words say what is to be counted in the pass
+        range_in(settings.of(range_).more),  # the only rule whose settings decide what the pass counts
     )
     told: dict[str, object] = {}
     if settings.phase != "auto":
@@ -135,7 +135,7 @@ def healths_of(
 
 
 def rules_of(options: CheckOptions = CheckOptions()) -> list[RuleWords]:
-    """All rules of a check, as `npucmp check --list` shows them.
+    """Return all rules of a check, as `npucmp check --list` shows them.
 
     [rule.name for rule in npucmp.check_rules() if rule.severity == "error"]
     """

@@ -1,4 +1,5 @@
-"""Which operator diverged first, and did it cause it? Two dumps → the runs that belong together → pipeline → Report."""
+"""Find the operator that diverged first, and whether it caused the error: two dumps → matching runs → pipeline →
+Report."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import Source, compared
 from npucmp.workflows.runs import StrPath, how_to_pair, keys, pair_runs
 
-SMALL = 4 << 20  # bytes of records up to which this process opens all runs: some 50 MB
+SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
 
 
 @of_two(Options)
 def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
-    """Compares two dumps and returns the Report.
+    """Compare two dumps and return the Report.
 
-    Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
+    Raises NpucmpError if there is nothing to compare. Errors of single tensors are in the report.
     """
     if options.replay not in (None, "suspects", "all"):
         raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
@@ -64,8 +65,8 @@ def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
 
 
 def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairing]:
-    """The steps and ranks of both dumps where tasks are to open the runs: the user gave an executor, or there is much
-    to read. None where this process opens all runs."""
+    """Return the paired steps and ranks of both dumps if tasks are to open the runs: the user gave an executor, or
+    there is much to read. None if this process opens all runs."""
     if options.executor is None:
         return paying(target, golden, options)
     context = options.context(target, golden)
@@ -82,7 +83,7 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
 
 
 class Sides(NamedTuple):
-    """Two dumps and their open runs, with what graphs and further dumps know of them; `also`: "side=DUMP"."""
+    """Two dumps and their open runs, completed by graphs and further dumps; `also`: "side=DUMP"."""
 
     target_path: StrPath
     targets: list[Run]
@@ -101,7 +102,7 @@ def _opened(target: StrPath, golden: StrPath, options: Options, context: ReadCon
 
 
 def _with_further_dumps(given: Sides, options: Options, context: ReadContext) -> Sides:
-    """The runs of both sides, joined by what --also names."""
+    """Return the runs of both sides, joined with the dumps of --also."""
     from npucmp.workflows.also import Also, Place, joined, side_of
 
     sides = {"target": Place(given.target_path, given.targets), "golden": Place(given.golden_path, given.goldens)}
@@ -115,7 +116,7 @@ def _with_further_dumps(given: Sides, options: Options, context: ReadContext) ->
 
 
 def _with_graphs(sides: Sides, options: Options, context: ReadContext) -> Sides:
-    """The runs of both sides, which know what their graphs tell."""
+    """Return the runs of both sides, annotated with their graphs."""
     from npucmp.workflows.graphs import loaded, with_graphs
 
     target, lefts, golden, rights, _ = sides
@@ -129,7 +130,7 @@ def _with_graphs(sides: Sides, options: Options, context: ReadContext) -> Sides:
 def compared_runs(sides: Sides, options: Options) -> Report:
     """Pair open runs, and compare them in this process.
 
-    Raises UsageError where no step and rank is in both dumps.
+    Raises UsageError if no step and rank is in both dumps.
     """
     lefts, rights = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
     together, unpaired = pair_runs(lefts, rights, options.partners())
@@ -149,21 +150,21 @@ def compared_runs(sides: Sides, options: Options) -> Report:
 
 
 class Pairing(NamedTuple):
-    """The heads of the runs that belong together, and of those without a partner."""
+    """The heads of runs that are paired, and of runs without a partner."""
 
     together: Sequence[tuple[Head, Head]]
     unpaired: Sequence[tuple[str, Head]]
 
 
 def fits(options: Options, formats: set[str]) -> bool:
-    """Whether tasks can open the runs: graphs and further dumps are of all runs together."""
+    """Return whether tasks can open the runs; graphs and further dumps belong to all runs together."""
     alone = not (options.graph or options.also or options.replay)
     return alone and all(graph_source(name) is None for name in formats)
 
 
 def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairing]:
-    """The heads of the runs where this process does not open all of them: there are several, folders name them, and
-    their records are large. None otherwise."""
+    """Return the heads of the runs if tasks should open them: there are several, folders name them, and their records
+    are large. None otherwise."""
     if not fits(options, set()):
         return None
     context = options.context(target, golden)
@@ -177,7 +178,7 @@ def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairi
 
 
 def _size(head: Head) -> int:
-    """The bytes of the records of a run, 0 where they are no file."""
+    """Return the bytes of the records of a run; 0 if they are not a file."""
     with suppress(OSError):
         return os.stat(head.path).st_size if os.path.isfile(head.path) else 0
     return 0

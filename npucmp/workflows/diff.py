@@ -1,4 +1,4 @@
-"""Two reports of one command → what is new, gone and the same, what got better and worse: is it fixed?"""
+"""Compare two reports of one command: findings that are new, gone, the same, better and worse."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from npucmp.workflows.runs import StrPath
 from npucmp.workflows.settings import other_settings, refusal
 from npucmp.workflows.written import of_files, read
 
-ALIKE = 0.5  # share of the operators of the smaller report that the other has to know, to be of the same network
+ALIKE = 0.5  # share of the smaller report's operators that the other must have, for both to be of the same network
 
 
 def diff(before: Union[StrPath, Result], after: Union[StrPath, Result], *, limits: Limits = Limits()) -> Difference:
-    """Is it fixed? What is `new`, `gone`, `same`, `open`, `worse` and `better` in the later of two reports of one
-    command: folders that -o or write_reports wrote, or results that are at hand. Raises NpucmpError where they cannot
-    be held against each other.
+    """Is it fixed? Return what is `new`, `gone`, `same`, `open`, `worse` and `better` in the later of two reports of
+    one command. Reports are folders that -o or write_reports wrote, or results in memory. Raises NpucmpError if the
+    reports cannot be compared.
 
     limits  how large a table that is read may be
 
@@ -39,7 +39,8 @@ def _written(report: Union[StrPath, Result], limits: Limits) -> Written:
 
 
 def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> Written:
-    """The report that a run of a command is to be held against. Raises NpucmpError if it is none of this command."""
+    """Return the earlier report that a run of a command is compared with. Raises NpucmpError if it is of another
+    command."""
     found = read(folder, ReadContext() if limits is None else ReadContext(limits))
     if found.command != command:
         raise UsageError(f"--baseline {folder}: a report of {found.command}; {command} needs one of its own")
@@ -47,11 +48,11 @@ def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> 
 
 
 def held(before: Written, after: Written, strict: bool = False) -> Difference:
-    """What became of one report in another; strict: a tensor that has lost its partner is new."""
+    """Return the differences between two reports; strict: a tensor that has lost its partner is new."""
     _require_alike(before, after)
     both = [key for key in after.seen if key in before.seen]
     places = {key: place for key, place in after.places.items() if place.counts}
-    # A tensor that nobody is accused of is accused itself; where somebody is, its error has an owner.
+    # A differing tensor is new unless its step and rank has an accused operator, which then explains the error.
     owned = {(key.step, key.rank) for key in after.places}
     new = [
         Change(key, before.places.get(key) or before.seen.get(key), place)
@@ -90,7 +91,7 @@ def held(before: Written, after: Written, strict: bool = False) -> Difference:
 
 
 def excused(result: Result, found: Difference) -> bool:
-    """Whether all that makes the exit status of a result a 1 is in the report that it was held against."""
+    """Return whether the baseline contains all findings that make the exit status of a result 1."""
     return result.differs and not found.differs and (bool(found.same) or _differing(found.after))
 
 
@@ -127,11 +128,12 @@ def _alone(key: Key, before: Written) -> bool:
 
 
 def _is_sound(key: Key, after: Written) -> bool:
-    """Whether the later report looked at it and found nothing. What passes on another's error may add one."""
+    """Return whether the later report evaluated the key and found no fault. An operator that propagates an error may
+    also add one."""
     if after.command == "check":
         rule = after.seen.get(Key("", "", key.rule, ""))
         return rule is not None and rule.verdict == SOUND
-    if after.command == "overflow":  # whose tables have only what happened
+    if after.command == "overflow":  # its tables contain only events
         return after.is_decided
     found = after.seen.get(key)
     return found is not None and found.verdict == SOUND

@@ -1,4 +1,4 @@
-"""One operator of a dump → a folder that runs without npucmp."""
+"""Write one operator of a dump as a folder that runs without npucmp."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from npucmp.workflows.runs import Choice, StrPath, operator_of
 
 
 class Extracted(NamedTuple):
-    """A case: its folder and files, whose it is, what a replay says of it, and how many of how many rows it was cut
-    to, None if it is whole."""
+    """An extracted case: its folder and files, its operator, the results of a replay, and (rows kept, rows of all);
+    None if it was not cut."""
 
     folder: Path
     files: tuple[str, ...]
@@ -42,7 +42,7 @@ class ExtractOptions(ExtractFields, Choice):
 
 @of_three(ExtractOptions)
 def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) -> Extracted:
-    """Writes the case of an operator into a folder that is new or empty: whole, or not at all.
+    """Write the case of an operator into a new or empty folder, completely or not at all.
 
     Raises NpucmpError for a name that the dump does not have, and for a call that cannot be replayed.
 
@@ -81,9 +81,9 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
 
 
 def _engine(task: Task, folder: Path, smallest: bool) -> Engine:
-    """Return the engine that computes a case: torch, or numpy where torch is missing and numpy has the call.
+    """Return the engine that computes a case: torch, or numpy if torch is missing and numpy supports the call.
 
-    Raises MissingExtra where only torch can compute or cut it.
+    Raises MissingExtra if only torch can compute or cut the case.
     """
     with_torch, with_numpy = CaseEngine(folder, smallest), NumpyCaseEngine(folder)
     missing = with_torch.missing()
@@ -97,7 +97,7 @@ def _engine(task: Task, folder: Path, smallest: bool) -> Engine:
 
 
 def _discard(folder: Optional[Path]) -> None:
-    """What is left of a case that was not written whole; nothing where it has its place."""
+    """Delete an incomplete case; a complete one is already renamed."""
     if folder is not None and folder.is_dir():
         with suppress(OSError):
             for one in folder.iterdir():

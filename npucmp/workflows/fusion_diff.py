@@ -1,4 +1,4 @@
-"""Which fused operator computes something else than its unfused chain, and which pass made it."""
+"""Find the fused operators whose results differ from their unfused chains, and the passes that made them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npucmp.workflows.option_fields import FusionFields
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath
 
-ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device}/{model}/{id}/{step}" is a dump's own
+ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device}/{model}/{id}/{step}" are of a dump
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class FusionOptions(FusionFields, Options):
 
 @of_two(FusionOptions)
 def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
-    """Compares a run with fusion (target) with one without (golden).
+    """Compare a run with fusion (target) with a run without (golden).
 
-    Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
+    Raises NpucmpError if there is nothing to compare. Errors of single tensors are in the report.
     """
     started = time.monotonic()
     context = options.context(on, off)
@@ -54,7 +54,7 @@ def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
 
 
 def _guessed(run: Run, plain: Sequence[Run], notes: list[str]) -> Run:
-    """A run of which no graph is known, with what names and order tell of its operators."""
+    """Return a run without a graph, annotated with what names and order reveal of its fused operators."""
     found, by_name, by_order = guessed(run, max(plain, key=lambda one: len(one.operators)))
     guesses = (
         f"fused operators are guessed, {_listed(by_name)} by their names and {_listed(by_order)} by what the other run "
@@ -67,7 +67,8 @@ def _guessed(run: Run, plain: Sequence[Run], notes: list[str]) -> Run:
 
 
 def _without_inserted(run: Run, notes: list[str]) -> Run:
-    """A run without the operators of which only a graph could tell what they hand on: their names are numbers."""
+    """Return a run without its inserted operators if no graph connects their outputs to consumers: their names are
+    numbers."""
     inserted = [operator for operator in run.operators if operator.inserted]
     if not inserted or any(tensor.origin for operator in inserted for tensor in operator.tensors):
         return run
@@ -81,7 +82,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _passes(on: Path, off: Path, notes: list[str], context: ReadContext) -> tuple[FusionPass, ...]:
-    """Passes by how often they took effect in either compilation, as far as fusion_result.json tells."""
+    """Return the passes with their counts of effects in both compilations, as far as fusion_result.json has them."""
     files = [_file(path) for path in (on, off)]
     effects = [_effects(file, notes, context) for file in files]
     names = {key: None for side in effects for key in side or ()}
@@ -102,7 +103,7 @@ def _file(path: Path) -> Optional[Path]:
 
 
 def _effects(file: Optional[Path], notes: list[str], context: ReadContext) -> Optional[dict[tuple[str, str], int]]:
-    """(pass, kind) → how often it took effect; None where no file tells."""
+    """Return (pass, kind) → count of effects; None without a file."""
     if file is None:
         return None
     try:

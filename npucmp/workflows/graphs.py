@@ -1,4 +1,4 @@
-"""Which graphs belong to two dumps: those that a user names, else those that lie beside the dumps."""
+"""Find the graphs of two dumps: those that the user names, else those beside the dumps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SEARCHED = 1 << 30  # bytes of graph files beside a dump that are read in all
 def with_graphs(
     path: StrPath, runs: list[Run], other: StrPath, given: Sequence[Graph], context: ReadContext
 ) -> list[Run]:
-    """The runs of one side with what graphs tell. Those beside the other side's dump serve too: the network is one."""
+    """Return the runs of one side annotated with graphs. Graphs beside the dump of the other side are used too, since
+    the network is the same."""
     sources = {run.format: source for run in runs for source in [graph_source(run.format)] if source is not None}
 
     def of_run(run: Run, graphs: Sequence[Graph]) -> list[Graph]:
@@ -35,7 +36,7 @@ def with_graphs(
     notes: list[str] = []
     known = list(given)
     if not known:
-        roots = (run.path for run in graphed if sources[run.format].of_device)  # be a folder deep in the dump given
+        roots = (run.path for run in graphed if sources[run.format].of_device)  # may lie deep in the given dump
         for places in ([path, *roots], [other]):
             known += _beside([Path(place) for place in places], runs, notes, context)
             if any(of_run(run, known) for run in graphed):
@@ -48,8 +49,8 @@ def with_graphs(
 
 
 def loaded(paths: Sequence[StrPath], runs: Sequence[Run], context: ReadContext) -> list[Graph]:
-    """The graphs of files that a user named, or of dumps that hold their own; UsageError for one that holds nothing of
-    either dump."""
+    """Return the graphs of files that the user named, or of dumps that contain their own. Raises UsageError for a graph
+    without an operator of either dump."""
     if not paths:
         return []
     from npucmp.dump.graphs import load_graphs

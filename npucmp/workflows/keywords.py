@@ -1,5 +1,5 @@
-"""The fields of a workflow's options as keyword arguments of the workflow itself, so that editors complete them, type
-checkers find a wrong one, and `help` lists them. They are spelled once, in the options.
+"""Add the fields of a workflow's options to its keyword arguments, so that editors complete them, type checkers find a
+wrong one, and `help` lists them. Each is declared once, in the options.
 
     @of_two(Options)
     def compare(target: StrPath, golden: StrPath, options: Options) -> Report: ...
@@ -51,24 +51,24 @@ if TYPE_CHECKING:
 
 
 def of_one(options: Callable[P, O], hint: str = "") -> Callable[[Callable[[A, O], R]], OfOne[A, O, P, R]]:
-    """For workflows of one argument and options; `hint` is for those who give two."""
+    """Decorate a workflow of one argument and options; `hint` is the message if two arguments are given."""
     return lambda function: _with_keywords(function, options, hint)
 
 
 def of_two(options: Callable[P, O]) -> Callable[[Callable[[A, B, O], R]], OfTwo[A, B, O, P, R]]:
-    """For workflows of two arguments and options."""
+    """Decorate a workflow of two arguments and options."""
     return lambda function: _with_keywords(function, options)
 
 
 def of_three(
     options: Callable[P, O],
 ) -> Callable[[Callable[[A, B, C, O], R]], OfThree[A, B, C, O, P, R]]:
-    """For workflows of three arguments and options."""
+    """Decorate a workflow of three arguments and options."""
     return lambda function: _with_keywords(function, options)
 
 
 def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> Any:
-    """The function, with the signature and the words of its options."""
+    """Return the function with the signature and the descriptions of its options."""
     told = {one.name: one for one in fields(kind)}
     plain = inspect.signature(function)
     *paths, options = plain.parameters.values()
@@ -105,5 +105,5 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
 
 
 def _words(kind: Any) -> str:
-    """What the options mean, a line each."""
+    """Return a line on each option."""
     return "\n    ".join(f"{one.name}  {meaning(one)}" for one in fields(kind))

@@ -1,4 +1,4 @@
-"""The values of one tensor of a dump, as an array."""
+"""Load the values of one tensor of a dump as an array."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ def load(
     format: Optional[str] = None,
     limits: Limits = Limits(),
 ) -> npt.NDArray[Any]:
-    """The values of a tensor in its logical shape: a device's layout undone, slices joined, bfloat16 as ml_dtypes has.
+    """Return the values of a tensor in its logical shape: device layouts are undone, slices are joined, bfloat16 is the
+    type of ml_dtypes.
 
     op      the operator, by its whole name; None for the only one
     slot    "output:0", "input:1", "param:weight"; None for the only tensor, or the only output
     step, rank, format, limits  as for compare
 
-    Raises UsageError, with the nearest names, for a name that is none, and NpucmpError where there are no values.
+    Raises UsageError with the nearest names for an unknown name, and NpucmpError if no values were dumped.
     """
     choice = Choice(format=format, step=step, rank=rank, limits=limits)
     context = choice.context(dump)
     runs = [run for run in choice.runs(dump, context) if not run.problem]
-    runs = with_graphs(dump, runs, dump, loaded((), runs, context), context)  # which tell what axes a layout has
+    runs = with_graphs(dump, runs, dump, loaded((), runs, context), context)  # graphs name the axes of a layout
     if op is None:
         names = [operator.name for run in runs for operator in run.operators]
         if len(names) != 1:

@@ -1,5 +1,5 @@
-"""Which tensors that diverged get a second look (measure/look.py): those of suspects first, by place, then the others
-in the order of execution; at most MOST, of BYTES together on both sides, whatever the dumps hold."""
+"""Select the diverging tensors that are read a second time (measure/look.py): tensors of suspects by place, then others
+in order of execution; at most MOST tensors, with at most BYTES in total on both sides."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from npucmp.workflows.runs import Choice
 
 AnyReport = TypeVar("AnyReport", bound=Report)
 MOST = 64
-FEWEST = 4  # of each step and rank, where there are many: the others hardly come into question
+FEWEST = 4  # of each step and rank, if there are many: further ones are hardly ever chosen
 BYTES = 256 << 20
 
 
 class _Candidate(NamedTuple):
-    """A tensor that diverged; `first` tells who comes before whom."""
+    """A tensor that diverged; candidates are sorted by `first`."""
 
     first: tuple[bool, int, bool, int, int, str]
     step: Optional[int]
@@ -36,9 +36,9 @@ class _Candidate(NamedTuple):
 
 
 def with_looks(report: AnyReport, choice: Choice, context: ReadContext, vendor: bool = False) -> AnyReport:
-    """A report with as many looks as fit; a tensor that is too large leaves room for smaller ones behind it. Whoever
-    does not want to wait for them (Ctrl-C) has the report without. vendor: outputs of suspects are held against the
-    vendor's rules too."""
+    """Return a report with as many looks as fit; if a tensor is too large, smaller ones after it may still be read. If
+    the user interrupts the reading (Ctrl-C), the report has no looks. vendor: also compare outputs of suspects by the
+    vendor's rules."""
     if report.partial:
         return report
     chosen, left = [], BYTES
@@ -58,7 +58,8 @@ def with_looks(report: AnyReport, choice: Choice, context: ReadContext, vendor: 
 
 
 def _candidates(report: Report) -> chain[_Candidate]:
-    """Those of all steps and ranks in which values differ, made where these lie."""
+    """Return the candidates of all steps and ranks with differing values, found by the processes that have the
+    comparisons."""
     comparisons = report.comparisons
     numbers, most = None, MOST
     if isinstance(comparisons, StoredComparisons):

@@ -1,9 +1,9 @@
-"""Reports of some steps and ranks each, made on several machines, become one of all. No dump is read.
+"""Merge reports of several steps and ranks, made on several machines, into one report. No dump is read.
 
-What crosses ranks was settled within each report. Here the rows are put in the order of steps and ranks, and the roots
-are ranked over all: by step, what they bear, their order in their report. Reports are files that anybody may have
-written: sizes and types are checked, rows that npucmp would not have written are refused. Rows stay where they lie;
-those that lie as Parquet are laid beside each other as CSV until the report is written.
+Errors between ranks were attributed within each report. Here rows are sorted by step and rank, and root causes are
+ranked over all reports: by step, by cause, by their order in their report. Report files may come from anywhere: sizes
+and types are checked, and rows that npucmp would not write are refused. Rows stay in their files; rows in Parquet files
+are converted to temporary CSV files until the report is written.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from npucmp.workflows.written import PARQUET, SUMMARY, Folder
 LINE = 16 << 20  # bytes of a row
 BLOCK = 4 << 20  # bytes that are read at once
 NEWLINE = 10
-DEEPEST = 32  # lists and objects within each other in a summary; those of npucmp have a third of that
+DEEPEST = 32  # nesting of lists and objects in a summary; summaries of npucmp have a third of that
 COUNTS = ("verdicts", "causes", "aligned")
-RUNS = {"broken": ("side",), "unpaired": ("side", "path")}  # lists of runs in a summary, and what is text of each
+RUNS = {"broken": ("side",), "unpaired": ("side", "path")}  # lists of runs in a summary, and the text fields of a run
 WHOLE, REAL = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
 SWITCHES = ("--strict", "--trust-statistics", "--noise")
 ODD = "holds a row that npucmp does not write; was it changed?"
 _NUMBER = re.compile("[0-9]{1,18}")
-# What npucmp writes into no table: what moves a cursor, vanishes or turns a line around, and at the start of a cell
-# what a spreadsheet would take for a formula.
+# Matches text that npucmp writes into no table: control, invisible and bidirectional characters, and at the start of a
+# cell, text that a spreadsheet would read as a formula.
 _CONTROL = re.compile(
     rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f\xad]|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
 )
@@ -56,7 +56,7 @@ _FORMULA, _FORMULAS = re.compile(_START), re.compile(rb"(?:^|,)\"?" + _START, re
 
 
 class Rows(NamedTuple):
-    """The rows of one step and rank: where they are, and how many."""
+    """The rows of one step and rank: their place and their number."""
 
     step: Optional[int]
     rank: Optional[int]
@@ -69,7 +69,7 @@ class Rows(NamedTuple):
 
 
 def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
-    """The reports of compare in these folders as one. Raises UsageError where they do not belong together.
+    """Return the reports of compare in these folders as one. Raises UsageError if they do not belong together.
 
     limits  how large a table that is read may be
 
@@ -113,7 +113,8 @@ def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
 
 
 def _is_paired(source: Source, compared: AbstractSet[Numbers]) -> bool:
-    """Whether all that a report left open are steps and ranks that some report compared."""
+    """Return whether everything that a report left open was compared by another report: golden steps and ranks without
+    a partner."""
     summary, coverage = source.summary, source.summary.get("coverage")
     if summary["exit_status"] != 2 or summary["broken"] or not summary["verdicts"].get("match"):
         return False
@@ -125,7 +126,7 @@ def _is_paired(source: Source, compared: AbstractSet[Numbers]) -> bool:
 
 
 def _summary(folder: Folder) -> Mapping[str, Any]:
-    """That of a report, if it holds what is made use of."""
+    """Return the summary of a report, after checks of the values that are used."""
     path, found = Path(folder.path, SUMMARY), folder.summary
     try:
         is_ours = _is_shallow(found) and _is_ours(found)
@@ -139,7 +140,7 @@ def _summary(folder: Folder) -> Mapping[str, Any]:
 
 
 def _is_ours(found: Mapping[str, Any]) -> bool:
-    """Whether a summary has what is read of it here, of the types that npucmp writes."""
+    """Return whether a summary has all values that are read here, with the types that npucmp writes."""
     counts = [count for name in COUNTS for count in found[name].values()]
     runs = [(run, texts) for name, texts in RUNS.items() for run in found[name]]
     return (
@@ -153,7 +154,7 @@ def _is_ours(found: Mapping[str, Any]) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    """Neither NaN nor what no run has as many of; shares are counted too."""
+    """Return whether a value is a plausible count or share; NaN, negative and huge numbers are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
@@ -163,7 +164,7 @@ def _is_shallow(value: object, left: int = DEEPEST) -> bool:
 
 
 def _require_alike(folders: Sequence[str], summaries: Sequence[Mapping[str, Any]]) -> None:
-    """By the same npucmp, and by rules that say the same of each type."""
+    """Require the same version of npucmp, the same rules for each type, and the same settings."""
     for folder, one in zip(folders, summaries):
         if one.get("npucmp") != __version__:
             version = f"{one.get('npucmp')!s:.40}"
@@ -171,7 +172,7 @@ def _require_alike(folders: Sequence[str], summaries: Sequence[Mapping[str, Any]
     first, *others = zip(folders, map(_rules, summaries))
     for folder, rules in others:
         shared = {*first[1]} & {*rules}
-        always = {key for key in {*first[1]} ^ {*rules} if key[1] == ""}  # those that go by type may not have met any
+        always = {key for key in {*first[1]} ^ {*rules} if key[1] == ""}  # rules by type need a tensor of the type
         if always or any(first[1][key] != rules[key] for key in shared):
             raise UsageError(f"{first[0]} and {folder} were judged by other rules; compare one of them again")
     kept = [*zip(folders, map(_settings, summaries))]
@@ -183,13 +184,13 @@ def _require_alike(folders: Sequence[str], summaries: Sequence[Mapping[str, Any]
 
 
 def _settings(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that decided, but for those that say which steps and ranks a report is of."""
+    """Return the options that affect the result, without the selection of steps and ranks."""
     kept = summary.get(KEY)
     return {name: value for name, value in kept.items() if name not in SCOPE} if isinstance(kept, dict) else {}
 
 
 def _rules(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
-    """By metric and type; what a user switched off or on has no type."""
+    """Return the rules by metric and type; options that switch rules have no type."""
     found: dict[tuple[str, str], list[str]] = {}
     for rule in summary["rules"]:
         if isinstance(rule, dict):
@@ -202,7 +203,7 @@ def _rules(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
 
 
 def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list[Rows]]]:
-    """The header and the places of the rows of each file of tensors of a report."""
+    """Yield the header of each file of tensors of a report, and the positions of its rows."""
     names = folder.files("tensors.csv")
     if not names:
         raise DumpError(folder.path, "holds no tensors.csv; is the report whole?")
@@ -225,7 +226,8 @@ def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list
 
 
 def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[Rows]]:
-    """The head and the places of the rows of each step and rank of a file; `lying` is where its rows are read later."""
+    """Return the header of a file, and the positions of the rows of each step and rank; the rows are later read from
+    `lying`."""
     found: list[Rows] = []
     start = at = 0
     head = ""
@@ -260,7 +262,7 @@ def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[Rows]]:
 
 
 def _head(file: Any) -> bytes:
-    """The first line of a file that is being read."""
+    """Return the first line of a file, and keep its position."""
     place = file.tell()
     file.seek(0)
     line = bytes(file.readline(LINE))
@@ -269,7 +271,7 @@ def _head(file: Any) -> bytes:
 
 
 def _is_foreign(text: bytes, frame: Any) -> bool:
-    """Whether lines hold what npucmp does not write. UnicodeDecodeError if they are no text."""
+    """Return whether lines contain text that npucmp does not write. Raises UnicodeDecodeError if they are not UTF-8."""
     if _CONTROL.search(text.removeprefix(BOM_UTF8)):
         return True
     if not text.isascii():
@@ -281,7 +283,7 @@ def _is_foreign(text: bytes, frame: Any) -> bool:
 
 
 def _require_apart(folders: Sequence[str], shards: Sequence[Sequence[Rows]]) -> None:
-    """No step and rank twice, be it in two reports."""
+    """Require each step and rank in one report only, and there once."""
     known: dict[tuple[int, int], str] = {}
     for folder, some in zip(folders, shards):
         for one in some:
@@ -292,7 +294,7 @@ def _require_apart(folders: Sequence[str], shards: Sequence[Sequence[Rows]]) -> 
 
 
 def _require_whole(source: Source, shards: Sequence[Rows], roots: Sequence[Mapping[str, str]]) -> None:
-    """As many rows as were counted when the report was written: none of its files is lost or of another report."""
+    """Require as many rows as the summary counts, so that no file is missing or belongs to another report."""
     rows = (("tensor", "verdicts", sum(one.lines for one in shards)), ("root", "causes", len(roots)))
     for what, name, found in rows:
         told = int(sum(source.summary[name].values()))
@@ -305,7 +307,7 @@ def _require_whole(source: Source, shards: Sequence[Rows], roots: Sequence[Mappi
 
 
 def _matrix(folder: Folder, shards: Sequence[Rows]) -> list[Mapping[str, str]]:
-    """The rows of matrix.csv, which a report of one step and rank does not have."""
+    """Return the rows of matrix.csv, which a report of one step and rank does not have."""
     found = [*folder.rows("matrix.csv")]
     numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
     known = {(int(row["step"] or 0), int(row["rank"] or 0)) for row in numbered}
@@ -316,7 +318,7 @@ def _matrix(folder: Folder, shards: Sequence[Rows]) -> list[Mapping[str, str]]:
 
 
 def _roots(folder: Folder) -> list[Mapping[str, str]]:
-    """The rows of roots.csv, whose numbers are some."""
+    """Return the rows of roots.csv, after a check of their numbers."""
     if not folder.files("roots.csv"):
         raise DumpError(folder.path, "holds no roots.csv; is the report whole?")
     found, causes = [*folder.rows("roots.csv")], {cause.value for cause in Cause}
@@ -327,8 +329,8 @@ def _roots(folder: Folder) -> list[Mapping[str, str]]:
 
 
 def _ranked(tables: Sequence[Sequence[Mapping[str, str]]]) -> list[Mapping[str, str]]:
-    """Roots by their places among all: by step and by what they bear; of those, the first of each report, then the
-    second, as each report had them in the order in which ranks wait for each other."""
+    """Return root causes with their places among all reports: by step and by cause; among equals, the first of each
+    report, then the second, in the order of each report, in which ranks wait for each other."""
     keyed = []
     for table in tables:
         seen: Counter[Precedence] = Counter()
@@ -341,7 +343,7 @@ def _ranked(tables: Sequence[Sequence[Mapping[str, str]]]) -> list[Mapping[str, 
 
 
 def _has_numbers(row: Mapping[str, str], whole: Sequence[str], real: Sequence[str] = ()) -> bool:
-    """Whether these cells are there, and empty or numbers."""
+    """Return whether these cells exist, and are empty or numbers."""
     try:
         [float(row[name] or 0) for name in real]
         return all(row[name] == "" or _NUMBER.fullmatch(row[name]) for name in whole)
@@ -350,7 +352,7 @@ def _has_numbers(row: Mapping[str, str], whole: Sequence[str], real: Sequence[st
 
 
 def _notes(sources: Sequence[Source]) -> tuple[str, ...]:
-    """What was noted of any, and what nobody settled."""
+    """Return the notes of all reports, and notes on errors between reports that remain undecided."""
     own = [str(note) for one in sources for note in one.summary["notes"]]
     words = (
         f"joined from {len(sources)} reports: what crosses steps and ranks was settled within each, not between them"

@@ -1,5 +1,5 @@
-"""What a user named and no dump holds: mistyped globs, mapping entries, rows of tolerances. A selection that fits
-nothing ends the run; anything else that fits nothing is told in a note, with the names that come nearest."""
+"""Report names that the user gave and no dump contains: mistyped globs, mapping entries, rows of tolerances. If no
+--include matches, the run fails; any other name without a match becomes a note with the nearest names."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NOTED = 5  # of one kind
 
 
 def unfit_globs(choice: Choice, runs: Iterable[Run], include: str = "--include ") -> list[str]:
-    """Notes on each --include and --exclude that fits no operator of any run; UsageError if no --include fits one.
-    `include` is what the user calls it."""
+    """Return a note on each --include and --exclude that matches no operator of any run. Raises UsageError if no
+    --include matches. `include` is the name of the option for the user."""
     operators = [operator for run in runs for operator in run.operators]
     names = dict.fromkeys(operator.name for operator in operators)
     given = [(option, glob) for option, globs in (("--include", choice.include), ("--exclude", choice.exclude))
@@ -33,15 +33,15 @@ def unfit_globs(choice: Choice, runs: Iterable[Run], include: str = "--include "
 
 
 def unfit_numbers(choice: Choice, runs: Sequence[Numbered]) -> list[str]:
-    """Notes on steps and ranks that the user named and no run of either dump carries."""
+    """Return notes on steps and ranks that the user named and no run of either dump has."""
     known = {"step": {run.step or 0 for run in runs}, "rank": {run.rank or 0 for run in runs}}
     unfit = {name: [*some(name, getattr(choice, name)).unfit(numbers)] for name, numbers in known.items()}
     return [f"no run has {name} {','.join(words)}, which --{name} names" for name, words in unfit.items() if words]
 
 
 def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) -> list[str]:
-    """Notes on entries of a mapping whose names no run of their side holds; of a table for many networks, that nothing
-    of it fits."""
+    """Return notes on mapping entries whose names no run of their side has; for a table for many networks, a note if
+    none of its entries matches."""
     if not names:
         return []
     from npucmp.align.mapping import Known
@@ -60,7 +60,7 @@ def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) ->
 
 
 def unfit_tolerances(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]:
-    """Notes on rows of a user's table that fit no tensor pair."""
+    """Return notes on rows of a user's table that match no tensor pair."""
     left, types = [*tolerances.table], set()
     for pair in pairs if left else ():
         if pair.target is not None and pair.golden is not None:
@@ -75,7 +75,7 @@ def unfit_tolerances(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]
 
 
 def unfit_noise(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]:
-    """A note on the noise of repeated runs that is none of these: not one of its rows fits a tensor."""
+    """Return a note if no row of the noise table matches a tensor, so that the noise is of other runs."""
     sides = ((op.name, pair.slot) for pair in pairs for op in (pair.target_op, pair.golden_op) if op is not None)
     if not tolerances.noise or any(side in tolerances.noise for side in sides):
         return []
@@ -83,7 +83,7 @@ def unfit_noise(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]:
 
 
 def _near(glob: str, operators: Sequence[Operator]) -> list[str]:
-    """Globs that come nearest: the same word inside a name, else words that are spelled nearly so."""
+    """Return the nearest globs: the same word inside a name, else words with a similar spelling."""
     core = glob.strip("*")
     inside = sum(core.lower() in operator.name.lower() for operator in operators) if core else 0
     if inside and any(core in operator.name for operator in operators):

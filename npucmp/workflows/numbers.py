@@ -1,4 +1,4 @@
-"""Which steps and ranks a user means: `--step 0-9`, `--rank 0,8-15`, `--pair step1=step0`."""
+"""Parse selections of steps and ranks: `--step 0-9`, `--rank 0,8-15`, `--pair step1=step0`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import AbstractSet, Iterable, Iterator, NamedTuple, Optional, Protoc
 
 from npucmp.errors import UsageError
 
-Numbers = Union[int, str, Sequence[int], None]  # as a user gives them; None: all
+Numbers = Union[int, str, Sequence[int], None]  # as the user gives them; None: all
 
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _END = re.compile(r"(?:step_?([0-9]{1,18}))?/?(?:rank_?([0-9]{1,18}))?")
 
 
 class Numbered(Protocol):
-    """What has a step and a rank; one without a number counts as 0."""
+    """A record with a step and a rank; a missing number counts as 0."""
 
     @property
     def step(self) -> Optional[int]: ...
@@ -24,23 +24,23 @@ class Numbered(Protocol):
 
 
 class Some(NamedTuple):
-    """Ranges of numbers, both ends included; none at all means every number."""
+    """Ranges of numbers, both ends included; without ranges, every number matches."""
 
     ranges: tuple[tuple[int, int], ...] = ()
 
     def has(self, number: int) -> bool:
-        """Whether it is one of these."""
+        """Return whether a number matches."""
         return not self.ranges or any(low <= number <= high for low, high in self.ranges)
 
     def unfit(self, known: AbstractSet[int]) -> Iterator[str]:
-        """What of it holds none of these numbers, as a user writes it."""
+        """Yield the ranges that contain none of the known numbers, in the user's notation."""
         for low, high in self.ranges:
             if not any(low <= number <= high for number in known):
                 yield str(low) if low == high else f"{low}-{high}"
 
 
 def some(name: str, asked: Numbers) -> Some:
-    """The numbers that are meant by "0,8-15", by a number, or by several. UsageError names `name` and what is wrong."""
+    """Parse "0,8-15", a number, or several numbers. The UsageError names `name` and the mistake."""
     if asked is None:
         return Some()
     words = asked.split(",") if isinstance(asked, str) else [asked] if not isinstance(asked, Iterable) else [*asked]
@@ -52,22 +52,22 @@ def some(name: str, asked: Numbers) -> Some:
 
 
 class End(NamedTuple):
-    """One side of `--pair`: a step, a rank, or both; None is any."""
+    """One side of `--pair`: a step, a rank, or both; None matches any number."""
 
     step: Optional[int]
     rank: Optional[int]
 
     def has(self, run: Numbered) -> bool:
-        """Whether a run carries these numbers."""
+        """Return whether a run has these numbers."""
         return self.step in (None, run.step or 0) and self.rank in (None, run.rank or 0)
 
     def instead(self, run: Numbered) -> End:
-        """These numbers, and those of a run where none is given here."""
+        """Return these numbers, completed by the numbers of a run."""
         return End(run.step if self.step is None else self.step, run.rank if self.rank is None else self.rank)
 
 
 class Partner(NamedTuple):
-    """Runs of the target, and those of the golden that they are to be held against."""
+    """Runs of the target, and the runs of the golden with which they are compared."""
 
     text: str
     target: End
@@ -75,7 +75,7 @@ class Partner(NamedTuple):
 
 
 def partners(given: Sequence[str]) -> list[Partner]:
-    """What `--pair` says: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"; those of a step and a rank first."""
+    """Parse `--pair`: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"; pairs with both numbers come first."""
     found = dict.fromkeys(map(_partner, given))
     known: dict[End, Partner] = {}
     for one in found:

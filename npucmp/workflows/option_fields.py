@@ -1,8 +1,8 @@
-"""Every option, declared once: its name, type, default, spelling on the command line and meaning.
+"""Declare every option once: its name, type, default, spelling on the command line and meaning.
 
-A dataclass holds the options of a command, and inherits those that commands share. Of its fields are made the options
-of the command line (commands/options.py), the keyword arguments of the function in Python (keywords.py), and the
-reference page (docs/options.md). Importing this module loads neither numpy nor pandas.
+A dataclass holds the options of a command, and inherits options that commands share. The options of the command line
+(commands/options.py), the keyword arguments of the Python function (keywords.py) and the reference page
+(docs/options.md) are made from its fields. Importing this module loads neither numpy nor pandas.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _KEY = "option"
 
 
 class Spelling(NamedTuple):
-    """How the command line spells an option.
+    """The spelling of an option on the command line.
 
-    help      what it does, with an example where that helps
-    flags     as it is typed; () for the name of the field
-    metavar   what stands for its value
-    choices   the words that it may be
-    values    flags that each stand for a value, with their help
-    least, most, is_whole, is_open   the numbers that it may be; `is_open`: more than `least`
-    repeats   whether it may be given several times
-    words     how many words it takes
+    help      the effect, with an example if that helps
+    flags     the flags; () for the name of the field
+    metavar   the placeholder of its value in the help
+    choices   the allowed words
+    values    flags that each set a certain value, with their help
+    least, most, is_whole, is_open   the allowed numbers; `is_open`: greater than `least`
+    repeats   the option may be given several times
+    words     number of words in its value
     check     the name of a function of commands/options.py that parses or refuses the text
-    shows_default   whether the help shows the default
-    required  whether it must be given
-    python    how Python spells it, where it is no keyword of the function; "" for the keyword of the same name, "–" for
-              what only a terminal has
+    shows_default   the help shows the default
+    required  the option must be given
+    python    the spelling in Python if it is not a keyword of the function; "" for the keyword of the same name, "–"
+              for an option that exists on the terminal only
     """
 
     help: str
@@ -62,33 +62,33 @@ class Spelling(NamedTuple):
 
 
 def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
-    """A field of a dataclass that is an option of the command line too; `more` are fields of Spelling."""
+    """Return a field of a dataclass that is also an option of the command line; `more` are fields of Spelling."""
     return field(default=default, metadata={_KEY: Spelling(help, flags, **more)})
 
 
 def keyword(default: Any, help: str) -> Any:
-    """A field that only Python has; `help` says what it is."""
+    """Return a field that exists in Python only; `help` describes it."""
     return field(default=default, metadata={"help": help})
 
 
 def spelled(kind: Any) -> Iterator[tuple[Field[Any], Spelling]]:
-    """The options of the command line that a dataclass declares."""
+    """Return the options of the command line that a dataclass declares."""
     return ((one, one.metadata[_KEY]) for one in fields(kind) if _KEY in one.metadata)
 
 
 def spelling_of(one: Field[Any]) -> Optional[Spelling]:
-    """How the command line spells a field; None if only Python has it."""
+    """Return the spelling of a field on the command line; None if it exists in Python only."""
     found: Optional[Spelling] = one.metadata.get(_KEY)
     return found
 
 
 def flag(name: str) -> str:
-    """The option of a field that names no flags."""
+    """Return the flag of a field that declares no flags."""
     return f"--{name.replace('_', '-')}"
 
 
 def meaning(one: Field[Any]) -> str:
-    """What a field means, in a sentence."""
+    """Return the description of a field, a sentence."""
     spelling = spelling_of(one)
     return spelling.help if spelling is not None else str(one.metadata["help"])
 

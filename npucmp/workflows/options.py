@@ -1,4 +1,4 @@
-"""What a comparison can be told."""
+"""The options of a comparison, with checks of their values."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Options(CompareFields, Choice):
             raise UsageError(f"coverage is {self.coverage!r}, it must be a share from 0 to 1")
         for name in ("rtol", "atol"):
             bound = getattr(self, name)
-            if bound is not None and not bound >= 0.0:  # nor is NaN
+            if bound is not None and not bound >= 0.0:  # also refuses NaN
                 raise UsageError(f"{name} is {bound!r}, it must be a number from 0")
 
     def excluded(self) -> str:
-        """The options by which the user excluded steps and ranks, "" for none."""
+        """Return the options by which the user excluded steps and ranks, "" if there are none."""
         given = ((name, getattr(self, name)) for name in ("step", "rank"))
         return " and ".join(f"--{name} {value}" for name, value in given if value is not None)
 
@@ -42,7 +42,7 @@ class Options(CompareFields, Choice):
         return super().context(*dumps, *(Also.of(further).path for further in self.also))
 
     def decides(self) -> Tolerances:
-        """What a user decides by these options."""
+        """Return the tolerances that the options set."""
         table = self.tolerances
         if isinstance(table, (str, PathLike)):
             table = load_tolerances(Path(table))
@@ -52,7 +52,7 @@ class Options(CompareFields, Choice):
         )
 
     def bytes_on_disk(self) -> Optional[int]:
-        """What the next dump may take."""
+        """Return the bytes that the next dump may take."""
         if self.disk is None:
             return None
         from npucmp.workflows.sizes import in_bytes
@@ -61,7 +61,7 @@ class Options(CompareFields, Choice):
 
 
 def rules_of(tolerances: Tolerances, options: Options, dtypes: AbstractSet[str]) -> tuple[Tolerance, ...]:
-    """Those that apply to tensors of these types."""
+    """Return the rules that apply to tensors of these types."""
     if tolerances.closeness:
         limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"
         return (Tolerance("mismatch_ratio", 0.0, why=f"{limit}: --rtol and --atol were given"),)

@@ -1,4 +1,4 @@
-"""Where NaN, Inf and saturation are born in a dump: load → scan → flow → Overflow."""
+"""Find where NaN, Inf and saturation are born in a dump: load → scan → flow → Overflow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class OverflowOptions(OverflowFields, Choice):
 
 
 class Blame(NamedTuple):
-    """What device records say of the operators of a run, and what they say of others."""
+    """Device records of a run: `flagged` by the order of its operators, `others` as events of operators that are not in
+    the dump, `broken` if they cannot be read."""
 
     flagged: Mapping[int, tuple[str, str]]
     others: tuple[Event, ...]
@@ -49,9 +50,9 @@ class Blame(NamedTuple):
 
 @of_one(OverflowOptions)
 def overflow(dump: StrPath, options: OverflowOptions) -> Overflow:
-    """Scans a dump and returns what it holds at the limits of its types.
+    """Scan a dump and return the events at the limits of its types.
 
-    Raises NpucmpError when there is nothing to scan. Trouble with single tensors and records is in the result.
+    Raises NpucmpError if there is nothing to scan. Errors of single tensors and records are in the result.
     """
     started = time.monotonic()
     other = dump if options.golden is None else options.golden
@@ -128,7 +129,7 @@ def _unreadable(one: Scanned) -> Event:
 
 
 def _blame(run: Run, context: ReadContext) -> Blame:
-    """Device records held against the operators of the run, by task, stream, context and thread."""
+    """Match device records with the operators of the run, by task, stream, context and thread."""
     flagged: dict[int, tuple[str, str]] = {}
     others, broken = [], []
     for path in sorted(run.records, key=_time):
@@ -152,13 +153,13 @@ def _blame(run: Run, context: ReadContext) -> Blame:
 
 
 def _time(path: str) -> tuple[int, str]:
-    """Records of one folder in the order of the times in their names."""
+    """Return a sort key for records of one folder: the time in the name."""
     numbers = [int(word) for word in Path(path).name.split(".") if word.isdecimal()]
     return max(numbers, default=0), path
 
 
 def _executed(run: Run, record: opdebug.DeviceRecord) -> Optional[Operator]:
-    """The first operator in time that ran as this task; of slices the one that the record names."""
+    """Return the first operator that ran as this task; if the operator was sliced, the record must name the slice."""
     for operator in run.operators:
         for task in operator.tasks:
             stream = None if task.stream < 0 else task.stream
@@ -170,7 +171,7 @@ def _executed(run: Run, record: opdebug.DeviceRecord) -> Optional[Operator]:
 
 
 def _close_to_the_edge(rows: Iterable[Scanned], bits: Optional[float]) -> Iterable[Event]:
-    """Outputs without an event that have little room left, the closest first."""
+    """Return outputs without an event that are within `bits` of the limit of their type, the closest first."""
     if bits is None:
         return []
     near = [
@@ -193,14 +194,14 @@ def _near(tensor: TensorRef, left: float) -> Evidence:
 
 
 def _against(run: Run, golden: Run, events: Sequence[Event], names: Names, context: ReadContext) -> list[Event]:
-    """The events with what the golden run holds at the same places."""
+    """Add to the events the values of the golden run at the same places."""
     alignment = align(run, golden, names, context)
     partners = {
         (pair.target_op.order, pair.target.slot): pair
         for pair in pairs(run, golden, alignment)
         if pair.target_op is not None and pair.target is not None and pair.golden is not None
     }
-    known: dict[tuple[int, str], Scanned] = {}  # a tensor may have several events
+    known: dict[tuple[int, str], Scanned] = {}  # cached, because a tensor may have several events
     compared = []
     for event in events:
         place = event.order, event.slot
@@ -231,8 +232,8 @@ def _held_against(event: Event, golden: Scanned) -> Event:
 
 
 def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
-    """The scans with their roots and what arrived from other ranks; places over all of them: births first, by step, and
-    within it nothing before what it waits for on any rank."""
+    """Return the scans with their root causes and with events from other ranks. Places count over all scans: by cause,
+    by step, and within a step never before an operator on any rank that the root waits for."""
     steps: dict[int, list[int]] = defaultdict(list)
     for number, one in enumerate(scans):
         steps[one.run.step or 0].append(number)
@@ -254,7 +255,8 @@ def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
 
 
 def _arrived(scans: Sequence[Scan], places: Sequence[Mapping[int, Place]], told: Communications) -> Iterator[Scan]:
-    """The scans of one step with what arrived from another rank: an operator there that put something in read it."""
+    """Yield the scans of one step, in which events that a communication brought from another rank are propagated: an
+    operator of that rank sent the data after it read such an event."""
     readers: dict[Place, Scan] = {}
     for where, one in zip(places, scans):
         for event in one.events:
@@ -275,7 +277,7 @@ def _arrived(scans: Sequence[Scan], places: Sequence[Mapping[int, Place]], told:
 
 
 def _roots(events: Sequence[Event]) -> list[Root]:
-    """One Root per operator with an alarm, in order."""
+    """Return one Root per operator with an alarm, in order."""
     by_operator: dict[int, list[Event]] = defaultdict(list)
     for event in events:
         if event.alarm and event.operator is not None and event.origin in CAUSES:

@@ -1,7 +1,7 @@
-"""A table of a report that lies as Parquet → the lines of CSV that it was made of. Needs pyarrow.
+"""Convert a Parquet table of a report to the lines of CSV from which it was made. Needs pyarrow.
 
-The file may have come with a ticket: it is read piece by piece by offset, of no types but those that npucmp writes, and
-what it claims of its size is not believed. Words that repeat stay one object each.
+The file may come from outside, with a ticket: it is read piece by piece by offset, only the types that npucmp writes
+are accepted, and its recorded size is not trusted. Repeated text is one object.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from npucmp.errors import DumpError, MissingExtra, UnsupportedError
 from npucmp.model.written import BOOL, TEXT, WHOLE
 
 EXTRA = "npucmp[parquet]"
-OLDEST = (14, 0, 1)  # of pyarrow; older ones unpickle what a file names (CVE-2023-47248)
-ROWS = 1024  # that are read at once
-TYPES = {"int64": WHOLE, "string": TEXT, "bool": BOOL}  # pyarrow's word → columns that are of this type
-OTHERS = (*TYPES, "double")  # what further columns may be
+OLDEST = (14, 0, 1)  # of pyarrow; older versions unpickle data of a file (CVE-2023-47248)
+ROWS = 1024  # rows that are read at once
+TYPES = {"int64": WHOLE, "string": TEXT, "bool": BOOL}  # type of pyarrow → columns of this type
+OTHERS = (*TYPES, "double")  # allowed types of further columns
 
 
 def lines(file: RegularFile, wanted: Sequence[str] = ()) -> Iterator[bytes]:
-    """The head and the rows as text of CSV, in pieces; of the wanted columns alone, as far as the file has them.
+    """Yield the header and the rows as text of CSV, in pieces; with `wanted`, only those columns that the file has.
 
-    Raises MissingExtra without pyarrow, DumpError for what npucmp does not write.
+    Raises MissingExtra without pyarrow, and DumpError for content that npucmp does not write.
     """
     pyarrow = _pyarrow(file.path)
     try:
@@ -59,7 +59,7 @@ def _lines(pyarrow: Any, file: RegularFile, wanted: Sequence[str]) -> Iterator[b
         if count > 1:
             raise DumpError(file.path, f"has several columns {name!r:.60}")
         _require_type(file.path, name, str(schema.field(name).type))
-    size = claimed.num_rows * max(1, len(schema.names))  # a cell takes a comma at least
+    size = claimed.num_rows * max(1, len(schema.names))  # each cell adds at least a comma
     file.limits.require(file.path, "report_bytes", size, f"{claimed.num_rows:,} rows, as text {{:,}} bytes at least")
     texts = [name for name in names if str(schema.field(name).type) == "string"]
     opened = parquet.ParquetFile(source, metadata=claimed, read_dictionary=texts)
@@ -82,7 +82,7 @@ def _require_type(path: str, name: str, found: str) -> None:
 
 
 def _cells(column: Any) -> list[str]:
-    """As they stand in the CSV file."""
+    """Return the cells as in the CSV file."""
     if hasattr(column, "dictionary"):
         words = [word or "" for word in column.dictionary.to_pylist()]
         return ["" if at is None else words[at] for at in column.indices.to_pylist()]

@@ -1,16 +1,16 @@
 """The pipeline of a comparison, for one step and rank as for thousands.
 
     measure   each step and rank   open both runs, align, measure and judge them (rank_tasks.measure)
-    judge     each step and rank   again, where all of them together show that products keep 11 bits
-    search    each step            all ranks of the step together, steps in order (rank_tasks.search)
-    report    each step and rank   whatever is made of a finished comparison: what a reader sees, rows of tables
+    judge     each step and rank   judge again, if all of them together show that products keep 11 bits
+    search    each step            search all ranks of the step together, steps in order (rank_tasks.search)
+    report    each step and rank   make parts of the report and rows of tables from finished comparisons
 
-An executor does the tasks: this process, processes beside it, or the workers of a Dask cluster. Runs that are open
-already (small dumps, graphs, further dumps) are compared in this process, and their results stay in memory. Otherwise
-each task opens its own runs, and results go to a scratch folder that is removed with the report.
+An executor runs the tasks: this process, processes beside it, or the workers of a Dask cluster. Runs that are already
+open (small dumps, graphs, further dumps) are compared in this process, and their results stay in memory. Otherwise each
+task opens its own runs, and results go to a scratch folder that is removed with the report.
 
-If a worker dies over a task, another worker does the task again. If two die over it, the step and rank is a row with
-the reason.
+If a worker dies during a task, another worker repeats the task. If two workers die during it, the step and rank becomes
+a row with the reason.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Side = Union[Head, Run]
 
 
 class Source(NamedTuple):
-    """What is compared: two dumps, the runs or heads of the same step and rank, those without a partner and those that
-    cannot be read, and further dumps as "side=DUMP"."""
+    """The inputs of a comparison: two dumps, the paired runs or heads, runs without a partner, unreadable runs, and
+    further dumps as "side=DUMP"."""
 
     target: StrPath
     golden: StrPath
@@ -55,7 +55,7 @@ class Source(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether the runs are open."""
+        """Whether all paired runs are open."""
         return all(isinstance(side, Run) for both in self.together for side in both)
 
 
@@ -63,7 +63,7 @@ class Source(NamedTuple):
 def compared(source: Source, options: Options, executor: Optional[Executor] = None) -> Report:
     """Compare all steps and ranks of two dumps.
 
-    Raises UsageError where nothing can be compared, DumpError where no step and rank can be read.
+    Raises UsageError if nothing can be compared, DumpError if no step and rank can be read.
     """
     if source.is_open:
         return _compared(source, options, Serial(), Memory())
@@ -123,7 +123,7 @@ def _compared(
 
 
 def _opened(one: Side, context: Any, whole: bool) -> Run:
-    """A run without a partner; it is only read where its elements count."""
+    """Return a run without a partner; it is read only if its elements count."""
     if isinstance(one, Run):
         return one
     return open_head(one, context) if whole else _unread(one)
@@ -149,7 +149,8 @@ def _comparisons(
 
 
 def _parts(tasks: _Tasks, finished: Sequence[Finished], function: PartOf[Any], numbers: Sequence[int]) -> Iterator[Any]:
-    """What a function makes of comparisons, by their numbers; RuntimeError with the reason where workers died."""
+    """Yield the results of a function for comparisons, by their numbers. Raises RuntimeError with the reason if workers
+    died."""
     some = [([finished[at].one.number], (finished[at], at, function)) for at in numbers]
     return tasks.every(rank_tasks.part, some)
 
@@ -161,7 +162,7 @@ class _Task(NamedTuple):
 
 
 class _Tasks:
-    """The tasks of a comparison, done by an executor."""
+    """The tasks of a comparison, run by an executor."""
 
     def __init__(self, work: Work, executor: Executor) -> None:
         self.work, self._executor = work, executor
@@ -169,7 +170,7 @@ class _Tasks:
     def every(
         self, function: Callable[..., Any], some: Iterable[tuple[Iterable[int], tuple[Any, ...]]]
     ) -> Iterator[Any]:
-        """The results of a function, in order, or `Died`; each task has the numbers of the steps and ranks whose
+        """Yield the results of a function in order, or `Died`. Each task has the numbers of the steps and ranks whose
         results it needs, and its arguments."""
         store = self.work.store
         tasks = [
@@ -180,7 +181,8 @@ class _Tasks:
             yield answer
 
     def judge_again(self, places: list[StepRank]) -> list[tuple[str, Run]]:
-        """Judges all again; those over which workers died are taken out of `places` and returned."""
+        """Judge all steps and ranks again. Steps and ranks during which workers died are removed from `places` and
+        returned."""
         answers = [*self.every(rank_tasks.judge, [([one.number], (one,)) for one in places])]
         gone = [(one, answer) for one, answer in zip(places, answers) if isinstance(answer, Died)]
         places[:] = [one for one, answer in zip(places, answers) if not isinstance(answer, Died)]
@@ -200,12 +202,12 @@ def _lost(task: _Task, because: str) -> tuple[Any, Names]:
 
 
 def _failed(one: StepRank, why: str) -> Run:
-    """A run of which only a problem is known."""
+    """Return a run that has only a problem."""
     return replace(_unread(one.target), operators=(), problem=f"{one.target.path}: {why}")
 
 
 def _measured(tasks: _Tasks, places: Sequence[StepRank], options: Options) -> tuple[list[Measured], tuple[str, ...]]:
-    """The measurements of all steps and ranks, fewer if Ctrl-C ended them, and a note on that."""
+    """Return the measurements of all steps and ranks, fewer if Ctrl-C ended them, and a note on that."""
     found: list[Measured] = []
     progress = _Progress(options, len(places))
     try:
@@ -226,20 +228,20 @@ def _measured(tasks: _Tasks, places: Sequence[StepRank], options: Options) -> tu
 
 
 class _Progress:
-    """The bytes that are done and an estimate of all, as steps and ranks differ little in size."""
+    """The number of bytes done, and an estimate of the total, since steps and ranks hardly differ in size."""
 
     def __init__(self, options: Options, count: int) -> None:
         self._show, self._count, self._done, self._finished = options.progress, count, 0, 0
         self._last = 0
 
     def within(self, done: int, total: int) -> None:
-        """Shows what is done of one step and rank."""
+        """Report the bytes done of one step and rank."""
         self._last = done
         if self._show:
             self._show(self._done + done, (self._done + total) * self._count // (self._finished + 1))
 
     def finish(self, size: int) -> None:
-        """Shows that a step and rank of so many bytes is done."""
+        """Report that a step and rank of so many bytes is done."""
         self._done, self._finished = self._done + size, self._finished + 1
         if self._show and (self._last != size or self._finished == self._count):
             self._show(self._done, self._done * self._count // self._finished)
@@ -247,7 +249,7 @@ class _Progress:
 
 
 def _without_partner(places: Sequence[StepRank], measured: Sequence[Measured]) -> Iterator[tuple[str, Side]]:
-    """The partners of runs that cannot be read."""
+    """Yield the partners of runs that cannot be read."""
     for place, one in zip(places, measured):
         sides = {side for side, _ in one.broken}
         if len(sides) == 1 and not one.died:
@@ -255,7 +257,7 @@ def _without_partner(places: Sequence[StepRank], measured: Sequence[Measured]) -
 
 
 def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
-    """Notes on the options: on what fits nothing in any step and rank, and on runs that do not belong together."""
+    """Return notes on options that match nothing in any step and rank, and on runs that do not belong together."""
     unheard = [one.unheard for one in measured if one.unheard is not None]
     if len(unheard) == len(measured):
         raise unheard[0]
@@ -273,7 +275,7 @@ def _subject(words: str) -> str:
 
 
 class _Steps:
-    """The search of all steps, in order. `gone` are the runs over which workers died, with `notes`."""
+    """The search of all steps, in order. `gone` are the runs during which workers died, explained by `notes`."""
 
     def __init__(self, tasks: _Tasks, places: Sequence[StepRank]) -> None:
         self._tasks = tasks
@@ -290,10 +292,10 @@ class _Steps:
         self.notes: list[str] = []
 
     def searched(self) -> list[tuple[StepRank, Searched]]:
-        """The results of each step and rank.
+        """Return the results of each step and rank.
 
-        A step asks whether an error was born in a step before it. The first step is searched first, then all others at
-        once, and again those behind the first step in which an error was born.
+        The search of a step depends on whether an error was born in an earlier step. The first step is searched first,
+        then all others at once. Steps after the first step in which an error was born are searched again.
         """
         found: list[tuple[StepRank, Searched]] = []
         faulty, todo = False, self._steps
@@ -339,7 +341,7 @@ class _Steps:
 
 
 def _finished(found: Sequence[tuple[StepRank, Searched]]) -> list[Finished]:
-    """All steps and ranks in order, with the places of their roots among those of all."""
+    """Return all steps and ranks in order, with the places of their root causes among all."""
     ranked = [
         (precedence(place.step, cause), clock, place.number, at, cause)
         for place, one in found

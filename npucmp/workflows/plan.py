@@ -1,4 +1,4 @@
-"""`npucmp plan`: what makes the dump that answers a question; `npucmp show --fit`: what a dump lacks for one."""
+"""Plan the dump that answers a question (`npucmp plan`), and list what a dump lacks for one (`npucmp show --fit`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from npucmp.workflows.option_fields import PlanFields
 from npucmp.workflows.runs import Choice, StrPath
 from npucmp.workflows.sizes import in_bytes
 
-MOST = 8  # runs of an earlier dump that are read: the largest of them stands for all
+MOST = 8  # runs of an earlier dump that are read; the largest of them represents all
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PlanOptions(PlanFields):
 
 
 def question_of(name: str) -> Question:
-    """The question of that name; UsageError with the nearest ones."""
+    """Return the question of that name. Raises UsageError with the nearest names."""
     if name not in QUESTIONS:
         raise UsageError(f"no question {name!r:.60}", difflib.get_close_matches(name, QUESTIONS) or [*QUESTIONS])
     return QUESTIONS[name]
@@ -42,8 +42,8 @@ def question_of(name: str) -> Question:
 
 @of_three(PlanOptions)
 def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -> Planned:
-    """The files, lines and commands for a dump that answers a question; nothing is written. Raises
-    UsageError where a word is unknown, or the framework cannot make such a dump."""
+    """Return the files, lines and commands for a dump that answers a question; nothing is written. Raises UsageError
+    for an unknown word, or if the framework cannot make such a dump."""
     asks, module = question_of(question), framework_of(framework)
     kind = _kind(asks, module, options)
     ops = (options.ops,) if isinstance(options.ops, str) else tuple(options.ops)
@@ -64,8 +64,8 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
 
 @of_two(Choice)
 def fit(question: str, dump: StrPath, choice: Choice) -> tuple[Run, list[Missing]]:
-    """What a dump lacks for a question, and the run that was looked at: the first of those that are meant, for a
-    dump is made with one configuration.
+    """Return what a dump lacks for a question, and the run that was examined: the first selected one, since a dump is
+    made with one configuration.
 
         run, lacks = npucmp.fit("compare", "npu_dump")
         print(run, *(one.words for one in lacks))
@@ -80,8 +80,8 @@ def fit(question: str, dump: StrPath, choice: Choice) -> tuple[Run, list[Missing
 
 
 def lacks(question: str, dumps: Sequence[StrPath], choice: Choice) -> list[str]:
-    """What the dumps lack for a question, in one line for those that lack the same; nothing of a dump that lacks
-    nothing, or that cannot be read, which has been told then."""
+    """Return what dumps lack for a question, one line for all dumps that lack the same. Dumps that lack nothing are
+    skipped, and unreadable dumps, which are reported elsewhere."""
     found: dict[str, list[str]] = {}
     for dump in dumps if question in QUESTIONS else ():
         try:
@@ -97,7 +97,7 @@ def lacks(question: str, dumps: Sequence[StrPath], choice: Choice) -> list[str]:
 
 
 def _kind(asks: Question, module: Framework, options: PlanOptions) -> str:
-    """What is recorded; UsageError where that cannot be."""
+    """Return the kind of data to record. Raises UsageError if the framework cannot record it."""
     if asks.name in module.REFUSED:
         raise UsageError(f"{module.NAME} has no dump for {asks.name}: {module.REFUSED[asks.name]}")
     if options.side not in ("target", "golden"):
@@ -111,11 +111,11 @@ def _kind(asks: Question, module: Framework, options: PlanOptions) -> str:
         raise UsageError(f"{asks.name} needs more than {options.kind}", [f"--{kind}" for kind in asks.kinds])
     if options.kind not in module.KINDS:
         raise UsageError(f"{module.NAME} does not record {options.kind}", [f"--{kind}" for kind in known])
-    return options.kind if options.kind in known else known[0]  # its reference writes what it can
+    return options.kind if options.kind in known else known[0]  # the golden of the framework records what it can
 
 
 def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -> Ranges:
-    if kind == DETECTION:  # whenever it happens
+    if kind == DETECTION:  # recorded at any step
         return ()
     if options.steps is None:
         first, last = asks.steps
@@ -124,7 +124,7 @@ def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -
 
 
 def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
-    """The options that the plan of the other side takes too."""
+    """Return the options that the plan of the other side needs too."""
     words = [f"--{options.kind}"] if options.kind else []
     for name, given in (("steps", options.steps), ("ranks", options.ranks)):
         if given is not None:
@@ -137,7 +137,7 @@ def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
 
 
 def _earlier(options: PlanOptions, module: Framework, asked: Asked) -> list[Run]:
-    """The runs of the earlier dump: those of the steps and ranks that are asked for, all if it has none of them."""
+    """Return the runs of the earlier dump with the requested steps and ranks; all runs if it has none of them."""
     assert options.before is not None
     choice = Choice(format=options.format, limits=options.limits)
     context = choice.context(options.before)
@@ -159,7 +159,7 @@ def _has(ranges: Ranges, number: Optional[int]) -> bool:
 
 
 def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, ...]:
-    """The operators that the globs name, as the tool is asked for them."""
+    """Return the operators that match the globs, by the names that the tool expects."""
     found: dict[str, None] = {}
     known = [one for run in runs if (one := recorded(run)) is not None]
     if not known:
@@ -180,7 +180,7 @@ def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, .
 def _sized(
     runs: Sequence[Run], asked: Asked, names: tuple[str, ...], disk: Optional[int]
 ) -> tuple[Size, tuple[str, ...], Ranges, tuple[str, ...]]:
-    """Size, names, steps and warnings."""
+    """Return size, names, steps and warnings."""
     steps = _count(asked.steps) or len({run.step for run in runs})
     ranks = _count(asked.ranks) or len({run.rank for run in runs})
     if disk is None:
@@ -195,7 +195,7 @@ def _count(ranges: Ranges) -> int:
 
 
 def _first(ranges: Ranges, number: int) -> Ranges:
-    """The first so many of these steps; of all steps, those from 0 on."""
+    """Return the first `number` of these steps; if all steps are requested, the steps from 0."""
     found: list[tuple[int, int]] = []
     for low, high in ranges or ((0, number - 1),):
         left = number - _count(tuple(found))

@@ -1,4 +1,4 @@
-"""Are two runs comparable at all? load → line up → rows → Precheck."""
+"""Check whether two runs are comparable: load → pair runs → items → Precheck."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from npucmp.workflows.misfits import unfit_names
 from npucmp.workflows.option_fields import PrecheckFields
 from npucmp.workflows.runs import Choice, Meter, StrPath, how_to_pair, keys, odd_pairs, pair_runs
 
-NO_DUMP = "-"  # stands for a dump where files alone are compared
+NO_DUMP = "-"  # in place of a dump: only files are compared
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,9 @@ class PrecheckOptions(PrecheckFields, Choice):
 
 @of_two(PrecheckOptions)
 def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Precheck:
-    """Holds two dumps, and files beside them, against each other row by row. "-" for both dumps compares the files
-    alone.
+    """Compare two dumps, and files beside them, item by item. "-" for both dumps compares the files alone.
 
-    Raises NpucmpError when there is nothing to compare. Trouble with single rows is in the result.
+    Raises NpucmpError if there is nothing to compare. Errors of single items are in the result.
     """
     started = time.monotonic()
     settings = Settings() if options.rules is None else load_settings(os.fspath(options.rules), RULES, NAMES)
@@ -90,8 +89,8 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
 
 
 def chosen(only: Sequence[str], skip: Sequence[str], settings: Settings = Settings()) -> list[Row]:
-    """The rows that are meant; a file leaves out others too, and may name rules of check besides. Raises UsageError
-    for a glob that fits none."""
+    """Return the selected items. The settings file may skip further items, and may also name rules of check. Raises
+    UsageError for a glob that matches no item."""
     for glob in (*only, *skip):
         if not any(fnmatchcase(name, glob) for name in NAMES):
             raise UsageError(f"no row {glob!r}", get_close_matches(glob, NAMES) or NAMES)
@@ -106,7 +105,7 @@ def chosen(only: Sequence[str], skip: Sequence[str], settings: Settings = Settin
 
 
 def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> tuple[bool, str]:
-    """Whether two dumps of the target have the same bits."""
+    """Return whether two dumps of the target have the same bits, with a description."""
     from npucmp.workflows.rerun_diff import rerun_diff
 
     chosen = {name: getattr(options, name) for name in ("format", "step", "rank", "limits", "jobs")}
@@ -118,7 +117,7 @@ def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> tup
 
 
 def _shown(one: Curves) -> CurvePair:
-    """What a report tells of two curves."""
+    """Return the data of two curves for a report."""
     windows = tuple((*window,) for window in one.found.windows)
     return CurvePair(one.name, one.found.because, one.target.logged(), one.golden.logged(), windows)
 
@@ -149,5 +148,5 @@ def _opened(
 
 
 def _bytes(run: Run) -> int:
-    """Bytes of values that the facts of a run are made of."""
+    """Return the bytes of the values from which the facts of a run are computed."""
     return sum(size_of(one.dtype, one.shape) for operator in run.operators for one in operator.tensors if one.file)

@@ -1,4 +1,4 @@
-"""Which operator gives different bits for the same bits, in two or more runs of the same thing."""
+"""Find the operators that give different bits for equal input bits, in two or more runs of the same network."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ NO_REPEATS = "these runs are not repeats"
 
 @of_one(Options, "give the runs as one list: rerun_diff([first, second])")
 def rerun_diff(paths: Sequence[StrPath], options: Options) -> Repeated:
-    """Compares all runs with the first, bit for bit.
+    """Compare all runs with the first, bit for bit.
 
-    Raises NpucmpError when there are fewer than two runs or nothing to compare. Trouble with single tensors is in the
+    Raises NpucmpError if there are fewer than two runs or nothing to compare. Errors of single tensors are in the
     report.
     """
     if isinstance(paths, (str, PathLike)) or len(paths) < 2:
@@ -112,7 +112,7 @@ def _compare(target: Run, golden: Run, number: int, options: Options, context: R
 
 
 def _placed(comparison: Comparison, found: Mapping[OfFirst, Rerun]) -> Comparison:
-    """A comparison, each root with the place of its operator."""
+    """Return a comparison with the place of its operator in each root cause."""
     roots = (replace(root, place=found[place_of(comparison, root.pair)].place) for root in comparison.roots)
     return replace(comparison, roots=tuple(roots))
 
@@ -143,7 +143,7 @@ def _notes(
 
 
 def _only_in_one(comparison: Comparison, number: int) -> Iterable[str]:
-    """Operators that one of two runs lacks: they did not do the same."""
+    """Yield notes on operators that one of two runs lacks, since then the runs did not do the same."""
     for there, missing, side in ((number, 1, "golden_op"), (1, number, "target_op")):
         alone = [f.pair for f in comparison.findings if f.verdict is Verdict.MISSING and getattr(f.pair, side) is None]
         names = list(dict.fromkeys(pair.operator.name for pair in alone))
@@ -152,7 +152,7 @@ def _only_in_one(comparison: Comparison, number: int) -> Iterable[str]:
 
 
 def _noise(comparisons: Sequence[Comparison], runs: int) -> Iterable[Noise]:
-    """Per tensor the largest distance of any run from the first; none where it is not known."""
+    """Return per tensor the largest difference of any run from the first; tensors without a known error are skipped."""
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for comparison in comparisons:
         for finding in comparison.findings:

@@ -1,4 +1,4 @@
-"""Which runs of a dump and which operators are meant, and which runs of two dumps belong together."""
+"""Select runs and operators of a dump, and pair the runs of two dumps."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ class Choice(DumpFields):
     def __post_init__(self) -> None:
         for one in fields(self):
             given = getattr(self, one.name)
-            if one.default == () and isinstance(given, (str, PathLike)):  # text is a sequence too, of its characters
+            if one.default == () and isinstance(given, (str, PathLike)):  # a string is itself a sequence
                 object.__setattr__(self, one.name, (given,))
 
     def context(self, *dumps: StrPath) -> ReadContext:
-        """What may be read: these dumps, within the limits."""
+        """Return the context for reading these dumps within the limits."""
         return ReadContext(self.limits).within(*dumps)
 
     def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[Run]:
-        """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0. Of the
-        golden dump also those that `pair` holds against one that is meant. No others are opened, where folders tell."""
+        """Return the selected runs of a dump; a missing step or rank counts as 0. Golden runs that `pair` assigns to a
+        selected run are included. If folders name steps and ranks, no other runs are opened. Raises DumpError if no run
+        is selected."""
         if self.step is not None or self.rank is not None:
             with uncollected():
                 opened = [open_head(head, context) for head in self.early_heads(path, context, golden) or ()]
@@ -53,16 +54,16 @@ class Choice(DumpFields):
         return self.meant(path, open_runs(path, self.format, context), golden)
 
     def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[Head]:
-        """The same without reading them, where folders tell."""
+        """Return the heads of the selected runs, without reading the runs if folders name them."""
         return self.meant(path, heads(path, self.format, context), golden)
 
     def early_heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> Optional[list[Head]]:
-        """The same, None where reading them is the only way to know."""
+        """Return the heads of the selected runs, or None if only reading the runs shows them."""
         known = early_heads(path, self.format, context)
         return None if known is None else self.meant(path, known, golden)
 
     def meant(self, path: StrPath, runs: Sequence[One], golden: bool = False) -> list[One]:
-        """Those of the runs of a dump."""
+        """Return the selected ones of the runs of a dump."""
         steps, ranks = some("step", self.step), some("rank", self.rank)
         ends = [(one.golden, one.target) for one in self.partners()] if golden else []
 
@@ -82,11 +83,11 @@ class Choice(DumpFields):
         return chosen
 
     def partners(self) -> list[Partner]:
-        """Which runs belong together though their numbers are not the same."""
+        """Return the pairs of runs that belong together despite different numbers."""
         return partners(self.pair)
 
     def names(self) -> Names:
-        """The mapping of target names to golden names, or a vendor's, read if it is a file."""
+        """Return the mapping of target names to golden names, or a vendor's mapping, read if it is a file."""
         if isinstance(self.mapping, (str, PathLike)):
             from npucmp.align.mapping import load
 
@@ -94,24 +95,24 @@ class Choice(DumpFields):
         return self.mapping or {}
 
     def nothing(self) -> str:
-        """Why nothing is left to look at."""
+        """Explain why nothing is selected."""
         if self.include or self.exclude:
             return "no tensor passes --include and --exclude"
         return "no operator of the dumps holds a tensor"
 
     def chosen(self, run: Run) -> list[Operator]:
-        """The operators of a run that are meant."""
+        """Return the selected operators of a run."""
         return [operator for operator in run.operators if self.wants(operator)]
 
     def wants(self, *operators: Optional[Operator]) -> bool:
-        """Whether an operator is meant, by any of the names that it has on the sides that have it."""
+        """Return whether an operator is selected, by its name on either side."""
         names = [operator.name for operator in operators if operator is not None]
         if self.include and not any(fnmatchcase(name, glob) for name in names for glob in self.include):
             return False
         return not any(fnmatchcase(name, glob) for name in names for glob in self.exclude)
 
     def split(self, pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
-        """The pairs of operators that are meant, and the others."""
+        """Return the pairs of selected operators, and the others."""
         if not self.include and not self.exclude:
             return pairs, []
         meant = [self.wants(pair.target_op, pair.golden_op) for pair in pairs]
@@ -119,7 +120,8 @@ class Choice(DumpFields):
 
 
 def operator_of(op: str, dump: StrPath, runs: Sequence[Run]) -> tuple[Run, Operator]:
-    """The operator of that name, and its run. UsageError where there is none, or several steps and ranks have it."""
+    """Return the operator of that name, and its run. Raises UsageError if no run, or more than one step and rank, has
+    it."""
     found = [(run, operator) for run in runs for operator in run.operators if operator.name == op]
     if not found:
         names = [*dict.fromkeys(operator.name for run in runs for operator in run.operators)]
@@ -132,7 +134,7 @@ def operator_of(op: str, dump: StrPath, runs: Sequence[Run]) -> tuple[Run, Opera
 
 
 class Meter:
-    """Tells how many bytes are done of all that are to do."""
+    """The progress of a pass, which it reports as bytes done and bytes in all."""
 
     def __init__(self, progress: Optional[Progress], total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
@@ -144,7 +146,7 @@ class Meter:
 
 
 def keys(runs: Sequence[Numbered]) -> str:
-    """Steps and ranks in words, the first few."""
+    """List steps and ranks in words, the first few."""
     words = [
         f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
     ]
@@ -152,7 +154,7 @@ def keys(runs: Sequence[Numbered]) -> str:
 
 
 def how_to_pair(targets: Sequence[Numbered], goldens: Sequence[Numbered]) -> str:
-    """The option that holds runs against each other of which none has the numbers of another, by the first of each."""
+    """Suggest the --pair option for runs without common numbers, by the first run of each side."""
     if not targets or not goldens:
         return ""
     a, b = targets[0], goldens[0]
@@ -166,10 +168,11 @@ def how_to_pair(targets: Sequence[Numbered], goldens: Sequence[Numbered]) -> str
 def pair_runs(
     targets: Sequence[One], goldens: Sequence[One], apart: Sequence[Partner] = ()
 ) -> tuple[list[tuple[One, One]], tuple[tuple[str, One], ...]]:
-    """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any.
+    """Pair runs of the same step and rank. Single runs of both sides always pair, and an absent step or rank matches
+    any.
 
-    Runs of the target that `apart` names are held against those of other numbers; several against one of the golden's,
-    if it says so. UsageError where a side has none that it names.
+    Runs of the target that `apart` names are paired with golden runs of other numbers, also several with one golden
+    run. Raises UsageError if a side lacks a run that `apart` names.
     """
     for one in apart:
         _require("target", one, one.target, targets)
@@ -181,7 +184,7 @@ def pair_runs(
     found: list[Optional[int]] = [
         nearest.to(run) if other is None else nearest.of_all(other) for run, other in zip(targets, told)
     ]
-    for number, (run, other) in enumerate(zip(targets, told)):  # what is in doubt takes none from what is not
+    for number, (run, other) in enumerate(zip(targets, told)):  # exact pairs come first
         if found[number] is None and other is None:
             found[number] = nearest.to(run, in_doubt=True)
     used = {*found}
@@ -191,23 +194,23 @@ def pair_runs(
 
 
 class _Nearest:
-    """Which of some runs may be of the step and rank of another, and is the least in doubt; of those the first."""
+    """The runs that match a step and rank, best match first: fewest absent numbers, then the order of the runs."""
 
     def __init__(self, runs: Sequence[Numbered]) -> None:
-        self._left: dict[End, deque[int]] = {}  # places of those that nobody has taken
+        self._left: dict[End, deque[int]] = {}  # indices of the runs that are not taken
         for at, run in enumerate(runs):
             self._left.setdefault(End(run.step, run.rank), deque()).append(at)
         self._first = {key: some[0] for key, some in self._left.items()}
 
     def to(self, sought: Numbered, in_doubt: bool = False) -> Optional[int]:
-        """One that nobody has taken, which is taken by that: of the same numbers, or `in_doubt` of whatever may be."""
+        """Take a run that is not yet taken: with equal numbers, or, `in_doubt`, with any numbers that match."""
         near = self._near(sought) if in_doubt else [End(sought.step, sought.rank)]
         left = {key: self._left[key][0] for key in near if self._left.get(key)}
         key = self._least(sought, left)
         return None if key is None else self._left[key].popleft()
 
     def of_all(self, sought: Numbered) -> Optional[int]:
-        """One that may be taken; nobody takes it by that."""
+        """Return the best match without taking it."""
         key = self._least(sought, {key: self._first[key] for key in self._near(sought)})
         return None if key is None else self._first[key]
 
@@ -229,7 +232,7 @@ def _require(side: str, one: Partner, end: End, runs: Sequence[Numbered]) -> Non
 
 
 def odd_pairs(together: Sequence[tuple[Run, Run]], called: tuple[str, str] = ("target", "golden")) -> Iterator[str]:
-    """Slips of whoever named two dumps: one and the same twice, another step or rank."""
+    """Yield notes on likely mistakes in the choice of dumps: the same dump twice, or another step or rank."""
     if any(_is_same(target, golden) for target, golden in together):
         yield f"{called[0]} and {called[1]} are the same dump"
     for target, golden in together:
@@ -239,19 +242,19 @@ def odd_pairs(together: Sequence[tuple[Run, Run]], called: tuple[str, str] = ("t
 
 
 def _is_same(a: Run, b: Run) -> bool:
-    """Whether two runs are the same files, by whatever paths."""
+    """Return whether two runs are the same files, under any paths."""
     files = [next((t.file for op in run.operators for t in op.tensors if t.file), run.path) for run in (a, b)]
     try:
         return os.path.samefile(a.path, b.path) or os.path.samefile(*files)
-    except (OSError, ValueError):  # no such file, or a name that no file can have
+    except (OSError, ValueError):  # no such file, or an invalid file name
         return False
 
 
 def meets(a: Numbered, b: Numbered) -> bool:
-    """Whether two runs may be of one step and rank; an absent number matches any."""
+    """Return whether two runs may be of one step and rank; an absent number matches any."""
     return all(None in (x, y) or x == y for x, y in ((a.step, b.step), (a.rank, b.rank)))
 
 
 def distance(a: Numbered, b: Numbered) -> int:
-    """How many of step and rank are not known to be the same."""
+    """Return how many of step and rank are not known to be equal."""
     return (a.step != b.step) + (a.rank != b.rank)

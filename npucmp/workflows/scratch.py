@@ -1,11 +1,11 @@
 """The scratch folder of a comparison, with the results of steps and ranks between its phases.
 
-A scratch folder holds pickles that this run wrote, and no other. It is made anew for each run, exclusively, for its
-owner alone (0700) and under a name that cannot be guessed; npucmp never reads a folder that existed before. The name of
-a file contains the hash of its content. The name travels with the answer of the process that wrote the file, and a file
-is unpickled only if its content has that hash. So a task may be done twice, also by a worker that was lost: the file of
-the answer that arrived counts. No name is used for two contents, which file systems of several machines may confuse for
-a while.
+A scratch folder contains only pickles that this run wrote. It is created anew for each run, exclusively, for its owner
+alone (0700) and under a name that cannot be guessed; npucmp never reads a folder that existed before. The name of a
+file contains the hash of its content. The name travels with the answer of the process that wrote the file, and a file
+is unpickled only if its content has that hash. So a task may be run twice, also by a worker that was lost: the file of
+the answer that arrived is used. No name is used for two contents, because file systems of several machines may confuse
+them for a while.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from npucmp.model.skeleton import Own, Skeleton, joined, parted
 from npucmp.workflows.rank_tasks import Names
 
 _PREFIX = ".npucmp-work-"
-_NAME = re.compile(rf"{re.escape(_PREFIX)}([0-9a-f]{{16}})-([0-9]{{1,9}})-\w+")  # machine and process that made it
-_STALE = 24 * 3600.0  # seconds without a new file: of a run that was killed, on whatever machine
+_NAME = re.compile(rf"{re.escape(_PREFIX)}([0-9a-f]{{16}})-([0-9]{{1,9}})-\w+")  # machine and process that created it
+_STALE = 24 * 3600.0  # seconds without a new file, after which the run was killed, on any machine
 
 
 class ScratchFolder:
-    """A folder of one run: below `under`, which may be new, or among the temporary files. It goes with this object, or
-    with what fails within it; if this process is killed, with the next one that makes a folder there."""
+    """A folder of one run: below `under`, which is created if needed, or among the temporary files. It is removed with
+    this object, or by an exception in its context; if the process is killed, by the next process that creates a folder
+    there."""
 
     def __init__(self, under: Optional[str | os.PathLike[str]] = None) -> None:
         place = tempfile.gettempdir() if under is None else under
@@ -52,7 +53,7 @@ class ScratchFolder:
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, True)
 
     def close(self) -> None:
-        """Removes the folder."""
+        """Remove the folder."""
         self.remove()
 
     def __enter__(self) -> ScratchFolder:
@@ -62,24 +63,25 @@ class ScratchFolder:
         if kind is not None:
             self.remove()
             if self._new is not None:
-                with suppress(OSError):  # what was measured is kept there
+                with suppress(OSError):  # fails if the checkpoint is in it
                     os.rmdir(self._new)
 
 
-_SKELETON = "skeleton"  # begins the name of a file of what several comparisons share
+_SKELETON = "skeleton"  # prefix of files with data that several comparisons share
 _in_use: WeakValueDictionary[str, Skeleton] = WeakValueDictionary()  # by path
-_latest: deque[Skeleton] = deque(maxlen=2)  # in use for the next comparison
+_latest: deque[Skeleton] = deque(maxlen=2)  # kept alive for the next comparison
 
 
 class _Parted(NamedTuple):
-    """A comparison in a file: the name of the file of its skeleton, and what is its own."""
+    """A comparison in a file: the name of the file of its shared skeleton, and its own data."""
 
     skeleton: str
     own: Own
 
 
 class Scratch:
-    """Results as files of a scratch folder, as far as a task needs to know; `made` are those of this task."""
+    """Results as files of a scratch folder. A task knows only the names that it needs; `made` are the names of its own
+    files."""
 
     def __init__(self, folder: str, names: Optional[Names] = None) -> None:
         self.folder = folder
@@ -100,7 +102,7 @@ class Scratch:
         return joined(self._skeleton(found.skeleton), found.own) if isinstance(found, _Parted) else found
 
     def _skeleton(self, name: str) -> Skeleton:
-        """A skeleton, which all comparisons that this process reads have in common while one of them is in use."""
+        """Return a skeleton, which all comparisons that this process reads share while one of them is in use."""
         path = os.path.join(self.folder, name)
         found = _in_use.get(path)
         if found is None:
@@ -109,7 +111,7 @@ class Scratch:
         return found
 
     def _write(self, stem: str, result: object) -> str:
-        """The name of the file."""
+        """Write a result, and return the name of its file."""
         handle, path = tempfile.mkstemp(dir=self.folder)
         with open(handle, "wb") as file:
             hashing = _Hashing(file)
@@ -125,7 +127,7 @@ class Scratch:
         return pickle.loads(data)
 
     def learn(self, made: Names) -> None:
-        """Takes over the names of the files that a task wrote; files that they replace are removed."""
+        """Take over the names of the files that a task wrote; files that they replace are removed."""
         for number, some in made.items():
             known = self._names.setdefault(number, {})
             for kind, name in some.items():
@@ -154,7 +156,7 @@ def _hash(data: bytes = b"") -> Any:
 
 
 def _clear(place: str | os.PathLike[str]) -> None:
-    """Removes what runs of this user left that were killed: here, or a day ago or earlier."""
+    """Remove folders of killed runs of this user: of this machine, or a day old."""
     with suppress(OSError), os.scandir(place) as found:
         for entry in found:
             if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
@@ -165,23 +167,23 @@ def _clear(place: str | os.PathLike[str]) -> None:
 
 
 def _is_abandoned(name: str) -> bool:
-    """Whether a folder of that name was made on this machine by a process that is no more. A name can lie: who made it
-    is asked only of what this user owns, and whoever lives keeps what bears its number."""
+    """Return whether a process of this machine that no longer exists created the folder. The name is not trusted: only
+    folders of this user are checked, and a folder stays while any process has the number in its name."""
     made = _NAME.fullmatch(name)
     if made is None or made[1] != _machine():
         return False
     try:
-        os.kill(int(made[2]), 0)  # asks, and sends nothing
+        os.kill(int(made[2]), 0)  # signal 0 only checks whether the process exists
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # of another user
+    except (OSError, OverflowError):  # a process of another user
         return False
     return False
 
 
 def _machine() -> str:
-    """Whose processes have the numbers that this one sees: a start of a machine, and on it a container. Where the
-    system does not tell it is nobody else's, and a folder is never taken for abandoned."""
+    """Return an identifier of the boot, the host name and the process namespace, within which process numbers are
+    unique. If the system does not provide them, the identifier is random, and no folder counts as abandoned."""
     try:
         start = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
         told = "\0".join([socket.gethostname(), start, os.readlink("/proc/self/ns/pid")])

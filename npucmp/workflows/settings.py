@@ -1,7 +1,7 @@
-"""The options that decide a verdict, as summary.json keeps them, and in which of them two reports differ.
+"""The options that decide a verdict, as summary.json stores them, and their differences between two reports.
 
-Options that name data (golden, graph, also), that say how the work is done (jobs, resume) or what is told besides
-(metrics, disk) decide nothing. An option at its default is left out. A file counts by its content.
+Options that name data (golden, graph, also), control the execution (jobs, resume) or add output (metrics, disk) decide
+nothing. An option at its default is omitted. A file is compared by its content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from npucmp.model.written import Written
 
 KEY = "settings"  # of summary.json
-SCOPE = frozenset(("step", "rank", "pair"))  # by which reports that are merged differ
+SCOPE = frozenset(("step", "rank", "pair"))  # options in which merged reports may differ
 _UNTOLD = frozenset(
     (
         "format graph jobs progress limits disk also replay precheck journal resume executor strict golden on_graph "
@@ -30,12 +30,12 @@ _UNTOLD = frozenset(
     ).split()
 )
 _SPELLED = {"skip_rules": "skip-rule"}
-_SWITCHES = frozenset(("--trust-statistics", "--noise"))  # of `argv`, where an older report has nothing else
+_SWITCHES = frozenset(("--trust-statistics", "--noise"))  # in `argv`; reports of earlier versions have nothing else
 _SHOWN = 60  # characters of a value in a message
 
 
 def settings_of(options: Any) -> dict[str, Any]:
-    """The options that decide a verdict and are not at their default, by the names of the command line."""
+    """Return the options that decide a verdict and are not at their default, by their names on the command line."""
     found = {}
     for one in fields(options):
         value = getattr(options, one.name)
@@ -46,7 +46,7 @@ def settings_of(options: Any) -> dict[str, Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A value as JSON has it, the same for all spellings of one choice."""
+    """Return a value for JSON, equal for all spellings of the same choice."""
     try:
         if name in ("step", "rank"):
             return [list(ends) for ends in sorted(some(name, value).ranges)]
@@ -55,7 +55,7 @@ def _plain(name: str, value: Any) -> Any:
             return _digest([(row.metric, row.limit, row.dtype, row.op_type) for row in rows])
         if name == "noise":
             return _digest(sorted(load_noise(Path(value)).items()))
-    except NpucmpError:  # gone since it was read
+    except NpucmpError:  # the file no longer exists
         return str(value)
     if name == "mapping" and isinstance(value, Mapping):
         return _digest(sorted(value.items()))
@@ -67,7 +67,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _content(path: Path) -> str:
-    """A file by its content, a folder by its name."""
+    """Return the hash of a file, or the name of a folder."""
     try:
         return f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
     except OSError:
@@ -79,7 +79,7 @@ def _digest(value: Any) -> str:
 
 
 def other_settings(before: Written, after: Written) -> str:
-    """The first option that decides and in which two reports differ, in words; "" where they were made by one rule."""
+    """Describe the first deciding option in which two reports differ; "" if their options are equal."""
     here, there = _known(before, after), _known(after, before)
     for name in sorted({*here, *there}):
         if here.get(name) != there.get(name):
@@ -88,7 +88,7 @@ def other_settings(before: Written, after: Written) -> str:
 
 
 def require_settings(baseline: Written, kind: Any, given: Mapping[str, Any]) -> None:
-    """UsageError if a report was made by other rules than options of this kind, given by their names, will make."""
+    """Raise UsageError if a report was made with other deciding options than `given`, options of this kind by name."""
     from npucmp.model.written import Written
 
     options = kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
@@ -99,12 +99,13 @@ def require_settings(baseline: Written, kind: Any, given: Mapping[str, Any]) -> 
 
 
 def refusal(words: str) -> str:
-    """The sentence for two reports that differ in an option."""
+    """Return the sentence for two reports that differ in an option."""
     return f"the rules differ: {words}; make both reports with the same options"
 
 
 def _known(one: Written, other: Written) -> dict[str, Any]:
-    """The settings of a report; where one of the two is of an older npucmp, what both tell."""
+    """Return the settings of a report; if one of the reports is of an earlier version, the settings that both versions
+    recorded."""
     kept, theirs = one.summary.get(KEY), other.summary.get(KEY)
     if isinstance(kept, dict) and isinstance(theirs, dict):
         return kept
@@ -112,7 +113,7 @@ def _known(one: Written, other: Written) -> dict[str, Any]:
 
 
 def _from_rules(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What rules, notes and command line of a report tell."""
+    """Return the settings derived from the rules, notes and command line of a report."""
     rules, notes, words = (summary.get(name) for name in ("rules", "notes", "argv"))
     own = [row for row in rules if _is_own(row)] if isinstance(rules, list) else []
     found: dict[str, Any] = {"rules": [str(row.get("why")) or str(row) for row in own]} if own else {}
@@ -124,7 +125,7 @@ def _from_rules(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_own(row: Any) -> bool:
-    """Whether a row of rules is none of npucmp's own."""
+    """Return whether a row of rules is not a default rule of npucmp."""
     return isinstance(row, dict) and row.get("why") not in {rule.why for rule in DEFAULT_RULES}
 
 

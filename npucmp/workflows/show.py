@@ -1,4 +1,5 @@
-"""What is in a dump: the operators of its runs and, for those a pattern names, the figures of their tensors."""
+"""Show the content of a dump: the operators of its runs and, if a pattern selects them, the statistics of their
+tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ MOST = 12  # slots that are proposed
 
 
 class Seen(NamedTuple):
-    """A tensor, measured; its values, if somebody wanted to look at them and they are there."""
+    """A measured tensor, and its values if they were requested and can be read."""
 
     measurement: Measurement
     peek: Optional[Peek] = None
@@ -30,7 +31,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class ShowOptions(ShowFields, Choice):
-    """The options of show, with which tensors it is asked for."""
+    """The options of show, and the tensors that they select."""
 
     @property
     def is_any(self) -> bool:
@@ -47,7 +48,7 @@ Rows = list[tuple[Operator, list[Seen]]]
 
 
 class Contents(NamedTuple):
-    """What is in a dump: each run with its operators, these with their measured tensors; notes on globs that fit
+    """The content of a dump: each run with its operators and their measured tensors, and notes on globs that match
     nothing."""
 
     runs: list[tuple[Run, Rows]]
@@ -55,7 +56,7 @@ class Contents(NamedTuple):
 
 
 def place_of(text: str, tensor: TensorRef) -> int:
-    """The place in C order that a user means. UsageError for one that the tensor does not have."""
+    """Parse an index as a place in C order. Raises UsageError if the tensor has no such element."""
     words = re.fullmatch(r"\s*\[?\s*(-?\d{1,18}(?:\s*,\s*-?\d{1,18})*)?\s*,?\s*\]?\s*", text)
     if words is None:
         raise UsageError(f"--at {text}: an index is wanted, as in --at 0,3,12")
@@ -71,9 +72,10 @@ def place_of(text: str, tensor: TensorRef) -> int:
 
 @of_one(ShowOptions, "show(): a pattern is given by its name, as in pattern='*softmax*'")
 def show(dump: StrPath, options: ShowOptions) -> Contents:
-    """What is in a dump: its runs, their operators, and the figures of the tensors that a pattern names.
+    """Return the content of a dump: its runs, their operators, and the statistics of the tensors that a pattern
+    selects.
 
-    Raises NpucmpError when nothing fits.
+    Raises NpucmpError if nothing matches.
 
         for run, rows in npucmp.show("npu_dump", pattern="*softmax*").runs:
             for operator, tensors in rows:
@@ -116,6 +118,6 @@ def _looked(operator: Operator, tensor: TensorRef, options: ShowOptions, context
         return Seen(found)
     try:
         values = peek(tensor, found.moments.target, places, context)
-    except NpucmpError:  # it was there a moment ago
+    except NpucmpError:  # it could be read a moment ago
         return Seen(found)
     return Seen(found, values if options.values else values._replace(largest=(), smallest=(), corners=()))

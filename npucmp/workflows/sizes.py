@@ -1,4 +1,4 @@
-"""Sizes as users write them: `--disk 20GB`."""
+"""Parse sizes as users write them: `--disk 20GB`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npucmp.errors import UsageError
 
 
 def in_bytes(name: str, given: Union[int, str, None]) -> Optional[int]:
-    """Bytes, None where nothing is given. Units are powers of 1000, as disks are sold, or with "i" of 1024."""
+    """Return bytes, None if no size is given. Units are powers of 1000, as on disks, or with "i" of 1024."""
     if given is None or isinstance(given, int):
         return given
     found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", given, re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""A report → what a ticket tells of one of its suspects, and the files that go with it."""
+"""Make a ticket on one suspect of a report, with the files that belong to it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from npucmp.model.written import TENSORS
 from npucmp.workflows.runs import StrPath
 from npucmp.workflows.written import PARQUET, PIECE, TABLES, Folder
 
-CASE = "case"  # the folder of a report in which a case may lie
+CASE = "case"  # the folder of a report that may contain a case
 CALL = "call.json"
 OF_CASE = re.compile(r"\w[\w.-]{0,100}\.(?:npy|json|py|txt)")
 PAGES, OF_PAGES = "shards", re.compile(r"\d+-\d+\.html")
 OF_REPORT = re.compile(
     r"[a-z]\w{0,40}(?:-[\w.-]{1,80})?\.csv|report\.html|summary\.json|next_dump\w{0,20}\.json|fusion_switch\.cfg"
 )
-ROWS = {"rerun.csv": "tensors.csv", "health.csv": "health.csv"}  # where more is told of what a table accuses
+ROWS = {"rerun.csv": "tensors.csv", "health.csv": "health.csv"}  # tables with further data on the findings of a table
 EVENTS = {"overflow": "overflow.csv"}
 MOST, OTHERS = 64, 20  # rows of an operator, further suspects
 
 
 def ticket(report: StrPath, *, place: int = 1, case: Optional[StrPath] = None, limits: Limits = Limits()) -> Ticket:
-    """What a vendor's engineer wants to know of a suspect of a report, which a command wrote with -o.
+    """Return the data that a vendor's engineer needs on a suspect of a report, which a command wrote with -o.
 
     place   which suspect: its place in the report
-    case    the folder that extract wrote of it; None: `case` below the report, if there is one
+    case    the folder that extract wrote for it; None: `case` below the report, if there is one
     limits  how large a table that is read may be
 
-    Raises UsageError where nothing is accused, or nothing has that place.
+    Raises UsageError if the report has no suspect, or none at that place.
 
         npucmp.write_ticket(npucmp.ticket("report"), "ticket.zip")
     """
@@ -57,7 +57,8 @@ class Bundle:
         self._context = context.within(self._case)
 
     def ticket(self, place: int = 1) -> Ticket:
-        """That of the suspect at a place. Raises UsageError where nothing is accused, or has that place."""
+        """Return the ticket of the suspect at a place. Raises UsageError if the report has no suspect, or none at that
+        place."""
         accusing = TABLES[self.folder.command][0]
         rows = [*self._accusing()]
         if not rows:
@@ -69,7 +70,7 @@ class Bundle:
         row = rows[place - 1]
         case = (*self._of_case(row),)
         table = EVENTS.get(self.folder.command) or ROWS.get(accusing.file, self._table(accusing.file))
-        ordered = accusing.file != "rerun.csv"  # whose orders are those of the first run
+        ordered = accusing.file != "rerun.csv"  # its orders are those of the first run
         told = [one for one in self.folder.rows(table) if _same(one, row, ordered)]
         return Ticket(
             self.folder.command,
@@ -86,7 +87,7 @@ class Bundle:
         )
 
     def _files(self, case: Sequence[str]) -> Files:
-        """What goes with a ticket, by name: the tables of the report, and the case."""
+        """Yield the attachments of a ticket by name: the tables of the report, and the case."""
         for name in self.folder.names:
             if OF_REPORT.fullmatch(name) and os.path.isfile(self._report / name):
                 yield name, self.folder.pieces(name)
@@ -99,7 +100,8 @@ class Bundle:
             yield f"{CASE}/{name}", self._pieces(name)
 
     def _accusing(self) -> Iterator[Cells]:
-        """Rows that accuse somebody, the first to look at first; what counts before what does not."""
+        """Yield the rows that accuse an operator or rule, in the order of the tables; rows that decide the exit status
+        come first."""
         found: list[tuple[bool, Cells]] = []
         for table in TABLES[self.folder.command]:
             for row in self.folder.rows(table.file):
@@ -113,7 +115,7 @@ class Bundle:
         return others[0] if "tensors.csv" in others else accusing
 
     def _accused(self, row: Cells) -> Mapping[str, Any]:
-        """What summary.json says besides; nothing where it does not."""
+        """Return the ticket data of summary.json for a row; empty if it has none."""
         some = self.folder.summary.get("accused")
         for one in some if isinstance(some, list) else ():
             if isinstance(one, dict) and _text(one.get("place")) == row.get("place"):
@@ -121,7 +123,7 @@ class Bundle:
         return {}
 
     def _of_case(self, row: Cells) -> Iterator[str]:
-        """The files of a case, if it is one of this operator."""
+        """Yield the files of the case. Raises UsageError if it is of another operator."""
         call = self._case / CALL
         if not call.is_file():
             return
@@ -142,7 +144,7 @@ class Bundle:
 
 
 def _same(one: Cells, row: Cells, ordered: bool) -> bool:
-    """Whether a row is of the operator that another one accuses."""
+    """Return whether a row is of the operator that another row accuses."""
     by = ["step", "rank", "op", *(["order"] if ordered else [])]
     if not row.get("op"):
         by = ["rule", "row", "step", "rank", "parameter"]

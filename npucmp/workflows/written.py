@@ -1,6 +1,6 @@
-"""A folder that `-o` wrote → Written. It may have come with a ticket, so nothing in it is believed: sizes are bounded,
-links do not lead out of it, cells that should be numbers and are none are unknown. What is not there, or not as npucmp
-writes it, is refused: nobody shall take it for tables in which nothing is wrong."""
+"""Read a report folder (`-o`) into a Written. It may come from outside, with a ticket, so its content is not trusted:
+sizes are limited, links must not lead out of it, and cells without a valid number are unknown. Missing or foreign
+content is refused, so that it is not read as tables without a finding."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from npucmp.model.symptom import SEVERITIES
 from npucmp.model.written import SOUND, TENSORS, Key, Place, Seen, Written
 
 SUMMARY = "summary.json"
-MERGED = {"merge": "compare"}  # reports that are made of others
+MERGED = {"merge": "compare"}  # reports that are made from other reports
 PIECE = 1 << 20  # bytes read at once
 PARQUET = ".parquet"
 Row = Mapping[str, str]
 
 
 class Table(NamedTuple):
-    """A file of a report: which of its rows accuse somebody, and what each row says of something seen; `op` is the
-    column of who is meant, and whether that is part of a network. `needs` are columns without which it is no table of
-    this kind, `reads` those that `place` and `seen` look at, none for all. The summary counts the rows, by what they
-    say, under the keys `counted`."""
+    """A file of a report, and how its rows are read.
+
+    place       returns the accusation of a row, if it has one; `seen` its verdict on a tensor, output or rule
+    op          the column of the operator; `of_network` is false if the column names rules
+    needs       columns that must exist; `reads` are those that `place` and `seen` read, () for all
+    counted     the keys of the summary under which its rows are counted by their content
+    """
 
     file: str
     needs: tuple[str, ...]
@@ -42,7 +45,7 @@ class Table(NamedTuple):
 
 
 class Folder:
-    """A folder that `-o` wrote. Raises UsageError for one that is none, DumpError for one that cannot be read."""
+    """A folder that `-o` wrote. Raises UsageError if it is not one, DumpError if it cannot be read."""
 
     def __init__(self, path: str | os.PathLike[str], context: Optional[ReadContext] = None) -> None:
         self.path = str(path)
@@ -60,19 +63,19 @@ class Folder:
         self.command = MERGED.get(str(self.summary["command"]), str(self.summary["command"]))
 
     def pieces(self, name: str, limit: str = "report_bytes") -> Iterator[bytes]:
-        """A file of it, piece by piece."""
+        """Yield a file of the folder, piece by piece."""
         with self.opened(name) as file:
             self.context.limits.require(file.path, limit, file.size, "a file of a report")
             for at in range(0, file.size, PIECE):
                 yield file.read(at, min(PIECE, file.size - at))
 
     def opened(self, name: str) -> RegularFile:
-        """A file of it, for the time of a `with`."""
+        """Return a file of the folder, open for the time of a `with`."""
         return open_regular(os.path.join(self.path, name), self.context)
 
     def files(self, table: str) -> list[str]:
-        """Those of a table, which may lie in parts and as Parquet; none where there is none. DumpError where one is not
-        there that the summary lists."""
+        """Return the files of a table, which may be split or in Parquet; empty if there are none. Raises DumpError if a
+        file that the summary lists is missing."""
         there = {_stem(name, table): name for name in reversed(self.names)}
         known = self.summary.get("files")
         listed = {_stem(str(name), table): str(name) for name in known} if isinstance(known, list) else there
@@ -84,7 +87,7 @@ class Folder:
         return found
 
     def text(self, name: str, wanted: Sequence[str] = ()) -> Iterator[bytes]:
-        """A file of a table as CSV, piece by piece; of one that is Parquet the wanted columns alone."""
+        """Yield a file of a table as CSV, piece by piece; of a Parquet file only the wanted columns."""
         if not name.endswith(PARQUET):
             yield from self.pieces(name)
             return
@@ -94,20 +97,21 @@ class Folder:
             yield from lines(file, wanted)
 
     def rows(self, name: str, needs: Sequence[str] = (), wanted: Sequence[str] = ()) -> Iterator[Row]:
-        """Those of a table; none where there is no such file. DumpError where it lacks a column that it needs."""
+        """Yield the rows of a table; none if there is no file. Raises DumpError if a needed column is missing."""
         for one in self.files(name):
             path = os.path.join(self.path, one)
             yield from read_rows(path, self.text(one, wanted), needs, wanted)
 
 
 def _stem(name: str, table: str) -> str:
-    """What a file of a table is called without its ending; "" for a file that is none of the table."""
+    """Return the name of a file of a table without its ending; "" for a file that does not belong to the table."""
     found = TENSORS.fullmatch(name) if table == "tensors.csv" else None
     return found[1] if found else name.rpartition(".")[0] if name == table else ""
 
 
 def read(folder: str | os.PathLike[str], context: Optional[ReadContext] = None) -> Written:
-    """The report in a folder. Raises UsageError for a folder without one, DumpError for one that cannot be read."""
+    """Return the report in a folder. Raises UsageError for a folder without a report, DumpError for an unreadable
+    one."""
     found = Folder(folder, context)
     accusing = TABLES[found.command][0].file
     if not found.files(accusing):
@@ -116,7 +120,7 @@ def read(folder: str | os.PathLike[str], context: Optional[ReadContext] = None) 
 
 
 def of_files(files: Mapping[str, Union[bytes, Iterable[bytes]]]) -> Written:
-    """The report that these would be, content by name in one piece or in several."""
+    """Return the report of these files, given as content by name in one piece or in several."""
 
     def pieces(content: Union[bytes, Iterable[bytes]]) -> Iterable[bytes]:
         return [content] if isinstance(content, bytes) else content
@@ -130,7 +134,7 @@ def of_files(files: Mapping[str, Union[bytes, Iterable[bytes]]]) -> Written:
 
 
 def summary_of(path: str, data: bytes) -> dict[str, Any]:
-    """What a summary.json holds, if it is that of a report that can be read again."""
+    """Return the content of a summary.json, if it belongs to a report that can be read back."""
     try:
         summary = json.loads(data)
     except (ValueError, RecursionError):
@@ -169,7 +173,7 @@ def _written(path: str, summary: Mapping[str, Any], rows: Callable[[Table], Iter
 
 
 def _counted(summary: Mapping[str, Any], table: Table) -> int:
-    """How many rows the summary says that a table has, 0 where it does not; there is no comparison without tensors."""
+    """Return the number of rows of a table by the summary, 0 if it has none; a comparison has at least one tensor."""
     found: Any = summary
     for key in table.counted:
         found = found.get(key) if isinstance(found, dict) else None
@@ -184,13 +188,13 @@ def _key(row: Row, table: Table) -> Key:
 
 
 def _badness(one: Seen) -> tuple[bool, bool, float]:
-    """Of several rows of one name, as of an operator that ran more than once, the worst stands for all."""
+    """Return a sort key: of several rows with one key, as of an operator that ran more than once, the worst counts."""
     unsized = one.error is None or one.error != one.error
     return one.differs, one.verdict != SOUND, 0.0 if one.error is None or unsized else one.error
 
 
 def number(cell: Optional[str]) -> Optional[float]:
-    """The number in a cell; None for an empty one, and for what is none."""
+    """Return the number in a cell; None for an empty cell, and for text that is not a number."""
     try:
         return float(cell) if cell else None
     except ValueError:
@@ -234,7 +238,8 @@ def _broken(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
 
 
 def _judged(row: Row) -> Optional[Seen]:
-    """An output of a replay, or a gradient between two: its error is in units of what is due."""
+    """Return the verdict on an output of a replay, or on a gradient between operators; its error is the ratio to the
+    expected rounding."""
     words = {"CLEAN": SOUND, "AMPLIFIER": SOUND, "GUILTY": "diverged", "BROKEN": "diverged"}
     verdict = words.get(row.get("verdict", ""), "unknown")
     error = number(row.get("rms_ratio") or row.get("ratio"))
