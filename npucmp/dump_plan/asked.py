@@ -43,7 +43,7 @@ class Asked:
 
     @property
     def is_reference(self) -> bool:
-        """Return whether this is the reference run, on any device; the golden run of fusion-diff, on the NPU, is not."""
+        """Return whether this is the reference run, on any device; the golden run of fusion-diff (NPU) is not."""
         return self.side == "golden" and self.question.name != "fusion-diff"
 
     @property

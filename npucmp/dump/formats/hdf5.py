@@ -17,8 +17,8 @@ tensor they are contiguous. Newer writers make all tensors contiguous and record
 NPU, GPU and CPU name some operators and arguments differently; see _FAMILY, _KINDS and _RENAMED.
 
 Any other file: a dataset is a tensor; its path ends with input/{n} or output/{n}, or with input_{n} or output_{n}, or
-it is the only output of the operator of that name. The order is that of creation if the file
-keeps it, else that of names.
+it is the only output of the operator of that name. The order is that of creation if the file keeps
+it, else that of names.
 
 Source: github.com/Ascend/pytorch, src/aten/src/ATen/utils/DumpUtils.cpp and LoadUtils.cpp; public behaviour of
 msaccucmp; PyTorch 1.5 documentation of Tensor.cpu; docs/formats.md.

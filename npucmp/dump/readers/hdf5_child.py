@@ -8,8 +8,7 @@
         "offset"                            of contiguous values
         "data"                              values in the object's header, in base 64
         "chunk", "filters", "table"         boxes of one shape, and offset, bytes and filter mask of each, in C order
-    {"end": {"soft", "again", "tracked"}}
-the last line
+    {"end": {"soft", "again", "tracked"}}   the last line
 
 Limits are set before the file is opened: memory and processor seconds, no file written, no core. A crash of the
 library affects only this process.

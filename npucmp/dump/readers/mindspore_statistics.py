@@ -1,6 +1,6 @@
 """Read statistic.csv of MindSpore: a row per tensor of a folder, beside the tensor files or instead of them.
 
-    Op Type, Op MindsporeName, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
+    Op Type, Op Name, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
     Max Value, Min Value, …     columns by name, in any order; the configuration decides which figures exist
     MD5, or MD5 Value           checksum
 Shapes are "(2, 3)" or "2x3", "-" for none, "-4096" if a spreadsheet read "(4096)" as a negative number;

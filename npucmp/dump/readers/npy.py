@@ -8,8 +8,8 @@
                    latin-1, from version 3.0 on UTF-8
     …       *      product(shape) · itemsize bytes and nothing after them
 
-Source: numpy.lib.format, NEP 1. numpy.load is not used: it allocates the size of the shape before it
-checks the file, accepts bytes after the array, and |V0 arrays of 10**18 elements.
+Source: numpy.lib.format, NEP 1. numpy.load is not used: it allocates the size of the shape before it checks the
+file, and it accepts bytes after the array and |V0 arrays of 10**18 elements.
 """
 
 from __future__ import annotations
