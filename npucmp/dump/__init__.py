@@ -1,4 +1,4 @@
-"""Bytes and folders → Run: readers (one kind of file each), graphs, and formats (one kind of dump each).
+"""Readers (one kind of file each), graphs and formats (one kind of dump each): they turn files and folders into Runs.
 
-Knows no second run.
+Nothing in this package knows a second run.
 """

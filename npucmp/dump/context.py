@@ -1,9 +1,10 @@
-"""What may be read and how much of it: made once by a workflow, handed along to all that opens a file.
+"""The read context: size limits and the folders that may be read. A workflow makes it once and passes it on.
 
-It is an argument, not a global or a ContextVar: what one call opened must not decide what the next one may read, a
-thread or a process that is handed work must not have to be prepared for it, and a reader without one is seen in review.
-Few functions need it although there are many readers, because an open file knows its limits (RegularFile.limits): only
-what opens files takes a context, what reads in them does not. tests/dump/test_context.py finds calls that drop it.
+The context is an argument, not a global or a ContextVar, for three reasons: a file opened by one call must not decide
+which files the next call may read, threads and processes need no preparation, and a review notices a reader without it.
+Few functions need it although there are many readers, because an open file knows its limits (RegularFile.limits):
+functions that open files take a context, functions that read from open files do not. tests/dump/test_context.py finds
+calls that drop it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from npucmp.dump.limits import Limits
 
 
 class DumpFolder(NamedTuple):
-    """The folder of a dump: the user's word for it, and where it really is."""
+    """The folder of a dump: the path given by the user, and the path after all links are resolved."""
 
     named: str
     real: str
@@ -24,18 +25,18 @@ class DumpFolder(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadContext:
-    """Limits, and the dumps that are read: files below them are not read through links that lead out of them all.
+    """Limits and the dumps that are read. Files below a dump are not read through links that lead out of all dumps.
 
-    Frozen, hashable and picklable. Without roots nothing is confined: so the user's own files are read.
+    Frozen, hashable and picklable. A context without roots confines nothing; it serves for the user's own files.
     """
 
     limits: Limits = Limits()
     roots: tuple[DumpFolder, ...] = ()
 
     def within(self, *dumps: str | os.PathLike[str]) -> ReadContext:
-        """The same, confined to these dumps too.
+        """Return the same context, confined to these dumps too.
 
-        The path itself is the user's word and may be a link, or lead through some; of a file its folder is the dump.
+        The given path may be a link or contain links, because the user chose it. For a file, its folder is the dump.
         """
         found = dict.fromkeys(self.roots)
         for dump in dumps:
@@ -47,4 +48,4 @@ class ReadContext:
         return replace(self, roots=tuple(found))
 
 
-ANYWHERE = ReadContext()  # default limits, and no dump to stay in
+ANYWHERE = ReadContext()  # default limits, no confinement

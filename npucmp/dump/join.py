@@ -1,7 +1,7 @@
-"""Several dumps of one run → one Run: statistics of everything, and values of a few that were dumped later.
+"""Join several dumps of one run into one Run: statistics of all tensors, and values of a few that were dumped later.
 
-Operators are the same by name, executions of one name counted from the last; tensors by slot. Values are taken from
-whichever dump has them; what was recorded of a tensor besides stands as the first dump has it.
+Operators match by name, executions of the same name counted from the last; tensors match by slot. Values come from the
+dump that has them; other recorded facts of a tensor come from the first dump that has them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from npucmp.model.optypes import op_type_of
 
 
 def join(run: Run, other: Run) -> Run:
-    """A run with what another dump of it holds besides. Its operators stand in the order of the larger dump, those that
-    it lacks behind the ones that they follow in the other."""
+    """Return a run with the additional content of another dump of it.
+
+    Operators keep the order of the larger dump. An operator that the larger dump lacks follows the operator that
+    precedes it in the other dump.
+    """
     is_larger = len(run.operators) >= len(other.operators)
     base, more = (run, other) if is_larger else (other, run)
     partners = _partners(base.operators, more.operators)
@@ -46,14 +49,17 @@ def join(run: Run, other: Run) -> Run:
 
 
 def _detail(one: str, other: str) -> str:
-    """ "pytorch · L1 statistics + L1 tensor"."""
+    """Return a detail such as "pytorch · L1 statistics + L1 tensor"."""
     head, _, tail = other.rpartition(" · ")
     more = tail if one.startswith(head) else other
     return one if more in one else f"{one} + {more}" if one else more
 
 
 def _partners(base: Sequence[Operator], more: Sequence[Operator]) -> dict[int, int]:
-    """Places in `more` of the operators of `base`; where one name was executed more often, its newest are meant."""
+    """Map operators of `base` to operators of the same name in `more`, both by position.
+
+    If the numbers of executions differ, the newest executions match.
+    """
     places: dict[str, list[int]] = defaultdict(list)
     for at, operator in enumerate(more):
         places[operator.name].append(at)
@@ -62,7 +68,7 @@ def _partners(base: Sequence[Operator], more: Sequence[Operator]) -> dict[int, i
 
 @dataclass
 class _Found:
-    """What joining tensors has shown: how many got values, whose shapes or types differ, whose figures do."""
+    """Counts of joined tensors: new values, different shapes or types (`unlike`), different statistics (`moved`)."""
 
     values: int = 0
     unlike: list[str] = field(default_factory=list)
@@ -70,7 +76,7 @@ class _Found:
     moved: int = 0
 
     def joined(self, one: Operator, other: Operator) -> Operator:
-        """An operator of both dumps."""
+        """Return the operator joined from both dumps."""
         left: dict[str, list[TensorRef]] = defaultdict(list)
         for tensor in other.tensors:
             left[tensor.slot].append(tensor)
@@ -84,7 +90,7 @@ class _Found:
         )
 
     def _tensor(self, op: Operator, one: TensorRef, other: TensorRef) -> TensorRef:
-        """A tensor of both dumps; as the first has it, where the two cannot be the same."""
+        """Return the tensor joined from both dumps; if shape or type differs, return the first unchanged."""
         if (one.shape, one.dtype) != (other.shape, other.dtype) and not (one.problem or other.problem):
             self.unlike.append(f"{op.name} {one.slot}")
             return one
@@ -101,7 +107,7 @@ class _Found:
         )
 
     def notes(self, run: Run, other: Run, operators: int) -> list[str]:
-        """For the reader of a report."""
+        """Return the notes for the report."""
         of = f"{other.path} joins {run.path}"
         found = [f"{of}: {operators} operators are in both, {self.values} tensors get values"]
         if self.unlike:
@@ -117,7 +123,7 @@ class _Found:
 
 
 def _moved(one: TensorRef, other: TensorRef) -> bool:
-    """Whether a figure that both dumps tell is another, by more than they rounded it by; NaN equals NaN."""
+    """Return whether a figure recorded in both dumps differs by more than its rounding; NaN equals NaN."""
     told = zip(one.statistics or (), other.statistics or ())
     both = [(a, b) for a, b in told if a is not None and b is not None and a != b and (a == a or b == b)]
     return any(not abs(a - b) <= one.rounding + other.rounding for a, b in both)

@@ -1,7 +1,7 @@
-"""Files of several tensors by name → Runs, for formats that are nothing else.
+"""Read files that hold several tensors by name, for formats without further structure.
 
-A tensor stands for itself, or is a slot of an operator where its name says so (readers/tensor_names.py). Nothing in
-such files tells an order: operators stand by name, a module behind all that it holds.
+A tensor is an operator of its own, or a slot of an operator if its name says so (readers/tensor_names.py). Such files
+record no order: operators are sorted by name, and a module follows everything it contains.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GUESSED = "order: guessed, the file does not tell it; operators stand by name"
 
 
 def runs_of(path: Path, endings: tuple[str, ...], format: str, entries: Entries, context: ReadContext) -> list[Run]:
-    """One Run per step and rank of the files below a path. `entries` tells what one file holds by name."""
+    """Return one Run per step and rank of the files below a path. `entries` returns the tensors of one file by name."""
     return [_run(found, format, entries, context) for found in files_of(path, endings)]
 
 
@@ -57,13 +57,13 @@ def _tensor(key: str, found: Union[Payload, str], file: str, format: str) -> Ten
 
 
 def _operators(read: list[tuple[str, str, TensorRef]]) -> tuple[Operator, ...]:
-    """Names that several files hold go by that of the file too."""
+    """Return the operators; if several files hold the same name, the file name becomes part of the operator name."""
     repeated = max(Counter(key for _, key, _ in read).values(), default=0) > 1
     tensors: dict[str, dict[str, TensorRef]] = {}
     for stem, key, tensor in read:
         name = named(key).operator if tensor.slot else key
         at = f"{stem}/{name}" if repeated else name
-        if tensor.slot in tensors.get(at, ()):  # two names of one slot, as "a.output" and "a.output.0"
+        if tensor.slot in tensors.get(at, ()):  # two names of the same slot, such as "a.output" and "a.output.0"
             at, tensor = f"{at}/{key}", tensor._replace(slot="output:0")
         tensors.setdefault(at, {})[tensor.slot] = tensor
     names = sorted(tensors, key=lambda name: [by_module(part) for part in name.split("/")])

@@ -1,4 +1,4 @@
-"""How an Ascend device lays a tensor out in memory, and back: pure functions of arrays.
+"""Memory layouts of Ascend devices: convert stored arrays to logical tensors, by pure functions of arrays.
 
     layout                    stored axes                              logical axes
     NC1HWC0, NC1HWC0_C04      N C1 H W C0                 (C04: C0=4)   C = C1*C0
@@ -12,12 +12,12 @@
     FRACTAL_ZZ                … H1 W1 H0 W0                             H = H1*H0, W = W1*W0 of each matrix
     NCHW, HWCN, NDHWC …       the axes of the name
 
-A logical axis that is split is padded up to whole blocks. The sizes of the blocks (C0 is 4, 8, 16 or 32, Ni, Ci and
-H0 are 16) are those of the stored shape: they follow from the chip as well as from the element type.
+A split logical axis is padded to whole blocks. The block sizes (C0 is 4, 8, 16 or 32, Ni, Ci and H0 are 16) are
+read from the stored shape: they depend on the chip as well as on the element type.
 
 A FRACTAL_Z with groups holds bundles of E groups. A bundle is a plain FRACTAL_Z of E*N by E*C (N, C of one group)
-with the weights of its groups along the diagonal; E is the least number that fills whole blocks, the group count at
-most.
+with the weights of its groups along the diagonal; E is the smallest number that fills whole blocks, at most the group
+count.
 
 Source: the transfers and shape rules of GE (base/formats of the public hicann/ge).
 """
@@ -40,8 +40,8 @@ _PLAIN_4D = ("NCHW", "NHWC", "HWCN", "CHWN")
 _PLAIN_5D = ("NCDHW", "NDHWC", "DHWCN", "DHWNC")
 _MATRIX = ("FRACTAL_NZ", "FRACTAL_ZZ")
 
-# Stored axes by letter: a small one is the position inside a block of the axis of the large one. The last small one
-# has C0 elements, one before it N0; of an axis that comes twice only the diagonal counts.
+# Stored axes by letter: a lower-case letter is the position inside a block of the axis of its capital. The last
+# lower-case axis has C0 elements, the one before it N0. If an axis occurs twice, only its diagonal holds values.
 _AXES = {
     "NC1HWC0": "NCHWc",
     "NC1HWC0_C04": "NCHWc",
@@ -62,9 +62,9 @@ DEVICE_LAYOUTS = frozenset(layout for layout, axes in _AXES.items() if layout !=
 
 
 def origins(layout: str) -> tuple[str, ...]:
-    """The orders of logical axes that a layout can be converted to; none for a layout without a conversion.
+    """Return the orders of logical axes that a layout converts to; () for a layout without a conversion.
 
-    ("ND",) stands for any word: a stack of matrices has no other names of its axes.
+    ("ND",) means any order: the axes of a stack of matrices have no other names.
     """
     if layout not in LAYOUTS:
         return ()
@@ -74,23 +74,22 @@ def origins(layout: str) -> tuple[str, ...]:
 
 
 def stored_shape(layout: str, origin: str, shape: Shape, c0: int = 16, groups: int = 1, n0: int = 16) -> Shape:
-    """The shape that a device stores a logical `shape` in, whose axes are named by `origin`.
+    """Return the shape in which a device stores a logical `shape` whose axes are named by `origin`.
 
-    Groups of 0 and 1 mean none; layouts other than those of weights take no notice of them. C0 of NC1HWC0_C04 is
-    always 4. Raises UnsupportedError for a layout or origin without a conversion, and for a shape that the layout
-    cannot hold.
+    Groups of 0 and 1 mean none; only weight layouts depend on groups. C0 of NC1HWC0_C04 is always 4. Raises
+    UnsupportedError for a layout or origin without a conversion, and for a shape that the layout cannot hold.
     """
     return _spellings(layout, origin, shape, c0, groups, n0)[0]
 
 
 def fits(stored: Shape, layout: str, origin: str, shape: Shape, groups: int = 1) -> bool:
-    """Whether a logical `shape` is stored as `stored`, with the block sizes that `stored` itself tells.
+    """Return whether a logical `shape` is stored as `stored`, with the block sizes taken from `stored`.
 
-    Never raises; False for what cannot be converted.
+    Never raises; False for a layout, origin or shape without a conversion.
     """
     if len(stored) < 4:
         return False
-    c0, n0 = max(1, stored[-1]), max(1, stored[-2])  # a block of 0 is then found to differ
+    c0, n0 = max(1, stored[-1]), max(1, stored[-2])  # a block size of 0 then does not match
     try:
         return tuple(stored) in _spellings(layout, origin, shape, c0, groups, n0)
     except UnsupportedError:
@@ -98,12 +97,12 @@ def fits(stored: Shape, layout: str, origin: str, shape: Shape, groups: int = 1)
 
 
 def to_logical(values: Array, layout: str, origin: str, shape: Shape, groups: int = 1) -> Array:
-    """The tensor of `shape`, its axes in the order of `origin`, without the padding that it is stored with.
+    """Return the tensor of `shape`, its axes in the order of `origin`, without padding.
 
-    values are of the stored shape and any dtype, which is kept; FRACTAL_Z and FRACTAL_Z_3D may also come with the
-    axes of their first one apart. The result may be a view, otherwise it is the only copy; FRACTAL_Z_C04 copies with
-    C padded to 4. An empty shape gives an empty array. Raises UnsupportedError for a layout or origin without a
-    conversion and for a stored shape that is not that of `shape`.
+    `values` has the stored shape and any dtype, which is kept; the leading axes of FRACTAL_Z and FRACTAL_Z_3D may also
+    be separate. The result may be a view, otherwise it is the only copy; FRACTAL_Z_C04 copies with C padded to 4. An
+    empty shape gives an empty array. Raises UnsupportedError for a layout or origin without a conversion and for a
+    stored shape that does not match `shape`.
     """
     _require(layout, origin)
     shape = tuple(shape)
@@ -127,7 +126,7 @@ def to_logical(values: Array, layout: str, origin: str, shape: Shape, groups: in
 
 
 class _Plan(NamedTuple):
-    """Stored axes, logical axes in the order wanted, and the sizes of the latter."""
+    """Stored axes, logical axes in the requested order, and the sizes of the logical axes."""
 
     axes: str
     order: str
@@ -153,14 +152,14 @@ def _plan(layout: str, origin: str, shape: Shape) -> _Plan:
 
 
 def _dims(plan: _Plan, c0: int, n0: int) -> Shape:
-    """The size of every stored axis."""
+    """Return the size of every stored axis."""
     size = dict(zip(plan.order, plan.sizes))
     block = {axis: n for axis, n in zip(plan.axes[-2:], (n0, c0)) if axis.islower()}
     return tuple(block.get(axis) or -(-size[axis] // block.get(axis.lower(), 1)) for axis in plan.axes)
 
 
 def _spellings(layout: str, origin: str, shape: Shape, c0: int, groups: int, n0: int) -> list[Shape]:
-    """The stored shapes that are in use for a layout, the usual one first."""
+    """Return the stored shapes in use for a layout, the usual one first."""
     _require(layout, origin)
     shape = tuple(shape)
     if layout not in _MATRIX and len(shape) != len(origin):
@@ -182,7 +181,7 @@ def _spellings(layout: str, origin: str, shape: Shape, c0: int, groups: int, n0:
 
 
 def _joined(stored: Array, plan: _Plan) -> Array:
-    """Blocks put together and padding left out: an array of `plan.sizes`, new unless no axis is in blocks."""
+    """Join blocks and drop padding. The result has the shape `plan.sizes`, and is a view only without blocks."""
     axes = plan.axes
     if axes[-1] == axes[-2]:
         stored, axes = np.diagonal(stored, axis1=-2, axis2=-1), axes[:-1]
@@ -195,7 +194,7 @@ def _joined(stored: Array, plan: _Plan) -> Array:
     parts = [_parts(size, block.get(letter.lower())) for letter, size in zip(plan.order, plan.sizes)]
     for combined in itertools.product(*parts):
         into = made[tuple(part.into for part in combined)]
-        into = into.reshape([n for part in combined for n in part.shape])  # cuts axes, which is a view
+        into = into.reshape([n for part in combined for n in part.shape])  # splits axes, so the result is a view
         into[...] = stored[tuple(index for part in combined for index in part.source)]
     return made
 
@@ -206,7 +205,7 @@ def _reordered(values: Array, axes: str, order: str) -> Array:
 
 
 class _Part(NamedTuple):
-    """Where a part of a logical axis goes, where it lies among the stored axes, and its shape there."""
+    """One part of a logical axis: its place in the result, its place in the stored axes, and its stored shape."""
 
     into: slice
     source: tuple[slice, ...]
@@ -214,7 +213,7 @@ class _Part(NamedTuple):
 
 
 def _parts(size: int, block: Optional[int]) -> list[_Part]:
-    """A logical axis as its whole blocks and the part of a block after them."""
+    """Split a logical axis into its whole blocks and the partial block after them."""
     if block is None:
         return [_Part(slice(size), (slice(size),), (size,))]
     whole, rest = divmod(size, block)
@@ -225,12 +224,12 @@ def _parts(size: int, block: Optional[int]) -> list[_Part]:
 
 
 def _bundle(n: int, c: int, groups: int, c0: int, n0: int) -> int:
-    """How many groups of n by c weights are stored as one: lcm(c, c0) / c is c0 / gcd(c, c0)."""
+    """Return how many groups of n by c weights are stored as one: lcm(c, c0) / c is c0 / gcd(c, c0)."""
     return min(math.lcm(c0 // math.gcd(c, c0), n0 // math.gcd(n, n0)), groups)
 
 
 def _grouped_dims(origin: str, shape: Shape, c0: int, groups: int, n0: int) -> Shape:
-    """The stored axes of a FRACTAL_Z with groups, those of the bundles one after the other along C1."""
+    """Return the stored axes of a FRACTAL_Z with groups; bundles follow each other along C1."""
     size = dict(zip(origin, shape))
     n, rest = divmod(size["N"], groups)
     if rest:
@@ -242,7 +241,7 @@ def _grouped_dims(origin: str, shape: Shape, c0: int, groups: int, n0: int) -> S
 
 
 def _ungrouped(values: Array, origin: str, shape: Shape, groups: int) -> Array:
-    """The weights of all groups, of a FRACTAL_Z that fits."""
+    """Return the weights of all groups, from a FRACTAL_Z of matching shape."""
     c0, n0 = values.shape[-1], values.shape[-2]
     size = dict(zip(origin, shape))
     n, c = size["N"] // groups, size["C"]

@@ -1,6 +1,6 @@
-"""How much a file may ask for. Checked before anything is allocated or read.
+"""Size limits of what a file may request, checked before anything is allocated or read.
 
-The numbers are far above what real dumps need and far below what hurts: a header is a few hundred bytes, a
+The limits are far above the needs of real dumps and far below what does harm: a header is a few hundred bytes, a
 file of torch.save has about ten members, its pickle about forty opcodes. Each refusal names its limit; --limit sets it.
 """
 
@@ -18,10 +18,10 @@ from npucmp.errors import DumpError, UsageError
 
 @dataclass(frozen=True)
 class Limits:
-    """One reader call's budget; sizes in bytes. tensor_bytes bounds the logical size, expanded views included."""
+    """The budget of one reader call; sizes in bytes. tensor_bytes bounds the logical size, expanded views included."""
 
     tensor_bytes: int = 1 << 44
-    expanded_bytes: int = 16 << 30  # of a view that repeats what is stored: a file of 1 KB could keep us busy for hours
+    expanded_bytes: int = 16 << 30  # of a view that repeats stored values: a file of 1 KB could take hours to read
     ndim: int = 64
     header_bytes: int = 1 << 20
     npy_header_bytes: int = 1 << 16
@@ -37,39 +37,39 @@ class Limits:
     table_bytes: int = (
         64 << 20
     )  # other lists beside a dump: mapping.csv, IR text, execution order, fusion results; headers of safetensors
-    report_bytes: int = 1 << 30  # a table of a report that is read again: a million rows of tensors.csv
+    report_bytes: int = 1 << 30  # a table of a report that is read back: a million rows of tensors.csv
     record_bytes: int = 1 << 20  # an overflow record
     graph_bytes: int = 1 << 30  # a graph file
-    graph_values: int = 20_000_000  # held at a time, some 200 bytes each; 465 operators have 40,000
+    graph_values: int = 20_000_000  # in memory at a time, about 200 bytes each; 465 operators have 40,000
     graph_depth: int = 64
-    links_out: int = 0  # 1: links out of a dump are followed
+    links_out: int = 0  # 1: follow links out of a dump
     hdf5_objects: int = 1_000_000
     hdf5_name_bytes: int = 256 << 20  # of all names of a file together
     hdf5_depth: int = 32
     hdf5_chunk_bytes: int = 1 << 30
-    hdf5_ratio: int = 1100  # bytes unpacked of one stored, beside 1 MB; DEFLATE packs 1032 to 1
+    hdf5_ratio: int = 1100  # unpacked bytes per stored byte, plus 1 MB; DEFLATE reaches at most 1032
     hdf5_memory: int = 4 << 30  # of the process that lists a file
     hdf5_seconds: int = 10  # of that process, and one more per MB of the file
 
     def __repr__(self) -> str:
-        """What is not as it was meant, so that a signature stays readable."""
+        """Return only the limits that differ from the default, so that a signature stays readable."""
         changed = [one for one in fields(self) if getattr(self, one.name) != one.default]
         return f"Limits({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in changed)})"
 
     def changed(self, texts: Iterable[str]) -> Limits:
-        """With limits as a user writes them: "tensor_bytes=32T". K, M, G, T and P are powers of 1024.
+        """Return limits changed by texts of the form "tensor_bytes=32T". K, M, G, T and P are powers of 1024.
 
-        Raises UsageError for a name that is none, or no positive number.
+        Raises UsageError for an unknown name and for a value that is not a positive number.
         """
         return replace(self, **dict(map(_parsed, texts)))
 
     def require(self, path: object, name: str, size: int, what: str, at: Optional[int] = None) -> None:
-        """DumpError if a size that a file tells is more than the limit of that name; {} in `what` stands for it."""
+        """Raise DumpError if a size that a file requests exceeds the named limit; {} in `what` becomes the size."""
         if size > getattr(self, name):
             raise DumpError(path, self.beyond(what.format(size), name), at)
 
     def beyond(self, what: str, name: str) -> str:
-        """What is said of something that is more than a limit."""
+        """Return the message for a size that exceeds a limit."""
         return f"{what}, more than the limit {name} of {getattr(self, name):,}; raise it with --limit {name}=…"
 
 
@@ -89,7 +89,7 @@ def _parsed(text: str) -> tuple[str, int]:
 
 
 def tensor_size(path: object, shape: Sequence[object], itemsize: int, limits: Limits) -> int:
-    """Bytes of a C-contiguous tensor, in Python integers: numpy would wrap around or try to allocate."""
+    """Return the bytes of a C-contiguous tensor, in Python integers: numpy would wrap around or try to allocate."""
     limits.require(path, "ndim", len(shape), "{} dimensions")
     size = itemsize
     for dim in shape:
@@ -106,11 +106,13 @@ def tensor_size(path: object, shape: Sequence[object], itemsize: int, limits: Li
 
 
 def is_countable(shape: Sequence[int]) -> bool:
-    """Whether 64 bits count the elements. Recorded shapes need no file that holds them, and figures made of larger
-    ones would leave the range of a float."""
+    """Return whether the element count fits in 64 bits.
+
+    Recorded shapes need no file that holds them, and figures computed from larger ones exceed the range of a float.
+    """
     return math.prod(shape) < 1 << 63
 
 
 def _amount(size: int) -> str:
-    """Of up to 64 dimensions; more than 2**63 is shown as a power."""
+    """Format a size of up to 64 dimensions; 2**63 and more is formatted as a power."""
     return f"{size:,}" if size < 1 << 63 else f"2^{size.bit_length() - 1}"

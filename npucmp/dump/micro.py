@@ -1,4 +1,4 @@
-"""The micro batches of one step, each dumped by itself → one Run, whose operators bear the names of their batches."""
+"""Join the micro batches of one step, dumped separately, into one Run. Operator names begin with the batch name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npucmp.model import Operator, Run
 
 
 def whole(path: str, batches: Sequence[tuple[str, Run]]) -> Run:
-    """One Run of the batches, in the order of the numbers in their names ("micro_batch_0")."""
+    """Return one Run of the batches, in the order of the numbers in their names ("micro_batch_0")."""
     sorted_batches = sorted(batches, key=lambda one: natural(one[0]))
     operators = [(name, one) for name, run in sorted_batches for one in run.operators]
     notes = dict.fromkeys(note for _, run in batches for note in run.notes)

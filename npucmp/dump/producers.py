@@ -1,6 +1,6 @@
-"""Who writes what npucmp reads: the tree of each, where it tells step and rank, and what to point at.
+"""The tools whose dumps npucmp reads: the file tree of each, where step and rank come from, and which path to give.
 
-For the reader of `npucmp formats` and of docs/formats.md alone, which have this order; nothing is recognised by it.
+The table serves only `npucmp formats` and docs/formats.md, which keep its order; format recognition does not use it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 
 class Tree(NamedTuple):
-    """One layout. `files` are lines of paths; `numbers` says what tells step and rank, `give` what to point at."""
+    """One layout. `files` are lines of paths, `numbers` is the source of step and rank, `give` the paths that a user
+    gives."""
 
     format: str
     what: str
@@ -234,7 +235,8 @@ PRODUCERS = (
 
 
 def formats() -> tuple[Producer, ...]:
-    """What npucmp reads, by who writes it: the trees of each, what tells step and rank, what to point at.
+    """Return the tools whose dumps npucmp reads: for each its file trees, the source of step and rank, and the paths to
+    give.
 
     [tree.format for producer in npucmp.formats() for tree in producer.trees]
     """
@@ -242,7 +244,7 @@ def formats() -> tuple[Producer, ...]:
 
 
 def told(producer: Producer) -> list[str]:
-    """All of it as lines."""
+    """Return the trees of a producer as lines of text."""
     lines: list[str] = []
     for tree in producer.trees:
         lines += [f"{tree.format:11}  {tree.what}", *(f"{'':13}{file}" for file in tree.files)]

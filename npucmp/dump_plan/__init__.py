@@ -1,6 +1,7 @@
-"""The dump that answers a question: which files, lines and commands make it, how large it gets, and what one lacks.
+"""Plan the dump that answers a question: its files, script lines, commands and size, and what an existing dump lacks.
 
-questions.py has what each question needs of a dump, frameworks/ one file per framework, configs.py the files of their
-tools; recorded.py and growing.py ask for operators of an earlier dump and count what they take, for `npucmp plan` and
-for next_dump.json alike; fit.py holds a dump against a question. Nothing here opens a dump or writes a file.
+questions.py lists what each question needs of a dump, frameworks/ has one module per framework, configs.py makes the
+files of their tools; recorded.py and growing.py select operators of an earlier dump and count their size, for
+`npucmp plan` and for next_dump.json alike; fit.py compares a dump with the needs of a question. This package opens no
+dump and writes no file.
 """

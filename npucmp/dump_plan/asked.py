@@ -1,4 +1,4 @@
-"""What a user asks of `npucmp plan`, and what a framework answers."""
+"""The request of a user to `npucmp plan` (Asked), and the answer of a framework (Prepared)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Mapping, NamedTuple, Protocol
 from npucmp.dump_plan.questions import Question, Ranges
 from npucmp.errors import UsageError
 
-SEED = 1234  # msprobe's own
-DUMP = "dump"  # the folder beside run.sh into which dumps go
+SEED = 1234  # the default of msprobe
+DUMP = "dump"  # the folder of the dumps, beside run.sh
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One side of a question to a framework.
+    """The request for one side of a comparison, passed to a framework.
 
-    folder  where the files go, as the user wrote it: relative paths hold where the user starts the run
+    folder  folder of the files, as written by the user; relative paths are relative to where the user starts the run
     kind    what is recorded of each tensor
-    names   the operators that are meant, as the tool takes them; none: all
-    model   of offline models: the name of the file that is loaded, without .om
+    names   the requested operators, in the form of the tool; (): all
+    model   for offline models the name of the loaded file, without .om
     """
 
     question: Question
@@ -34,33 +34,33 @@ class Asked:
 
     @property
     def dump(self) -> str:
-        """Where the dump goes, as the user will name it."""
+        """The folder of the dump, as the user will write it."""
         return self.at(DUMP)
 
     def at(self, name: str) -> str:
-        """A file of the plan."""
+        """Return the path of a file of the plan."""
         return os.path.join(self.folder, name)
 
     @property
     def is_reference(self) -> bool:
-        """Whether this is the run that is to be right, on whatever device; without fusion it is one on the NPU."""
+        """Return whether this is the reference run, on any device; the golden run of fusion-diff (NPU) is not."""
         return self.side == "golden" and self.question.name != "fusion-diff"
 
     @property
     def is_unfused(self) -> bool:
-        """Whether this is the run that is to be made without fusion."""
+        """Return whether this run is made without fusion."""
         return self.question.name == "fusion-diff" and self.side == "golden"
 
 
 class Line(NamedTuple):
-    """A line for the user's script, and where it goes."""
+    """A line for the user's script, and its place."""
 
     code: str
     where: str = ""
 
 
 class Export(NamedTuple):
-    """A variable of the environment, and why; its value may use "$here", the folder of run.sh."""
+    """A variable of the environment, and its reason; the value may use "$here", the folder of run.sh."""
 
     name: str
     value: str
@@ -69,15 +69,15 @@ class Export(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """What makes the dump of one side with one framework.
+    """The files and commands that make the dump of one side with one framework.
 
     files       configurations by name
     script      lines to add, in their order; `exports`, `before` and `after` go into run.sh
-    command     what run.sh is given, for example
-    steps       commands before that, such as the conversion of a model
-    found       the folder of the dump below `dump`, a pattern of the shell
-    notes       what the user has to know
-    unverified  what no source or run has confirmed
+    command     an example of the command that run.sh takes
+    steps       earlier commands, such as the conversion of a model
+    found       the folder of the dump below `dump`, as a shell pattern
+    notes       notes for the user
+    unverified  facts that no source and no run has confirmed
     """
 
     files: Mapping[str, str]
@@ -93,13 +93,13 @@ class Prepared:
 
 
 class Framework(Protocol):
-    """A module of frameworks/.
+    """The interface of a module of frameworks/.
 
-    FORMAT   of the dumps that it makes, by npucmp's name
-    KINDS    what it can record of a tensor; `DETECTION` where the device itself tells what overflows; REFERENCE is what
-             its reference can, on whatever device
-    REFUSED  questions that it cannot answer: why, and what to ask instead
-    SERVES   it answers requests: a run has to be stopped, and the first steps may be warming up
+    FORMAT   format of its dumps, by npucmp's name
+    KINDS    what it can record of a tensor; `DETECTION` if the device itself detects overflows; REFERENCE lists what
+             the reference run can record, on any device
+    REFUSED  unsupported questions: the reason, and an alternative
+    SERVES   it serves requests: the user has to stop the run, and the first steps may be warm-up
     """
 
     NAME: str
@@ -120,17 +120,17 @@ EAGER = "operators run one by one here, no compiler fuses them: ask compare"
 
 
 def parts(globs: tuple[str, ...]) -> tuple[str, ...]:
-    """Globs as parts of names, which is what msprobe takes: "*softmax*" is "softmax"."""
+    """Convert globs to parts of names, the form of msprobe: "*softmax*" becomes "softmax"."""
     return tuple(_plain(one.strip("*"), one, "parts of names: --ops '*softmax*'") for one in globs)
 
 
 def exact(globs: tuple[str, ...]) -> tuple[str, ...]:
-    """Names in full, which is all that CANN takes."""
+    """Require full names, the only form that CANN takes."""
     return tuple(_plain(one, one, "names in full") for one in globs)
 
 
 def beginnings(globs: tuple[str, ...]) -> tuple[str, ...]:
-    """Globs as beginnings of names, which is what ATB takes: "word*" is "word"."""
+    """Convert globs to prefixes of names, the form of ATB: "word*" becomes "word"."""
     for one in globs:
         if "," in one:
             raise UsageError(f"--ops {one}: ATB separates names by commas; give --ops once for each")
@@ -146,7 +146,7 @@ def _plain(text: str, glob: str, takes: str) -> str:
 
 
 def seeded(asked: Asked, *, on_npu: bool) -> tuple[Export, ...]:
-    """What the environment does for runs that are to be equal."""
+    """Return the environment variables for runs that must be equal."""
     if not asked.question.second:
         return ()
     found = [Export("PYTHONHASHSEED", str(SEED), "sets and dicts of text in the same order")]

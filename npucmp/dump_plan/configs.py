@@ -1,6 +1,6 @@
-"""The files by which tools are told what to dump. The keys of each stand here once, with where they are documented.
+"""Configurations that select what a tool dumps. The keys of each tool occur only here, with their source.
 
-Steps and ranks are ranges, both ends included; none means all. Names are those that the tool takes, none means all.
+Steps and ranks are ranges, both ends included; () means all. Names are in the form of the tool; () means all.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Any, Sequence, Union
 from npucmp.dump_plan.questions import DETECTION, MD5, STATISTICS, VALUES, Ranges
 
 Row = dict[str, Any]
-DEVICES = 8  # of a server, at most
+DEVICES = 8  # maximum of a server
 FUSION_OFF = {"Switch": {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}}}  # fusion_switch.cfg, CANN 8.0
 
 
 def text_of(config: Row) -> str:
-    """A configuration as its file: JSON in ASCII, so that no name of a dump or of a folder can be more than text."""
+    """Return the text of a configuration: ASCII JSON, so that a name of a dump or folder is always plain text."""
     return json.dumps(config, indent=4, ensure_ascii=True) + "\n"
 
 
 def msprobe(path: str, kind: str, steps: Ranges, ranks: Ranges, level: str, names: Sequence[str]) -> Row:
-    """config.json of PrecisionDebugger, vLLM-Ascend and SGLang.
+    """Return config.json of PrecisionDebugger, vLLM-Ascend and SGLang.
 
     Source: msprobe 26.2, config_json_introduct.md, and dumps of mindstudio-probe 26.2.0. `precision` low records Max,
-    Min, Mean and Norm, in the type of the tensor, where a norm of float16 may overflow; with high its PyTorch dump has
-    Max and Min alone. `risk_level` ALL records views too, which cost nothing where no values are kept. Both are unknown
-    to releases before 26, which skip them. A single card must have no rank.
+    Min, Mean and Norm, in the type of the tensor, where a norm of float16 may overflow; with high, its PyTorch dump has
+    only Max and Min. `risk_level` ALL also records views, which is free without values. Releases before 26 ignore both
+    keys. A single card must have no rank.
     """
     what = {"scope": [], "list": [*names], "data_mode": ["all"]}
     where = {"dump_path": path, "rank": _listed(ranks), "step": _listed(steps), "level": level}
@@ -38,7 +38,7 @@ def msprobe(path: str, kind: str, steps: Ranges, ranks: Ranges, level: str, name
 
 
 def acl(models: Sequence[str], path: str, kind: str, steps: Ranges, names: Sequence[str]) -> Row:
-    """acl.json of aclInit and aclmdlSetDump. The model is called like the file that is loaded, without its suffix.
+    """Return acl.json of aclInit and aclmdlSetDump. The model has the name of the loaded file, without its suffix.
 
     Source: CANN 8.0 to 9.0, "Dump configuration" of the runtime's API reference; `dump_step` has ranges and bars.
     """
@@ -52,15 +52,15 @@ def acl(models: Sequence[str], path: str, kind: str, steps: Ranges, names: Seque
 
 
 def when(steps: Ranges) -> dict[str, str]:
-    """`dump_step` of CANN and TensorFlow's adapters, which is left out where all are meant."""
+    """Return `dump_step` of CANN and TensorFlow's adapters; {} for all steps."""
     return {"dump_step": barred(steps)} if steps else {}
 
 
 def mindspore(net: str, kind: str, steps: Ranges, ranks: Ranges, names: Sequence[str]) -> Row:
-    """The JSON of MINDSPORE_DUMP_CONFIG, with an empty path: MindSpore writes below MS_DIAGNOSTIC_DATA_PATH then.
+    """Return the JSON of MINDSPORE_DUMP_CONFIG, with an empty path: MindSpore then uses MS_DIAGNOSTIC_DATA_PATH.
 
     Source: MindSpore's dump.md, 2.3 to 2.10. `support_device` are the devices of this server. `op_debug_mode` 3 would
-    dump only what overflows; statistics tell NaN and Inf whatever mode the device is in.
+    dump only operators that overflow; statistics count NaN and Inf in every mode of the device.
     """
     devices = _devices(ranks) or [*range(DEVICES)]
     common: Row = {
@@ -91,7 +91,7 @@ def mindspore(net: str, kind: str, steps: Ranges, ranks: Ranges, names: Sequence
 
 
 def atb(kind: str, steps: Ranges, ranks: Ranges, names: Sequence[str]) -> Row:
-    """config.json of the ATB dump module; an execution is a step, `exec_range` has one range, so the one around all.
+    """Return config.json of the ATB dump module; an execution is a step; `exec_range` is one range around all steps.
 
     Source: msprobe 26.2, atb_data_dump_instruct.md; from CANN 8.3.RC1 on. `filter_level` 1 keeps a tensor once.
     """
@@ -113,7 +113,7 @@ def _devices(ranks: Ranges) -> list[int]:
 
 
 def barred(ranges: Ranges) -> str:
-    """ "0|3-5"."""
+    """Return ranges as text, such as "0|3-5"."""
     return "|".join(map(_range, ranges))
 
 
@@ -126,5 +126,5 @@ def _range(one: tuple[int, int]) -> str:
 
 
 def ranges_of(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Numbers one by one, as ranges."""
+    """Return single numbers as ranges."""
     return tuple((number, number) for number in sorted(numbers))

@@ -1,4 +1,4 @@
-"""Does a dump answer a question? What it lacks, each in one line with the setting that would bring it."""
+"""Check whether a dump answers a question: each missing fact is one line with the setting that records it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npucmp.model.optypes import holds_weights_alone
 
 
 class Missing(NamedTuple):
-    """What a dump lacks, what follows of that, and the setting of its tool that would bring it, "" if none is known."""
+    """A fact that a dump lacks, the consequence, and the setting of its tool that records it, "" if none is known."""
 
     need: str
     because: str
@@ -23,7 +23,7 @@ class Missing(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What is looked at: one run, and which steps the dump has besides."""
+    """The checked run, and the steps of its dump."""
 
     run: Run
     steps: AbstractSet[Optional[int]]
@@ -33,12 +33,12 @@ class Looked(NamedTuple):
         return [tensor for operator in self.run.operators for tensor in operator.tensors]
 
     def has(self, is_meant: Callable[[TensorRef], object]) -> bool:
-        """Whether some tensor is so."""
+        """Return whether any tensor satisfies the condition."""
         return any(is_meant(tensor) for tensor in self.tensors)
 
 
 def missing(question: Question, run: Run, steps: AbstractSet[Optional[int]]) -> list[Missing]:
-    """What the run lacks for the question, the gravest first; nothing where it answers."""
+    """Return what the run lacks for the question, the most serious first; [] if it answers the question."""
     if run.problem:
         return [Missing("run", f"the run cannot be read ({run.problem})", "")]
     if not run.operators:
@@ -94,7 +94,7 @@ def _outputs(looked: Looked) -> str:
 
 
 def _data(looked: Looked) -> str:
-    """MindSpore records what a graph is fed as it records weights: one tensor, under the name of the argument."""
+    """Return "" if the inputs of a graph are recorded: MindSpore records each like a weight, by its argument name."""
     known = looked.run.format != "mindspore" or any(
         len(operator.tensors) == 1 and not operator.tensors[0].is_output for operator in looked.run.operators
     )
@@ -143,7 +143,7 @@ def _figured(tensor: TensorRef) -> bool:
 
 
 def _of_axes(tensor: TensorRef) -> bool:
-    """Whether it has figures and is no single number, of which XOR dumps record the value."""
+    """Return whether it has statistics and is not a 0-d tensor, of which XOR dumps record the value."""
     return tensor.statistics is not None and tensor.shape != ()
 
 
@@ -155,7 +155,7 @@ def _xor(tensor: TensorRef) -> bool:
     return tensor.has_xor
 
 
-_WHOLE = ("cann", "mindspore", "atb", "tfdbg", "npy")  # where the passes are not told apart
+_WHOLE = ("cann", "mindspore", "atb", "tfdbg", "npy")  # formats that do not distinguish the passes
 NEEDS: dict[str, Callable[[Looked], str]] = {
     "values": _values, "sums": _sums, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs,
     "data": _data, "order": _order, "backward": _backward, "modules": _modules, "steps": _steps,

@@ -1,4 +1,4 @@
-"""The dump of a few operators of an earlier one, as it grows name by name, and the configuration that makes it."""
+"""Select operators of an earlier dump name by name, count the size of their dump, and return its configuration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from npucmp.dump_plan.questions import VALUES
 from npucmp.dump_plan.recorded import OfMindspore, OfMsprobe, Recorded, level
 from npucmp.model import Run
 
-FOLDER = "next_dump"  # where the configuration makes the tool write
-Sizes = tuple[tuple[int, int], ...]  # operators by their order, and what each takes on a disk
+FOLDER = "next_dump"  # folder of the dump, written to the configuration
+Sizes = tuple[tuple[int, int], ...]  # (order, bytes on a disk) of operators
 
 
 class Few(NamedTuple):
-    """What a configuration asks for: names, steps and ranks (empty: all), and what is known of one of the runs."""
+    """The selection of a configuration: names, steps and ranks (empty: all), and the known facts of one run."""
 
     names: list[str]
     steps: list[int]
@@ -39,7 +39,7 @@ def _of_mindspore(asked: Few) -> Row:
 
 
 class Format(NamedTuple):
-    """How the operators of a format are asked for, and how its dump is configured."""
+    """How to name the operators of a format, and how to configure its dump."""
 
     recorded: Callable[[Run], Recorded]
     config: Callable[[Few], Row]
@@ -53,12 +53,12 @@ FORMATS = {
 
 
 def recorded(run: Run) -> Optional[Recorded]:
-    """A run by the names that its tool takes; None if it is not known how its dump is configured."""
+    """Return a run by the names that its tool takes; None if the configuration of its tool is unknown."""
     return FORMATS[run.format].recorded(run) if run.format in FORMATS else None
 
 
 class Names(dict[str, Sizes]):
-    """What is dumped where a name is asked for, found when it is."""
+    """Operators that a name selects, computed on first use."""
 
     def __init__(self, run: Recorded) -> None:
         self._run = run
@@ -69,7 +69,7 @@ class Names(dict[str, Sizes]):
 
 
 class Given(NamedTuple):
-    """Of one run what a configuration has to know, and what is dumped where names are asked for."""
+    """The facts of one run that a configuration needs, and the operators that each name selects."""
 
     format: str
     detail: str
@@ -80,14 +80,14 @@ class Given(NamedTuple):
 
     @classmethod
     def of(cls, run: Run, names: Optional[Iterable[str]] = None) -> Given:
-        """With what is known of these names alone, small enough to be handed on; without: of all, when it is asked."""
+        """Return the facts of a run, limited to `names`, so that they are small to pass on; else all on demand."""
         every = Names(FORMATS[run.format].recorded(run))
         known = run.format, run.detail, level(run) if run.format == "msprobe" else "", run.step, run.rank
         return cls(*known, every if names is None else {name: every[name] for name in names})
 
 
 class More(NamedTuple):
-    """What one more name brings: operators and what they take, by run, and their size."""
+    """The effect of one more name: operators and their sizes, by run, and the total size."""
 
     name: str
     taken: dict[int, dict[int, int]]
@@ -95,18 +95,18 @@ class More(NamedTuple):
 
 
 class Growing:
-    """The dump of one side as it grows: names × steps and ranks, and what that takes on a disk. `runs` have numbers."""
+    """The dump of one side, selected step by step: names × steps and ranks, and its size. `runs` are numbered."""
 
     def __init__(self, runs: Mapping[int, Given]) -> None:
         self.runs = runs
         self.names: dict[str, None] = {}
         self.steps: set[Optional[int]] = set()
         self.ranks: set[Optional[int]] = set()
-        self.taken: dict[int, dict[int, int]] = {}  # by run: operators by their order, and what they take
+        self.taken: dict[int, dict[int, int]] = {}  # by run: order of each operator → bytes
         self.size = 0
 
     def more(self, number: int, name: str) -> More:
-        """What a name adds that is wanted in the run of that number: in all steps and ranks then asked for."""
+        """Return what a name from the run of that number adds, in all steps and ranks selected then."""
         found: dict[int, dict[int, int]] = {}
         if name in self.names and number in self.taken:
             return More(name, found, 0)
@@ -121,7 +121,7 @@ class Growing:
         return More(name, found, sum(sum(new.values()) for new in found.values()))
 
     def take(self, more: More) -> None:
-        """Asks for that too."""
+        """Add the selection."""
         self.names[more.name] = None
         for place, new in more.taken.items():
             self.taken.setdefault(place, {}).update(new)
@@ -130,7 +130,7 @@ class Growing:
         self.size += more.size
 
     def config(self) -> Row:
-        """What the tool that made the dump has to be told."""
+        """Return the configuration of the tool that made the dump."""
         steps, ranks = (sorted(one for one in some if one is not None) for some in (self.steps, self.ranks))
         run = self.runs[min(self.taken)]
         return FORMATS[run.format].config(Few([*self.names], steps, ranks, run))

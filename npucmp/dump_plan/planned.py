@@ -1,4 +1,4 @@
-"""A plan: the files, the lines for the script, what to run, and the npucmp command for afterwards."""
+"""A plan: the files, the lines for the script, the commands to run, and the npucmp command that follows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ REPORT = "report"
 
 @dataclass(frozen=True)
 class Planned:
-    """What `npucmp plan` answers.
+    """The answer of `npucmp plan`.
 
-    files     by name, all of them to be written into `folder`; configurations and run.sh
+    files     by name, all to be written to `folder`: configurations and run.sh
     script    lines for the user's script, in their order, with where they go
     run       commands that make the dump, in their order
-    other     the command that plans the other side, "" where there is none
-    then      the npucmp commands for afterwards
-    size      what the dump takes on a disk, None where no earlier dump tells
-    warnings  what does not fit, and what was cut for it
+    other     the command that plans the other side, "" without another side
+    then      the npucmp commands after the runs
+    size      the size of the dump on a disk, None without an earlier dump
+    warnings  what exceeds the disk, and what was removed to fit
     """
 
     asked: Asked
@@ -48,7 +48,7 @@ class Planned:
 def planned(
     asked: Asked, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
 ) -> Planned:
-    """All of a plan; `again` are the options that the other side takes too."""
+    """Return the whole plan; `again` are the options that the other side takes too."""
     prepared = framework.prepare(asked)
     name = asked.question.name
     files = {**prepared.files, RUN: run_sh(asked, framework, prepared)}
@@ -72,7 +72,7 @@ def planned(
 
 
 def _command(asked: Asked, prepared: Prepared) -> str:
-    """What to ask npucmp then."""
+    """Return the npucmp command that follows."""
     name = asked.question.name
     own = shlex.quote(asked.dump) + (f"/{prepared.found}" if prepared.found else "")
     if asked.question.second == "run":
@@ -85,7 +85,7 @@ def _command(asked: Asked, prepared: Prepared) -> str:
 
 
 def _beside(asked: Asked) -> str:
-    """The folder of the other side's plan."""
+    """Return the folder of the other side's plan."""
     own, far = (f"-{side}" for side in ((asked.side, "golden" if asked.side == "target" else "target")))
     named = os.path.basename(os.path.normpath(asked.folder)) not in ("", os.curdir, os.pardir)
     folder = os.path.normpath(asked.folder) if named else os.path.abspath(asked.folder)
@@ -104,7 +104,7 @@ def _of_steps(asked: Asked, framework: Framework) -> list[str]:
     if asked.question.name == "overflow" and asked.steps:
         found.append("--steps: the first step that is NaN, or in which the loss scale falls; and the one before it")
     if asked.question.equal:
-        dropout = "" if framework.FORMAT == "msprobe" else ", dropout 0"  # which seed_all removes
+        dropout = "" if framework.FORMAT == "msprobe" else ", dropout 0"  # seed_all removes it
         found.append(
             f"every time the same weights, the same data in the same order: no shuffling, no augmentation{dropout}"
         )

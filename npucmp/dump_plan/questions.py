@@ -1,22 +1,22 @@
-"""What each question needs of a dump: one entry per command that asks it."""
+"""The needs of each question on a dump: one entry per command."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 VALUES, STATISTICS, MD5, DETECTION = "values", "statistics", "md5", "detection"
-Ranges = tuple[tuple[int, int], ...]  # of steps or ranks, both ends included; none: all
+Ranges = tuple[tuple[int, int], ...]  # of steps or ranks, both ends included; (): all
 
 
 class Question(NamedTuple):
-    """What a command asks of a dump.
+    """The needs of a command on a dump.
 
-    kinds   what may be recorded of each tensor, what is taken by itself first
-    needs   words of NEEDS (fit.py): without one of them the command cannot answer, or answers less
-    level   msprobe's word: L1 are operators, mix operators and the modules around them
-    steps   the first and the last
-    equal   the runs are to be made as equal as they can be: seeds, deterministic operators, no dropout
-    second  what the dump is held against: "golden", "run" (the same once more), "" for nothing
+    kinds   allowed records of a tensor, the default first
+    needs   words of NEEDS (fit.py): if one is missing, the command cannot answer, or answers less
+    level   msprobe's word: L1 records operators, mix operators and their modules
+    steps   first and last step
+    equal   the runs must be as equal as possible: seeds, deterministic operators, no dropout
+    second  the dump to compare with: "golden", "run" (a repetition), "" for none
     """
 
     name: str

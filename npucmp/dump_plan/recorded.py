@@ -1,7 +1,7 @@
-"""The operators of an earlier dump by the names under which its tool is asked for them, and what they take on a disk.
+"""The operators of an earlier dump by the names that select them in its tool, and their sizes on a disk.
 
-Where a tool dumps more than it is asked for, that is counted too. Sources: msprobe 26.2, its configuration and
-scope.py; CANN's acl.json; MindSpore's dump JSON.
+If a tool dumps more than the selected operators, the additional ones are counted too. Sources: msprobe 26.2, its
+configuration and scope.py; CANN's acl.json; MindSpore's dump JSON.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from npucmp.model.dtypes import size_of
 from npucmp.model.roles import containers
 
 _LEVELS = ("L0", "L1", "mix")
-UNSURE = re.compile("[^0-9A-Za-z-]")  # what a file name may have instead of another character
+UNSURE = re.compile("[^0-9A-Za-z-]")  # characters that a file name may replace
 
 
 @dataclass
 class Recorded:
-    """The operators of one run of a dump, by the names under which its tool is asked for them."""
+    """The operators of one run of a dump, by the names that select them in its tool."""
 
     run: Run
 
     def asked(self, operator: Operator) -> str:
-        """The name that asks for an operator, "" if there is none."""
+        """Return the name that selects an operator, "" if there is none."""
         return operator.name
 
     def given(self, name: str) -> Sequence[int]:
-        """The operators, by their order, that are dumped where a name is asked for."""
+        """Return the operators, by their order, that a name selects."""
         return self._by_name.get(name, ())
 
     @cached_property
@@ -46,7 +46,7 @@ class Recorded:
         return found
 
     def bytes(self, orders: Iterable[int]) -> int:
-        """What operators take on a disk; npy has no bfloat16, MindSpore writes float32 for it."""
+        """Return the bytes of operators on a disk; npy has no bfloat16, so MindSpore writes float32."""
         widened = {"bfloat16": "float32"} if "mindspore" in (self.run.format, self.run.detail.split(" ")[0]) else {}
         tensors = (tensor for order in orders for tensor in self._by_order[order].tensors)
         return sum(size_of(widened.get(tensor.dtype, tensor.dtype), tensor.stored_shape) for tensor in tensors)
@@ -57,14 +57,17 @@ class Recorded:
 
 
 class OfMsprobe(Recorded):
-    """msprobe dumps every record whose name holds a name of the list; with level mix also all that runs inside such a
-    module. Gradients of parameters come with the backward of their module."""
+    """The selection of msprobe: every record whose name contains a name of the list.
+
+    With level mix, all operators inside a selected module are dumped too. Gradients of parameters are dumped with the
+    backward of their module.
+    """
 
     def asked(self, operator: Operator) -> str:
         owner, found, _ = operator.name.partition(".parameters_grad")
         if found:
             return f"{owner}.backward"
-        return operator.name if operator.phase else ""  # else save() wrote it
+        return operator.name if operator.phase else ""  # other records are written by save()
 
     def given(self, name: str) -> Sequence[int]:
         found, operators = set(), self.run.operators
@@ -82,17 +85,17 @@ class OfMsprobe(Recorded):
 
     @cached_property
     def _text(self) -> str:
-        """All names, a line each."""
+        """All names, one per line."""
         return "".join(f"{_in_one_line(operator.name)}\n" for operator in self.run.operators)
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Where each line begins, and where the last one ends."""
+        """The start of each line, and the end of the last one."""
         return [*accumulate((len(operator.name) + 1 for operator in self.run.operators), initial=0)]
 
     @cached_property
     def _inside(self) -> dict[str, list[int]]:
-        """What runs inside of each module, where the level makes that go with it."""
+        """The operators inside each module, if the level includes them."""
         found: dict[str, list[int]] = defaultdict(list)
         if level(self.run) == "mix":
             scopes = {operator.name: operator.scope for operator in self.run.operators if operator.scope}
@@ -112,15 +115,17 @@ class OfMsprobe(Recorded):
 
 
 class OfMindspore(Recorded):
-    """Kernels by a regular expression: files bear their names with "_" for "/", or the last part of them alone.
-    Parameters are no kernels."""
+    """The selection of MindSpore: kernels by a regular expression; parameters are not kernels.
+
+    File names contain kernel names with "_" for "/", or only their last part.
+    """
 
     def asked(self, operator: Operator) -> str:
         return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{UNSURE.sub('.', operator.name)}$)"
 
 
 def network(run: Run) -> str:
-    """What a network is known by: in runs of equal ones the same names ask for the same tensors, of the same size."""
+    """Return the key of a network: in runs with equal keys, the same names select the same tensors of the same size."""
     known = blake2b(repr((run.format, run.detail)).encode("utf-8", "backslashreplace"), digest_size=16)
     for operator in run.operators:
         about = operator.name, operator.op_type, operator.phase, operator.order, operator.scope, operator.path
@@ -134,7 +139,7 @@ def _in_one_line(name: str) -> str:
 
 
 def level(run: Run) -> str:
-    """msprobe's word for what was recorded: modules, APIs, or both."""
+    """Return msprobe's word for what was recorded: modules (L0), APIs (L1), or both (mix)."""
     word = run.detail.rpartition(" · ")[2].partition(" ")[0]
     if word in _LEVELS:
         return word

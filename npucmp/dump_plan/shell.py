@@ -1,4 +1,4 @@
-"""run.sh: the environment of a dump around the command that makes it. No text of a dump or of a user goes into it."""
+"""run.sh: the environment of a dump around the command that makes it. It contains no text of a dump or of a user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEXT_RUN = (  # each call is one run
 
 
 def run_sh(asked: Asked, framework: Framework, prepared: Prepared) -> str:
-    """The script. What comes after the command is done however it ends, by Ctrl-C too."""
+    """Return the script. Its last commands run however the main command ends, including Ctrl-C."""
     about = f"# {asked.question.name}, {framework.NAME}, {asked.side}: by npucmp plan. bash run.sh COMMAND…"
     lines = ["#!/usr/bin/env bash", about, f"# Source: {framework.SOURCE}."]
     lines += [f"# UNVERIFIED: {words}." for words in prepared.unverified]

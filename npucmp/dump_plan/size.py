@@ -1,4 +1,4 @@
-"""What a dump will take on a disk, by an earlier dump of the same network; and what of it fits on one."""
+"""The size of a dump on a disk, estimated from an earlier dump of the same network; and the part that fits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from npucmp.dump_plan.questions import DETECTION, VALUES
 from npucmp.dump_plan.recorded import Recorded
 from npucmp.model import Run
 
-RECORD = 400  # bytes of a tensor's figures in dump.json or a table: 220 to 580 were measured
+RECORD = 400  # bytes of a tensor's statistics in dump.json or a table: 220 to 580 were measured
 
 
 class Size(NamedTuple):
-    """Bytes of the largest step of a rank, and of all.
+    """The bytes of the largest step of a rank, and of the whole dump.
 
-    steps, ranks  how many of each are counted
-    operators     how many are dumped of a rank's `known`
+    steps, ranks  the counts
+    operators     number of dumped operators, of `known` operators of a rank
     """
 
     each: int
@@ -28,8 +28,8 @@ class Size(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What is asked for so that it fits: names (none: all), how many steps (None: as they were), its size, and words
-    on what was cut."""
+    """A selection that fits: names ((): all), number of steps (None: unchanged), its size, and warnings on what was
+    cut."""
 
     names: tuple[str, ...]
     steps: Optional[int]
@@ -38,7 +38,7 @@ class Fit(NamedTuple):
 
 
 def bytes_of(one: Recorded, kind: str, names: Sequence[str] = ()) -> tuple[int, int]:
-    """What a run takes, and of how many operators; the device's detection may dump all, or nothing."""
+    """Return bytes and operator count of a run; the device's detection may dump all operators, or none."""
     orders = {order for name in names for order in one.given(name)}
     chosen = [operator for operator in one.run.operators if not names or operator.order in orders]
     if kind in (VALUES, DETECTION):
@@ -47,15 +47,18 @@ def bytes_of(one: Recorded, kind: str, names: Sequence[str] = ()) -> tuple[int, 
 
 
 def sized(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str] = ()) -> Size:
-    """The largest run stands for all: so many steps × ranks of it."""
+    """Return the size of a dump, with the largest run as the estimate of every run: steps × ranks of it."""
     every = [recorded(run) or Recorded(run) for run in runs]
     each, operators, known = max((*bytes_of(one, kind, names), len(one.run.operators)) for one in every)
     return Size(each, steps, ranks, each * steps * ranks, operators, known)
 
 
 def fitted(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str], disk: int, least: int) -> Fit:
-    """What fits: all of it; else fewer steps, `least` of them at least; else the first operators in time, whose errors
-    are the first. No names come back where nothing is cut but steps."""
+    """Return the selection that fits: all; else fewer steps, but `least` of them; else the first operators in time.
+
+    The first operators are selected because their errors come first. Names are returned unchanged if only steps are
+    cut.
+    """
     size = sized(runs, kind, steps, ranks, names)
     if size.total <= disk:
         return Fit(tuple(names), None, size)
@@ -75,7 +78,7 @@ def fitted(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequen
 
 
 def _first(runs: Sequence[Run], names: Sequence[str], disk: int) -> tuple[str, ...]:
-    """The names of the first operators of the largest run that fit into a rank's share of the disk."""
+    """Return the names of the first operators of the largest run that fit into a rank's share of the disk."""
     known = [one for run in runs if (one := recorded(run)) is not None]
     largest = max(known, key=lambda one: bytes_of(one, VALUES, names)[0])
     growing = Growing({0: Given.of(largest.run)})

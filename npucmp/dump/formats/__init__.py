@@ -1,15 +1,15 @@
-"""DIRECTORY → Runs. One module per format; none knows that there is a second run.
+"""Formats of dumps: they turn a DIRECTORY into Runs. One module per format; no format knows a second run.
 
 A format is a module of this package with
     NAME                    the word of `--format`, which is the module's name
     sniff(path, context) -> bool            cheap; OSError and ValueError mean no
     open_runs(path, context) -> list[Run]   names, shapes and places of tensors; no payload is read
-    heads(path, context) -> list[Head]      optional: which runs there are, without reading any; `open_head` opens one
-    open_head(head, context) -> Run         with them: that run, with its `problem` where it cannot be read
-    calls(run, context) -> dict[str, Call]  optional: the calls that its records tell, by operator, for a replay
-    GRAPHS                  a GraphSource: which graphs know its operators; None if none does
-    WALKS                   optional: True where it reads all folders below a path, not only those of steps and ranks
-FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
+    heads(path, context) -> list[Head]      optional: the existing runs, without reading them; `open_head` opens a run
+    open_head(head, context) -> Run         required with heads: that run; `problem` is set if it cannot be read
+    calls(run, context) -> dict[str, Call]  optional: the calls in its records, by operator, for a replay
+    GRAPHS                  a GraphSource: which graphs describe its operators; None if there are none
+    WALKS                   optional: True if it reads all folders below a path, not only those of steps and ranks
+FORMATS sets their order: the first format that recognises a path reads it; later formats are not imported.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from npucmp.dump.graphs.graph import Graph, GraphSource
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
-NAMED, LOOKED_AT, DEPTH = 3, 50, 3  # dumps below what is none itself, folders that are looked at, and how deep
+NAMED, LOOKED_AT, DEPTH = 3, 50, 3  # dumps found below a path that is no dump, folders searched, depth of the search
 OF_REPORTS = "summary.json", "report.html"  # that every command with -o writes
-NEIGHBOURS = 1000  # names that are looked at for one like that which is not there
-LISTED = 8  # dumps of one step and rank
+NEIGHBOURS = 1000  # names compared with a missing one to suggest a similar name
+LISTED = 8  # listed dumps of one step and rank
 
 FORMATS = (
     "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved",
@@ -48,27 +48,29 @@ FORMATS = (
 
 
 def module_of(name: str) -> ModuleType:
-    """The format of a name. Raises UsageError if there is none."""
+    """Return the format of a name. Raises UsageError for an unknown name."""
     if name not in FORMATS:
         raise UsageError(f"unknown format {name!r}; npucmp reads {', '.join(FORMATS)}")
     return import_module(f"{__name__}.{name}")
 
 
 def graph_source(name: str) -> Optional[GraphSource]:
-    """Which graphs know the operators of a format, None if none does."""
+    """Return the source of the graphs that describe the operators of a format, None if there are none."""
     found: Optional[GraphSource] = module_of(name).GRAPHS
     return found
 
 
 def calls_of(run: Run, context: ReadContext = ANYWHERE) -> Mapping[str, Call]:
-    """The calls of a run's operators by name, none where its format does not tell them; its records are read again."""
+    """Return the calls of a run's operators by name, {} if its format records none; its records are read again."""
     calls = getattr(module_of(run.format), "calls", None)
     return _calls_of_graph(run) if calls is None else calls(run, context)
 
 
 def _calls_of_graph(run: Run) -> dict[str, Call]:
-    """The operators of a dump of kernels, whose types tell what they compute. Files with outputs alone tell it where a
-    graph says what each operator is and reads."""
+    """Return the calls of the operators of a kernel dump, whose types identify the computation.
+
+    For files with outputs only, a graph must name the type and the inputs of an operator.
+    """
     kernels = run.format in ("cann", "mindspore")
     return {
         operator.name: Call(f"Graph.{run.format}", operator.op_type)
@@ -78,18 +80,18 @@ def _calls_of_graph(run: Run) -> dict[str, Call]:
 
 
 def own_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Graph]:
-    """The graphs that a dump holds itself, whatever its format; a broken one is a note."""
+    """Return the graphs that a dump itself contains, in any format; a malformed graph adds a note."""
     sources = filter(None, map(graph_source, FORMATS))
     return [graph for source in sources if source.own for graph in source.own(path, notes, context)]
 
 
 @uncollected()
 def open_runs(path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE) -> list[Run]:
-    """The runs below `path`, one per (step, rank), in that order.
+    """Return the runs below `path`, one per (step, rank), in that order.
 
-    `format` names one of FORMATS instead of recognising it. Links that lead out of the dump, and of the other dumps of
-    the context, are not followed. Raises DumpError when the path does not
-    exist, is no dump, or holds nothing; UsageError for an unknown format.
+    `format` names one of FORMATS; without it the format is recognised. Links that lead out of the dump and of the other
+    dumps of the context are not followed. Raises DumpError if the path does not exist, is not a dump, or holds nothing;
+    UsageError for an unknown format.
     """
     where, module, context = _found(path, format, context)
     runs: list[Run] = module.open_runs(where, context)
@@ -105,8 +107,11 @@ def open_runs(path: str | os.PathLike[str], format: Optional[str] = None, contex
 
 
 def heads(path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE) -> list[Head]:
-    """Which runs `open_runs` would find, in the same order; of most formats that takes opening them, of those with a
-    run in each of many folders only their names. Raises as `open_runs` does, but for what only reading tells."""
+    """List the runs that `open_runs` would find, in the same order.
+
+    For most formats this opens the runs; for formats with `heads` only names of folders are read. Raises like
+    `open_runs`, except for errors that only reading reveals.
+    """
     where, module, context = _found(path, format, context)
     known = _heads(where, module, context)
     return known if known is not None else [_head_of(run, str(where)) for run in open_runs(where, format, context)]
@@ -115,7 +120,7 @@ def heads(path: str | os.PathLike[str], format: Optional[str] = None, context: R
 def early_heads(
     path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE
 ) -> Optional[list[Head]]:
-    """The same where no run has to be opened for it; None of other formats."""
+    """Return the heads if no run has to be opened for them; None for formats without `heads`."""
     return _heads(*_found(path, format, context))
 
 
@@ -128,7 +133,7 @@ def _heads(where: Path, module: ModuleType, context: ReadContext) -> Optional[li
 
 
 def open_head(head: Head, context: ReadContext = ANYWHERE) -> Run:
-    """One of the runs that `heads` found. Raises DumpError if it is not there any more."""
+    """Open one of the runs that `heads` found. Raises DumpError if it no longer exists."""
     module, context = module_of(head.format), context.within(head.dump)
     if hasattr(module, "open_head"):
         opened: Run = module.open_head(head, context)
@@ -157,7 +162,7 @@ def _found(
 
 
 def _other_format(path: Path, format: str, context: ReadContext) -> str:
-    """Why a format that was asked for finds nothing here."""
+    """Return why a requested format finds nothing here."""
     other = _sniffed(path, context)
     if other is None or format == other.NAME:
         return f"no operator of a dump of format {format} is in it; npucmp formats tells what each looks like"
@@ -165,7 +170,7 @@ def _other_format(path: Path, format: str, context: ReadContext) -> str:
 
 
 def _require_one_dump(path: Path, runs: Sequence[Run | Head]) -> None:
-    """A folder that holds several dumps would be compared at random."""
+    """Raise DumpError for a folder with several dumps of one step and rank: a comparison would choose randomly."""
     places: dict[tuple[Optional[int], Optional[int]], list[str]] = {}
     for run in runs:
         places.setdefault((run.step, run.rank), []).append(run.path)
@@ -176,7 +181,7 @@ def _require_one_dump(path: Path, runs: Sequence[Run | Head]) -> None:
 
 
 def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
-    """The dump that a path is, or the only one below it."""
+    """Return the dump at a path, or the only dump below it."""
     record = path.absolute().parent / "dump.json"
     if path.name == DATA_FOLDER and record.is_file():
         words = "holds the tensors of a dump, whose names and order stand beside it"
@@ -208,7 +213,7 @@ def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
 
 
 def _near(path: Path) -> list[str]:
-    """What lies where a path was sought and is called much like it; none where nothing is."""
+    """Return a path in the same folder with a similar name; [] if there is none."""
     with suppress(OSError):
         names = (entry.name for entry in islice(os.scandir(path.parent), NEIGHBOURS))
         return [str(path.with_name(name)) for name in difflib.get_close_matches(path.name, names, 1)]
@@ -220,8 +225,10 @@ def _sniffed(path: Path, context: ReadContext) -> Optional[ModuleType]:
 
 
 def _closed(path: Path, module: ModuleType) -> list[Run]:
-    """Folders below that cannot be listed and would have been read, each as a run that cannot be: nobody knows what is
-    missed there. Formats that tell heads of runs see to it themselves."""
+    """Return folders below that cannot be listed but would have been read, each as an unreadable run.
+
+    The content of such a folder is unknown. Formats with `heads` handle this case themselves.
+    """
     lost: list[OSError] = []
     if path.is_dir() and not hasattr(module, "heads"):
         deque(os.walk(path, onerror=lost.append), maxlen=0)
@@ -236,15 +243,15 @@ def _closed(path: Path, module: ModuleType) -> list[Run]:
 
 
 def sniffs(module: ModuleType, path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """Whether a format recognises a path; never raises."""
+    """Return whether a format recognises a path; never raises."""
     try:
         return bool(module.sniff(path, context))
-    except (OSError, ValueError):  # it cannot be looked into, or no file can have such a name
+    except (OSError, ValueError):  # the path cannot be opened, or no file can have such a name
         return False
 
 
 def _archive(path: Path) -> str:
-    """The archive that a path is, or that is all that a folder holds; "" if there is none."""
+    """Return the archive at a path, or the archives that are all that a folder holds; "" if there is none."""
     if path.is_file():
         return path.name if path.name.lower().endswith(ARCHIVES) else ""
     with suppress(OSError):
@@ -255,7 +262,7 @@ def _archive(path: Path) -> str:
 
 
 def _below(path: Path, context: ReadContext) -> tuple[list[tuple[Path, ModuleType]], bool]:
-    """Up to NAMED folders below in which a dump is recognised, nearest first, and whether all were looked at."""
+    """Return up to NAMED folders below with a recognised dump, nearest first, and whether all folders were searched."""
     found: list[tuple[Path, ModuleType]] = []
     level, left = [path], LOOKED_AT
     for _ in range(DEPTH):
@@ -274,7 +281,7 @@ def _below(path: Path, context: ReadContext) -> tuple[list[tuple[Path, ModuleTyp
 
 
 def _folders(path: Path) -> list[Path]:
-    """Those directly below, in order; links are none."""
+    """Return the folders directly below, sorted; links are skipped."""
     try:
         with os.scandir(path) as entries:
             some = islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT + 1)

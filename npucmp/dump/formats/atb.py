@@ -1,12 +1,13 @@
-"""Dumps of ATB (MindIE, ascend-transformer-boost): a file per tensor of every layer, operation and kernel.
+"""Read dumps of ATB (MindIE, ascend-transformer-boost): a file per tensor of every layer, operation and kernel.
 
     {root}/data/{device}_{pid}/{execution}/{id}_{layer}/{id}_{operation}/{id}_{kernel}/   any part, any depth
-        before/intensor{n}[_{name}].bin     what it reads
-        after/outtensor{n}[_{name}].bin     what it wrote; inputs stand here too where they were kept afterwards
+        before/intensor{n}[_{name}].bin     its inputs
+        after/outtensor{n}[_{name}].bin     its outputs; also inputs that were saved after the execution
         op_param.json                       its arguments
     {root}/data/{device}_{pid}/{execution}/statistic.csv      a row per tensor, beside the files or instead of them
 
-What an operator contains ran before it ends: children stand before it. A file may name another one that holds the same.
+The operators that an operator contains run before it ends, so children precede it. A file may name another file with
+the same content.
 Layouts: readers/atb.py, readers/atb_statistics.py.
 Source: public sources and documentation of msprobe and msit; docs/formats.md.
 """
@@ -48,13 +49,13 @@ _LINK = re.compile(r"(?P<ids>[0-9]{1,9}(?:_[0-9]{1,9})*)_(?P<file>(?:in|out)tens
 _SUFFIX = re.compile(r"(?<=.)(?:Operation|Kernel)$")
 _TIMES = ("before", "after")
 _PARAMETERS = "op_param.json"
-_SNIFFED = 5000  # folders that are looked at
+_SNIFFED = 5000  # maximum number of searched folders
 
-Chain = tuple[tuple[int, str], ...]  # (id, name) of the operators around one and of its own, outermost first
+Chain = tuple[tuple[int, str], ...]  # (id, name) of the enclosing operators and of the operator, outermost first
 
 
 class AtbPlace(NamedTuple):
-    """Which run a folder belongs to."""
+    """The run that a folder belongs to."""
 
     dump: str
     step: Optional[int]
@@ -63,7 +64,7 @@ class AtbPlace(NamedTuple):
 
 @dataclass
 class Contents:
-    """What one execution holds: by operator, the files of its slots and what is recorded of them."""
+    """The content of one execution: by operator, the files of its slots and the recorded statistics."""
 
     files: dict[Chain, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     recorded: dict[Chain, dict[str, TensorRef]] = field(default_factory=lambda: defaultdict(dict))
@@ -71,7 +72,7 @@ class Contents:
     notes: list[str] = field(default_factory=list)
 
     def linked(self) -> dict[tuple[tuple[int, ...], str], str]:
-        """Files by what links call them: the ids of the operator, and the name of the file."""
+        """Map the names used by links to files: the ids of the operator, and the name of the file."""
         return {
             (_ids(chain), os.path.basename(file)): file
             for chain, slots in self.files.items()
@@ -80,7 +81,7 @@ class Contents:
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A file with such a header, or a folder with such files or their table at most sixteen levels down."""
+    """Return whether a file has an ATB header, or a folder holds such files or their table within sixteen levels."""
     if path.is_file():
         return is_table(path, context) if path.name == STATISTIC else _is_tensor(path, context)
     looked_at = islice(folders(path), _SNIFFED)
@@ -101,7 +102,7 @@ def _holds(folder: str, names: Sequence[str]) -> bool:
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per (process, execution). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    """Return one Run per (process, execution). Only headers are read; a malformed file is one unreadable tensor."""
     if path.is_file() and path.name != STATISTIC:
         return [_single(path, context)]
     found: dict[AtbPlace, Contents] = defaultdict(Contents)
@@ -124,17 +125,17 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 
 def _enter(slots: dict[str, str], folder: str, names: Sequence[str], when: str) -> None:
-    """The files of one folder; inputs as they were before, where both were kept."""
+    """Collect the files of one folder; inputs saved before the execution take precedence."""
     for name in names:
         match = _TENSOR.fullmatch(name)
-        if match and (match["role"].lower(), when) != ("out", "before"):  # nobody has written it yet
+        if match and (match["role"].lower(), when) != ("out", "before"):  # not written yet
             slot = f"{match['role'].lower()}put:{int(match['index'])}"
             if when == "before" or slot not in slots or match["role"].lower() == "out":
                 slots[slot] = os.path.join(folder, name)
 
 
 def _place(folder: str) -> tuple[Chain, AtbPlace]:
-    """The operators that a folder is inside of, and the execution and device above them."""
+    """Return the operators that enclose a folder, and the execution and device above them."""
     chain: list[tuple[int, str]] = []
     folder = folder if os.path.isabs(folder) else str(Path(folder).absolute())
     above, name = folder, os.path.basename(folder)
@@ -146,7 +147,7 @@ def _place(folder: str) -> tuple[Chain, AtbPlace]:
 
 @lru_cache(maxsize=64)
 def _execution(folder: str) -> AtbPlace:
-    """The execution and device that a folder above operators tells."""
+    """Return the execution and device named by a folder above operators."""
     parts = Path(folder).absolute().parts
     step = rank = None
     if len(parts) > 1 and _NUMBER.fullmatch(parts[-1]) and re.fullmatch(r"[0-9]+(_[0-9]+)?", parts[-2]):
@@ -170,7 +171,7 @@ def _kind(chain: Chain) -> str:
 
 
 def _position(chain: Chain) -> tuple[float, ...]:
-    """Children before what contains them: it ends when they have."""
+    """Return a sort key: children precede their container, which ends after them."""
     return (*_ids(chain), math.inf)
 
 
@@ -237,7 +238,7 @@ def _operator(
         scope=_name(scope) if scope else "",
         path=_name(chain).replace("/", ".") if chain in around else "",
         arguments=_arguments(parameters, notes, context) if parameters else {},
-        unique=kinds[_kind(chain)] == 1,  # ids shift when something is put in
+        unique=kinds[_kind(chain)] == 1,  # ids shift when an operator is inserted
         call=_name(chain),
         reads_recorded=any(slot.startswith("input") for slot in slots),
     )
@@ -249,7 +250,7 @@ def _slot(slot: str) -> tuple[str, int]:
 
 
 def _arguments(file: str, notes: list[str], context: ReadContext) -> dict[str, Any]:
-    """The plain values of an operator's parameters; of a file that cannot be read a note."""
+    """Return the plain values of an operator's parameters; an unreadable file adds a note."""
     try:
         told = json_object(read_text(file, "record_bytes", context), file, "parameters", digits=40)
     except DumpError as error:
@@ -295,6 +296,6 @@ def _read(file: str, context: ReadContext) -> AtbTensor:
 
 
 def _other(link: str, linked: Mapping[tuple[tuple[int, ...], str], str]) -> Optional[str]:
-    """The file of this execution that a link means, None if it names none: then no values were kept."""
+    """Return the file of this execution that a link names, None if there is none: then no values were saved."""
     match = _LINK.fullmatch(link)
     return linked.get((tuple(map(int, match["ids"].split("_"))), match["file"])) if match else None

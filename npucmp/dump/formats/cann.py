@@ -1,15 +1,15 @@
-"""Raw dumps of an Ascend device: one file per executed operator.
+"""Read raw dumps of an Ascend device: one file per executed operator.
 
     {time}/{device}/{model}/{model id}/{step}/   any part of it, or step_{N} and rank_{M} folders
         {type}.{name}.{task}.{time}                                        the first generation
         {type}.{name}.{task}.{stream}.{time}                               the second
         {type}.{name}.{task}.{stream}.{time}.4.{context}.{thread}.{device} FFTS+: one file per slice
         {any of these}.csv                                                 statistics instead of values
-        {digits}                                                           a name too long: mapping.csv tells it
+        {digits}                                                           a name too long: see mapping.csv
         Opdebug.Node_OpDebug.…                                             overflow records, no operator
 
-Escaped names lose "/" and "."; DumpData.op_name, which has them, is preferred. Layouts of the bytes:
-readers/cann_raw.py and readers/cann_nano.py. Files are in the order of their times, in that of the graph where one is
+Escaped names lose "/" and "."; DumpData.op_name keeps them and is preferred. Layouts of the bytes:
+readers/cann_raw.py and readers/cann_nano.py. Files are sorted by their times, or by the order of the graph if one is
 found.
 Source: public sources of CANN's runtime and of msaccucmp; docs/formats.md.
 """
@@ -53,14 +53,14 @@ _NAME = re.compile(
     r"(?:\.(?P<kind>\d)\.(?P<context>\d{1,10})\.(?P<thread>\d{1,10})\.\d{1,10})?(?P<csv>\.csv)?",
     re.ASCII,
 )
-_SNIFFED = 1000  # folders that are looked through for a mapping.csv
+_SNIFFED = 1000  # maximum number of folders searched for a mapping.csv
 _UNUSUAL = re.compile(r"(?P<type>(?=[\w-]*[a-zA-Z])[\w-]+)\..+\.(?P<time>\d{9,255})", re.ASCII)
 _DIGITS = re.compile(r"\d+(\.csv)?", re.ASCII)
 _TIME_FOLDER = re.compile(r"\d{14}")
 
 
 class CannName(NamedTuple):
-    """What a file name says; op_name is escaped. thread is -1 for an operator that was not cut into slices."""
+    """The parts of a file name; op_name is escaped. thread is -1 for an operator that was not cut into slices."""
 
     op_type: str
     op_name: str
@@ -73,7 +73,7 @@ class CannName(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One file: its name taken apart, its header, or why that cannot be read."""
+    """One file: its parsed name, and its header or the reason why the header cannot be read."""
 
     path: str
     name: CannName
@@ -85,7 +85,7 @@ class Record(NamedTuple):
 
 
 class CannPlace(NamedTuple):
-    """Which run a folder belongs to: the dump it is part of, step and rank."""
+    """The run that a folder belongs to: dump, step and rank."""
 
     dump: str
     step: Optional[int]
@@ -93,8 +93,10 @@ class CannPlace(NamedTuple):
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down; also one whose
-    files are all numbered, and whose mapping.csv tells such names."""
+    """Return whether a file has such a name or is a nano dump, or a folder holds such a file within sixteen levels.
+
+    A folder of numbered files is recognised by the real names in its mapping.csv.
+    """
     if path.is_file():
         return parse_cann_name(path.name) is not None or _is_dump(path, context)
     named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
@@ -103,7 +105,7 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
 
 
 def _is_dump(path: Path, context: ReadContext) -> bool:
-    """A file of another name is recognised by its bytes."""
+    """Return whether a file with another name is a dump, judged by its bytes."""
     try:
         return bool(_header(str(path), context).tensors)
     except DumpError:
@@ -111,18 +113,18 @@ def _is_dump(path: Path, context: ReadContext) -> bool:
 
 
 def parse_cann_name(name: str) -> Optional[CannName]:
-    """A file name taken apart; None if it is not one of this format."""
+    """Parse a file name; None if it is not of this format."""
     match = _NAME.fullmatch(name)
     if match is None or match["kind"] not in (None, "0", "1", "2", "3", "4", "5"):
         return None
-    if match["stream"] is None and len(match["time"]) < 9:  # {op}.{output}.{n} of something else
+    if match["stream"] is None and len(match["time"]) < 9:  # {op}.{output}.{n} of another format
         return None
     number = {key: int(match[key]) if match[key] else -1 for key in ("task", "stream", "context", "thread")}
     return CannName(match["type"], match["name"], time=int(match["time"]), csv=bool(match["csv"]), **number)
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    """Return one Run per (dump, step, rank). Only headers are read; a malformed file becomes one unreadable tensor."""
     places: dict[CannPlace, list[Record]] = defaultdict(list)
     models: dict[CannPlace, set[str]] = defaultdict(set)
     notes: dict[CannPlace, list[str]] = defaultdict(list)
@@ -147,9 +149,9 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 
 def _place(folder: Path) -> CannPlace:
-    """Step and rank from the folders above: step_N and rank_M, else what stands behind the time of the dump.
+    """Return step and rank of the folders above: step_N and rank_M, else the folders below the time of the dump.
 
-    Only models of one step share a place: whatever else differs in the path is another dump.
+    Only models of one step share a place; a path that differs in another part is another dump.
     """
     parts = folder.absolute().parts
     times = [i for i, part in enumerate(parts) if _TIME_FOLDER.fullmatch(part)]
@@ -172,7 +174,7 @@ def _place(folder: Path) -> CannPlace:
 
 
 def _model(folder: Path) -> str:
-    """The name of the model that was dumped, "" if the folders do not tell."""
+    """Return the name of the dumped model, "" if the folders do not contain it."""
     parts = folder.absolute().parts
     times = [i for i, part in enumerate(parts) if _TIME_FOLDER.fullmatch(part)]
     below = parts[times[-1] + 2 :] if times else ()
@@ -203,7 +205,7 @@ def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool
 
 
 def _unusual(name: str, path: str, context: ReadContext) -> Optional[CannName]:
-    """{type}.{anything}.{time} of nine digits or more, where the bytes are a dump: without a name, or one with dots."""
+    """Parse {type}.{any}.{time}, with at least nine digits, for dumps without an operator name or with dots in it."""
     match = _UNUSUAL.fullmatch(name)
     if match is None or not _is_dump(Path(path), context):
         return None
@@ -211,7 +213,7 @@ def _unusual(name: str, path: str, context: ReadContext) -> Optional[CannName]:
 
 
 def _mapped(name: str, real: Mapping[str, str]) -> Optional[CannName]:
-    """What stands behind a number; the .csv of statistics may stand in either column."""
+    """Parse the real name of a numbered file; the .csv of statistics may be in either column of mapping.csv."""
     stem, csv, _ = name.partition(".csv")
     whole = real.get(name) or real.get(stem) or ""
     return parse_cann_name((whole[:-4] if whole.endswith(".csv") else whole) + csv)
@@ -255,7 +257,7 @@ def _run(
 
 
 def _executions(records: Sequence[Record]) -> list[list[Record]]:
-    """Files of one execution of one operator together, slice by slice, in order of time."""
+    """Group the files of one execution of one operator, slice by slice, in order of time."""
     groups = executions(
         records,
         operator=lambda record: record.op_name,
@@ -283,7 +285,7 @@ def _operator(
         order=order,
         tensors=tensors,
         call=first.op_name,
-        unique=kinds[kind(first.op_name)] == 1,  # as MindSpore numbers the kernels of one type in one scope
+        unique=kinds[kind(first.op_name)] == 1,  # MindSpore numbers the kernels of one type in one scope
         reads_recorded=any(not tensor.is_output for tensor in tensors),
         inserted=op_type(first.op_type).has("inserted"),
         tasks=tuple(Task(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),
@@ -307,7 +309,7 @@ def _broken(record: Record, problem: str) -> TensorRef:
 
 
 def _tensors(group: Sequence[Record], notes: list[str]) -> tuple[TensorRef, ...]:
-    """Tensors of one execution: of its one file, or of its slices joined."""
+    """Return the tensors of one execution, from its only file or joined from its slices."""
     records = [record for record in group if not record.name.csv]
     broken = next((record for record in records if record.dump is None), None)
     if broken is not None:
@@ -340,7 +342,7 @@ def _slots(dump: RawDump) -> Iterator[tuple[tuple[str, int], RawTensor]]:
 
 
 def _tensor(slot: str, raw: RawTensor, payload: Payload, label: str) -> TensorRef:
-    """The tensor in its logical shape, where header and layout tell it."""
+    """Return the tensor in its logical shape, if header and layout determine it."""
     made = TensorRef(
         slot, raw.dtype, raw.shape, payload.path, layout=raw.layout, problem=raw.problem, label=label, origin=raw.origin
     )

@@ -1,10 +1,10 @@
-"""Dumps of TorchAir's FX graph, run eagerly: a .npy file per input and output of every node.
+"""Read dumps of TorchAir's FX graph, run eagerly: a .npy file per input and output of every node.
 
     {root}/worldsize{W}_global_rank{R}/{graph}/{step}/      any part of it
     {root}/data_dump/{step + 1}/gm_{time}_dump/             older releases
         {node}-{aten operator}.{INPUT|OUTPUT}.{index}.{time}.npy        add_1-aten.add.Tensor.OUTPUT.0.2025….npy
 
-The aten operator has dots; the time is YYYYMMDDhhmmss and six digits, and tells the order.
+The aten operator has dots; the time is YYYYMMDDhhmmss and six digits, and gives the order.
 Source: public documentation and sources of TorchAir and msprobe; docs/formats.md.
 """
 
@@ -37,7 +37,7 @@ _INDEX = re.compile(r"_[0-9]+$")
 
 
 class FxFile(NamedTuple):
-    """One tensor: what its name says, and its place."""
+    """One tensor: the parts of its file name, and its place."""
 
     operator: str
     slot: str
@@ -47,7 +47,7 @@ class FxFile(NamedTuple):
 
 
 class FxPlace(NamedTuple):
-    """Which run a folder belongs to; graphs of one step and rank are one run."""
+    """The run that a folder belongs to; graphs of one step and rank are one run."""
 
     dump: str
     step: Optional[int]
@@ -55,13 +55,13 @@ class FxPlace(NamedTuple):
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A file with such a name, or a folder that holds one at most sixteen levels down."""
+    """Return whether a file has such a name, or a folder holds one within sixteen levels."""
     names = [path.name] if path.is_file() else some_names(path)
     return any(map(_NAME.fullmatch, names))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    """Return one Run per (dump, step, rank). Only headers are read; a malformed file becomes one unreadable tensor."""
     found: dict[FxPlace, list[FxFile]] = defaultdict(list)
     notes: list[str] = []
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path):
@@ -74,7 +74,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 
 def parse_fx_name(name: str, path: str) -> Optional[FxFile]:
-    """A file name taken apart; None if it is not one of this format."""
+    """Parse a file name; None if it is not of this format."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -83,7 +83,7 @@ def parse_fx_name(name: str, path: str) -> Optional[FxFile]:
 
 
 def _place(folder: Path) -> FxPlace:
-    """Step and rank from the folders: {graph}/{step} below a rank, {step + 1}/gm_… of older releases."""
+    """Return step and rank of the folders: {graph}/{step} below a rank, {step + 1}/gm_… of older releases."""
     parts = folder.absolute().parts
     step, rank, _ = place_of(parts)
     root, number = len(parts), len(parts) > 2 and _NUMBER.fullmatch(parts[-1])
@@ -120,7 +120,7 @@ def _position(group: Sequence[FxFile]) -> tuple[int, str, str]:
 
 
 def _kind(name: str) -> str:
-    """What nodes of one operator have in common: "add-aten.add.Tensor" of "add_1-aten.add.Tensor"."""
+    """Return the common part of nodes of one operator: "add-aten.add.Tensor" for "add_1-aten.add.Tensor"."""
     node, dash, target = name.partition("-")
     return f"{_INDEX.sub('', node)}{dash}{target}"
 
@@ -138,13 +138,13 @@ def _operator(
         order=order,
         tensors=tuple(tensor_of(one.slot, one.path, "npy", context=context) for one in group),
         call=name,
-        unique=kinds[kind] == 1,  # one more node shifts the numbers of those after it
+        unique=kinds[kind] == 1,  # an additional node shifts the numbers of later nodes
         reads_recorded=reads,
     )
 
 
 def _type(name: str) -> str:
-    """What a node computes: "add" of "add_1-aten.add.Tensor"; of one without a namespace, all behind the node."""
+    """Return the operator type of a node: "add" for "add_1-aten.add.Tensor"; without a namespace, the whole target."""
     node, _, target = name.partition("-")
     parts = (target or node).split(".")
     return parts[1] if len(parts) > 1 and parts[1] else parts[0]

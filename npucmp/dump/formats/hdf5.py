@@ -1,23 +1,24 @@
-"""HDF5 files: dumps of the PyTorch 1.5 of Ascend, and any other file of one dataset per tensor.
+"""Read HDF5 files: dumps of PyTorch 1.5 for Ascend, and any other file of one dataset per tensor.
 
 torch.utils.dumper of PyTorch 1.5 for Ascend, also built for GPU and CPU:
 
     /{OpName}/{seq}/{input|output}/{name}                    a tensor or a plain value
-    /{OpName}/{seq}/{input|output}/{name}/{name}_{i}         the same of a list
+    /{OpName}/{seq}/{input|output}/{name}/{name}_{i}         an element of a list
         OpName   "batch_norm", "AddmmBackward"; seq counts the operators of the whole run
     attributes of a dataset
         Type         0 tensor; any other number: a plain value (integers, bool, double, scalar, sizes …)
         DataType     1 float, 2 byte, 3 char, 5 short, 6 int, 7 long, 9 bool, 10 half, 11 double
         DeviceType   0 CPU, 1 GPU, 10 NPU
-        Stride       of the tensor in elements;  FormatType: ACL format on the device, not of the values here
+        Stride       of the tensor in elements;  FormatType: ACL format on the device, not of these values
 
 byte, char and bool are stored as int8, half as float32. The values are those of the tensor's storage from its start:
-of a CPU tensor in any stride; from a GPU, PyTorch keeps dense strides and makes others contiguous; from an NPU they
-are contiguous. Newer writers make all contiguous, and say so in Stride.
+for a CPU tensor in any stride; for a GPU tensor, PyTorch keeps dense strides and makes others contiguous; for an NPU
+tensor they are contiguous. Newer writers make all tensors contiguous and record that in Stride.
 NPU, GPU and CPU name some operators and arguments differently; see _FAMILY, _KINDS and _RENAMED.
 
 Any other file: a dataset is a tensor; its path ends with input/{n} or output/{n}, or with input_{n} or output_{n}, or
-it is the only output of the operator of that name. Order is that of creation if the file keeps it, else of names.
+it is the only output of the operator of that name. The order is that of creation if the file keeps
+it, else that of names.
 
 Source: github.com/Ascend/pytorch, src/aten/src/ATen/utils/DumpUtils.cpp and LoadUtils.cpp; public behaviour of
 msaccucmp; PyTorch 1.5 documentation of Tensor.cpu; docs/formats.md.
@@ -48,17 +49,17 @@ GRAPHS = None
 _SUFFIXES = (".h5", ".hdf5")
 _SEQUENCE = re.compile(r"[0-9]{1,18}")
 _ROLES = ("input", "output")
-_TENSORS = (0, 1)  # Type: TENSOR, and VEC_TENSOR for a list that lies in one dataset
-_VALUES = 64  # elements of a plain value that are kept
+_TENSORS = (0, 1)  # Type: TENSOR, and VEC_TENSOR for a list in one dataset
+_VALUES = 64  # maximum elements of a plain value that are kept
 
-_BYTES = {2: "uint8", 3: "int8", 9: "bool"}  # DataType of what is stored as int8
+_BYTES = {2: "uint8", 3: "int8", 9: "bool"}  # DataType of values stored as int8
 _HALF = 10
 _CPU, _GPU, _NPU = 0, 1, 10
 _DEVICES = {_CPU: "CPU", _GPU: "GPU", _NPU: "NPU"}
 
 _FAMILY = re.compile(r"(?:Npu|Cudnn|Thnn|Mkldnn)(?=[A-Z])|(?:npu|cudnn|thnn|mkldnn)_(?=.)")
 _KINDS = {
-    "ConvDepthwise2DBackward": "ConvolutionBackward",  # on the CPU, of what is one convolution on the NPU
+    "ConvDepthwise2DBackward": "ConvolutionBackward",  # two kernels on the CPU are one convolution on the NPU
     "Conv2DBackward": "ConvolutionBackward",
     "NativeBatchNormBackward": "BatchNormBackward",
 }
@@ -70,8 +71,10 @@ _SLOT = re.compile(r"(input|output)s?(?:[_.]?([0-9]{1,9}))?")
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A file with the signature of HDF5, or a folder that holds one called .h5 or .hdf5, itself or in folders below
-    that tell step, rank or process."""
+    """Return whether a file has the signature of HDF5, or a folder holds one named .h5 or .hdf5.
+
+    Files are searched in the folder itself and in folders below that name step, rank or process.
+    """
     return any(reader.is_hdf5(str(file), context) for file in (_files(path, SNIFFED) if path.is_dir() else [path]))
 
 
@@ -81,7 +84,7 @@ def _files(path: Path, most: int = 0) -> Iterator[Path]:
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per file. Raises DumpError if the only one is damaged, MissingExtra without h5py."""
+    """Return one Run per file. Raises DumpError if the only file is damaged, MissingExtra without h5py."""
     files = list(_files(path)) if path.is_dir() else [path]
     runs = [_open(files[0], context)] if len(files) == 1 else [_open_one_of_many(file, context) for file in files]
     others = {*os.listdir(path)} - {file.name for file in files} if path.is_dir() else ()
@@ -97,7 +100,7 @@ def _open_one_of_many(file: Path, context: ReadContext) -> Run:
 
 
 def _number(file: Path, word: str) -> Optional[int]:
-    """Of a file name like "gpu_rank3.h5", else of its folders."""
+    """Return a number from a file name such as "gpu_rank3.h5", else from its folders."""
     found = re.search(rf"(?:^|[^A-Za-z]){word}[_-]?([0-9]{{1,9}})(?![0-9])", file.stem)
     told = place_of(file.absolute().parts[:-1])
     return int(found[1]) if found else told.step if word == "step" else told.rank
@@ -168,13 +171,13 @@ class _Operator:
             tensors=tuple(sorted(self.tensors, key=lambda tensor: not tensor.slot.startswith("input"))),
             arguments=self.arguments,
             unique=self.unique,
-            call=self.name,  # no two share it: the file does not tell which forward a backward belongs to
+            call=self.name,  # unique, because the file does not record which forward a backward belongs to
             reads_recorded=self.reads,
         )
 
 
 class _Dump:
-    """What a walk over a file found: calls of PyTorch's operators by (OpName, seq), and the other tensors by path."""
+    """The content of a file: calls of PyTorch's operators by (OpName, seq), and other tensors by path."""
 
     def __init__(self, path: str, context: ReadContext) -> None:
         self._path, self._context = path, context
@@ -203,7 +206,7 @@ class _Dump:
             call.arguments[slot] = self._value(entry)
 
     def _tensor(self, entry: reader.Entry, slot: str) -> TensorRef:
-        """A dataset as a tensor; one that cannot be read tells why."""
+        """Return a dataset as a tensor; an unreadable one has a problem."""
         label = entry.name
         try:
             payload, recorded = self._described(entry, in_call=bool(slot))
@@ -213,7 +216,7 @@ class _Dump:
         return TensorRef(slot, dtype, payload.shape, file=self._path, encoding=NAME, label=label, payload=payload)
 
     def _described(self, entry: reader.Entry, in_call: bool) -> tuple[Payload, int]:
-        """Where the values lie, and DataType. The attributes of other files are none of ours."""
+        """Return the payload and DataType. Attributes of files without PyTorch's layout are ignored."""
         if not in_call:
             return reader.payload_at(entry), -1
         device = _attribute(entry, "DeviceType", -1)
@@ -226,7 +229,7 @@ class _Dump:
         return payload, recorded
 
     def _value(self, entry: reader.Entry) -> Scalar:
-        """A plain value: a number, a bool or a list; words for one that is too long or cannot be read."""
+        """Return a plain value: a number, a bool or a list; a description if it is too long or unreadable."""
         try:
             payload = reader.payload_at(entry)
             if math.prod(payload.shape) > _VALUES:
@@ -238,13 +241,13 @@ class _Dump:
 
 
 def _attribute(entry: reader.Entry, name: str, default: int) -> int:
-    """A whole number beside a dataset; one that is damaged is as good as none."""
+    """Return an integer attribute of a dataset; the default if it is missing or damaged."""
     found = entry.attributes.get(name, ())
     return found[0] if len(found) == 1 else default
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether each element has one place and no place is left over, as in a transposed tensor."""
+    """Return whether each element has one place and no place is unused, as in a transposed tensor."""
     step = 1
     for stride, dim in sorted((stride, dim) for stride, dim in zip(strides, shape) if dim != 1):
         if stride != step:
@@ -254,7 +257,7 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _torch_operators(dump: _Dump) -> list[_Operator]:
-    """The calls in their order, each named by how often its operator was called before."""
+    """Return the calls in their order, each named with the count of earlier calls of its operator."""
     seen: Counter[str] = Counter()
     calls = sorted(dump.calls.items(), key=lambda item: (int(item[0][1]), item[0]))
     for (kind, _), call in calls:
@@ -268,13 +271,13 @@ def _torch_operators(dump: _Dump) -> list[_Operator]:
 
 
 def family_kind(op_type: str) -> str:
-    """What an operator is called on any device: "ConvolutionBackward" of "NpuConvolutionBackward"."""
+    """Return the device-independent name of an operator: "ConvolutionBackward" for "NpuConvolutionBackward"."""
     kind = _FAMILY.sub("", op_type, count=1) if _FAMILY.match(op_type) else op_type
     return _KINDS.get(kind, kind)
 
 
 def _rename(call: _Operator) -> None:
-    """Slots as all devices spell them, unless that name is taken."""
+    """Rename slots to the spelling common to all devices, unless that name is taken."""
     taken = {tensor.slot for tensor in call.tensors} | set(call.arguments)
     names = {
         f"{role}:{one}": f"{role}:{other}"
@@ -289,7 +292,7 @@ def _rename(call: _Operator) -> None:
 
 
 def _plain_operators(dump: _Dump) -> list[_Operator]:
-    """The other datasets, those of one operator together, in the order in which operators appear."""
+    """Return the other datasets, grouped by operator, in the order of the first dataset of each operator."""
     operators: dict[str, _Operator] = {}
     for parts, tensor in dump.others:
         name, slot = split_name(parts)
@@ -302,7 +305,7 @@ def _plain_operators(dump: _Dump) -> list[_Operator]:
 
 
 def split_name(parts: tuple[str, ...]) -> tuple[str, str]:
-    """Operator and slot of a dataset's path."""
+    """Return operator and slot of a dataset's path."""
     role = _ROLE.fullmatch(parts[-2]) if len(parts) > 2 else None
     if role and re.fullmatch(r"[0-9]{1,9}", parts[-1]):
         return "/".join(parts[:-2]), f"{role[1]}:{int(parts[-1])}"

@@ -1,10 +1,10 @@
-"""MindSpore's own dumps: a file per tensor, or a table of statistics, of every kernel of a graph.
+"""Read MindSpore's own dumps: a file per tensor, or a table of statistics, of every kernel of a graph.
 
     {root}/rank_{r}/{net}/{graph}/{iteration}/      CPU, GPU, Ascend O0 and O1; any folder of it, or such files alone
     {root}/{step}/{time}/{device}/{model}/{model id}/{iteration}/     Ascend O2; {time} has 14 digits
     {root}/rank_{r}/{time}/step_{n}/                                  msprobe, level L2
         {type}.{name}.{task}.{stream}.{microseconds}.{input|output}.{n}….npy      readers/mindspore_names.py
-        {the same}.{format}.{DTYPE}[.bin]       bytes alone                       readers/mindspore_raw.py
+        {the same}.{format}.{DTYPE}[.bin]       only bytes                        readers/mindspore_raw.py
         statistic.csv       a row per tensor, beside the files or instead of them
         mapping.csv         {digits}.npy → the name that was too long
         Opdebug.Node_OpDebug.{task}.{stream}.{microseconds}.output.0.json         overflow records, no operators
@@ -12,9 +12,9 @@
     {root}/rank_{r}/execution_order/ms_execution_order_graph_{graph}.csv      full names of kernels, a line each
     {root}/rank_{r}/graphs/ms_output_trace_code_graph_{graph}.ir              full names, constants and source lines
 
-Kernels with several times for one tensor were executed several times. Parameter.{name} are no kernels: weights and
-network inputs, dumped when the step is over, with the values that the optimizer left; they count as reads at the end of
-the step. Task and stream are 0 everywhere, or 65535, where MindSpore does not know them.
+If a tensor of a kernel has several times, the kernel was executed several times. Parameter.{name} are not kernels but
+weights and network inputs, dumped at the end of the step with the values that the optimizer wrote; they count as
+reads at the end of the step. Task and stream are 0 or 65535 everywhere if MindSpore does not know them.
 Source: MindSpore's public documentation, sources and output (2.10 on CPU); docs/formats.md.
 """
 
@@ -52,7 +52,7 @@ WALKS = True
 GRAPHS = None
 
 _DEPTH = 8
-_SNIFFED = 5000  # file names that sniffing looks at
+_SNIFFED = 5000  # maximum number of file names read while sniffing
 _NO_OPERATORS = {"constants", ".dump_metadata", "graphs", "execution_order"}
 _DEBUG_FILES = "debug_files"
 _NO_TASK = (65535, 65535)
@@ -72,7 +72,7 @@ class Dumped(NamedTuple):
 
 
 class MindsporePlace(NamedTuple):
-    """Which run a folder belongs to. step_folder and iteration both count steps; only O2 dumps have both."""
+    """The run that a folder belongs to. step_folder and iteration both count steps; only O2 dumps have both."""
 
     dump: str
     step_folder: Optional[int]
@@ -82,7 +82,7 @@ class MindsporePlace(NamedTuple):
 
 @dataclass
 class PlaceContents:
-    """What the folders of one place hold."""
+    """The content of the folders of one place."""
 
     entries: list[Dumped] = field(default_factory=list)
     records: list[str] = field(default_factory=list)
@@ -90,7 +90,8 @@ class PlaceContents:
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A .npy file or an overflow record with such a name, a statistic.csv, or a folder with one, eight levels deep."""
+    """Return whether a path is, or a folder holds within eight levels, a .npy file or record of such a name or a
+    statistic.csv."""
     if path.is_file():
         return _is_named(path.name) or (path.name == STATISTIC and is_table(path, context))
     return any(_holds_some(Path(folder), names, context) for folder, names in _looked_at(path))
@@ -108,7 +109,7 @@ def _looked_at(path: Path) -> Iterator[tuple[str, list[str]]]:
 def _holds_some(folder: Path, names: Sequence[str], context: ReadContext) -> bool:
     if any(map(_is_named, names)):
         return True
-    if STATISTIC in names and not any(map(_RAW.fullmatch, names)):  # raw dumps hold more than the table
+    if STATISTIC in names and not any(map(_RAW.fullmatch, names)):  # raw dumps contain more than the table
         return is_table(folder / STATISTIC, context)
     real = long_names(folder / MAPPING, [], context) if MAPPING in names else {}
     return any(_is_named(_real_name(name, real)) for name in names if real)
@@ -120,7 +121,7 @@ def _is_named(name: str) -> bool:
 
 
 def _dump_folders(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Folders that may hold operators or records; links to folders are not followed."""
+    """Yield folders that may hold operators or records; links to folders are not followed."""
     base = len(path.parts)
     for folder, names in folders(path, _DEPTH):
         below = Path(folder).parts[base:]
@@ -129,7 +130,7 @@ def _dump_folders(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    """Return one Run per (dump, step, rank). Only headers are read; a malformed file becomes one unreadable tensor."""
     places: dict[MindsporePlace, PlaceContents] = defaultdict(PlaceContents)
     strangers: list[str] = []
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else _dump_folders(path):
@@ -157,7 +158,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 
 def _place(folder: Path) -> MindsporePlace:
-    """Step and rank from the path: step_N and rank_M, what is around a time, else {graph}/{iteration} at its end."""
+    """Return step and rank of a path: step_N and rank_M, folders around a time, else {graph}/{iteration} at its end."""
     parts = folder.absolute().parts
     step, rank, depth = place_of(parts)
     root = len(parts)
@@ -182,7 +183,7 @@ def _as_number(text: str) -> Optional[int]:
 
 
 def _steps(places: Sequence[MindsporePlace]) -> dict[MindsporePlace, Optional[int]]:
-    """The step of each run: that of the step folder, unless it holds several iterations of the graph."""
+    """Return the step of each run: the step folder, unless it holds several iterations of the graph."""
     steps = {place: place.iteration if place.step_folder is None else place.step_folder for place in places}
     if len({(steps[place], place.rank) for place in places}) < len(places):
         return {place: place.step_folder if place.iteration is None else place.iteration for place in places}
@@ -190,7 +191,7 @@ def _steps(places: Sequence[MindsporePlace]) -> dict[MindsporePlace, Optional[in
 
 
 def _join_records(places: dict[MindsporePlace, PlaceContents], steps: Mapping[MindsporePlace, Optional[int]]) -> None:
-    """Records that lie apart from the operators of their step and rank go to that run."""
+    """Move records stored apart from the operators of their step and rank to that run."""
     for place in [place for place, found in places.items() if found.records and not found.entries]:
         same = [
             other
@@ -204,12 +205,12 @@ def _join_records(places: dict[MindsporePlace, PlaceContents], steps: Mapping[Mi
 
 
 def _real_name(name: str, real: Mapping[str, str]) -> str:
-    """The name that a file stands for; mapping.csv only renames, it names no other file."""
+    """Return the real name of a file; mapping.csv only renames files."""
     return real.get(name) or real.get(name[: -len(".npy")] if name.endswith(".npy") else name) or name
 
 
 def _entries(folder: Path, names: Sequence[str], notes: list[str], context: ReadContext) -> Iterator[Dumped]:
-    """The tensors of one folder: files, with their statistics where there are some, and statistics alone."""
+    """Yield the tensors of one folder: files with their statistics if recorded, and statistics without files."""
     real = long_names(folder / MAPPING, notes, context) if MAPPING in names else {}
     named = [(name, parse_mindspore_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
     files = [(parsed, os.path.join(folder, name)) for name, parsed in named if parsed]
@@ -233,7 +234,7 @@ def _entries(folder: Path, names: Sequence[str], notes: list[str], context: Read
 def _joined(
     files: Sequence[tuple[MindsporeName, str]], recorded: Sequence[StatisticRow]
 ) -> Iterator[tuple[Optional[tuple[MindsporeName, str]], Optional[StatisticRow]]]:
-    """Files and rows of one tensor together: by time, what is left from the newest on."""
+    """Pair files and rows of one tensor: by time, the remaining ones from the newest on."""
     left: dict[tuple[str, str, int], dict[int, StatisticRow]] = defaultdict(dict)
     for row in recorded:
         left[row.name.key][row.name.time] = row
@@ -300,7 +301,7 @@ def _detail(place: MindsporePlace, entries: Sequence[Dumped]) -> str:
 
 
 def _executions(entries: Iterable[Dumped]) -> list[list[Dumped]]:
-    """Tensors of one execution of one operator together, inputs first."""
+    """Group the tensors of one execution of one operator, inputs first."""
     groups = executions(
         entries,
         operator=lambda entry: (entry.folder, entry.name.op_name),
@@ -315,9 +316,9 @@ def _position(group: Sequence[Dumped]) -> tuple[int, str, str]:
 
 
 def _recorded_order(groups: Sequence[Sequence[Dumped]], beside: Companions) -> dict[int, tuple[int, int]]:
-    """Places by execution_order/, where that knows each operator and each was executed once; else none: times decide.
+    """Return positions by execution_order/; {} unless it lists each operator once, then times decide the order.
 
-    A list that lacks an operator cannot say where it belongs, and a time among places may put it before what it reads.
+    A list that lacks an operator does not determine its position, and a time among positions may precede its producers.
     """
     kernels: dict[str, list[Sequence[Dumped]]] = defaultdict(list)
     for group in groups:
@@ -343,16 +344,16 @@ def _operator(order: int, group: Sequence[Dumped], kinds: Mapping[str, int], bes
         name=name.op_name,
         op_type=name.op_type,
         kind=kind(name.op_name),
-        # Of forward and optimizer nothing tells them apart. A backward kernel has all that it reads among its own
-        # inputs, so that no `call` ties it to its forward.
+        # Names do not distinguish forward and optimizer. A backward kernel has all its operands among its own
+        # inputs, so no `call` ties it to its forward.
         phase="backward" if name.op_name.startswith("Gradients") else "",
         order=order,
         tensors=tensors,
-        # constants were dumped as tensors too, whose type must be the same
+        # constants were dumped as tensors too, whose type must be equal
         arguments={slot: value for slot, (dtype, value) in node.constants.items() if scalars.get(slot) == dtype},
         stack=node.stack,
-        # "-op1" counts the kernels of one type in one scope, so that one more shifts those after it. A name without
-        # such neighbours says scope and type alone, and these are the network's own.
+        # "-op1" counts the kernels of one type in one scope, so an additional kernel shifts later ones. A name without
+        # such neighbours has only scope and type, which come from the network.
         unique=kinds[kind(name.op_name)] == 1,
         call=name.op_name,
         reads_recorded=any(not tensor.is_output for tensor in tensors),
@@ -362,7 +363,7 @@ def _operator(order: int, group: Sequence[Dumped], kinds: Mapping[str, int], bes
 
 
 def _beside(folder: Path) -> Path:
-    """The folder that holds graphs/ and execution_order/, as far as the path tells: rank_N, or where it would be."""
+    """Return the folder of graphs/ and execution_order/ according to the path: rank_N, or where it would be."""
     folder = folder.absolute()
     for parent in (folder, *folder.parents):
         if place_of([parent.name]).rank is not None:

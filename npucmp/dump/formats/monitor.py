@@ -1,12 +1,12 @@
-"""Tables of msprobe's training monitor: statistics of parameters, gradients and activations, step by step.
+"""Read tables of msprobe's training monitor: statistics of parameters, gradients and activations, step by step.
 
     {time}-rank{R}-{id}/{kind}_{first step}-{last step}.csv     vpp_stage, name, step[, micro_step], figures
     rank_{R}/{kind}_step{first}-{last}.csv                      monitor v2: vpp_stage, step, module_name, scope, figures
 
 Kinds are param_origin, param_updated, grad_unreduced, grad_reduced, exp_avg, exp_avg_sq, actv, actv_grad and others.
-Figures are columns by name: max, min, mean and norm are read; shape and dtype where a release writes them. The older
-monitor rounds figures to so many decimals (6 unless configured): no more of them are read out of a difference.
-Names of activations end in .input or .output, with _grad in backward tables, and _{n} where there are several.
+Figures are columns by name: max, min, mean and norm are read, and shape and dtype if a release writes them. The older
+monitor rounds figures to a number of decimals (6 unless configured); smaller differences are not used.
+Names of activations end in .input or .output, with _grad in backward tables, and _{n} if there are several.
 
 Source: public documentation and writers of mindstudio-probe 26.2; docs/formats.md.
 """
@@ -32,12 +32,12 @@ NAME = "monitor"
 WALKS = True
 GRAPHS = None
 
-COARSEST = "bfloat16"  # of the types that are trained in: where a table tells none, no rounding is called a difference
-EXACT = 12  # decimals from which on figures were not rounded
-_TURNS = {"param_origin": 0, "grad": 2, "actv": 1, "exp_avg": 3, "param": 4}  # the first word that a kind holds counts
-_DEPTH, _LOOKED_AT = 4, 20  # folders below a path; tables of which the head is read to recognise one
+COARSEST = "bfloat16"  # of the training types: if a table records no type, no rounding is reported as a difference
+EXACT = 12  # figures with so many decimals are not rounded
+_TURNS = {"param_origin": 0, "grad": 2, "actv": 1, "exp_avg": 3, "param": 4}  # the first word in a kind counts
+_DEPTH, _LOOKED_AT = 4, 20  # folders below a path; tables whose head is read to recognise a dump
 _FIGURES = ("max", "min", "mean", "norm")
-_OF_TENSORS = ("shape", "dtype", "nans")  # "nan" in a row of what is none
+_OF_TENSORS = ("shape", "dtype", "nans")  # "nan" in a row that is not a tensor
 _FILE = re.compile(r"(?P<kind>.+?)(?:_(?:step)?[0-9]+-[0-9]+)?\.csv")
 _RANK = re.compile(r"(?:.*-)?rank_?([0-9]{1,9})(?:-.*)?")
 _STEP = re.compile("[0-9]{1,18}")
@@ -46,12 +46,12 @@ _ACTIVATION = re.compile(r"(?P<op>.*)\.(?P<role>input|output)(?P<grad>_grad)?(?:
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A table of the monitor, or a folder with one at most four levels down."""
+    """Return whether a path is a table of the monitor, or a folder with one within four levels."""
     return any(_is_table(file, context) for file in islice(_tables(path), _LOOKED_AT))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per folder and step. A table that cannot be read costs a note."""
+    """Return one Run per folder and step. An unreadable table adds a note."""
     found: dict[tuple[str, int], list[_Row]] = {}
     notes: list[str] = []
     for file in _tables(path):
@@ -82,7 +82,7 @@ def _is_table(file: Path, context: ReadContext) -> bool:
 
 
 class _Row(NamedTuple):
-    """One line: the operator that it belongs to, and its one tensor."""
+    """One row: its operator and its only tensor."""
 
     step: int
     operator: str
@@ -108,7 +108,7 @@ def _rows(file: Path, notes: list[str], context: ReadContext) -> list[_Row]:
 
 
 def _rounding(figures: Iterator[str]) -> float:
-    """Half a unit of the last decimal that any figure has; 0 where there are so many that none was rounded."""
+    """Return half a unit of the last decimal of the figures; 0 if they have so many decimals that none was rounded."""
     found = (_NUMBER.fullmatch(text) for text in figures)
     decimals = max((len(one["decimals"]) - int(one["power"] or 0) for one in found if one), default=0)
     return 0.5 * 10.0**-decimals if 0 <= decimals < EXACT else 0.0
@@ -137,7 +137,7 @@ def _row(kind: str, line: Mapping[str, str], rounding: float) -> Optional[_Row]:
 
 
 def _place(kind: str, name: str) -> tuple[str, str]:
-    """(module or parameter, slot). What is the gradient of an input flows out of a backward."""
+    """Return (module or parameter, slot). The gradient of an input is an output of a backward."""
     found = _ACTIVATION.fullmatch(name)
     if found is None:
         role = "param" if _turn(kind) == 0 else "grad" if "grad" in kind else "output"
@@ -147,7 +147,7 @@ def _place(kind: str, name: str) -> tuple[str, str]:
 
 
 def _turn(kind: str) -> int:
-    """When in a step a kind is recorded: parameters, activations, gradients, their averages, parameters again."""
+    """Return when in a step a kind is recorded: parameters, activations, gradients, averages, updated parameters."""
     return next((turn for word, turn in _TURNS.items() if word in kind), 2)
 
 
@@ -159,7 +159,7 @@ def _figure(text: Optional[str]) -> Optional[float]:
 
 
 def _shape(text: str) -> Optional[tuple[int, ...]]:
-    """Of "[4, 8]" or "torch.Size([4, 8])"; () where a table has none, as if it were one number."""
+    """Parse "[4, 8]" or "torch.Size([4, 8])"; () if a table has no shape, as for a scalar; None if malformed."""
     sizes = re.findall("[0-9]+", text)
     if any(len(size) > 18 for size in sizes) or len(sizes) > 64:
         return None

@@ -1,4 +1,4 @@
-"""msprobe (mindstudio-probe) dumps of PyTorch and MindSpore, levels L0, L1 and mix; also debug.json.
+"""Read msprobe (mindstudio-probe) dumps of PyTorch and MindSpore, levels L0, L1 and mix; also debug.json.
 
     {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          and the other spellings of readers/places.py
         dump.json        {"task", "level", "framework", "dump_data_dir", "data": {operator: record}}
@@ -9,9 +9,9 @@
 "data" is in execution order. A record holds trees of values under input_args, input_kwargs, output and
 parameters (forward), input and output (backward), or parameter names (parameters_grad). A leaf is a tensor
 {"type", "dtype", "shape", "Max", "Min", "Mean", "Norm"[, "md5"][, "data_name"]} or {"type", "value"}.
-Task nan_check leaves the figures out and has "is_nan" (true, false or null) in the record instead: what a status
-register told of the operator. It becomes an output of its own, with NaN for figures where it is set.
-The files are JSON in Python's dialect: NaN and Infinity stand bare.
+Task nan_check omits the figures and writes "is_nan" (true, false or null) to the record instead: the status register
+after the operator. This flag becomes an additional output, with NaN as figures if it is set.
+The files are JSON in Python's dialect: NaN and Infinity are not quoted.
 
 Source: public documentation and output of mindstudio-probe 26.2 and older; docs/formats.md.
 """
@@ -47,12 +47,12 @@ from npucmp.model.dtypes import PACKED, canonical
 NAME = "msprobe"
 GRAPHS = None
 
-_DIGITS = 300  # of a whole number; a float has up to 309
+_DIGITS = 300  # of an integer; a float has up to 309
 _ALIKE = bytes.maketrans(b"123456789", b"0" * 9)
 _ENDLESS = b"0" * (_DIGITS + 1)
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
 _ENDINGS = tuple(_ENCODINGS)
-_SIZES = {int}  # what a shape is made of: True and 1.0 are no sizes
+_SIZES = {int}  # types allowed in a shape: True and 1.0 are not sizes
 _ELSEWHERE = re.compile(r"[/\\\0]")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _CUT = {*_STATISTICS}
@@ -60,19 +60,19 @@ _FLAG = "is_nan"
 _FAILED = "dump_error_info.log"
 _NOWHERE = ("-1", "")
 _FLAGGED, _UNFLAGGED = Statistics(*[math.nan] * 4), Statistics(*[0.0] * 4)
-_NO_ARGUMENTS: dict[str, Any] = {}  # of all operators that have none
+_NO_ARGUMENTS: dict[str, Any] = {}  # shared by all operators without arguments
 _FLOATS, _NOTHING = {float}, [None] * 4
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A dump.json or debug.json, or a folder with one at most six levels down."""
+    """Return whether a path is a dump.json or debug.json, or a folder with one within six levels."""
     if path.is_file():
         return path.suffix == ".json" and starts_like_a_dump(path)
     return next(dump_files(path), None) is not None
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per dump.json. Raises DumpError for a file that is not complete JSON, or is another thing."""
+    """Return one Run per dump.json. Raises DumpError for a file that is incomplete JSON, or of another kind."""
     files = files_of(path)
     if len(files) == 1:
         return [_open_all(files[0], context)]
@@ -80,7 +80,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 
 def heads(path: Path, context: ReadContext = ANYWHERE) -> list[Head]:
-    """One per dump.json, or per step and rank of micro batches, by the names of their folders."""
+    """Return one Head per dump.json, or per step and rank of micro batches, from the names of their folders."""
     return [Head(str(path), NAME, one.step, one.rank, str(one.path)) for one in files_of(path)]
 
 
@@ -89,7 +89,7 @@ def open_head(head: Head, context: ReadContext) -> Run:
 
 
 def _open_one_of_many(files: Files, context: ReadContext) -> Run:
-    """A broken dump.json costs its own step and rank, not the others."""
+    """Open one run; a malformed dump.json becomes a run with a problem, so that other runs stay readable."""
     try:
         return _open_all(files, context)
     except DumpError as error:
@@ -111,7 +111,7 @@ def _load(path: Path, context: ReadContext) -> Any:
 
 def _tree(path: Path, data: bytes) -> Any:
     if _ENDLESS not in data.translate(_ALIKE):
-        with suppress(MsgspecError, ValueError, RecursionError):  # what it refuses, as NaN, is read as Python does
+        with suppress(MsgspecError, ValueError, RecursionError):  # json parses texts that msgspec refuses (NaN)
             found = decode(data)
             if not may_repeat(data, found):
                 return found
@@ -137,7 +137,7 @@ def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadCon
 
 
 class _Opened(NamedTuple):
-    """What is read of a dump.json and of the files beside it."""
+    """The content of a dump.json and of the files beside it."""
 
     operators: tuple[Operator, ...]
     detail: str
@@ -145,7 +145,7 @@ class _Opened(NamedTuple):
 
 
 def _whole(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opened:
-    """Operators of the whole text."""
+    """Parse the whole text."""
     top = _tree(path, data)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
@@ -162,7 +162,7 @@ def _whole(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opened:
 
 
 def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optional[_Opened]:
-    """The same of a file whose structure is known, or can be told apart from its figures; None of others."""
+    """Parse a file whose structure is known or separable from its figures; None for other files."""
     cut = Cut.of(data)
     if cut is None or any(one.because for one in beside):
         return None
@@ -185,7 +185,7 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
 
 
 def _structure(path: Path, cut: Cut, beside: Sequence[_Beside]) -> Optional[Structure]:
-    """The structure of a file that no other had before; None of one that holds what is not as it should be."""
+    """Return the structure of a file, parsed for the first time; None if the file has irregular content."""
     text = cut.numbered()
     try:
         top = None if _ENDLESS in text.translate(_ALIKE) else decode(text)
@@ -206,17 +206,19 @@ def _structure(path: Path, cut: Cut, beside: Sequence[_Beside]) -> Optional[Stru
 
 
 class _Misplaced(Exception):
-    """Figures that stand beside others of the same tensor."""
+    """The record of a tensor has figures beside the ones that were cut out."""
 
 
 def _repeated(tree: Any) -> tuple[str, ...]:
-    """The keys that stand more than once in an object."""
+    """Return the repeated keys of an object."""
     return tree.keys_repeated if isinstance(tree, Repeated) else ()
 
 
 def _unclear(data: Mapping[str, Any]) -> dict[str, str]:
-    """Operators whose records stand more than once, or hold a key more than once, each with that key; keys of tensors
-    concern their tensor alone."""
+    """Return operators with a repeated record ("") or a repeated key in it, each with that key.
+
+    Repeated keys of a tensor affect only that tensor and are not included.
+    """
     if next(repeated_in(data), None) is None:
         return {}
     found = {
@@ -226,8 +228,10 @@ def _unclear(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of_files(path: Path, dump: _Dump, operators: Sequence[Operator], names_files: bool) -> Iterator[str]:
-    """Notes on files: those that nothing names, those that are missing, and what msprobe failed to collect.
-    `names_files` says whether any tensor has the name of a file."""
+    """Yield notes on files: unnamed files, missing files, and what msprobe failed to collect.
+
+    `names_files` is whether any tensor has the name of a file.
+    """
     tensors = [tensor for one in operators for tensor in one.tensors]
     yield from unnamed(dump.folder, chain(map(attrgetter("file"), tensors), dump.others))
     if dump.repeats:
@@ -245,7 +249,7 @@ def _names_files(operators: Sequence[Operator]) -> bool:
 
 
 def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
-    """The calls that the records of a run tell, by operator."""
+    """Return the calls in the records of a run, by operator."""
     from npucmp.dump.readers.msprobe_call import call_of
 
     found: dict[str, Call] = {}
@@ -260,12 +264,13 @@ def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
 
 
 def _whole_number(digits: str) -> int | float:
-    """One that no float can hold is infinite: whatever works with an argument or a figure may make it one."""
+    """Return an integer; infinity if no float can hold it, because later code may convert arguments and figures to
+    float."""
     return int(digits) if len(digits) <= _DIGITS else float(digits)
 
 
 def _heading(top: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Framework, level and task in the words of a dump.json."""
+    """Return framework, level and task in the words of a dump.json."""
     framework = top.get("framework") or _framework(top["data"])
     return str(framework) if framework else "", str(top.get("level", "")), str(top.get("task", ""))
 
@@ -281,7 +286,7 @@ def _detail(heading: tuple[str, str, str], operators: Sequence[Operator]) -> str
 
 
 def _framework(data: Mapping[str, Any]) -> str:
-    """Old files do not name it; the "type" of the first tensor does."""
+    """Return the framework of an old file, which only the "type" of its first tensors names."""
     with suppress(RecursionError):
         found = re.search(r'"(torch|mindspore)\.', json.dumps(list(data.values())[:20]))
         return {"torch": "pytorch", "mindspore": "mindspore"}[found.group(1)] if found else ""
@@ -289,8 +294,10 @@ def _framework(data: Mapping[str, Any]) -> str:
 
 
 class _Beside(NamedTuple):
-    """A file beside dump.json, which is a help, not a need: if it is broken, the run goes on with a note. `data` is
-    None where there is none, or where it cannot be read `because` of something."""
+    """An optional file beside dump.json: if it is malformed, the run is read with a note.
+
+    `data` is None if the file does not exist, or cannot be read for the reason `because`.
+    """
 
     path: Path
     data: Optional[bytes] = None
@@ -308,7 +315,7 @@ def _beside(path: Path, name: str, context: ReadContext) -> _Beside:
 
 
 def _parsed(one: _Beside, parse: Callable[[Any], Mapping[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What a companion file says, and a note on what is ignored."""
+    """Return the content of a companion file, and a note on ignored parts."""
     file, data, because = one
     if data is None:
         return {}, (f"{file}: ignored, {because}",) if because else ()
@@ -341,9 +348,12 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Dump(NamedTuple):
-    """What the records of a dump.json share: its tensor folder, its companion files, the shapes read so far as text,
-    files of what is no tensor. Without a folder there are statistics alone. unclear are operators whose records hold a
-    key more than once, by that key; repeats names all that do. `figures` are those that were cut out, by number."""
+    """Common state of the records of a dump.json: its tensor folder, companion files, parsed shapes by text.
+
+    Without a folder only statistics are used. others are files of leaves that are not tensors. unclear maps operators
+    whose records have a repeated key to that key; repeats names all repeated keys. `figures` are those that were cut
+    out, by number.
+    """
 
     folder: str
     is_there: bool
@@ -392,7 +402,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
 
 
 def _unreadable(name: str, tensors: list[TensorRef], key: str) -> list[TensorRef]:
-    """The tensors of an operator whose record, or a key in it, stands more than once."""
+    """Return the tensors of an operator with a problem, because its record, or a key in it, is repeated."""
     what = f"a key {key!a:.60}" if key else "its operator"
     problem = f"dump.json holds {what} more than once"
     return [one._replace(problem=problem) for one in tensors] or [TensorRef("", "", (), problem=problem, label=name)]
@@ -421,7 +431,7 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
     label = str(data_name) if data_name else f"{name}.{slot.replace(':', '.')}"
     encoding = _ENCODINGS[file[file.rindex(".") :]] if file else ""
     checksum = leaf.get("md5")
-    if isinstance(checksum, (int, float)):  # of summary_mode xor: the value of a 0-d tensor, which is no checksum
+    if isinstance(checksum, (int, float)):  # summary_mode xor writes the value of a 0-d tensor, which is not a checksum
         statistics = Statistics.recorded(*[float(checksum)] * 4) if statistics is None and key == "[]" else statistics
     checksum = checksum if isinstance(checksum, str) else ""
     dtype = canonical(str(leaf["dtype"]))
@@ -440,7 +450,7 @@ def _is_shape(shape: Any) -> bool:
 
 
 def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
-    """The file a record names. It must lie in the dump's own tensor folder: dumps are untrusted."""
+    """Return the file that a record names. It must be in the dump's own tensor folder: dumps are untrusted."""
     if not isinstance(data_name, str) or _ELSEWHERE.search(data_name):
         return "", f"refused: dump.json names a file outside its {DATA_FOLDER}"
     if not data_name.endswith(_ENDINGS) or data_name in _ENDINGS:
@@ -449,7 +459,7 @@ def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
 
 
 def _number_in(value: Any) -> Optional[float]:
-    """A JSON number; None for anything else."""
+    """Return a JSON number as float; None for other values."""
     return float(value) if isinstance(value, (int, float)) else None
 
 

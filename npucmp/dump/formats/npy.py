@@ -1,15 +1,16 @@
-"""Folders of .npy files, one tensor each, alone or below step and rank folders (readers/places.py). The names tell
-operator, output and time:
+"""Read folders of .npy files, one tensor each, flat or below step and rank folders (readers/places.py).
+
+The names contain operator, output and time:
 
     {operator}.{output index}.{microseconds}.npy     tfdbg by precision_tool, msquickcmp for TF and ONNX, Caffe
-    input_{operator}.{index}.{microseconds}.npy      what it reads, in dumps of ONNX by msprobe and msit
+    input_{operator}.{index}.{microseconds}.npy      inputs, in dumps of ONNX by msprobe and msit
     {operator}.{input|output}.{index}.npy            tensor folders of msprobe without their dump.json
     {anything}.npy                                   plain: one operator with one output
 
-A file whose name was too long for the file system has a number for a name; mapping.csv beside it tells the real one.
-Files with a time in their names are executed in that order; the others in that in which they were written, if the times
-of the files can be trusted (readers/write_times.py), else in the natural order of their names, and the run says so.
-Several times for one (operator, index) are several executions.
+If a name was too long for the file system, the file has a number as name, and mapping.csv beside it has the real name.
+Files with a time in their names are sorted by that time. Other files are sorted by write time if the times are reliable
+(readers/write_times.py), else in the natural order of their names, with a note in the run. Several times for one
+(operator, index) are several executions.
 Source: public behaviour of msaccucmp and precision_tool; docs/formats.md.
 """
 
@@ -41,7 +42,7 @@ _SLOTTED = re.compile(r"(?P<op>.+)\.(?P<role>input|output)\.(?P<index>[0-9]+(?:\
 
 
 class NpyFile(NamedTuple):
-    """What one file's name says."""
+    """The parts of a file name."""
 
     operator: str
     slot: str
@@ -50,15 +51,18 @@ class NpyFile(NamedTuple):
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A .npy file, or a folder that directly holds one, or has one in folders below that tell step, rank or process."""
+    """Return whether a path is a .npy file, or a folder with one directly or in folders that name step, rank or
+    process."""
     if not path.is_dir():
         return path.is_file() and path.suffix == ".npy"
     return next(told_folders(path, (".npy",), SNIFFED), None) is not None
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per step and rank. Headers are read, payloads are not; a broken header makes an operator with one
-    unreadable tensor."""
+    """Return one Run per step and rank. Only headers are read.
+
+    A malformed header becomes an operator with one unreadable tensor.
+    """
     if path.is_file():
         return [_run(path, [path], context)]
     found = [*told_folders(path, (".npy",))]
@@ -74,7 +78,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 
 def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set[Path]] = None) -> Run:
-    """That of a file, or of a folder with these names; `read` are the folders that runs are made of."""
+    """Return the run of a file, or of a folder with these names; `read` are the folders that become runs."""
     notes: list[str] = []
     real = {} if read is None else long_names(path / MAPPING, notes, context)
     files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
@@ -97,8 +101,10 @@ def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set
 
 
 def _read_of_them(files: list[NpyFile]) -> list[NpyFile]:
-    """What ONNX nodes read is called as they are, behind a word: "input_Add_100" beside "Add_100". A tool that writes
-    it does so of every node: where few have it, it is the name of an operator."""
+    """Rename the inputs of ONNX nodes, which are dumped as "input_Add_100" beside "Add_100", to input slots.
+
+    A tool that writes inputs does so for every node: if only few nodes have such a file, it is the name of an operator.
+    """
     named = {file.operator for file in files if file.time}
     twins = {name for name in named if name.startswith(_READ) and name[len(_READ) :] in named}
     if 2 * len(twins) < len(named - twins) or not twins:
@@ -112,7 +118,7 @@ def _read_of_them(files: list[NpyFile]) -> list[NpyFile]:
 
 
 def _below(folder: Path, names: list[Path], read: set[Path]) -> Optional[str]:
-    """The note on folders beside the files, whose tensors nobody reads; None if there are none."""
+    """Return the note on folders beside the files, which are not read; None if they hold no tensors."""
     unread = (path for path in names if path not in read and path.is_dir())
     found = [path.name for path in unread if any(map(may_be_tensor, some_names(path)))]
     if not found:
@@ -125,7 +131,7 @@ def _is_tensor(file: Path, real: Mapping[str, str]) -> bool:
 
 
 def parse_npy_name(file: Path, long_name: str = "") -> NpyFile:
-    """Operator, slot and time from a file name, or from the long name it stands for; see the table at the top."""
+    """Return operator, slot and time of a file name, or of its real name from mapping.csv; see the module docstring."""
     name = long_name or file.name
     stem = name[: -len(".npy")] if name.endswith(".npy") else name
     timed = _TIMED.fullmatch(stem)
@@ -138,7 +144,7 @@ def parse_npy_name(file: Path, long_name: str = "") -> NpyFile:
 
 
 def _executions(files: list[NpyFile]) -> list[list[NpyFile]]:
-    """Files of one execution of one operator together, in order of time, then of name."""
+    """Group files of one execution of one operator, in order of time, then of name."""
     groups = executions(files, lambda file: file.operator, lambda file: file.slot, lambda file: file.time)
     return sorted((sorted(group, key=lambda file: natural(file.slot)) for group in groups), key=_position)
 

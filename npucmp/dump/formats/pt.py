@@ -1,4 +1,4 @@
-"""Folders of .pt and .pth files without a dump.json, one tensor each, as users of LLM frameworks dump them:
+"""Read folders of .pt and .pth files without a dump.json, one tensor each, as users of LLM frameworks dump them:
 
     step{N}/{rank{M} | pid{P}}/dump_tensor_data/{name}.{call}.{input|input_kwargs|output}[.{path}].pt   AclGraphDumper
     {given}_{n}.pt                                                                                       acl_save
@@ -8,10 +8,10 @@
         joined by ___ (older: __); the tensor itself, or {"value": tensor, "meta": …}
     {anything}.pt                                                                                        one output
 
-What folders tell of step and rank is in readers/trees.py, how other names are taken apart in tensor_names.py there.
-Only dump_index tells the order of execution. Otherwise operators stand by the times at which their files were written,
-if these can be trusted (readers/write_times.py), else by the numbers of their calls, then by name, each module behind
-those that it holds; the run says so.
+readers/trees.py reads step and rank from folders, readers/tensor_names.py parses other names.
+Only dump_index gives the order of execution. Otherwise operators are sorted by the write times of their files, if these
+are reliable (readers/write_times.py), else by call number, then by name, with each module after its children; the run
+then has a note.
 
 Source: public documents and sources of msprobe (aclgraph_dumper.py), msit (dump_hook.py), SGLang (debug_utils).
 """
@@ -53,7 +53,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class PtFile(NamedTuple):
-    """What a file tells by its name: `call` is the number of its call, `turn` its place in the order of execution."""
+    """The parts of a file name: `call` is the call number, `turn` the position in the order of execution."""
 
     folder: str
     operator: str
@@ -64,18 +64,18 @@ class PtFile(NamedTuple):
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A .pt or .pth file, or a folder with one among the first names below it."""
+    """Return whether a path is a .pt or .pth file, or a folder with one among the first names below it."""
     return holds(path, ENDINGS, some_names(path))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per step and rank of each dump. Headers are read, payloads are not; a broken file is one tensor."""
+    """Return one Run per step and rank of each dump. Only headers are read; a malformed file is one tensor."""
     runs = [run for found in files_of(path, ENDINGS) for run in _runs(found, context)]
     return [_alone(run) for run in runs] if path.is_file() else _with_weights(runs)
 
 
 def _with_weights(runs: list[Run]) -> list[Run]:
-    """Weights that a device keeps beside its tokens, with the modules of the first of these; each is read once."""
+    """Add the weights beside the tokens of a device to the modules of the first token, so that they are read once."""
     kept = {run.path: run for run in runs if run.step is None and all(map(_is_weights, run.operators))}
     first: dict[str, Run] = {}
     for run in sorted(runs, key=lambda run: run.step or 0):
@@ -86,7 +86,7 @@ def _with_weights(runs: list[Run]) -> list[Run]:
 
 
 def _joined(run: Run, weights: Run) -> Run:
-    """A run with weights at the operators of their names, those of no operator at its end."""
+    """Return a run with weights added to operators of the same names; the others follow at its end."""
     left = {operator.name: operator for operator in weights.operators}
     own = [one._replace(tensors=(*one.tensors, *left.pop(one.name).tensors)) if one.name in left else one
            for one in run.operators]  # fmt: skip
@@ -110,7 +110,7 @@ def _runs(found: Files, context: ReadContext) -> list[Run]:
 
 
 def fields_of(stem: str) -> dict[str, str]:
-    """The fields of a name of SGLang's dumper; empty for any other name."""
+    """Return the fields of a name of SGLang's dumper; {} for any other name."""
     parts = [part.partition("=") for part in _FIELD.split(stem)]
     fields = {key: value for key, equals, value in parts if equals}
     is_one = len(fields) == len(parts) and "name" in fields and any(key in fields for key in _STEPS)
@@ -130,7 +130,7 @@ def _fielded(fields: dict[str, str], file: str) -> PtFile:
 
 
 def parse_pt_name(folder: str, stem: str, file: str, of_msprobe: bool = False) -> PtFile:
-    """Operator and slot by the name of a file and the folders between it and its run; see the table at the top."""
+    """Return operator and slot from a file name and the folders between it and its run; see the module docstring."""
     before, _, last = folder.rpartition("/")
     hooked = _HOOKED.fullmatch(stem)
     if hooked and folder:
@@ -174,13 +174,13 @@ def _run(
 
 
 def _modules_uncalled(files: list[PtFile]) -> list[PtFile]:
-    """A number at the end of a name that others go on from ("layers.1", "layers.1.mlp") is no call."""
+    """Drop call numbers that are parts of module paths: other names extend them ("layers.1", "layers.1.mlp")."""
     above = {file.operator[:at] for file in files for at, letter in enumerate(file.operator) if letter == "."}
     return [file._replace(call=-1) if file.operator in above else file for file in files]
 
 
 def _numbered(files: list[PtFile]) -> list[PtFile]:
-    """With the numbers of acl_save, which counts all that it saves; they are its only if no two are the same."""
+    """Use the numbers of acl_save as call numbers. It counts all saved tensors, so all numbers must be distinct."""
     found = [_SERIAL.fullmatch(file.operator) for file in files]
     numbers = [int(one[1]) for one in found if one]
     if len({*numbers}) < len(files) or any(file.slot != "output:0" for file in files):
@@ -203,7 +203,7 @@ def _name(file: PtFile) -> str:
 
 
 def _path(operator: str) -> tuple[str, str]:
-    """Where a module sits in the model, and its call; ("", …) of what is no module."""
+    """Return the path of a module in the model, and its call; ("", …) for other names."""
     if is_module(operator):
         return operator, ""
     head, _, call = operator.rpartition(".")
@@ -211,7 +211,7 @@ def _path(operator: str) -> tuple[str, str]:
 
 
 def _module(file: PtFile) -> tuple[str, str]:
-    """The same of a name without a call, which names the module that a hook of the user's was at."""
+    """Return module path and call; a name without a call is the module path that a user's hook wrote."""
     path, call = _path(file.operator)
     return (path, call) if path or file.call >= 0 else (file.operator, "")
 
@@ -228,7 +228,7 @@ def _operator(order: int, files: list[PtFile], modules: dict[tuple[str, str], st
 
 
 def _tensors(file: PtFile, context: ReadContext) -> Iterator[TensorRef]:
-    """The tensor of a file, or those in what it holds, which are parts of its slot."""
+    """Yield the tensor of a file, or the tensors of a container in it, as parts of the file's slot."""
     label = os.path.basename(file.path)
     try:
         with open_regular(file.path, context) as opened:
@@ -247,6 +247,6 @@ def _tensors(file: PtFile, context: ReadContext) -> Iterator[TensorRef]:
 
 
 def _alone(run: Run) -> Run:
-    """A file that was given by itself: two such are partners whatever they are called."""
+    """Return the run of a single given file: two such files are partners with any names."""
     (operator,) = run.operators
     return replace(run, operators=(operator._replace(op_type=ALONE, kind=ALONE),), notes=(), ordered=True)

@@ -1,6 +1,6 @@
-"""safetensors files: one, or folders of them, also below step and rank folders (readers/trees.py).
+"""Read safetensors files: one file, or folders of files, also below step and rank folders (readers/trees.py).
 
-    {name}     an operator with one output; {operator}.{input|output|…}[.{path}] a slot of one: readers/tensor_names.py
+    {name}     an operator with one output; {operator}.{input|output|…}[.{path}] a slot: readers/tensor_names.py
 
 The shards of a model are one run. Source: huggingface/safetensors.
 """
@@ -24,10 +24,10 @@ ENDINGS = (".safetensors",)
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A .safetensors file, or a folder with one among the first names below it."""
+    """Return whether a path is a .safetensors file, or a folder with one among the first names below it."""
     return holds(path, ENDINGS, some_names(path))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per step and rank. Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    """Return one Run per step and rank. Only headers are read; a malformed file becomes one unreadable tensor."""
     return runs_of(path, ENDINGS, NAME, safetensors.entries, context)

@@ -1,10 +1,10 @@
-"""What msprobe saves of MindSpore's graphs, one .npy per variable.
+"""Read the variables of MindSpore's graphs that msprobe saves, one .npy each.
 
     {root}/step{N}/rank{M}/{name}[_grad]_{dtype}_{n}.npy                                save, save_grad
     {root}/data/{tag}/step{N}/rank{M}[/micro_step{K}]/{tag}[.{i}].npy, {tag}.json       SingleSave
 
-n counts what was saved, so that it tells the order where no two share one; SingleSave tells none. Everything is an
-output: nobody says what reads it.
+n counts saved variables, so it gives the order if all numbers are distinct; SingleSave records no order. Every tensor
+is an output, because consumers are not recorded.
 Source: public documentation and sources of msprobe; docs/formats.md.
 """
 
@@ -33,11 +33,11 @@ _SAVED = re.compile(
     re.IGNORECASE,
 )
 _DEPTH = 8
-_SNIFFED = 5000  # file names that are looked at
+_SNIFFED = 5000  # maximum number of file names read
 
 
 class SavedPlace(NamedTuple):
-    """Which run a folder belongs to; tag and micro step are those of SingleSave."""
+    """The run that a folder belongs to; tag and micro step are those of SingleSave."""
 
     dump: str
     step: int
@@ -45,7 +45,7 @@ class SavedPlace(NamedTuple):
 
 
 class SavedFile(NamedTuple):
-    """One tensor. number is what its name counts, -1 where it counts nothing."""
+    """One tensor. number is the counter in its name, -1 without."""
 
     operator: str
     slot: str
@@ -56,7 +56,7 @@ class SavedFile(NamedTuple):
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A file with such a name in such folders, or a folder that holds one at most eight levels down."""
+    """Return whether a file has such a name in such folders, or a folder holds one within eight levels."""
     if path.is_file():
         return bool(_files(str(path.absolute().parent), [path.name]))
     left = _SNIFFED
@@ -70,7 +70,7 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per (step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    """Return one Run per (step, rank). Only headers are read; a malformed file becomes one unreadable tensor."""
     found: dict[SavedPlace, list[SavedFile]] = defaultdict(list)
     notes: list[str] = []
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path, _DEPTH):
@@ -83,7 +83,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 
 def _files(folder: str, names: Sequence[str]) -> list[tuple[SavedPlace, SavedFile]]:
-    """The tensors of a folder, none if it is no step and rank of such a dump."""
+    """Return the tensors of a folder; [] if it is not a step and rank of such a dump."""
     parts = Path(folder).absolute().parts
     micro = micro_of(parts[-1])
     above = parts if micro is None else parts[:-1]

@@ -1,17 +1,17 @@
-"""Raw dumps of the TensorFlow debugger, tfdbg v1 (DumpingDebugWrapperSession, DumpingDebugHook).
+"""Read raw dumps of the TensorFlow debugger, tfdbg v1 (DumpingDebugWrapperSession, DumpingDebugHook).
 
     {root}/run_{microseconds}_{count}/          one call of Session.run
-        _tfdbg_device_,job_localhost,…,device_CPU_0/    this level since TF 1.5; before it, files lie below run_*
+        _tfdbg_device_,job_localhost,…,device_CPU_0/    since TF 1.5; before, files are directly below run_*
             {scope}/{scope}/{base}_{slot}_{debug op}_{microseconds}[-{k}]
             _tfdbg_graph_[hash{n}_]{microseconds}       Event.4: the GraphDef that ran on the device
         _tfdbg_core_metadata_*, _tfdbg_fetches_info_, _tfdbg_feed_keys_info_    Event.6: text
 
-The slashes of a node's name are folders; its own part is taken from the file name from the right. -{k} tells files
-of one microsecond apart. DebugIdentity is the tensor itself; other debug ops (DebugNanCount …) are numbers about it.
+The slashes of a node's name are folders; its last part is parsed from the right of the file name. -{k} distinguishes
+files of one microsecond. DebugIdentity is the tensor itself; other debug ops (DebugNanCount …) are numbers about it.
 A file is one serialized Event, without the framing of TFRecord:
 
     Event        1 wall_time double · 4 graph_def bytes · 5 summary · 6 log_message
-    Summary      1 value, here one
+    Summary      1 value, exactly one
     Value        1 tag · 7 node_name "{node}:{slot}:{debug op}" · 8 tensor · 9 metadata
     TensorProto  1 dtype (_DTYPES) · 2 shape · 4 tensor_content: the values in C order, little endian
                  5 float_val · 6 double_val · 9 scomplex_val · 12 dcomplex_val · 18 float8_val (UNVERIFIED): raw values
@@ -19,7 +19,7 @@ A file is one serialized Event, without the framing of TFRecord:
                  8 string_val · 14 resource_handle_val · 15 variant_val
     Shape        2 dim {1 size} · 3 unknown_rank
 
-A run holds outputs only; what an operator read is known from the graph. Source: TensorFlow's event.proto,
+A run holds only outputs; the inputs of an operator come from the graph. Source: TensorFlow's event.proto,
 summary.proto, tensor.proto, tensor_shape.proto, types.proto and debug_data.py; a dump of TensorFlow 2.21.
 """
 
@@ -59,7 +59,7 @@ _NAME = re.compile(
     re.DOTALL,
 )
 
-# types.proto. Quantised types are read as the integers they are stored as.
+# types.proto. Quantised types are read as the integers that store them.
 _DTYPES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64", 9: "int64", 10: "bool",
     11: "int8", 12: "uint8", 13: "int32", 14: "bfloat16", 15: "int16", 16: "uint16", 17: "uint16", 18: "complex128",
@@ -80,7 +80,7 @@ Fields = dict[int, list[WireField]]
 
 
 class TfdbgFile(NamedTuple):
-    """What one file's name and folders say. `again` tells files of one microsecond apart."""
+    """The parts of a file's name and folders. `again` distinguishes files of one microsecond."""
 
     node: str
     slot: int
@@ -100,7 +100,7 @@ _CLOSED = "folders cannot be opened"
 
 
 class RunContents(NamedTuple):
-    """What was found below one run's folder; how much was passed over, by debug op and by the reasons above."""
+    """The content of one run's folder; counts of skipped files by debug op and by the reasons above."""
 
     files: list[TfdbgFile]
     others: Counter[str]
@@ -114,14 +114,14 @@ class RunContents(NamedTuple):
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A folder with _tfdbg_* entries, or one with run_* folders that have them."""
+    """Return whether a folder has _tfdbg_* entries, or run_* folders that have them."""
     return any(_run_folders(path))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run per run_* folder, in order of time; headers are read, payloads are not.
+    """Return one Run per run_* folder, in order of time; headers are read, payloads are not.
 
-    A file that cannot be read is an operator with one unreadable tensor. Raises DumpError where sniff says False.
+    An unreadable file becomes an operator with one unreadable tensor. Raises DumpError if sniff returns False.
     """
     folders = sorted(_run_folders(path), key=lambda folder: natural(os.path.basename(folder)))
     if not folders:
@@ -130,7 +130,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 
 def kept_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Graph]:
-    """The graphs that a dump keeps, one per device and run; a broken one is a note."""
+    """Return the graphs stored in a dump, one per device and run; a malformed graph adds a note."""
     found = []
     for file in sorted(file for folder in _run_folders(path) for file in _graph_files(folder)):
         try:
@@ -154,7 +154,7 @@ def _graph_files(run: str) -> list[str]:
 
 
 def parse_tfdbg_name(name: str, scope: str = "") -> Optional[TfdbgFile]:
-    """Node, slot, debug op and time from a file's name, below the folders `scope`; None if it is named otherwise."""
+    """Parse node, slot, debug op and time from a file name below the folders `scope`; None for other names."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -163,7 +163,7 @@ def parse_tfdbg_name(name: str, scope: str = "") -> Optional[TfdbgFile]:
 
 
 def _run_folders(path: Path) -> Iterator[str]:
-    """The path itself if it is a run, else the runs directly below it."""
+    """Yield the path itself if it is a run, else the runs directly below it."""
     entries = _entries(os.fspath(path))
     if entries is None:
         return
@@ -176,7 +176,7 @@ def _run_folders(path: Path) -> Iterator[str]:
 
 
 def _entries(folder: str) -> Optional[list[os.DirEntry[str]]]:
-    """None for what is no folder or cannot be opened."""
+    """Return the entries of a folder; None if the path is not a folder or cannot be opened."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -196,7 +196,7 @@ def _is_run(entries: list[os.DirEntry[str]]) -> bool:
 
 
 def _run(folder: str, step: Optional[int], context: ReadContext) -> Run:
-    """The run with the inputs and types that its own graph tells."""
+    """Return the run with the inputs and types of its own graph."""
     notes: list[str] = []
     known = kept_graphs(Path(folder), notes, context)
     contents = _contents(folder)
@@ -208,7 +208,7 @@ def _run(folder: str, step: Optional[int], context: ReadContext) -> Run:
 
 
 def _contents(run: str) -> RunContents:
-    """All tensor files of a run, over its devices. Links to folders are not followed: they could lead in circles."""
+    """Collect all tensor files of a run, over its devices. Links to folders are not followed: they may be cyclic."""
     found = RunContents([], Counter(), Counter())
     waiting = [(run, "", "", 0)]
     while waiting:
@@ -245,7 +245,7 @@ Tensors = list[tuple[TfdbgFile, TensorRef]]
 
 
 def _executions(tensors: Tensors) -> list[Tensors]:
-    """Outputs of one execution of one node together, in order of time, then of name."""
+    """Group outputs of one execution of one node, in order of time, then of name."""
     groups = executions(
         tensors,
         operator=lambda one: (one[0].device, one[0].node),
@@ -275,7 +275,7 @@ def _operator(order: int, group: Tensors) -> Operator:
 
 
 def _tensor(file: TfdbgFile, context: ReadContext) -> Iterator[TensorRef]:
-    """The tensor of one file; none for a handle."""
+    """Yield the tensor of one file; nothing for a handle."""
     try:
         with open_regular(file.path, context) as opened:
             cursor = Cursor(opened)
@@ -287,7 +287,7 @@ def _tensor(file: TfdbgFile, context: ReadContext) -> Iterator[TensorRef]:
 
 
 def _header(cursor: Cursor) -> tuple[int, tuple[int, ...], Fields]:
-    """Number of the element type, shape and the fields of the TensorProto."""
+    """Return the number of the element type, the shape, and the fields of the TensorProto."""
     event = _fields(cursor, WireField(0, 2, 0, 0, cursor.file.size))
     summary = _fields(cursor, _message(cursor, event, 5, "summary"))
     value = _fields(cursor, _message(cursor, summary, 1, "value"))
@@ -298,7 +298,7 @@ def _header(cursor: Cursor) -> tuple[int, tuple[int, ...], Fields]:
 
 
 def _fields(cursor: Cursor, message: WireField) -> Fields:
-    """The fields of a message by number; all of it is walked, so that damage behind the tensor is seen."""
+    """Return the fields of a message by number; the whole message is walked, to find damage after the tensor."""
     found: Fields = defaultdict(list)
     for one in cursor.fields(message.start, message.end):
         found[one.number].append(one)
@@ -313,7 +313,7 @@ def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> WireFiel
 
 
 def _shape(cursor: Cursor, message: WireField) -> tuple[int, ...]:
-    """Logical shape. Raises DumpError for one of unknown rank or of a size that no tensor has."""
+    """Return the logical shape. Raises DumpError for an unknown rank or an impossible size."""
     limits = cursor.file.limits
     limits.require(cursor.file.path, "header_bytes", message.end - message.start, "a shape of {:,} bytes")
     fields = _fields(cursor, message)
@@ -327,13 +327,13 @@ def _shape(cursor: Cursor, message: WireField) -> tuple[int, ...]:
 
 
 def _size(cursor: Cursor, dim: WireField) -> int:
-    """A size of 0 is not written."""
+    """Return the size of a dimension; a size of 0 is omitted in the file."""
     sizes = [one.value for one in cursor.fields(dim.start, dim.end) if one.number == 1] if dim.wire == 2 else []
     return signed(sizes[-1]) if sizes else 0
 
 
 def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fields, limits: Limits) -> TensorRef:
-    """The TensorRef of a file that was understood, be its values of a kind that is read or not."""
+    """Return the TensorRef of a parsed file, with a problem if its values cannot be read."""
     dtype = _DTYPES.get(number, "")
     word = dtype or ("string" if number == _TEXT else _UNREAD.get(number, f"DT_{number}"))
     bare = TensorRef(f"output:{file.slot}", word, shape, file=file.path, label=file.label)
@@ -351,7 +351,7 @@ def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fie
 
 
 def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields, limits: Limits) -> int:
-    """Where the values lie in the file, checked to be exactly those of the shape."""
+    """Return the offset of the values in the file, after checking that they match the shape exactly."""
     size = tensor_size(path, shape, DTYPES[dtype].itemsize, limits)
     pieces = [one for one in fields.get(_CONTENT, ()) if one.wire == 2 and one.end > one.start][-1:]
     pieces = pieces or [one for one in fields.get(_RAW.get(dtype, 0), ()) if one.wire and one.end > one.start]

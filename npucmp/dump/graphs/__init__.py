@@ -1,16 +1,16 @@
-"""What was executed, as the compiler or framework wrote it down: graph files become Graphs.
+"""Graphs that a compiler or framework recorded: graph files become Graphs.
 
-A graph tells what no dump does: which operators of the network a fused operator stands for, which tensor an input
-reads, in what logical shape. It is a witness, not a dump: no module here reads a tensor, and a run that has no graph,
-or one that does not fit, is compared all the same.
+A graph has facts that no dump has: which operators of the network a fused operator computes, and which tensor an input
+reads, in which logical shape. A graph is only supporting information: no module here reads a tensor, and a run without
+a graph, or with a graph that does not fit, is compared too.
 
-    graph.py     the nouns: Graph, Node, Port
-    ge.py        GE, the Ascend graph compiler: text and JSON
-    graphdef.py  TensorFlow: text, and the wire format, in a file (graph.pb) or inside tfdbg dumps
-    known.py     all graphs of a run in one, asked by name
+    graph.py       the classes: Graph, Node, Port
+    ge.py          GE, the Ascend graph compiler: text and JSON
+    graphdef.py    TensorFlow: text, and the wire format, in a file (graph.pb) or inside tfdbg dumps
+    known.py       all graphs of a run in one, with lookup by name
     attributes.py  which attributes are kept, and their values
 
-Another kind of graph is another module that makes these nouns, and a line in `load_graphs`.
+A new kind of graph needs a module that makes these objects, and a line in `load_graphs`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from npucmp.errors import DumpError
 
 MOST_FILES = 200
 _ANCESTORS = 4
-_ENTRIES = 100_000  # of a folder that are looked at
-_WIRE = re.compile(  # {name}.pb: the first node of a GraphDef, with its name and the operator that it computes
+_ENTRIES = 100_000  # entries read per folder
+_WIRE = re.compile(  # {name}.pb: the first node of a GraphDef, with its name and its operator type
     rb"\n[\x80-\xff]{0,4}[\x00-\x7f]\n[\x80-\xff]{0,2}[\x01-\x7f][\w./>\\-]+\x12[\x01-\x7f]\w"
 )
 _FILE = re.compile(r"(?:ge_proto|dynamo)_.*\.txt|(?!ge_onnx_).*\.pbtxt|ge_proto.*\.json|graph.*\.json")
-_TENSOR = re.compile(r"\.[0-9]{10,}\.pb$")  # a dump of a tensor, with its time
+_TENSOR = re.compile(r"\.[0-9]{10,}\.pb$")  # a tensor dump, with its time
 _OF_ATC = re.compile(rb'\s*\{\s*"(?:attr|graph|name|version)".*"(?:key|op)"', re.DOTALL)  # {om}.json, of any name
 _HEAD = 4096
 _FOLDER = re.compile(r"graphs?|model|pid_.*")
-_PROCESS = re.compile(r"pid_.*|[0-9]+_[0-9]+")  # "{pid}_{device}" stands below extra-info/graph
+_PROCESS = re.compile(r"pid_.*|[0-9]+_[0-9]+")  # "{pid}_{device}" below extra-info/graph
 _STAGE = re.compile(r"ge_proto_?[0-9]*_?(graph_[0-9]+_)?(.*)\.(?:txt|json)")
 _EXPECTED = (
     "not a graph that is read here: GE text or JSON with `graph { op { … } }`, or a GraphDef as text with `node { … }` "
@@ -50,9 +50,9 @@ _EXPECTED = (
 
 
 def load_graphs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -> list[Graph]:
-    """The graphs of a file, known by its content: of a GE model the root and its subgraphs, of a GraphDef one.
+    """Return the graphs of a file, recognised by content: root and subgraphs of a GE model, one graph of a GraphDef.
 
-    Raises DumpError for a file that is none of these, is malformed, or beyond a limit.
+    Raises DumpError for a file of another kind, for a malformed file, and beyond a limit.
     """
     if _begins(path, _WIRE, context):
         return [_of_wire(path, context)]
@@ -66,13 +66,13 @@ def load_graphs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -
 
 
 def _begins(path: str | os.PathLike[str], form: re.Pattern[bytes], context: ReadContext) -> bool:
-    """Whether the first bytes of a file have a form."""
+    """Return whether the first bytes of a file match a pattern."""
     with open_regular(os.fspath(path), context) as file:
         return form.match(file.read(0, min(_HEAD, file.size))) is not None
 
 
 def _of_wire(path: str | os.PathLike[str], context: ReadContext) -> Graph:
-    """The graph of a binary GraphDef. Constants are passed over, so that weights are not read."""
+    """Return the graph of a binary GraphDef. Constants are skipped, so that weights are not read."""
     with open_regular(os.fspath(path), context) as file:
         file.limits.require(path, "graph_bytes", file.size, "has {:,} bytes")
         return graphdef.from_wire(Cursor(file), 0, file.size, path)
@@ -81,21 +81,21 @@ def _of_wire(path: str | os.PathLike[str], context: ReadContext) -> Graph:
 def _graphs(tree: Message, path: object) -> list[Graph]:
     if "graph" in tree:
         return ge.ge_graphs(tree, path)
-    if "op" in tree:  # a single GE graph, without a model around it
+    if "op" in tree:  # a single GE graph without an enclosing model
         return ge.ge_graphs({"graph": [tree]}, path)
     return graphdef.graphdef_graphs(tree, path)
 
 
 def beside(path: Path) -> list[Path]:
-    """Files that look like graphs near a dump, by their names; of GE's compile stages the last, if it is there.
+    """Return files near a dump that look like graphs by name; of GE's compile stages only the last, if it exists.
 
-    Looked through are the dump's folder and its parent, and what stands in a folder `graph`, `graphs`, `model` or
-    `pid_…` of it or of its next four ancestors. The JSON that atc makes of a model has any name: its first bytes tell.
-    At most MOST_FILES, final stages first, always in the same order. Never raises.
+    The search covers the dump's folder, its parent, and each folder `graph`, `graphs`, `model` or `pid_…` in the dump's
+    folder and in its next four ancestors. The JSON that atc writes has an arbitrary name: its first bytes identify it.
+    Returns at most MOST_FILES, final stages first, always in the same order. Never raises.
     """
     try:
         folder = Path(os.path.abspath(path))
-    except OSError:  # the working directory is gone
+    except OSError:  # the working directory was deleted
         return []
     if not os.path.isdir(folder):
         folder = folder.parent
@@ -103,7 +103,7 @@ def beside(path: Path) -> list[Path]:
     for place in _places(folder):
         names = _names(place, folders=False)
         found.update((place / name, None) for name in _last_stages([name for name in names if _is_graph(place, name)]))
-    files = sorted(found, key=lambda file: not _is_final(file.name))  # stable: nearer folders stay first
+    files = sorted(found, key=lambda file: not _is_final(file.name))  # stable sort: nearer folders stay first
     return files[:MOST_FILES]
 
 
@@ -119,7 +119,7 @@ def _is_graph(folder: Path, name: str) -> bool:
 
 
 def _places(folder: Path) -> Iterator[Path]:
-    """Folders that may hold graphs, nearest first."""
+    """Yield folders that may hold graphs, nearest first."""
     yield folder
     yield folder.parent
     for base in (folder, *islice(folder.parents, _ANCESTORS)):
@@ -131,7 +131,7 @@ def _places(folder: Path) -> Iterator[Path]:
 
 
 def _names(folder: Path, folders: bool) -> list[str]:
-    """Sorted names of the files or folders in a folder, links left out; none of one that cannot be read."""
+    """Return the sorted names of the files or folders in a folder, without links; [] if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             some = islice(entries, _ENTRIES)
@@ -145,7 +145,7 @@ def _is_final(name: str) -> bool:
 
 
 def _last_stages(names: list[str]) -> list[str]:
-    """The names without those of a graph's earlier stages, where its last stage was written too."""
+    """Drop the names of a graph's earlier stages if its last stage exists too."""
     built = {_graph_of(name) for name in names if _is_final(name)}
     return [name for name in names if _is_final(name) or _graph_of(name) not in built]
 

@@ -1,8 +1,8 @@
-"""A run and the graphs that were executed in it → the same run, knowing what each operator stands for and reads.
+"""Annotate a run with its graphs: the operators that each operator computes, and the tensors that it reads.
 
-Of a GE graph: originals and passes of a fused operator, the tensor of the unfused network that each output is
-(`origin`), the tensor that each input reads (`source`) and stands for, logical shapes and orders of axes, the order
-of execution. Of a TensorFlow GraphDef, whose dumps hold outputs only: types, and the inputs themselves, which are the
+A GE graph gives: originals and passes of a fused operator, the tensor of the unfused network that each output is
+(`origin`), the tensor that each input reads (`source`) and its origin, logical shapes, axis orders, and the order of
+execution. A TensorFlow GraphDef, whose dumps hold outputs only, gives types and the inputs themselves, which are the
 outputs of their producers.
 Source of the rules: attributes of GE's public graph_metadef, and msaccucmp's mapping of outputs and inputs.
 """
@@ -23,21 +23,21 @@ from npucmp.dump.readers.names import escaped, fed
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type
 
-_HOPS = 64  # producers that are passed through on the way back to one that was dumped
-_LEAST = 0.2  # share of a run's operators that a graph must hold to be its graph
+_HOPS = 64  # operators passed through on the way back to a dumped producer
+_LEAST = 0.2  # minimum share of a run's operators that its graph holds
 
 
 Written = Mapping[tuple[str, int], Sequence[TensorRef]]  # (node, output index) → its tensors, oldest execution first
 
 
 def holds(graph: Graph, run: Run) -> float:
-    """Share of a run's operators that a graph holds."""
+    """Return the share of a run's operators that a graph holds."""
     known = together([graph])
     return sum(known.node(operator.name) is not None for operator in run.operators) / max(1, len(run.operators))
 
 
 def fitting(graphs: Sequence[Graph], run: Run) -> list[Graph]:
-    """The graphs of a run: of several states of one graph the one that holds most of the run, the last of equals."""
+    """Return the graphs of a run: of several states of one graph the one with the largest share, the last of equals."""
     best: dict[str, tuple[float, Graph]] = {}
     for number, graph in enumerate(graphs):
         share = holds(graph, run)
@@ -50,14 +50,14 @@ def fitting(graphs: Sequence[Graph], run: Run) -> list[Graph]:
 
 
 def _is_less_fused(run: Run, graph: Graph, graphs: Sequence[Graph]) -> bool:
-    """Whether a run executed by themselves operators that a graph has inside others: it is no run of that graph."""
-    nodes = {escaped(node.name) for one in graphs for node in one.nodes}  # of a split operator, a part bears its name
+    """Return whether a run executed separately operators that a graph has fused: then the graph is not of this run."""
+    nodes = {escaped(node.name) for one in graphs for node in one.nodes}  # one part of a split operator has its name
     fused = {escaped(name) for node in graph.nodes for name in node.originals or ()} - nodes
     return any(escaped(operator.name) in fused for operator in run.operators)
 
 
 def _needed(graphs: Sequence[Graph], run: Run) -> list[Graph]:
-    """Graphs, best first, without those that hold nothing that the better ones do not hold."""
+    """Drop graphs, given best first, that add no operators to better graphs."""
     left = {escaped(operator.name) for operator in run.operators}
     found = []
     for graph in graphs:
@@ -69,12 +69,12 @@ def _needed(graphs: Sequence[Graph], run: Run) -> list[Graph]:
 
 
 def annotate(run: Run, graphs: Sequence[Graph]) -> Run:
-    """The run with what its graphs tell; the same run if none of them is its graph."""
+    """Return the run annotated by its graphs; the same run if no graph fits."""
     models = _models(run, graphs)
     if len(models) < 2:
         return _annotate(run, graphs)
     operators, notes = list(run.operators), list(run.notes)
-    for model, places in models.items():  # the compiler's own names (trans_Cast_1) come again in every model
+    for model, places in models.items():  # the compiler's own names (trans_Cast_1) repeat in every model
         part = replace(run, operators=tuple(run.operators[place] for place in places), notes=())
         files = {graph.path for graph in graphs if escaped(graph.name) == model}
         part = _annotate(part, [graph for graph in graphs if graph.path in files] if model else graphs)
@@ -87,7 +87,7 @@ def annotate(run: Run, graphs: Sequence[Graph]) -> Run:
 
 
 def _models(run: Run, graphs: Sequence[Graph]) -> dict[str, list[int]]:
-    """Model → its operators, by their places; GE names the folder of a model's dump after its graph."""
+    """Map each model to the positions of its operators; GE names the folder of a model's dump after its graph."""
     names = {escaped(graph.name) for graph in graphs if graph.name}
     found: dict[str, list[int]] = defaultdict(list)
     for place, operator in enumerate(run.operators):
@@ -114,7 +114,7 @@ def _annotate(run: Run, graphs: Sequence[Graph]) -> Run:
 
 
 def _written(run: Run, known: Known) -> dict[tuple[str, int], list[TensorRef]]:
-    """(node, output index) → that output's tensors, oldest execution first."""
+    """Map (node, output index) to the tensors of that output, oldest execution first."""
     last = dict(known.last)
     found: dict[tuple[str, int], list[TensorRef]] = defaultdict(list)
     for operator in run.operators:
@@ -135,7 +135,7 @@ def _index(tensor: TensorRef) -> Optional[int]:
 
 
 def _annotated(operator: Operator, back: int, known: Known, written: Written) -> Operator:
-    """An operator with what its node tells; `back` executions of it are newer."""
+    """Return the operator annotated by its node; `back` executions of it are newer."""
     node = known.node(operator.name)
     if node is None:
         return operator
@@ -162,7 +162,7 @@ def _annotated(operator: Operator, back: int, known: Known, written: Written) ->
 
 
 def _attributes(node: Node, known: Known) -> dict[str, Any]:
-    """Those of a node, the constants that it reads, and the order of the axes of what it reads and writes."""
+    """Return the attributes of a node, the constants that it reads, and the axis orders of its inputs and outputs."""
     found = dict(node.attributes)
     for i, (name, _) in enumerate(node.inputs):
         producer = known.by_name.get(name)
@@ -180,7 +180,7 @@ def _is_constant(name: str, known: Known) -> bool:
 
 
 def _borrowed(i: int, read: tuple[str, int], back: int, known: Known, written: Written) -> Optional[TensorRef]:
-    """An input that was not dumped: the output that it is, of the same execution."""
+    """Return an input that was not dumped: the output that it reads, of the same execution."""
     for one in _back(read, known):
         if one in written:
             dumped = written[one][max(0, len(written[one]) - 1 - back)]
@@ -198,7 +198,7 @@ def _logical_output(tensor: TensorRef, one: tuple[str, int], known: Known) -> Te
 
 
 def _back(read: tuple[str, int], known: Known) -> list[tuple[str, int]]:
-    """The tensor that is read, and those it is a copy of, nearest first."""
+    """Return the tensor that is read, and the tensors it is a copy of, nearest first."""
     found = [read]
     for _ in range(_HOPS):
         node = known.by_name.get(found[-1][0])
@@ -209,12 +209,12 @@ def _back(read: tuple[str, int], known: Known) -> list[tuple[str, int]]:
 
 
 def _hands_on(node: Node) -> bool:
-    """Whether its output is what its first input is."""
+    """Return whether the output of a node equals its first input."""
     return bool(node.inputs) and op_type(node.op_type).has("hands on")
 
 
 def _described(tensors: Sequence[TensorRef], node: Node, known: Known, written: Written) -> tuple[TensorRef, ...]:
-    """The tensors of an operator of a GE graph with all that its descriptors tell."""
+    """Return the tensors of an operator of a GE graph with the facts of their descriptors."""
     inputs = _places(tensors, "input", node.ports_in)
     outputs = _places(tensors, "output", node.ports_out)
     found = []
@@ -232,7 +232,10 @@ def _described(tensors: Sequence[TensorRef], node: Node, known: Known, written: 
 
 
 def _places(tensors: Sequence[TensorRef], role: str, ports: Sequence[Port]) -> dict[int, int]:
-    """Tensor → descriptor. One by one, unless some were left out of the dump: then by what only one of them fits."""
+    """Map tensors to descriptors, both by index.
+
+    Tensors match in order if the counts are equal; otherwise only by a stored shape that exactly one descriptor has.
+    """
     mine = [at for at, tensor in enumerate(tensors) if tensor.slot.startswith(role)]
     if len(mine) == len(ports):
         return dict(zip(mine, range(len(ports))))
@@ -246,9 +249,10 @@ def _places(tensors: Sequence[TensorRef], role: str, ports: Sequence[Port]) -> d
 
 
 def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
-    """The tensor of the unfused network that an output is; "" for one inside a fused operator.
+    """Return the tensor of the unfused network that an output is; "" for a tensor inside a fused operator.
 
-    What was inserted is what it hands on: in front of an operator it bears that one's name, though it is its input.
+    The output of an inserted operator that copies is its input. An inserted operator may bear the name of the operator
+    that it precedes.
     """
     port = node.ports_out[index] if index < len(node.ports_out) else None
     if _is_inserted(node) and _hands_on(node) and hops:
@@ -268,8 +272,11 @@ def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
 
 
 def _is_inserted(node: Node) -> bool:
-    """Whether the compiler put it in: it says so by an empty list of originals. One that GE left alone has no list, and
-    a Cast of the network itself is one of these; a GraphDef has none at all, and what hands on counts as inserted."""
+    """Return whether the compiler inserted the operator, which an empty list of originals states.
+
+    An operator that GE left alone has no list, for example a Cast of the network itself. A GraphDef has no lists: there
+    an operator that copies its input counts as inserted.
+    """
     if node.originals is not None:
         return node.originals == ()
     kind = op_type(node.op_type)
@@ -280,7 +287,7 @@ def _is_inserted(node: Node) -> bool:
 
 
 def _read(tensor: TensorRef, read: tuple[str, int], known: Known, written: Written) -> TensorRef:
-    """An input with the output that it reads, and the tensor of the unfused network that this is."""
+    """Return an input with the output that it reads (`source`) and the tensor of the unfused network (`origin`)."""
     dumped = next((one for one in _back(read, known) if one in written), read)
     producer = known.by_name.get(read[0])
     origin = _origin(producer, read[1], known) if producer is not None else f"{read[0]}:{read[1]}"
@@ -293,7 +300,7 @@ def _read(tensor: TensorRef, read: tuple[str, int], known: Known, written: Writt
 
 
 def _logical(tensor: TensorRef, port: Port) -> TensorRef:
-    """The tensor in the logical shape and order of axes of its descriptor, if its bytes can hold that."""
+    """Return the tensor in the logical shape and axis order of its descriptor, if the stored shape fits."""
     payload = tensor.payload
     if payload is None or payload.device is None or port.origin_shape is None:
         return tensor
@@ -305,17 +312,17 @@ def _logical(tensor: TensorRef, port: Port) -> TensorRef:
 
 
 def _has_order(graphs: Sequence[Graph]) -> bool:
-    """A GE graph numbers its operators as they run; a GraphDef only says what must come before what."""
+    """Return whether the graphs have an order of execution: a GE graph has one, a GraphDef gives only dependencies."""
     return any(node.ports_out for graph in graphs for node in graph.nodes)
 
 
 def _after_producers(operators: Sequence[Operator]) -> list[Operator]:
-    """In the order of their times, but each after the operators that it reads: a debugger may write them later."""
+    """Sort operators by time, but each after the operators that it reads: a debugger may write producers later."""
     times = Counter(operator.name for operator in operators)
     places = {escaped(op.name): i for i, op in enumerate(operators) if times[op.name] == 1}
     done: dict[int, None] = {}
     for start in range(len(operators)):
-        path = {start: None} if start not in done else {}  # a dictionary, because a circle must be noticed fast
+        path = {start: None} if start not in done else {}  # a dictionary, so that a cycle is found fast
         while path:
             last = next(reversed(path))
             reads = (places.get(escaped(t.source.rpartition(":")[0])) for t in operators[last].tensors if t.source)
@@ -328,7 +335,7 @@ def _after_producers(operators: Sequence[Operator]) -> list[Operator]:
 
 
 def _in_order(operators: Sequence[Operator], known: Known) -> list[Operator]:
-    """In the order of the graph; what it does not hold stays behind its predecessor, repetitions follow in time."""
+    """Sort by the order of the graph; an operator that it lacks follows its predecessor, repetitions follow in time."""
     keys, rounds = [], Counter[str]()
     last = (0, -1)
     for operator in operators:

@@ -1,4 +1,4 @@
-"""The attributes of a node that tell how it computes: all others are let go of, for they are most of a graph.
+"""Attributes of a node that decide its computation; all others are dropped, because they are most of a graph.
 
 GE and TensorFlow spell them alike, `attr { key value }`, in text and JSON as textproto.py has them, and in wire format:
 
@@ -6,8 +6,8 @@ GE and TensorFlow spell them alike, `attr { key value }`, in text and JSON as te
     ListValue                 2 s · 3 i · 4 f · 5 b
     TensorProto               1 dtype · 2 shape · 4 tensor_content · 5 float_val · 7 int_val · 10 int64_val
 
-Of an element type its word is kept. A constant of at most MOST numbers is kept too (axes of a mean, a shape): as the
-attribute `value` of its node. What has another form is left out.
+An element type is kept as its name. A constant of at most MOST numbers (axes of a mean, a shape) is kept as the
+attribute `value` of its node. Values in other forms are left out.
 Source: attr_value.proto and tensor.proto of TensorFlow, ge_ir.proto of GE; operator prototypes of both.
 """
 
@@ -42,7 +42,7 @@ _BYTE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def keeps(message: Message) -> bool:
-    """Whether anything of an attr message is read; for textproto.parse."""
+    """Return whether any part of an attr message is kept; for textproto.parse."""
     keys = message.get("key", ())
     if any(isinstance(key, str) and key in WANTED for key in keys):
         return True
@@ -50,7 +50,7 @@ def keeps(message: Message) -> bool:
 
 
 def of_text(value: Message) -> Optional[Value]:
-    """The value of one attribute; None for what is not kept."""
+    """Return the value of one attribute; None if it is not kept."""
     tensors = value.get("tensor", ())
     lists = [one for one in value.get("list", ()) if isinstance(one, dict)]
     if tensors:
@@ -66,7 +66,7 @@ def of_text(value: Message) -> Optional[Value]:
 
 
 def of_wire(cursor: Cursor, field: WireField) -> Optional[Value]:
-    """The same of an AttrValue in wire format. Raises DumpError for bytes that are none."""
+    """Return the value of an AttrValue in wire format; None if it is not kept. Raises DumpError for malformed bytes."""
     for one in cursor.fields(field.start, field.end):
         if one.number == 1 and one.wire == 2:
             some = [value for part in cursor.fields(one.start, one.end) for value in _wired(cursor, part)]
@@ -95,7 +95,7 @@ def _listed(values: list[Any]) -> Optional[Value]:
 
 
 def _wired(cursor: Cursor, field: WireField) -> list[Union[Number, str]]:
-    """The values of a field of AttrValue or ListValue."""
+    """Return the values of a field of AttrValue or ListValue."""
     if field.number == 2 and field.wire == 2 and field.end - field.start <= LONGEST:
         return [cursor.text(field)]
     if field.number in (3, 5) and field.wire in (0, 2) and field.end - field.start <= MOST * 10:
@@ -116,7 +116,7 @@ def _floats(data: bytes) -> list[Union[Number, str]]:
 
 
 def _of_tensor(tensor: Message) -> Optional[Value]:
-    """A constant's numbers: a tuple, or one number of a tensor without dimensions."""
+    """Return a constant's numbers: a tuple, or a single number for a tensor without dimensions."""
     dtype = next(iter(tensor.get("dtype", ())), "")
     shapes = [one for one in tensor.get("tensor_shape", ()) if isinstance(one, dict)]
     dims = [dim for one in shapes for dim in one.get("dim", ()) if isinstance(dim, dict)]
@@ -150,7 +150,10 @@ def _of_wired_tensor(cursor: Cursor, field: WireField) -> Optional[Value]:
 
 
 def _constant(sizes: list[Any], values: list[Any]) -> Optional[Value]:
-    """A single value stands for all elements; tensors of more than one dimension are kept flat: paddings."""
+    """Return the values of a constant; a single value is repeated for all elements.
+
+    Tensors of more than one dimension, such as paddings, stay flat.
+    """
     if not all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= MOST for size in sizes):
         return None
     count = math.prod(sizes)
@@ -170,5 +173,5 @@ def _unpacked(letter: str, data: bytes) -> list[Any]:
 
 
 def _bytes(text: str) -> bytes:
-    """The bytes of a text that textproto.py has read."""
+    """Return the bytes of a text read by textproto.py."""
     return _BYTE.sub(lambda found: bytes((int(found[1], 16),)), text[: 16 * MOST].encode("utf-8", "surrogatepass"))

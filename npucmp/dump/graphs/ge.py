@@ -1,4 +1,4 @@
-"""Graphs of GE, the Ascend graph compiler: ge.proto.ModelDef as text (DUMP_GE_GRAPH) or JSON (atc --mode=1, --mode=5).
+"""Read graphs of GE, the Ascend graph compiler: ge.proto.ModelDef as text (DUMP_GE_GRAPH) or JSON (atc --mode=1, 5).
 
     ModelDef          name · graph: the root, then its subgraphs · attr
     GraphDef          name · op
@@ -15,10 +15,9 @@
                              _datadump_origin_format, origin_format (s) · origin_shape (list i) ·
                              _fx_tensor_name (s), of TorchAir: "{operator of the FX graph}.OUTPUT.{index}"
 
-JSON has the same names, maps as lists of {"key", "value"}, and null for attributes without a value. Either leaves out
-what has its default value: the first operator has no id. Text becomes the tree that readers/textproto.py makes, JSON
-the same tree here; one builder reads it. Attributes that are not in the table are let go of while reading, for they
-are most of a file.
+JSON has the same names, maps as lists of {"key", "value"}, and null for attributes without a value. Both omit default
+values: the first operator has no id. readers/textproto.py makes a tree of text, this module the same tree of JSON; one
+builder reads both. Attributes that are not in the table are dropped while reading, because they are most of a file.
 Source: ge_ir.proto of the public graph_metadef; descriptions of absent inputs from files of real compilations.
 """
 
@@ -49,19 +48,19 @@ _WANTED = {
     _ORIGINALS, _MULTIOP, _GROUP, _SCOPE, _PASSES, _ORIGIN_NAME, _ORIGIN_INDEX, *_ORIGIN_LAYOUTS, _ORIGIN_SHAPE,
     _FX_NAME, *attributes.WANTED,
 }  # fmt: skip
-_ABSENT = "FORMAT_RESERVED"  # layout of the description of an input that is not there
+_ABSENT = "FORMAT_RESERVED"  # layout in the description of an absent input
 _CONTROL = -1
 
 
 def keep(name: str, message: Message) -> bool:
-    """Whether anything of a message is read; for textproto.parse."""
+    """Return whether any part of a message is kept; for textproto.parse."""
     if name != "attr" or any(isinstance(key, str) and key in _WANTED for key in message.get("key", ())):
         return True
     return attributes.keeps(message)
 
 
 def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
-    """The tree of a JSON text. Raises DumpError for what is not a JSON object."""
+    """Return the tree of a JSON text. Raises DumpError for anything but a JSON object."""
     held = 0
 
     def message(pairs: list[tuple[str, Any]]) -> Optional[Message]:
@@ -78,12 +77,12 @@ def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
 
 
 def _listed(value: Any) -> list[Any]:
-    """The value of a field as a list; null is nothing, as are attributes that nobody reads."""
+    """Return the value of a field as a list, without nulls and dropped attributes."""
     return [_shown(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 
 
 def _shown(value: Any) -> Any:
-    """A text without half characters (\\ud800), which JSON can spell and no report could write."""
+    """Return a text without lone surrogates (\\ud800), which JSON can spell but no report can write."""
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     return value
@@ -94,7 +93,7 @@ def _constant(word: str) -> NoReturn:
 
 
 def ge_graphs(tree: Message, path: object) -> list[Graph]:
-    """The graphs of a ModelDef in the order of the file. Raises DumpError for fields of another type."""
+    """Return the graphs of a ModelDef in the order of the file. Raises DumpError for fields of another type."""
     try:
         return [_graph(one, str(path)) for one in messages(tree, "graph")]
     except ValueError as error:
@@ -129,7 +128,7 @@ def _node(op: Message) -> Node:
 
 
 def _told(found: Mapping[str, Message], entries: Sequence[Optional[tuple[str, int]]]) -> dict[str, Any]:
-    """How an operator computes, and what its inputs are called: those that are there, in their order, as `inputs`."""
+    """Return the kept attributes of an operator, and the names of its present inputs, in their order, as `inputs`."""
     told = {key: attributes.of_text(found[key]) for key in found if key in attributes.WANTED}
     told = {key: value for key, value in told.items() if value is not None}
     names, places = told.pop(attributes.NAMES, ()), told.pop(attributes.PLACES, ())
@@ -141,7 +140,7 @@ def _told(found: Mapping[str, Message], entries: Sequence[Optional[tuple[str, in
 
 
 def _entry(text: str) -> Optional[tuple[str, int]]:
-    """One edge; None for an absent input. A name may hold colons, so that only the last one counts."""
+    """Return one edge; None for an absent input. A name may contain colons, so only the last one separates."""
     name, colon, index = text.rpartition(":")
     digits = index[1:] if index.startswith("-") else index
     if not text:
@@ -152,7 +151,7 @@ def _entry(text: str) -> Optional[tuple[str, int]]:
 
 
 def _ports_in(data: list[Optional[tuple[str, int]]], descriptions: list[Message]) -> tuple[Port, ...]:
-    """One port for each input that is there. Absent ones at the end may have a description but no entry."""
+    """Return one port per present input. Absent inputs at the end may have a description but no entry."""
     ports = [_port(one, index) for index, one in enumerate(descriptions)]
     if len(data) == len(ports):
         return tuple(port for entry, port in zip(data, ports) if entry is not None)
@@ -177,7 +176,11 @@ def _port(description: Message, index: int) -> Port:
 
 
 def _origin_shape(value: Optional[Message], shape: tuple[int, ...]) -> Optional[tuple[int, ...]]:
-    """An empty list is a scalar, or a shape that was never set: then the stored tensor has more than one element."""
+    """Return the logical shape of a descriptor; None if unknown.
+
+    An empty list is a scalar or a shape that was never set; it was never set if the stored tensor has more than 1
+    element.
+    """
     if value is None:
         return None
     found = tuple(dim for part in messages(value, "list") for dim in integers(part, "i"))
@@ -185,7 +188,7 @@ def _origin_shape(value: Optional[Message], shape: tuple[int, ...]) -> Optional[
 
 
 def _attributes(message: Message) -> dict[str, Message]:
-    """Attributes that have a value."""
+    """Return the attributes that have a value."""
     found = {}
     for entry in messages(message, "attr"):
         value = messages(entry, "value")
@@ -195,7 +198,7 @@ def _attributes(message: Message) -> dict[str, Message]:
 
 
 def _words(value: Message) -> list[str]:
-    """The texts of an attribute, be it one or a list."""
+    """Return the texts of an attribute, whether it is a text or a list."""
     return [*texts(value, "s"), *(word for part in messages(value, "list") for word in texts(part, "s"))]
 
 

@@ -1,4 +1,4 @@
-"""The nouns of a graph: what a compiler or framework says that it executes. Immutable, and without any tensor."""
+"""Graph, Node and Port: the network that a compiler or framework executes. Immutable, without tensor values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from npucmp.dump.context import ReadContext
 
 
 class Port(NamedTuple):
-    """What a graph says of one input or output.
+    """The description of one input or output in a graph.
 
-    dtype          the graph's word ("DT_FLOAT16"), "" if it has none
-    layout, shape  as stored ("NC1HWC0"); a dimension below 0 was not known when the graph was compiled
+    dtype          the type name in the graph ("DT_FLOAT16"), "" if it has none
+    layout, shape  as stored ("NC1HWC0"); a dimension below 0 was unknown when the graph was compiled
     origin_layout  order of the logical axes ("NHWC"), "" if unknown
     origin_shape   logical shape, None if unknown
-    origin_name    operator of the unfused network whose output this is, "" if the graph does not say
-    origin_index   which output of that operator; its own index if the graph does not say
+    origin_name    operator of the unfused network whose output this is, "" if unknown
+    origin_index   output index in that operator; the port's own index if unknown
     """
 
     dtype: str = ""
@@ -34,18 +34,18 @@ class Port(NamedTuple):
 class Node(NamedTuple):
     """One operator of a graph.
 
-    order      place in the order of execution; not unique where a graph was written before it had one
+    order      position in the order of execution; not unique if the graph was written before it had one
     inputs     (producer, its output index) in input order, without optional inputs that are absent: the i-th is
                input i of a dump
-    controls   operators that must have run before, without handing anything over
+    controls   operators that must run before, without passing a tensor
     originals  operators of the unfused network that it computes; () if the compiler inserted it, None if the graph
-               does not say, which it does not for operators that it took over as they were
+               does not say, as for operators that the compiler left unchanged
     passes     fusion passes that made it, in the order in which they ran
-    is_multiop, group  it is one of several that together compute its originals; `group` names those of one L1 fusion
-    ports_in   one for each of `inputs`, or none at all where descriptions and inputs cannot be told to belong together
-    ports_out  one for each output, or none at all
-    scope      number of the fusion in the unified buffer that it is about to go into, 0 for none
-    attributes how it computes: those of attributes.py
+    is_multiop, group  it is one of several that together compute its originals; `group` names the L1 fusion
+    ports_in   one per entry of `inputs`, or () if descriptions and inputs cannot be matched
+    ports_out  one per output, or ()
+    scope      number of the unified-buffer fusion that will contain it, 0 for none
+    attributes the attributes kept by attributes.py
     """
 
     name: str
@@ -65,7 +65,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """One graph of a file, its nodes in order of execution; several may bear one name."""
+    """One graph of a file, its nodes in order of execution; several graphs may share a name."""
 
     path: str
     name: str
@@ -73,16 +73,16 @@ class Graph:
 
     @cached_property
     def of_device(self) -> bool:
-        """Whether the compiler of a device wrote it: such a graph tells what is fused, and describes each tensor."""
+        """Return whether a device compiler wrote the graph: it has fused operators and describes each tensor."""
         return any(node.ports_out or node.originals is not None for node in self.nodes)
 
 
 class GraphSource(NamedTuple):
-    """Which graphs know the operators of a format, as the format itself says.
+    """The source of the graphs that describe the operators of a format.
 
-    of_device  those of a device's compiler, which lie anywhere around the dump; else the framework's, which lie beside
-               it. Names alone would not do: they would tell a reference what the device fused.
-    own        (path, notes, context) → the graphs that a dump of the format holds itself; a broken one is a note
+    of_device  True: graphs of a device's compiler, anywhere around the dump; False: graphs of the framework, beside the
+               dump. Matching by names alone would give a reference run the fusions of the device.
+    own        (path, notes, context) → the graphs stored inside a dump of the format; a malformed one becomes a note
     """
 
     of_device: bool = False
@@ -90,10 +90,10 @@ class GraphSource(NamedTuple):
 
 
 def groups(graph: Graph) -> dict[Hashable, list[Node]]:
-    """Nodes that together compute the same part of the unfused network, in order of execution.
+    """Group nodes that together compute the same part of the unfused network, in order of execution.
 
-    Those of one fusion in the unified buffer, of one L1 fusion, or with the same originals; all others are by
-    themselves. Inserted nodes are in none.
+    A group shares a fusion in the unified buffer, an L1 fusion, or its originals; other nodes form groups of one.
+    Inserted nodes are in no group.
     """
     found: dict[Hashable, list[Node]] = {}
     for node in graph.nodes:
@@ -109,7 +109,7 @@ def groups(graph: Graph) -> dict[Hashable, list[Node]]:
 
 
 def united(graph: Graph) -> list[Node]:
-    """The operators that fusions in the unified buffer are about to make; each bears the names of all its parts."""
+    """Return the operators that unified-buffer fusions will make; the name of each joins the names of its parts."""
     parts = [nodes for nodes in groups(graph).values() if len(nodes) > 1 and nodes[0].scope]
     readers: dict[tuple[str, int], set[int]] = {}
     for node in graph.nodes if parts else ():
@@ -131,7 +131,7 @@ def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) 
 
 
 def joined(name: str, nodes: Sequence[Node], originals: tuple[str, ...], written: tuple[Port, ...]) -> Node:
-    """Several nodes as one that reads what none of them wrote."""
+    """Return several nodes as one, which reads the inputs that no part wrote."""
     names = {node.name for node in nodes}
     outside = [(node, i) for node in nodes for i, read in enumerate(node.inputs) if read[0] not in names]
     described = all(len(node.ports_in) == len(node.inputs) for node in nodes)

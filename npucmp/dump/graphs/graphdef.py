@@ -1,12 +1,12 @@
-"""Graphs of TensorFlow, a GraphDef as protobuf text (graph.pbtxt) or wire format (graph.pb, the Event of a tfdbg dump).
+"""Read graphs of TensorFlow: a GraphDef as text (graph.pbtxt) or in wire format (graph.pb, the Event of a tfdbg dump).
 
     GraphDef  node 1
     NodeDef   name 1 · op 2 · input 3: "producer", "producer:output index", "^producer" for a control edge ·
               attr 5: key 1 · value 2, see attributes.py
 
-A GraphDef has no order of execution: it is taken as topological, in the order of the file where that leaves a choice.
-What tfdbg put in is taken out again: each watched output passes through "__copy_{producer}_{output index}" (op Copy or
-CopyHost) to its readers, and "__dbg_…" (op Debug…) writes it.
+A GraphDef has no order of execution: nodes get a topological order, with ties in the order of the file.
+Nodes that tfdbg inserted are removed: each watched output passes through "__copy_{producer}_{output index}" (op Copy
+or CopyHost) to its readers, and "__dbg_…" (op Debug…) writes it.
 Source: graph.proto and node_def.proto of TensorFlow; the names of tfdbg from a graph that it wrote.
 """
 
@@ -28,11 +28,11 @@ from npucmp.model.optypes import op_type
 _NODE = 1
 _NAME, _OP, _INPUT, _ATTR = 1, 2, 3, 5
 _KEY, _VALUE = 1, 2
-_HOPS = 8  # copies of copies; tfdbg makes none, but a file may even hold some that copy each other
+_HOPS = 8  # copies of copies; tfdbg makes none, but a malformed file may hold copies that form a cycle
 
 
 class _Raw(NamedTuple):
-    """A NodeDef as the file spells it."""
+    """A NodeDef with the fields of the file."""
 
     name: str
     op: str
@@ -41,7 +41,7 @@ class _Raw(NamedTuple):
 
 
 def graphdef_graphs(tree: Message, path: object) -> list[Graph]:
-    """The graph of a GraphDef. Raises DumpError for fields of another type."""
+    """Return the graph of a GraphDef. Raises DumpError for fields of another type."""
     try:
         return [_graph([_raw(node) for node in messages(tree, "node")], str(path))]
     except ValueError as error:
@@ -49,7 +49,7 @@ def graphdef_graphs(tree: Message, path: object) -> list[Graph]:
 
 
 def from_wire(cursor: Cursor, start: int, end: int, path: object) -> Graph:
-    """The graph of the GraphDef between two positions of a file. Raises DumpError for anything else."""
+    """Return the graph of the GraphDef between two positions of a file. Raises DumpError for other content."""
     nodes = (field for field in cursor.fields(start, end) if field.number == _NODE and field.wire == 2)
     return _graph([_raw_of_wire(cursor, node.start, node.end) for node in nodes], str(path))
 
@@ -60,10 +60,10 @@ def _raw(node: Message) -> _Raw:
 
 
 def _told(node: Message) -> dict[str, Any]:
-    """Attributes help, and nobody needs them: those that are broken are left out."""
+    """Return the attributes of a node. Attributes are optional: malformed ones are skipped."""
     found = {}
     for entry in node.get("attr", ()):
-        with suppress(ValueError, AttributeError):  # AttributeError: no message at all
+        with suppress(ValueError, AttributeError):  # AttributeError: not a message
             keys, values = texts(entry, "key"), messages(entry, "value")
             told = attributes.of_text(values[0]) if keys and values else None
             if told is not None:
@@ -78,13 +78,13 @@ def _raw_of_wire(cursor: Cursor, start: int, end: int) -> _Raw:
         if field.number in words and field.wire == 2:
             words[field.number].append(cursor.text(field))
         elif field.number == _ATTR and field.wire == 2:
-            with suppress(DumpError):  # as in a text
+            with suppress(DumpError):  # skip malformed attributes, as in _told
                 told.update(_attribute(cursor, field))
     return _Raw(words[_NAME][-1], words[_OP][-1], words[_INPUT], told)
 
 
 def _attribute(cursor: Cursor, entry: WireField) -> dict[str, Any]:
-    """One entry of the map of attributes, if it is kept."""
+    """Return one entry of the attribute map, {} if it is not kept."""
     parts = {field.number: field for field in cursor.fields(entry.start, entry.end) if field.wire == 2}
     key = cursor.text(parts[_KEY]) if _KEY in parts and _VALUE in parts else ""
     if key not in attributes.WANTED and key != attributes.VALUE:
@@ -123,7 +123,7 @@ def _data(inputs: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def _source(read: tuple[str, int], copies: Mapping[str, Sequence[tuple[str, int]]]) -> tuple[str, int]:
-    """The tensor that a copy is made of."""
+    """Return the original tensor of a copy."""
     for _ in range(_HOPS):
         if not copies.get(read[0]):
             break
@@ -132,9 +132,9 @@ def _source(read: tuple[str, int], copies: Mapping[str, Sequence[tuple[str, int]
 
 
 def _order(nodes: Sequence[Node]) -> list[int]:
-    """Places of the nodes in a topological order, the first of the file where there is a choice.
+    """Return node indices in topological order, the first in the file where several are possible.
 
-    While loops are circles. What closes them is left out, and where one remains its first node goes first.
+    While loops are cycles. Edges that close a loop are left out; if a cycle remains, its first node goes first.
     """
     place = {node.name: i for i, node in reversed(list(enumerate(nodes)))}
     readers: dict[int, list[int]] = defaultdict(list)
@@ -143,14 +143,14 @@ def _order(nodes: Sequence[Node]) -> list[int]:
         names = {name for name, _ in node.inputs}.union(node.controls)
         before = {place[name] for name in names if name in place}
         for producer in before:
-            if not op_type(nodes[producer].op_type).has("loops back"):  # the only edges that may close a circle
+            if not op_type(nodes[producer].op_type).has("loops back"):  # the only edges that may close a cycle
                 readers[producer].append(i)
                 missing[i] += 1
     return _sorted(readers, missing)
 
 
 def _sorted(readers: Mapping[int, Sequence[int]], missing: list[int]) -> list[int]:
-    """Kahn's algorithm; `missing` counts what each node waits for, and is used up."""
+    """Sort by Kahn's algorithm; `missing` counts the pending producers of each node and is modified."""
     ready = [i for i, count in enumerate(missing) if not count]
     heapify(ready)
     done = [False] * len(missing)

@@ -1,4 +1,4 @@
-"""All graphs of a run in one, to be asked for a node by the name that a dump has for it."""
+"""All graphs of a run in one, with lookup of a node by the name in a dump."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from npucmp.model import Run
 
 
 class Known(NamedTuple):
-    """All graphs of a run in one: nodes by their own and by their escaped names."""
+    """All graphs of a run in one: nodes by name and by escaped name."""
 
     by_name: Mapping[str, Node]
     by_key: Mapping[str, Optional[Node]]
-    inner: frozenset[tuple[str, int]] = frozenset()  # outputs that only other parts of the same original read
-    last: tuple[tuple[str, str], ...] = ()  # of nodes that several of the graph were made into, the last of these
+    inner: frozenset[tuple[str, int]] = frozenset()  # outputs read only by other parts of the same original operator
+    last: tuple[tuple[str, str], ...] = ()  # node merged by the compiler → the last of its parts
 
     def node(self, name: str) -> Optional[Node]:
-        """The node of a dumped name, escaped or not; None if there is none, or more than one."""
+        """Return the node of a dumped name, escaped or not; None if none matches, or more than one."""
         return self.by_name.get(name) or self.by_key.get(escaped(name))
 
 
 def together(graphs: Sequence[Graph]) -> Known:
-    """Several graphs as one; of two nodes with the same name the first counts."""
-    by_name: dict[str, Node] = {}  # of several graphs in one run, two may have nodes of one name
+    """Merge several graphs; of two nodes with the same name the first counts."""
+    by_name: dict[str, Node] = {}  # several graphs of one run may share node names
     for graph in graphs:
         for node in (*graph.nodes, *united(graph)):
             by_name.setdefault(node.name, node)
@@ -36,8 +36,10 @@ def together(graphs: Sequence[Graph]) -> Known:
 
 
 def with_joined(known: Known, run: Run) -> Known:
-    """With what a compiler made later, and named after all that went in ("Add_2Cast_9"): it writes what the last of
-    these writes."""
+    """Add nodes that the compiler merged later and named after their parts ("Add_2Cast_9").
+
+    The outputs of such a node are those of its last part.
+    """
     strange = {operator.name for operator in run.operators if known.node(operator.name) is None}
     lengths = sorted({len(key) for key in known.by_key if key}, reverse=True) if strange else []
     found: dict[str, Node] = {}
@@ -53,13 +55,16 @@ def with_joined(known: Known, run: Run) -> Known:
 
 
 def _stands_for(node: Node) -> str:
-    """The operator of the unfused network that a node is, as far as its graph says."""
+    """Return the operator of the unfused network that a node computes, according to its graph."""
     return next((port.origin_name for port in node.ports_out if port.origin_name), node.name)
 
 
 def _inner(nodes: Mapping[str, Node]) -> frozenset[tuple[str, int]]:
-    """Of an original that several operators compute, the outputs that stay among them (RandomNormalLike, made of a
-    draw, a product and a sum): only what leaves is the original's."""
+    """Return the inner outputs of originals that several operators compute.
+
+    An example is RandomNormalLike, computed by a draw, a product and a sum: only the output that others read belongs to
+    the original operator.
+    """
     stays: dict[tuple[str, int], bool] = {}
     for node in nodes.values():
         for read in node.inputs:

@@ -1,12 +1,12 @@
-"""Readers turn BYTES into header facts and the place of the payload; they know no operators.
+"""Readers of tensor files: they turn BYTES into header facts and the place of the payload, and know no operators.
 
-    header(encoding, path)   → Payload: dtype, shape and where the values lie; the payload itself is not read
+    header(encoding, path)   → Payload: dtype, shape and place of the values; the payload itself is not read
     values.blocks(payload)   → the values, block by block
 
 READERS are the encodings of files that hold one tensor each. An encoding is a module of its name in this package with
     header(file) -> Payload     of an open RegularFile
-Every reader parses its bytes itself, within the limits of the file; nothing that a file names is imported or run.
-A file that breaks a rule of its format is a DumpError, never a guess.
+Every reader parses bytes itself, within the limits of the file; nothing that a file names is imported or executed.
+A file that violates its format raises DumpError; readers never guess.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ READERS = ("torch_pt", "npy")
 
 
 def header(encoding: str, path: str, context: ReadContext = ANYWHERE) -> Payload:
-    """The facts of one tensor file; `encoding` is that of a TensorRef. DumpError for a file that is something else."""
+    """Return the facts of one tensor file with the encoding of a TensorRef; DumpError for another kind of file."""
     with open_regular(path, context) as file:
         return header_of(encoding, file)
 
 
 def header_of(encoding: str, file: RegularFile) -> Payload:
-    """The same of a file that is open."""
+    """Return the facts of an open tensor file."""
     found: Payload = _reader(encoding).header(file)
     return found
 
 
 @cache
 def _reader(encoding: str) -> ModuleType:
-    """Each is loaded when first met."""
+    """Load a reader on first use."""
     if encoding not in READERS:
         raise UnsupportedError(f"files of encoding {encoding!r} cannot be read")
     return import_module(f"{__name__}.{encoding}")

@@ -1,4 +1,4 @@
-"""Files of ATB (MindIE, ascend-transformer-boost): a text header, and the values.
+"""Read files of ATB (MindIE, ascend-transformer-boost): a text header, and the values.
 
     lines of name=value, in any order, each ended by a newline, the last of them $End=1; then the values, C order
       dtype             a number of ge::DataType
@@ -8,7 +8,7 @@
       $Object.data      {offset from there},{bytes}           (may be left out: all bytes)
       data              instead of values: the tensor of this execution that holds the same, {ids}_{file name}
 
-What stands there beside these is passed over. Values that are longer than the shape needs are padded.
+Other lines are ignored. Values that are longer than the shape needs contain padding.
 Source: public sources of msprobe and of msit, which write and read such files.
 """
 
@@ -32,7 +32,7 @@ _LINE = re.compile(r"[$\w.]+=[^=]*")
 
 
 class AtbTensor(NamedTuple):
-    """What a file says; payload is None where its values stand in another one, which `link` names."""
+    """The header of a file. payload is None if another file, named by `link`, holds the values."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -42,13 +42,13 @@ class AtbTensor(NamedTuple):
 
 
 def is_atb(file: RegularFile) -> bool:
-    """Whether a file starts with such a header."""
+    """Return whether a file starts with an ATB header."""
     head, end, _ = file.read(0, min(file.size, MOST)).partition(_END)
     return bool(end) and head.isascii() and b"dtype=" in head
 
 
 def read_atb(file: RegularFile) -> AtbTensor:
-    """The header of a file; DumpError for anything that does not fit. The values are not read."""
+    """Read the header of a file; DumpError if it is malformed or inconsistent. The values are not read."""
     if not file.is_held:
         file.prefetch(0, MOST)
     head, end, _ = file.read(0, min(file.size, MOST)).partition(_END)
@@ -107,7 +107,7 @@ def _shape(file: RegularFile, told: dict[str, str]) -> tuple[int, ...]:
 
 
 def _place(file: RegularFile, told: dict[str, str], start: int) -> tuple[int, int]:
-    """Where the values begin, and how many bytes they have."""
+    """Return the offset and the byte count of the values."""
     held = file.size - start
     promised = told.get("$Object.Length", str(held))
     if not _NUMBER.fullmatch(promised) or int(promised) != held:

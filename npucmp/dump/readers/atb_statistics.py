@@ -1,9 +1,9 @@
-"""statistic.csv of an ATB dump: a row per tensor of one execution, beside the files or instead of them.
+"""Read statistic.csv of an ATB dump: a row per tensor of one execution, beside the tensor files or instead of them.
 
     Device and PID, Execution Count, Op Name, Op Type, Op Id, Input/Output, Index, Dtype, Format, Shape, Max, Min, Mean,
     Norm, Tensor Path     columns by name
-Names are "Prefill_layer/Attention" with ids "2_0", an index "0" or "2_value", a shape "36x128"; "N/A" where there is
-none. Figures were rounded to the decimals that they show.
+Names are "Prefill_layer/Attention" with ids "2_0", an index "0" or "2_value", a shape "36x128"; "N/A" if absent.
+Figures are rounded to the decimals that they show.
 Source: public sources of msprobe.
 """
 
@@ -30,19 +30,19 @@ _FIGURES = {"max": "max value", "min": "min value", "mean": "mean value", "norm"
 
 
 class AtbRow(NamedTuple):
-    """One tensor: the (id, name) of each operator around it and of its own, and what the row tells of it."""
+    """One tensor, and the (id, name) of its operator and of each enclosing operator, outermost first."""
 
     chain: tuple[tuple[int, str], ...]
     tensor: TensorRef
 
 
 def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
-    """Whether the first line of a file names these columns; never raises."""
+    """Return whether the first line of a file names these columns; never raises."""
     return has_columns(file, ("device and pid", "op name", "op id", "index", "shape"), context)
 
 
 def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[AtbRow]:
-    """The rows of a table; one that cannot be read costs a note, and so do rows that name no tensor."""
+    """Read the rows of a table; an unreadable table adds a note, and so do rows that name no tensor."""
     return rows_of(file, _row, notes, context)
 
 
@@ -71,7 +71,7 @@ def _row(cells: Mapping[str, str]) -> Optional[AtbRow]:
 
 
 def _rounding(cells: Mapping[str, str]) -> float:
-    """Half a unit of the last decimal that its figures show; 0 where one is written with an exponent."""
+    """Return half a unit of the last decimal of the figures; 0 if a figure is written with an exponent."""
     shown = [cells.get(key, "") for key in _FIGURES]
     places = [len(match[1]) for match in map(_DECIMALS.fullmatch, shown) if match]
     return 0.5 * 10.0 ** -max(places) if places and not any("e" in one.lower() for one in shown) else 0.0

@@ -1,7 +1,7 @@
-"""Nano dump files: the same as raw CANN dumps in another dress, tag-length-value instead of protobuf.
+"""Read nano dump files: the content of raw CANN dumps, encoded as tag-length-value instead of protobuf.
 
     offset  bytes  content
-    0       8      H, length of what follows up to the payloads, uint64
+    0       8      H, length of the rest of the header, up to the payloads, uint64
     8       4      5A 5A 5A 5A
     12      4      version
     16      …      blocks: type uint32, length uint32, content
@@ -13,7 +13,7 @@
     8 + H   …      payloads: inputs, then outputs, `size` bytes each
 
 data_type is a number of ge::DataType, not of the protobuf's table.
-Source: decoded from a real file, and msaccucmp's public reader.
+Source: a decoded real file, and msaccucmp's public reader.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class _Block(NamedTuple):
 
 
 def is_nano(file: RegularFile) -> bool:
-    """Whether the magic number stands behind the length."""
+    """Return whether the magic number follows the length."""
     return file.size >= 16 and file.read(8, 4) == MAGIC
 
 
 def read_nano(file: RegularFile) -> RawDump:
-    """The header of a nano dump; DumpError if it does not hold together."""
+    """Read the header of a nano dump; DumpError if it is inconsistent."""
     length = int.from_bytes(file.read(0, 8), "little")
     if length > file.size - 8 or length < 8:
         raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)

@@ -1,4 +1,4 @@
-"""Raw CANN dump files, "version 2" and "version 1": a protobuf header and the payloads.
+"""Read raw CANN dump files, "version 2" and "version 1": a protobuf header and the payloads.
 
     version 2   offset  bytes  content
                 0       8      H, length of the header, uint64
@@ -12,8 +12,8 @@
     OpInput     1 data_type 2 format 3 shape 4 data 5 size 6 original_shape 7 sub_format
     Shape       1 dim, packed or not
 
-`size` may be more than the shape needs (padding to 32 bytes); the rest is ignored. proto3 leaves zeros out, older
-writers whole fields: every field is optional. Only positions of payloads are taken, never the payloads.
+`size` may exceed the need of the shape (padding to 32 bytes); the rest is ignored. proto3 omits zeros, and older
+writers omit whole fields: every field is optional. Only positions of payloads are read, never the payloads.
 Source: dump_data.proto of the public CANN and MindSpore repositories.
 """
 
@@ -29,7 +29,7 @@ from npucmp.errors import DumpError
 
 
 class _Roles(NamedTuple):
-    """Field numbers of one tensor message, 0 for what it does not have."""
+    """Field numbers of one tensor message, 0 for an absent field."""
 
     origin: int
     data: int
@@ -40,12 +40,12 @@ class _Roles(NamedTuple):
 
 _OUTPUT, _INPUT, _BUFFER = _Roles(4, 5, 6, 7, 8), _Roles(0, 4, 5, 6, 7), _Roles(0, 2, 3, 0, 0)
 _ROLES = {3: ("output", _OUTPUT), 4: ("input", _INPUT), 5: ("buffer", _BUFFER), 8: ("space", _BUFFER)}
-_NOTHING = WireField(0, 0, 0, 0, 0)  # of a field that is not there
+_NOTHING = WireField(0, 0, 0, 0, 0)  # an absent field
 _ORDER = ("input", "output", "buffer", "space")  # of the payloads in a version 2 file
 
 
 def read_raw(file: RegularFile) -> RawDump:
-    """The header of a dump file of either version; DumpError if it is neither."""
+    """Read the header of a dump file of either version; DumpError if it is neither."""
     if file.size < 9:
         raise DumpError(file.path, f"ended early: {file.size} bytes are no dump")
     cursor = Cursor(file)
@@ -53,7 +53,7 @@ def read_raw(file: RegularFile) -> RawDump:
     if length <= file.size - 8:
         file.limits.require(file.path, "cann_header_bytes", length, "a header of {} bytes", 0)
         message = _message(cursor, 8, 8 + length)
-        if not message.op_name and not any(message.tensors.values()):  # zeros are such a header
+        if not message.op_name and not any(message.tensors.values()):  # a header of zeros parses as an empty message
             raise DumpError(file.path, "neither tensors nor the name of an operator in its header: no dump", 0)
         return _assemble(file, message, 8 + length)
     if not length >> 32:  # a message does not start with such bytes
@@ -62,7 +62,7 @@ def read_raw(file: RegularFile) -> RawDump:
         message = _message(cursor, 0, file.size)
     except DumpError:
         raise DumpError(file.path, "neither the length of a header nor protobuf stands at its start", 0) from None
-    if not message.op_name:  # written after the tensors: without it the file may be cut between two of them
+    if not message.op_name:  # written after the tensors: without it the file may be cut between two tensors
         raise DumpError(file.path, "no operator name where its header should end: cut short, or no dump")
     return _assemble(file, message, None)
 
@@ -92,7 +92,7 @@ def _message(cursor: Cursor, start: int, end: int) -> _Message:
 
 
 def _tensor(cursor: Cursor, message: WireField, numbers: _Roles) -> Described:
-    """Of fields that come twice the last counts."""
+    """Return one tensor of a header. If a field occurs twice, the last counts."""
     fields = {field.number: field for field in cursor.fields(message.start, message.end)}
     data = fields.get(numbers.data, _NOTHING)
     inline = (data.start, data.end - data.start) if data.wire == 2 and data.end > data.start else None
@@ -133,7 +133,7 @@ def _shape(cursor: Cursor, message: WireField) -> tuple[int, ...]:
 
 
 def _assemble(file: RegularFile, message: _Message, payloads: Optional[int]) -> RawDump:
-    """Tensors with their places: one after the other from `payloads` on, or inside the message if that is None."""
+    """Return the dump with its tensors in sequence from `payloads` on, or inside the message if that is None."""
     found = []
     at = payloads
     for role in _ORDER:

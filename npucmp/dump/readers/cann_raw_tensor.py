@@ -1,4 +1,4 @@
-"""What a header says of a tensor, held against the file: does the type exist, do shape and size go together."""
+"""Check the description of a tensor in a header against the file: known type, consistent shape and size."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from npucmp.model.dtypes import lookup
 
 
 class Described(NamedTuple):
-    """A tensor as its header describes it; `known` says whether the number of its type is in the table, `inline` is
-    (offset, bytes) of values inside the header."""
+    """A tensor as described by its header.
+
+    `known` is whether its type number is in the table, `inline` is (offset, bytes) of values inside the header.
+    """
 
     dtype: str
     known: bool
@@ -28,10 +30,10 @@ class Described(NamedTuple):
 
 
 def place(file: RegularFile, role: str, tensor: Described, offset: int, size: int) -> RawTensor:
-    """The tensor at its place, with a problem where its values cannot be read."""
+    """Return the tensor at its place; `problem` states why its values cannot be read."""
     dtype, shape, original = tensor.dtype, tensor.shape, tensor.original
     if dtype == "undefined" or (shape is None and size):
-        dtype = "int8" if dtype == "undefined" else dtype  # bytes of no type, as the vendor's tool shows them
+        dtype = "int8" if dtype == "undefined" else dtype  # undefined types become bytes, as in the vendor's tool
         row = lookup(dtype)
         shape, original = (size * 8 // (row.bits or row.itemsize * 8) if row else size,), None
     shape = shape or ()
@@ -58,6 +60,6 @@ def _problem(file: RegularFile, tensor: RawTensor, known: bool) -> str:
         if not tensor.size:
             return "its values were not written: 0 bytes"
         return f"shape {list(tensor.shape)} needs {needed} bytes, its header promises {tensor.size}"
-    if tensor.offset + tensor.size > file.size:  # what is promised beyond the values counts: a file that was cut
+    if tensor.offset + tensor.size > file.size:  # sizes beyond the values count too: they reveal a truncated file
         return f"ended early: {file.size} bytes, its values end at {tensor.offset + tensor.size}"
     return ""

@@ -1,9 +1,9 @@
-"""Operators that FFTS+ cut into slices: which files belong together, and along which axis they are joined.
+"""Join operators that FFTS+ cut into slices: find the files that belong together, and the axis to join them along.
 
 The first attribute of such a dump is a JSON text:
     threadMode                                0 slices are operators of their own (…_lxslice{n}), 1 one file per thread
-    slice_instance_num                        how many there are
-    outputCutList                             [output][dimension] → number of cuts; the one that is not 1 is the axis
+    slice_instance_num                        number of slices
+    outputCutList                             [output][dimension] → number of cuts; the axis is the one other than 1
     input_tensor_slice, output_tensor_slice   [slice][tensor][dimension] → {"lower": …, "higher": …}
 Source: public sources of msaccucmp.
 """
@@ -21,18 +21,18 @@ _PREFIX = re.compile(r"^.*sgt_graph_\d+[_/]")  # "/" in the unescaped name
 
 
 class Cuts(NamedTuple):
-    """The JSON of one file, as far as it is needed; `parsed` is {} for one that cannot be read."""
+    """The JSON of one file; `parsed` is {} if it cannot be read."""
 
     parsed: dict[str, Any]
 
     @property
     def slices(self) -> int:
-        """How many slices the device made; 0 if it does not say."""
+        """The number of slices that the device made; 0 if unknown."""
         number = self.parsed.get("slice_instance_num")
         return number if isinstance(number, int) else 0
 
     def axis(self, role: str, index: int) -> Optional[int]:
-        """The axis that tensor `index` of its role is cut along; -1 if it is not cut, None if nothing tells."""
+        """Return the axis along which tensor `index` of its role is cut; -1 if it is not cut, None if unknown."""
         if role == "output":
             cut = _at(self.parsed.get("outputCutList"), index)
             if isinstance(cut, list) and cut:
@@ -52,7 +52,7 @@ def _at(values: Any, index: int) -> Any:
 
 
 def cuts(attributes: Sequence[tuple[str, str]]) -> Optional[Cuts]:
-    """The cuts that a dump's attributes tell; None if it is no slice."""
+    """Return the cuts in a dump's attributes; None if the dump is not a slice."""
     for _, text in attributes[:1]:
         try:
             parsed = json.loads(text)
@@ -64,13 +64,13 @@ def cuts(attributes: Sequence[tuple[str, str]]) -> Optional[Cuts]:
 
 
 def whole_name(name: str) -> tuple[str, int]:
-    """(name of the operator that a slice belongs to, number of the slice or -1)."""
+    """Return (name of the operator that a slice belongs to, number of the slice or -1)."""
     match = _SLICE.search(name)
     return _PREFIX.sub("", _SLICE.sub("", name)), int(match[1]) if match else -1
 
 
 def join(parts: Sequence[RawTensor], axis: Optional[int], slices: int) -> RawTensor:
-    """One tensor of the joined stored shape, with a problem where the slices do not fit together or one lacks it."""
+    """Return one tensor of the joined stored shape, with a problem if slices do not fit together or are missing."""
     first = parts[0]
     if axis == -1 or slices == 1:
         return first

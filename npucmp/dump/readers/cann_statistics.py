@@ -1,9 +1,9 @@
-"""Statistics that a device keeps instead of values: one CSV per operator, one row per tensor.
+"""Read statistics that a device records instead of values: one CSV per operator, one row per tensor.
 
     Input/Output, Index, Data Size, Data Type, Format, Shape, Max Value, Min Value, Avg Value, Count, Nan Count,
-    Negative Inf Count, Positive Inf Count, l2norm     columns by name; which of them stand there varies
-Shapes are "2x3", "-" for none; "NA" where a type has no such figure. NaN and Inf are left out of max, min and average
-and counted; here they are put back, because the maximum of a tensor with a NaN is NaN.
+    Negative Inf Count, Positive Inf Count, l2norm     columns by name; the set of columns varies
+Shapes are "2x3", "-" for none; "NA" if the type has no such figure. The device counts NaN and Inf and excludes them
+from max, min and average. This module restores them, because the maximum of a tensor with a NaN is NaN.
 Source: public sources of CANN's runtime.
 """
 
@@ -27,7 +27,7 @@ _DIM = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def read_statistics(path: str, context: ReadContext = ANYWHERE) -> tuple[TensorRef, ...]:
-    """The tensors of one file; DumpError if it is no such table."""
+    """Read the tensors of one file; DumpError if it is not such a table."""
     try:
         rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes", context).splitlines()))
     except csv.Error as error:
@@ -63,15 +63,15 @@ def _tensor(row: Mapping[str, str], file: str, short: bool) -> Optional[TensorRe
 
 
 def statistics(row: Mapping[str, str]) -> Optional[Statistics]:
-    """Figures of a row with lower-case names, also of MindSpore; None for what it does not tell, or tells nothing.
+    """Return the figures of a row with lower-case names, also of MindSpore. Unknown figures are None; None if all are.
 
-    What NaN and Inf do to a maximum and a minimum is known. Mean and norm of a tensor with an Inf are not told: those
-    that stand there are of the rest.
+    NaN and Inf determine the maximum and the minimum. Mean and norm of a tensor with an Inf are unknown: the recorded
+    ones cover only the finite elements.
     """
     if _figure(row, "nan count"):
         return Statistics(math.nan, math.nan, math.nan, math.nan)
     if any(row.get(name, "").lower() == "null" for name in ("max value", "min value")):
-        return Statistics(math.nan, math.nan, math.nan, math.nan)  # nothing is finite; a type without figures has "NA"
+        return Statistics(math.nan, math.nan, math.nan, math.nan)  # no finite element; a type without figures has "NA"
     high, low = _figure(row, "max value"), _figure(row, "min value")
     mean, norm = _figure(row, "avg value", "mean value"), _figure(row, "l2norm", "l2norm value", "l2 value")
     below, above = _figure(row, "negative inf count"), _figure(row, "positive inf count")

@@ -1,6 +1,6 @@
-"""The numbers of raw CANN dumps in words: element types and layouts.
+"""Tables of the numbers in raw CANN dumps: element types and layouts.
 
-Three numberings meet here: OutputDataType of the dump's protobuf (the same as ge.proto.DataType), ge::DataType of
+There are three numberings: OutputDataType of the dump's protobuf (the same as ge.proto.DataType), ge::DataType of
 nano dumps, and OutputFormat. A number that is in no table is shown, never guessed.
 Source: dump_data.proto, ge_ir.proto and types.h of the public CANN repositories.
 """
@@ -49,9 +49,9 @@ NOT_NUMBERS = {"string", "string_ref", "resource", "variant", "dual", "dual_sub_
 class RawTensor(NamedTuple):
     """One tensor as the header of a raw dump describes it.
 
-    role "input" or "output"; dtype canonical where npucmp can read it, else the header's word; shape the stored one;
-    original the logical one, None where the header does not tell; offset and size in bytes of the payload;
-    origin the tensor of the unfused network that an output stands for, "{operator}:{index}", "" if unknown.
+    role "input" or "output"; dtype canonical if npucmp can read it, else the word of the header; shape the stored
+    shape; original the logical shape, None if unknown; offset and size in bytes of the payload; origin the tensor of
+    the unfused network that an output is, "{operator}:{index}", "" if unknown.
     """
 
     role: str
@@ -67,7 +67,7 @@ class RawTensor(NamedTuple):
 
 
 class RawDump(NamedTuple):
-    """What the header of one raw dump file says. op_name is unescaped, "" if absent; attributes are (name, text)."""
+    """The header of one raw dump file. op_name is unescaped, "" if absent; attributes are (name, text)."""
 
     op_name: str
     tensors: tuple[RawTensor, ...]
@@ -75,7 +75,7 @@ class RawDump(NamedTuple):
 
 
 def from_name(word: str) -> str:
-    """The canonical name of a "DT_FLOAT16"; other words as they stand, in lower case."""
+    """Return the canonical name of a type such as "DT_FLOAT16"; unknown names are returned in lower case."""
     name = word.strip().lower()
     name = name[3:] if name.startswith("dt_") else name
     return DT_NAMES.get(name, name)

@@ -1,7 +1,7 @@
-"""Tables that npucmp wrote as CSV, read back with pandas block by block: every cell is text, an empty one is "".
+"""Read CSV tables written by npucmp, with pandas, block by block: every cell is text, an empty cell is "".
 
-A file may have come with a ticket. A row with another number of cells than the header, a line longer than npucmp
-writes, more columns than npucmp writes, or a quote that does not end is a DumpError.
+A file may come from a ticket, so it is not trusted. A row with another number of cells than the header, a line longer
+than npucmp writes, more columns than npucmp writes, or an unclosed quote raises DumpError.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from npucmp.errors import DumpError
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-LINE = 1 << 20  # bytes of a line, at most
-COLUMNS = 4096  # at most
+LINE = 1 << 20  # maximum bytes of a line
+COLUMNS = 4096  # maximum
 _QUOTED = re.compile(rb'"[^"]*"')
 CHANGED = "which npucmp does not write; was it changed?"
 
 
 class Block(NamedTuple):
-    """Some rows of a table: the names of the columns, the cells in a frame with numbered columns, and the lines."""
+    """A block of rows: the column names, the cells in a frame with numbered columns, and the text lines."""
 
     names: Sequence[str]
     frame: DataFrame
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 def read_blocks(path: str, pieces: Iterable[bytes], longest: int = LINE) -> Iterator[Block]:
-    """The rows of a table whose bytes arrive in pieces; the header first, as a block without rows."""
+    """Yield the rows of a table whose bytes arrive in pieces; the header comes first, as a block without rows."""
     names: Optional[list[str]] = None
     head, rest, before = b"", b"", 0
     for piece in chain(pieces, [None]):
@@ -61,8 +61,10 @@ def read_blocks(path: str, pieces: Iterable[bytes], longest: int = LINE) -> Iter
 def read_rows(
     path: str, pieces: Iterable[bytes], needs: Sequence[str] = (), wanted: Sequence[str] = ()
 ) -> Iterator[Mapping[str, str]]:
-    """The rows of a table by column name, of the wanted columns alone if any are named; DumpError for a table without a
-    column that it `needs`."""
+    """Yield the rows of a table by column name, of all columns or only the `wanted` ones.
+
+    Raises DumpError if the table lacks a column that it `needs`.
+    """
     for names, frame, _ in read_blocks(path, pieces):
         for name in needs:
             if name not in names:
@@ -73,7 +75,7 @@ def read_rows(
 
 
 def _end_of_rows(text: bytes) -> int:
-    """The end of the last whole row; a line break within quotes ends no row."""
+    """Return the end of the last whole row; a line break within quotes ends no row."""
     end = text.rfind(b"\n") + 1
     if text.count(b'"', 0, end) % 2 == 0:
         return end
@@ -86,7 +88,7 @@ def _end_of_rows(text: bytes) -> int:
 
 
 def _require_cells(path: str, text: bytes, count: int, before: int) -> None:
-    """Raises DumpError for the first line with another number of cells; `before` lines stand before the text."""
+    """Raise DumpError for the first line with another number of cells; `before` lines precede the text."""
     import numpy as np
 
     bare = _QUOTED.sub(b"-", text)  # commas and line breaks in quotes are text
@@ -102,7 +104,7 @@ def _require_cells(path: str, text: bytes, count: int, before: int) -> None:
 
 
 def _frame(path: str, head: bytes, text: bytes) -> DataFrame:
-    """The cells of a header and of the lines below it."""
+    """Return the cells of a header and of the lines below it."""
     import pandas
 
     if b"\0" in text or b"\0" in head:

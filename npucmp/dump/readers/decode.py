@@ -1,4 +1,4 @@
-"""Bytes of a file → elements in memory, those that numpy has no type for in a wider one (dtypes.py names it).
+"""Decode the bytes of a file into elements. A type that numpy lacks becomes a wider type (named in dtypes.py).
 
     complex32            two float16, real part first                                  → complex64
     hifloat8             sign, a prefix code for the width D of the exponent, exponent, mantissa:
@@ -33,9 +33,9 @@ NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
 def native(data: Any, name: str, byteorder: str) -> Array:
-    """The elements of a flat buffer in native byte order; of a type that numpy or ml_dtypes has."""
+    """Return the elements of a flat buffer in native byte order; the type must exist in numpy or ml_dtypes."""
     if name == "bool":
-        truth: Array = np.frombuffer(data, np.uint8) != 0  # a byte of 2 would be a bool that equals neither
+        truth: Array = np.frombuffer(data, np.uint8) != 0  # a bool of byte 2 would equal neither True nor False
         return truth
     dtype = numpy_dtype(name, NATIVE)
     if byteorder == NATIVE or dtype.itemsize == 1:
@@ -46,7 +46,7 @@ def native(data: Any, name: str, byteorder: str) -> Array:
 
 
 def decode(name: str, data: bytes, skip: int, count: int) -> Array:
-    """`count` elements of the type from bytes in little endian, after `skip` that share the first byte."""
+    """Return `count` elements from little-endian bytes, after `skip` elements that share the first byte."""
     memory = numpy_dtype(name)
     if name == "complex32":
         halves: Array = np.frombuffer(data, "<f2").astype(np.float32)
@@ -72,7 +72,7 @@ def decode(name: str, data: bytes, skip: int, count: int) -> Array:
 
 @cache
 def _table(name: str) -> Array:
-    """The value of each code."""
+    """Return the value of each code."""
     value = {"hifloat8": _hifloat8, "float8_e8m0": _e8m0, "float4_e2m1": _e2m1}[name]
     codes = 2 ** (DTYPES[name].bits or 8)
     return np.array([value(code) for code in range(codes)], np.float32)
@@ -92,7 +92,7 @@ def _hifloat8(code: int) -> float:
 
 
 def _hifloat8_normal(body: int, width: int, fraction: int) -> float:
-    """The value of a code without its sign, with that many bits of exponent and of mantissa."""
+    """Return the value of a code without its sign, with `width` bits of exponent and `fraction` bits of mantissa."""
     mantissa = 1 + (body & (2**fraction - 1)) / 2**fraction
     exponent = (body >> fraction) & (2**width - 1)
     if width:

@@ -1,6 +1,6 @@
-"""Which executions of an operator are meant: one that ran several times wrote each of its slots again.
+"""Group dumped items by execution: an operator that ran several times wrote each of its slots several times.
 
-Executions are counted from the newest, as two runs are paired: what is missing are the first ones.
+Executions are counted from the newest, as when two runs are paired: missing executions are the earliest ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def executions(
     slot: Callable[[Item], Hashable],
     age: Callable[[Item], Any],
 ) -> list[list[Item]]:
-    """The items of one execution of one operator together. `age` sorts the items of one slot, oldest first."""
+    """Group the items of one execution of one operator. `age` sorts the items of one slot, oldest first."""
     slots: dict[tuple[Hashable, Hashable], list[Item]] = defaultdict(list)
     for item in items:
         slots[operator(item), slot(item)].append(item)
@@ -31,7 +31,7 @@ def executions(
 
 
 def from_newest(items: Sequence[Item], key: Callable[[Item], Hashable]) -> list[tuple[Item, int]]:
-    """Each item, and how many of its key come after it."""
+    """Return each item with the number of later items of the same key."""
     later: Counter[Hashable] = Counter()
     found = []
     for item in reversed(items):

@@ -1,8 +1,8 @@
-"""Opening one file of a dump: regular files only, not outside the dump, read by position, never mapped.
+"""Open one file of a dump: regular files only, not outside the dump, read by position, never mapped.
 
-A FIFO would block and a device never ends, so both are refused. So is a link below a dump that leads out of it: a dump
-that came with a ticket must not choose what is read of this machine. A map of a file that shrinks ends the process
-with SIGBUS; a short pread is an error that can be reported.
+A FIFO would block and a device never ends, so both are refused. A link below a dump that leads out of it is refused
+too: a dump that came with a ticket must not choose which files of this machine are read. If a mapped file shrinks,
+SIGBUS ends the process; a short pread is an error that can be reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from npucmp.dump.context import ANYWHERE, DumpFolder, ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
 
-# O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become ours.
+# O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become the controlling one.
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _UNLINKED = _FLAGS | getattr(os, "O_NOFOLLOW", 0)  # fails if the last name of the path is a link
 _ADVISE = getattr(os, "posix_fadvise", None)  # not on macOS
@@ -27,13 +27,13 @@ _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSO
 
 
 class RegularFile:
-    """An open regular file, to be used in a `with`. Reads are exact: all bytes asked for, or DumpError."""
+    """An open regular file, used in a `with`. A read returns all requested bytes or raises DumpError."""
 
     __slots__ = ("_fd", "_reads", "_status", "_windows", "is_held", "limits", "path", "size")
 
     def __init__(self, path: str, fd: int, status: os.stat_result, limits: Limits) -> None:
         self.path = path
-        self.limits = limits  # of what is read in it
+        self.limits = limits  # of what is read from this file
         self.size = status.st_size
         self._fd = fd
         self._status = status
@@ -57,9 +57,10 @@ class RegularFile:
         os.close(self._fd)
 
     def require_unchanged(self) -> None:
-        """DumpError if the file was written to between its opening and now.
+        """Raise DumpError if the file was modified since it was opened.
 
-        What a single read found is of one moment: small files, read whole, are not worth the call (1 % of a pair).
+        A single read sees one state of the file: for small files, read whole, the check is skipped (it costs 1 % of a
+        pair).
         """
         if self._reads < 2:
             return
@@ -71,7 +72,7 @@ class RegularFile:
             raise DumpError(self.path, "changed while it was read")
 
     def prefetch(self, offset: int, length: int) -> None:
-        """Keep a window of the file, cut to its size; reads inside it cost no further system call."""
+        """Keep a window of the file, cut to its size; reads inside it need no further system call."""
         offset = max(0, offset)
         length = min(length, self.size - offset)
         if length > 0:
@@ -87,14 +88,14 @@ class RegularFile:
         return self._pread(offset, length)
 
     def view(self, offset: int, length: int) -> tuple[bytes, int]:
-        """The same bytes and where they begin in what is returned: nothing is copied out of a window."""
+        """Return the bytes and their offset in the returned object: nothing is copied out of a window."""
         for start, window in self._windows:
             if start <= offset and offset + length <= start + len(window):
                 return window, offset - start
         return self.read(offset, length), 0
 
     def read_into(self, offset: int, room: memoryview) -> None:
-        """Fill `room`: pages that are used again and again cost less than a new object for each read."""
+        """Fill `room`: reusing memory pages is cheaper than a new object for each read."""
         length, done = len(room), 0
         self._reads += 1
         if offset < 0 or offset + length > self.size:
@@ -109,11 +110,11 @@ class RegularFile:
             raise DumpError(self.path, f"cannot be read: {error.strerror}", offset) from None
 
     def expect(self, offset: int, length: int) -> None:
-        """Tell the system what will be read next, so that a disk works while a kernel does."""
+        """Announce the next read to the system, so that the disk reads ahead while a kernel computes."""
         if _ADVISE is not None and length > 0:
             try:
                 _ADVISE(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
-            except OSError:  # a file system that takes no advice
+            except OSError:  # a file system without read-ahead advice
                 pass
 
     def _pread(self, offset: int, length: int) -> bytes:
@@ -131,7 +132,7 @@ class RegularFile:
 
 
 class Part:
-    """A piece of an open file, read as if it were the file: reads beyond its end are DumpErrors."""
+    """A section of an open file with the interface of a file: reads beyond its end raise DumpError."""
 
     __slots__ = ("_file", "_start", "is_held", "limits", "path", "size")
 
@@ -141,7 +142,7 @@ class Part:
         self.is_held = False
 
     def prefetch(self, offset: int, length: int) -> None:
-        """Windows of thousands of pieces would be looked through at every read."""
+        """Do nothing: thousands of windows would slow down every read."""
 
     def read(self, offset: int, length: int) -> bytes:
         if offset < 0 or length < 0 or offset + length > self.size:
@@ -150,7 +151,7 @@ class Part:
 
 
 class Stream(io.RawIOBase):
-    """An open file as Python's own, for what reads from one of these. It does not close the file."""
+    """An open file as a Python file object, for libraries that read from one. It does not close the file."""
 
     def __init__(self, file: RegularFile) -> None:
         self._file, self._at = file, 0
@@ -181,14 +182,14 @@ class Stream(io.RawIOBase):
 
 @lru_cache(maxsize=4096)
 def _leads_out(path: str, roots: tuple[DumpFolder, ...]) -> bool:
-    """Whether a path below a dump is really elsewhere."""
+    """Return whether a path below a dump resolves to a place outside all dumps."""
     named, real = os.path.abspath(path), _real(os.path.join(os.getcwd(), path).rstrip(os.sep) or os.sep)
     return any(_is_below(named, dump.named) for dump in roots) and not any(_is_below(real, d.real) for d in roots)
 
 
 @lru_cache(maxsize=4096)
 def _real(path: str) -> str:
-    """os.path.realpath of an absolute path without a slash at its end; a folder is resolved once for its files."""
+    """Return os.path.realpath of an absolute path without a trailing slash; each folder is resolved once."""
     folder, name = os.path.split(path)
     if folder in ("", path) or name in ("", ".", ".."):
         return os.path.realpath(path)
@@ -197,7 +198,7 @@ def _real(path: str) -> str:
 
 
 def forget_links() -> None:
-    """Links that were looked up may have changed since."""
+    """Clear the cache of resolved links, because links may have changed."""
     _leads_out.cache_clear()
     _real.cache_clear()
 
@@ -207,7 +208,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _opened(path: str, context: ReadContext) -> int:
-    """A descriptor; a link costs more than one call, other files none but a look at what is known of their folder."""
+    """Return a file descriptor; only links need more than one system call."""
     if not _leads_out(path[: path.rfind(os.sep) + 1], context.roots):
         try:
             return os.open(path, _UNLINKED)
@@ -222,7 +223,7 @@ def _opened(path: str, context: ReadContext) -> int:
 
 
 def open_regular(path: str, context: ReadContext = ANYWHERE) -> RegularFile:
-    """Open for reading, for the time of a `with`; anything but a regular file is a DumpError."""
+    """Open a regular file for reading, in a `with`; DumpError for anything else."""
     try:
         fd = _opened(path, context)
     except FileNotFoundError:

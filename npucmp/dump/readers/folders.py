@@ -1,4 +1,4 @@
-"""Walking a dump's folders: bounded in depth, in a fixed order, never through a link to another place."""
+"""Walk a dump's folders: bounded in depth, in a fixed order, never through a link to another place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEPTH = 16  # folders below a path; the deepest tree that a tool writes has eigh
 
 
 def folders(path: Path, depth: int = DEPTH) -> Iterator[tuple[str, list[str]]]:
-    """(folder, its file names in order), parents first. A folder that cannot be read counts as empty."""
+    """Yield (folder, its sorted file names), parents first. A folder that cannot be read is skipped."""
     waiting = [(str(path), 0)]
     while waiting:
         folder, level = waiting.pop()
@@ -30,7 +30,7 @@ def folders(path: Path, depth: int = DEPTH) -> Iterator[tuple[str, list[str]]]:
 
 
 def some_names(path: Path, most: int = 5000) -> Iterator[str]:
-    """File names below a folder, as many as it takes to tell what they are."""
+    """Yield at most `most` file names below a folder, enough to recognise the format."""
     seen = 0
     for _, names in folders(path):
         for name in names:

@@ -1,8 +1,8 @@
-"""fusion_result.json: how often each fusion pass of a compilation matched and took effect.
+"""Read fusion_result.json: how often each fusion pass of a compilation matched and took effect.
 
     one object           {"graph_fusion": {pass: {"effect_times": "1", "match_times": "2"}}, "ub_fusion": {…},
                           "session_and_graph_id": "0_0"}
-    several of them      written one after the other, which is not valid JSON, or as a list
+    several objects      in sequence, which is not valid JSON, or as a list
     keyed                {"session_and_graph_id_0_0": {"graph_fusion": {…}, "ub_fusion": {…}}, …}
 Counts are strings; a file gathers the compilations of all runs in its folder.
 Source: files of three generations of CANN.
@@ -21,11 +21,11 @@ from npucmp.errors import DumpError
 
 FILE = "fusion_result.json"
 DIGITS = 18  # of a count; converting more takes quadratic time
-KINDS = {"graph_fusion": "GraphFusion", "ub_fusion": "UBFusion"}  # and what fusion_switch.cfg calls them
+KINDS = {"graph_fusion": "GraphFusion", "ub_fusion": "UBFusion"}  # section → its name in fusion_switch.cfg
 
 
 class Effect(NamedTuple):
-    """How often one pass took effect, over all graphs of a file; kind is the word of fusion_switch.cfg."""
+    """The number of times that a pass took effect in all graphs of a file; kind is the word of fusion_switch.cfg."""
 
     name: str
     kind: str
@@ -33,7 +33,7 @@ class Effect(NamedTuple):
 
 
 def read_effects(path: Path, context: ReadContext = ANYWHERE) -> list[Effect]:
-    """All passes of a file by name, those without effect too; DumpError if it is no such file."""
+    """Return all passes of a file by name, including those without effect; DumpError if it is not such a file."""
     times: dict[tuple[str, str], int] = {}
     found = False
     for top in _objects(path, read_text(path, "table_bytes", context)):
@@ -44,7 +44,7 @@ def read_effects(path: Path, context: ReadContext = ANYWHERE) -> list[Effect]:
                     continue
                 found = True
                 for word, counts in passes.items():
-                    name = word.encode("utf-8", "backslashreplace").decode("utf-8")  # JSON can spell half characters
+                    name = word.encode("utf-8", "backslashreplace").decode("utf-8")  # JSON can spell lone surrogates
                     times[name, kind] = times.get((name, kind), 0) + _effect(counts)
     if not found:
         raise DumpError(path, "no graph_fusion and no ub_fusion in it")
@@ -52,7 +52,7 @@ def read_effects(path: Path, context: ReadContext = ANYWHERE) -> list[Effect]:
 
 
 def _objects(path: Path, text: str) -> Iterator[Any]:
-    """The JSON values that stand one after the other."""
+    """Yield the JSON values of a text with several values in sequence."""
     decoder, at = json.JSONDecoder(parse_int=_number), 0
     text = text.strip()
     while at < len(text):

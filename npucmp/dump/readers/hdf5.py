@@ -1,26 +1,26 @@
-"""HDF5 files: a tree of groups and datasets, read through h5py as something that may lie.
+"""Read HDF5 files, a tree of groups and datasets, through h5py; the content is not trusted.
 
     superblock at byte 0, behind a user block at 512, 1024 …: 89 48 44 46 0D 0A 1A 0A ("\\x89HDF\\r\\n\\x1a\\n")
 
-    link in a group       hard            followed; a group that was met before is not entered again
-                          soft            counted, not followed: what it names has a hard link of its own
+    link in a group       hard            followed; a group that was visited before is not entered again
+                          soft            counted, not followed: its target has a hard link of its own
                           external        refused: another file
     layout of a dataset   contiguous      at one place of the file: its values are read without HDF5
                           compact         in the object's header
-                          chunked         in boxes of one shape, which filters may have packed: unpacked here
+                          chunked         in boxes of one shape, optionally packed by filters: unpacked here
                           virtual, external storage     refused: other files
     elements              numbers and h5py's bool; text, references, compounds, enumerations, arrays are refused
 
     filters               1 deflate, 2 shuffle, 3 fletcher32; others are refused
 
-The library lists a file in a process of its own (hdf5_child.py): a damaged file may make it crash, loop or allocate
-without end, which then is a DumpError or one row. What a dataset claims is held against what the file stores before
-anything is allocated or unpacked. For a filter that it does not have, the library would load what lies in its plug-in
-folder: such datasets are refused before.
-Chunks are unpacked here. The library takes the lengths in a damaged file for granted: for a chunk that unpacks to less
-than a chunk, HDF5 2.0 hands out what its memory happened to hold; one of two bytes with a checksum ends the process.
-Reading through it, in that process and with each chunk checked first, was written and measured: more code than this,
-and slower (docs/performance.md).
+The library lists a file in a separate process (hdf5_child.py), because a damaged file may make it crash, loop or
+allocate without end; the result then is a DumpError or one row. The claims of a dataset are compared with the stored
+bytes before anything is allocated or unpacked. For an unknown filter, the library would load code from its plug-in
+folder: such datasets are refused first.
+Chunks are unpacked here, because the library trusts the lengths in a damaged file: if a chunk unpacks to too few bytes,
+HDF5 2.0 returns uninitialised memory; a chunk of two bytes with a checksum ends the process. Reading through the
+library, in that process and with each chunk checked first, was implemented and measured: more code, and slower
+(docs/performance.md).
 Source: HDF5 File Format Specification 3.0 (support.hdfgroup.org); DEFLATE packs at most 1032 to 1 (zlib.net).
 """
 
@@ -62,12 +62,12 @@ ISOLATED = True  # False: the library works in this process
 ATTRIBUTES = ("Type", "DataType", "DeviceType", "Stride")  # those of PyTorch 1.5 for Ascend
 _PLACES = (0, 512, 1024, 2048)
 _LEAST, _MOST = 1 << 20, 64 << 20  # bytes of one slab, unless one row of chunks is larger
-_ROW = 1 << 30  # a row of chunks above this is unpacked more than once
-_PATIENCE = 10  # seconds by the clock for each second of the processor
+_ROW = 1 << 30  # a larger row of chunks is unpacked more than once
+_PATIENCE = 10  # seconds of wall time for each second of processor time
 
 
 class Stored(NamedTuple):
-    """Where values lie that are not in one piece: boxes of one shape (offset, bytes, filter mask each), or `data`."""
+    """The place of values that are not contiguous: boxes of one shape (offset, bytes, filter mask each), or `data`."""
 
     chunk: tuple[int, ...] = ()
     filters: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -76,7 +76,7 @@ class Stored(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One named object. `payload` and `attributes` are those of a dataset; `problem` says why it is not read."""
+    """One named object. `payload` and `attributes` belong to a dataset; `problem` states why it is not read."""
 
     parts: tuple[str, ...]
     problem: str = ""
@@ -91,10 +91,10 @@ class Entry(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a file holds, in the order of the dump: groups before what is in them, each group once.
+    """The content of a file, in the order of the dump: groups before their members, each group once.
 
-    soft counts the soft links that were passed by, again the further names of groups; tracked is whether the file keeps
-    the order in which things were created.
+    soft counts the skipped soft links, again the further names of groups; tracked is whether the file keeps the order
+    of creation.
     """
 
     entries: Mapping[str, Entry]
@@ -104,7 +104,7 @@ class Listing(NamedTuple):
 
 
 def is_hdf5(path: str, context: ReadContext = ANYWHERE) -> bool:
-    """Whether a regular file has the signature where one may stand; never raises."""
+    """Return whether a regular file has the signature at one of its allowed offsets; never raises."""
     try:
         with open_regular(path, context) as file:
             ends = [place for place in _PLACES if place + len(SIGNATURE) <= file.size]
@@ -114,7 +114,7 @@ def is_hdf5(path: str, context: ReadContext = ANYWHERE) -> bool:
 
 
 def entries_of(path: str, context: ReadContext = ANYWHERE) -> Listing:
-    """What a file holds, as of now. Raises MissingExtra without h5py, DumpError if nothing of it can be read."""
+    """List the present content of a file. Raises MissingExtra without h5py, DumpError if nothing can be read."""
     with open_regular(path, context):  # a regular file, or a DumpError
         found = os.stat(path)
     return _listing(path, (found.st_size, found.st_mtime_ns, found.st_ino), context.limits, ISOLATED)
@@ -128,7 +128,7 @@ def _listing(path: str, state: tuple[int, ...], limits: Limits, isolated: bool) 
     for fact in facts:
         if "end" in fact:
             end = fact["end"]
-        elif "at" not in fact:  # the child's own, if it runs here
+        elif "at" not in fact:  # a progress line of the child, if it runs in this process
             entry = _entry(path, fact)
             entries[entry.name] = entry
     return Listing(entries, **end)
@@ -152,10 +152,10 @@ def _entry(path: str, fact: Fact) -> Entry:
 
 
 def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
-    """The facts of a file as a process of its own tells them; what ends that process early is told as a last one."""
+    """Yield the facts of a file from a separate process; an early end of that process becomes the last fact."""
     seconds = limits.hdf5_seconds + (size >> 20)
     call = os.path.realpath(path), ATTRIBUTES, asdict(limits), seconds
-    # The same places to import from as here, and no other: the folder we stand in may be the dump.
+    # The same import path as here and no other: the working directory may be the dump.
     where = [os.path.abspath(place) for place in sys.path]
     code = f"import sys; sys.path[:] = {where!r}; from npucmp.dump.readers.hdf5_child import tell; tell(*{call!r})"
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
@@ -166,12 +166,12 @@ def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
-        start_new_session=True,  # Ctrl-C is for us; we end it
+        start_new_session=True,  # this process handles Ctrl-C and ends the child
     )
     clock = threading.Timer(seconds * _PATIENCE, child.kill)
     clock.daemon = True
     clock.start()
-    at = b""  # the last place that the child named
+    at = b""  # the last place that the child announced
     because = ""
     ended = False
     try:
@@ -189,7 +189,7 @@ def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
                 break
             ended = "end" in fact
             yield fact
-        child.wait()  # the clock is running
+        child.wait()  # bounded by the clock
     finally:
         clock.cancel()
         if child.poll() is None:
@@ -213,9 +213,9 @@ def _end_of(status: int, seconds: int, limits: Limits) -> str:
 
 
 def payload_at(entry: Entry, dtype: str = "") -> Payload:
-    """Where the values of a dataset lie; DumpError says why they cannot be read.
+    """Return the place of the values of a dataset; DumpError states why they cannot be read.
 
-    `dtype` is the dump's word for elements of one byte: writers keep bool and uint8 as int8.
+    `dtype` is the dump's type name for elements of one byte: writers store bool and uint8 as int8.
     """
     if entry.payload is None:
         raise DumpError(entry.name, entry.problem or "is no dataset")
@@ -225,7 +225,7 @@ def payload_at(entry: Entry, dtype: str = "") -> Payload:
 
 
 def strided(payload: Payload, strides: Sequence[int]) -> Payload:
-    """The same elements where the dump wrote them in another than the C order; DumpError if they are not all there."""
+    """Return the payload with the strides of the dump; DumpError if they reach beyond the stored elements."""
     shape = payload.shape
     if len(strides) != len(shape) or any(stride < 0 for stride in strides):
         raise DumpError(payload.path, f"strides {list(strides)} do not fit shape {list(shape)}")
@@ -239,9 +239,9 @@ def strided(payload: Payload, strides: Sequence[int]) -> Payload:
 
 
 def pieces(payload: Payload, elements: int, context: ReadContext = ANYWHERE) -> Iterator[Array]:
-    """The values of a dataset that does not lie in one piece: 1-D arrays in logical C order, in native byte order.
+    """Yield the values of a non-contiguous dataset: 1-D arrays in logical C order, in native byte order.
 
-    One slab of about `elements` is in memory at a time, or one row of chunks where that is more.
+    One slab of about `elements` is in memory at a time, or one row of chunks if that is more.
     """
     entry = entries_of(payload.path, context).entries.get(payload.dataset)
     if entry is not None and entry.problem:
@@ -264,7 +264,7 @@ def _pieces(file: RegularFile, stored: Stored, payload: Payload, elements: int) 
 
 
 def _bits(dtype: str) -> Any:
-    """A type of the same width that numpy copies without looking at the values."""
+    """Return a type of the same width that numpy copies without interpreting the values."""
     itemsize = DTYPES[dtype].itemsize
     return np.dtype(f"u{itemsize}" if itemsize <= 8 else np.complex128)
 
@@ -291,7 +291,7 @@ class _Chunks:
         return into
 
     def _one(self, corner: tuple[int, ...]) -> Array:
-        """One chunk, unpacked; its length is checked."""
+        """Return one chunk, unpacked; its length is checked."""
         size = math.prod(self._chunk) * self._bits.itemsize
         index = 0
         for at, step, most in zip(corner, self._chunk, self._grid):
@@ -311,7 +311,7 @@ class _Chunks:
 
 
 def _inflate(data: bytes, _: Sequence[int], size: int) -> bytes:
-    """At most a little more than a chunk: a checksum may have been packed with it, or it was packed twice."""
+    """Inflate at most a little more than a chunk: a checksum may be packed with it, or it may be packed twice."""
     stream = zlib.decompressobj()
     unpacked = stream.decompress(data, size + size // 8 + 1024)
     if not stream.eof:
@@ -320,7 +320,8 @@ def _inflate(data: bytes, _: Sequence[int], size: int) -> bytes:
 
 
 def _unshuffle(data: bytes, parameters: Sequence[int], _: int) -> bytes:
-    """All first bytes of the elements, then all second ones …; bytes that fill no element stand at the end."""
+    """Interleave bytes stored as all first bytes of the elements, then all second bytes …; excess bytes stay at the
+    end."""
     width = parameters[0] if parameters else 1
     if not 1 < width <= len(data):
         return data
@@ -330,11 +331,11 @@ def _unshuffle(data: bytes, parameters: Sequence[int], _: int) -> bytes:
 
 
 def _unsum(data: bytes, _: Sequence[int], __: int) -> bytes:
-    """Fletcher's checksum over big-endian words of 16 bits, kept as 4 bytes, little endian, at the end."""
+    """Check and drop Fletcher's checksum over big-endian 16-bit words, stored as 4 little-endian bytes at the end."""
     body, kept = data[:-4], int.from_bytes(data[-4:], "little")
     words = np.frombuffer(body + bytes(len(body) % 2), ">u2").astype(np.uint64)
     low = high = 0
-    for at in range(0, len(words), 1 << 16):  # so that sums of 16-bit words times their places fit 64 bits
+    for at in range(0, len(words), 1 << 16):  # blocks keep sums of 16-bit words times their positions within 64 bits
         part = words[at : at + (1 << 16)]
         high += len(part) * low + int((part * np.arange(len(part), 0, -1, dtype=np.uint64)).sum())
         low += int(part.sum())
@@ -348,9 +349,10 @@ _UNPACK: dict[int, Callable[[bytes, Sequence[int], int], bytes]] = {1: _inflate,
 
 
 def _slabs(shape: Sequence[int], chunk: Sequence[int], most: int, largest: int) -> Iterator[Box]:
-    """(start, count) of boxes that follow each other in C order, at most `most` elements each.
+    """Yield (start, count) of boxes that follow each other in C order, at most `most` elements each.
 
-    If a row of chunks is more than that, a box is one such row, so that no chunk is unpacked twice; at most `largest`.
+    If a row of chunks is larger, a box is one such row of at most `largest` elements, so that no chunk is unpacked
+    twice.
     """
     if not shape:
         yield (), ()

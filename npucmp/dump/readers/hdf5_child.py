@@ -1,17 +1,17 @@
-"""The process in which the HDF5 library looks at a file: what it finds, as lines of JSON on stdout.
+"""The process in which the HDF5 library lists a file: the result is printed as lines of JSON on stdout.
 
-    {"at": parts}                           what comes next, flushed: where the library was if it did not come back
-    {"parts", "group": true}                a group, before what it holds
+    {"at": parts}                           the next object, flushed: the place of the library if it does not return
+    {"parts", "group": true}                a group, before its members
     {"parts", "problem"}                    an object that is not entered
     {"parts", "attributes", …}              a dataset: "problem" or
         "dtype", "order", "shape"           of its elements
-        "offset"                            of values that lie in one piece
-        "data"                              those that lie in the object's header, in base 64
+        "offset"                            of contiguous values
+        "data"                              values in the object's header, in base 64
         "chunk", "filters", "table"         boxes of one shape, and offset, bytes and filter mask of each, in C order
-    {"end": {"soft", "again", "tracked"}}   the last one
+    {"end": {"soft", "again", "tracked"}}   the last line
 
-Bounded before the file is opened: memory and seconds of the processor, no file written, no core. What the library does
-to this process ends there.
+Limits are set before the file is opened: memory and processor seconds, no file written, no core. A crash of the
+library affects only this process.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from npucmp.dump.readers.hdf5_dataset import Fact, dataset_facts
 from npucmp.dump.readers.hdf5_walk import Walk, opened
 from npucmp.errors import DumpError, MissingExtra
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each line
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder per line
 
 
 def tell(path: str, attributes: list[str], given: dict[str, int], seconds: int) -> None:
-    """Writes the facts, or {"error": why} or {"missing": package}."""
+    """Write the facts, or {"error": why} or {"missing": package}."""
     limits = Limits(**given)
     out = sys.stdout.buffer
     try:

@@ -1,4 +1,4 @@
-"""What the HDF5 library tells of a dataset: what its values are and where they lie. Works where hdf5_walk.py does."""
+"""Describe a dataset through the HDF5 library: its type, shape and the place of its values. Runs with hdf5_walk.py."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Fact = dict[str, Any]
 FILTERS = (1, 2, 3)  # deflate, shuffle, fletcher32: unpacked in hdf5.py
 _OTHER_FILTERS = {4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32015: "zstd"}
 _SLACK = 1 << 20
-_CODES = 256  # types of numbers that are remembered
+_CODES = 256  # maximum cached number types
 _DTYPES_BY_CODE: dict[bytes, tuple[str, str]] = {}  # by the library's description of a type
-_BFLOAT16 = (2, (15, 7, 8, 0, 7), 127)  # bytes; places of sign, exponent, its width, mantissa, its width; bias
+_BFLOAT16 = (2, (15, 7, 8, 0, 7), 127)  # bytes; positions of sign, exponent, its width, mantissa, its width; bias
 
 
 def dataset_facts(file: H5File, dataset: Any, attributes: Sequence[str]) -> Fact:
-    """What there is to tell of a dataset, see hdf5_child.py; of the attributes of these names, whole numbers."""
+    """Return the facts of a dataset (see hdf5_child.py); of the named attributes, those that are integers."""
     some = _has_attributes(file, dataset)
     kept = {name: _attribute(file, dataset, name.encode()) if some else [] for name in attributes}
     try:
@@ -36,7 +36,7 @@ def dataset_facts(file: H5File, dataset: Any, attributes: Sequence[str]) -> Fact
 
 
 def _has_attributes(file: H5File, dataset: Any) -> bool:
-    """False if it has none; True too where that is damaged, for _attribute() to look at each."""
+    """Return whether a dataset has attributes; True too if their count is damaged, so that _attribute() checks each."""
     from h5py import h5a
 
     try:
@@ -47,7 +47,7 @@ def _has_attributes(file: H5File, dataset: Any) -> bool:
 
 
 def _attribute(file: H5File, dataset: Any, name: bytes) -> list[int]:
-    """One that is damaged is as good as none."""
+    """Return an attribute; [] if it is damaged."""
     try:
         return list(_integers(file, dataset, name))
     except DumpError:
@@ -55,7 +55,7 @@ def _attribute(file: H5File, dataset: Any, name: bytes) -> list[int]:
 
 
 def _place(file: H5File, dataset: Any) -> Fact:
-    """Where the values of a dataset lie; DumpError says why they cannot be read."""
+    """Return the place of the values of a dataset; DumpError states why they cannot be read."""
     properties = dataset.get_create_plist()
     direct = _require_own_bytes(file.path, properties)
     dtype, order = _dtype(file.path, dataset)
@@ -78,7 +78,7 @@ def _place(file: H5File, dataset: Any) -> Fact:
 
 
 def _table(path: str, dataset: Any, shape: Sequence[int], chunk: Sequence[int]) -> list[int]:
-    """Offset, bytes and filter mask of each chunk, one after the other, in C order; DumpError if one is missing."""
+    """Return offset, bytes and filter mask of each chunk, flat, in C order; DumpError if a chunk is missing."""
     grid = [-(-dim // step) for dim, step in zip(shape, chunk)]
     places: dict[tuple[int, ...], tuple[int, int, int]] = {}
 
@@ -101,9 +101,9 @@ def _table(path: str, dataset: Any, shape: Sequence[int], chunk: Sequence[int]) 
 
 
 def _require_own_bytes(path: str, properties: Any) -> bool:
-    """DumpError for values in other files or packed by a filter that is not read; whether they lie in one piece.
+    """Return whether the values are contiguous; DumpError if they lie in other files or have an unsupported filter.
 
-    Asked first of all, of the creation properties: a virtual dataset opens its sources to tell its shape.
+    This check comes first and uses the creation properties: a virtual dataset opens its sources to determine its shape.
     """
     from h5py import h5d
 
@@ -120,13 +120,13 @@ def _require_own_bytes(path: str, properties: Any) -> bool:
 
 
 def _filters(properties: Any) -> list[tuple[int, tuple[int, ...]]]:
-    """(number, parameters) of the filters in the order in which they packed a chunk."""
+    """Return (number, parameters) of the filters in the order in which they packed a chunk."""
     found = [properties.get_filter(index) for index in range(properties.get_nfilters())]
     return [(one[0], tuple(one[2])) for one in found]
 
 
 def _dtype(path: str, dataset: Any) -> tuple[str, str]:
-    """Canonical name and byte order; DumpError for elements that are not plain numbers in their usual bytes."""
+    """Return canonical name and byte order; DumpError for elements that are not plain numbers in standard encoding."""
     from h5py import h5t
 
     kind = dataset.get_type()
@@ -170,7 +170,7 @@ def _shape(path: str, dataset: Any) -> tuple[int, ...]:
 
 
 def _require_stored(file: H5File, dataset: Any, shape: Sequence[int], needed: int, chunk: Sequence[int]) -> None:
-    """DumpError if the file cannot hold what the shape promises."""
+    """Raise DumpError if the file cannot hold the bytes that the shape requires."""
     if not needed:
         return
     stored = min(int(dataset.get_storage_size()), file.size)
@@ -187,14 +187,14 @@ def _require_stored(file: H5File, dataset: Any, shape: Sequence[int], needed: in
 
 
 def _chunk(properties: Any) -> tuple[int, ...]:
-    """Shape of a chunk, () of a dataset that has none."""
+    """Return the shape of a chunk, () for a dataset without chunks."""
     from h5py import h5d
 
     return tuple(properties.get_chunk()) if properties.get_layout() == h5d.CHUNKED else ()
 
 
 def _chunked_bytes(file: H5File, dataset: Any, shape: Sequence[int], chunk: Sequence[int]) -> int:
-    """Bytes that reading all chunks unpacks; all must have been written, fill values are nobody's result."""
+    """Return the bytes that all chunks unpack to; all must be written, because fill values are not results."""
     size = math.prod(chunk) * int(dataset.get_type().get_size())
     if len(chunk) != len(shape) or size < 1:
         raise DumpError(file.path, f"chunks of {size} bytes in {len(chunk)} dimensions")
@@ -208,7 +208,7 @@ def _chunked_bytes(file: H5File, dataset: Any, shape: Sequence[int], chunk: Sequ
 
 
 def _integers(file: H5File, dataset: Any, name: bytes, most: int = 64) -> tuple[int, ...]:
-    """An attribute of one or a few whole numbers; () if there is none, or it is something else."""
+    """Return an attribute of one or a few integers; () if it is absent or has another form."""
     from h5py import h5a, h5s, h5t
 
     with told(file.path, file.limits):
@@ -228,7 +228,7 @@ def _integers(file: H5File, dataset: Any, name: bytes, most: int = 64) -> tuple[
 
 
 def _compact(dataset: Any, shape: Sequence[int]) -> Any:
-    """A dataset of less than 64 KiB in its object's header, read in its own type so that nothing is converted."""
+    """Read a dataset of less than 64 KiB in its object's header, in its own type so that nothing is converted."""
     from h5py import h5s
 
     found = np.empty(shape, f"V{dataset.get_type().get_size()}")

@@ -1,7 +1,7 @@
-"""The tree of an HDF5 file, as the library finds it. h5py is called here and in hdf5_dataset.py, and nowhere else.
+"""Walk the tree of an HDF5 file through the library. Only this module and hdf5_dataset.py call h5py.
 
-The library trusts what it reads: damaged files have made it crash, loop and allocate without end. So this works in a
-process of its own: hdf5_child.py runs it there, hdf5.py starts that and reads the values.
+The library trusts its input: damaged files have made it crash, loop and allocate without end. Therefore it works in a
+separate process: hdf5_child.py runs the walk there, hdf5.py starts the process and reads the values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from npucmp.errors import DumpError, MissingExtra, NpucmpError
 
 
 class H5File(NamedTuple):
-    """An open file: `root` is h5py's. `whole` is whether the addresses of chunks count from byte 0."""
+    """An open file: `root` is the object of h5py. `whole` is whether the addresses of chunks count from byte 0."""
 
     path: str
     size: int
@@ -28,21 +28,21 @@ class H5File(NamedTuple):
 
 
 class Met(NamedTuple):
-    """One named object. `dataset` is open while the walk stands at it; `problem` says why it is not followed."""
+    """One named object. `dataset` is open until the walk continues; `problem` states why the object is not followed."""
 
     parts: tuple[str, ...]
     dataset: Any = None
     problem: str = ""
 
 
-# that h5py raises on damaged files; nearly every one has been seen
+# errors that h5py raises on damaged files; nearly all have been observed
 H5PY_ERRORS = (ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, LookupError, OSError,
                RuntimeError, SystemError, TypeError, ValueError)  # fmt: skip
 
 
 @contextmanager
 def opened(path: str, limits: Limits) -> Iterator[H5File]:
-    """An HDF5 file for reading, for the time of a `with`. MissingExtra without h5py, DumpError if it is damaged."""
+    """Open an HDF5 file for reading, in a `with`. MissingExtra without h5py, DumpError if it is damaged."""
     try:
         import h5py
     except ImportError:
@@ -60,7 +60,7 @@ def opened(path: str, limits: Limits) -> Iterator[H5File]:
         finally:
             try:
                 handle.close()
-            except H5PY_ERRORS:  # of a damaged file that was read as far as possible
+            except H5PY_ERRORS:  # damaged file, read as far as possible
                 pass
 
 
@@ -79,10 +79,10 @@ def told(path: str, limits: Limits) -> Iterator[None]:
 
 
 class Walk:
-    """The objects of a file in the order of the dump: groups before what they hold, each group once.
+    """Iterate over the objects of a file in the order of the dump: groups before their members, each group once.
 
-    Iterating fills `soft` (soft links passed by), `again` (further names of groups), and `tracked`: whether the file
-    keeps the order in which things were created.
+    Iterating fills `soft` (soft links skipped), `again` (further names of groups), and `tracked`: whether the file
+    keeps the order of creation.
     """
 
     def __init__(self, file: H5File) -> None:
@@ -109,13 +109,13 @@ class Walk:
             yield from self._link(group, name, kind, (*parts, name.decode("utf-8", "surrogateescape")))
 
     def _links(self, group: Any) -> list[tuple[bytes, int]]:
-        """(name, kind) of all links in the order of creation, without it in the natural order of names."""
+        """Return (name, kind) of all links in the order of creation; if unknown, in the natural order of names."""
         found: dict[bytes, tuple[Optional[int], int]] = {}
         limits = self._file.limits
 
         def take(name: bytes, info: Any) -> Optional[str]:
             if name in found:
-                return "is damaged: a group holds one name twice"  # or its index runs in a circle
+                return "is damaged: a group holds one name twice"  # or its index is cyclic
             found[name] = info.corder if info.corder_valid else None, info.type
             self._count += 1
             self._names += len(name)
@@ -125,7 +125,7 @@ class Walk:
 
         with told(self._file.path, self._file.limits):
             stopped = group.links.iterate(take, info=True)
-        if isinstance(stopped, tuple):  # newer h5py tells where it stopped too
+        if isinstance(stopped, tuple):  # newer h5py also returns where the iteration stopped
             stopped = stopped[0]
         if stopped:
             raise DumpError(self._file.path, stopped)
@@ -162,7 +162,7 @@ class Walk:
 
 
 def _require_plain(path: str, name: bytes, kind: int) -> None:
-    """A link that stays in the file, under a name that the library does not take for a path."""
+    """Require a link inside the file, with a name that the library does not interpret as a path."""
     from h5py import h5l
 
     if kind == h5l.TYPE_EXTERNAL:
@@ -180,7 +180,7 @@ def _open(group: Any, name: bytes) -> Any:
 
 
 def _address(found: Any) -> Any:
-    """Where an object's header lies. h5o.get_info tells it too, but also walks the object's heaps to size them."""
+    """Return the address of an object's header. h5o.get_info knows it too, but also walks the object's heaps."""
     from h5py import h5g
 
     return h5g.get_objinfo(found, b".").objno

@@ -1,8 +1,8 @@
 """A pickle interpreter that runs nothing: the opcodes that torch.save writes, on plain values.
 
 A pickle is a program for a stack machine; its GLOBAL and REDUCE opcodes import and call what they name. Here a
-name is looked up in the closed list of torch_words.py, and what it stands for is a record. Values are None, bool,
-int, float, text, tuple, list, dict and those records; no opcode can make anything else.
+name is looked up in the closed list of torch_words.py, and the result is a record. Values are None, bool, int, float,
+text, tuple, list, dict and those records; no opcode can make another value.
 
     PROTO FRAME STOP                                  framing
     MARK TUPLE TUPLE1-3 EMPTY_TUPLE                   tuples
@@ -27,11 +27,11 @@ from npucmp.dump.readers.torch_words import Refused, call, find, storage
 
 
 class Damaged(Refused):
-    """Not a complete pickle; it may be if more of the file is read."""
+    """An incomplete pickle, which may be complete if more of the file is read."""
 
 
 def unpickled(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[object, int]:
-    """The value of the pickle at `start` and the offset behind it."""
+    """Return the value of the pickle at `start`, and the offset of its end."""
     machine = _Machine(data, start, limits)
     try:
         for _ in range(limits.pickle_opcodes):
@@ -46,13 +46,13 @@ def unpickled(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[o
                 raise Refused(f"refused: pickle opcode 0x{code:02x}, which torch.save does not write")
             handler(machine)
     except (IndexError, KeyError, TypeError, ValueError, StructError):
-        # An empty stack, a memo slot never written, an argument behind the end, bytes that are no text.
+        # An empty stack, an unset memo slot, an argument beyond the end, bytes that are not text.
         raise Damaged("a damaged pickle") from None
     raise Refused(limits.beyond("opcodes of a pickle", "pickle_opcodes"))
 
 
 class _Machine:
-    """The state between two opcodes. A MARK puts the stack away, so that no opcode can pop through it."""
+    """The state between two opcodes. A MARK saves and replaces the stack, so that no opcode can pop through it."""
 
     __slots__ = ("at", "data", "limits", "marks", "memo", "stack")
 
@@ -121,7 +121,7 @@ class _Machine:
             target[key] = value
 
     def build(self) -> None:
-        """State of an OrderedDict, such as _metadata of a state dict: looked at by nobody."""
+        """Drop the state of an OrderedDict, such as _metadata of a state dict; no caller reads it."""
         self.stack.pop()
         if type(self.stack[-1]) is not dict:
             raise Refused("refused: the file wants to set the state of an object")
@@ -131,7 +131,7 @@ def _memo(machine: _Machine, slot: int) -> None:
     machine.memo[slot] = machine.stack[-1]
 
 
-def _binput(machine: _Machine) -> None:  # written out, as are the next two: they are half of all opcodes
+def _binput(machine: _Machine) -> None:  # inlined like the next two: they are half of all opcodes
     machine.memo[machine.data[machine.at]] = machine.stack[-1]
     machine.at += 1
 

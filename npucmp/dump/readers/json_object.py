@@ -1,4 +1,4 @@
-"""A JSON text of a dump that must be an object."""
+"""Parse a JSON text of a dump that must be an object."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from npucmp.errors import DumpError
 
 
 def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -> dict[str, Any]:
-    """The object of a text, made with hooks of json.loads; DumpError for anything else, saying `what` it is not.
+    """Return the object in a text, parsed with hooks of json.loads; DumpError for other content, which names `what`.
 
-    Whole numbers have at most so many digits: the time of int() grows with the square. A key that stands twice in an
-    object is refused.
+    Integers have at most `digits` digits, because the time of int() is quadratic. A repeated key in an object is
+    refused.
     """
 
     def whole(number: str) -> int:
@@ -34,7 +34,7 @@ def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -
 
 
 def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; ValueError for a key that stands twice."""
+    """Return the object of these pairs; ValueError for a repeated key."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name that stands twice")

@@ -1,7 +1,7 @@
-"""mapping.csv: what files are called whose names were too long for the file system.
+"""Read mapping.csv: the real names of files whose names were too long for the file system.
 
     {name of the file in this folder},{its real name}     one per line; a header row and repeated rows may occur
-Source: public sources of CANN's runtime, MindSpore and tfdbg_ascend, which all write it so.
+Source: public sources of CANN's runtime, MindSpore and tfdbg_ascend, which use the same form.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAPPING = "mapping.csv"
 
 
 def long_names(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> dict[str, str]:
-    """File name → real name; empty without the file, and with a note if it cannot be read."""
+    """Return file name → real name; empty without the file, empty with a note if the file cannot be read."""
     if not file.exists():
         return {}
     try:

@@ -1,7 +1,7 @@
-"""What MindSpore tells of a rank's graphs beside its dump, by full names ("Default/fc-Dense/MatMul-op0").
+"""Read the graphs of a rank that MindSpore writes beside its dump, by full names ("Default/fc-Dense/MatMul-op0").
 
     graphs/ms_output_trace_code_graph_{graph}.ir
-        %0(y) = PrimFunc_LayerNorm(%para1_x, %para2_w, I64(-1), F32(1e-07)) {…}     constants stand among the inputs
+        %0(y) = PrimFunc_LayerNorm(%para1_x, %para2_w, I64(-1), F32(1e-07)) {…}     constants are among the inputs
                 … primitive_attrs: {pad_mode: "valid", stride: (1, 1, 2, 2), groups: I64(1), use_nesterov: Bool(0)} …
             : (<Tensor[Float32], (2, 3)>) -> (<Tensor[Float32], (2, 3)>)
             : (<Float32xDefaultFormat[const vector]{2, 3}>) -> (<Float32xDefaultFormat[const vector]{2, 3}>)
@@ -45,10 +45,11 @@ _DEFINITION = re.compile(r"\s*(?:async )?def (?P<name>\w+)")
 
 
 class IrKernel(NamedTuple):
-    """A kernel of a graph: its full name, constant inputs by slot, as (dtype, value), and frames, innermost first.
+    """A kernel of a graph: its full name, constant inputs by slot as (dtype, value), and frames, innermost first.
 
-    attributes are those of its primitive; `shape of input:0` is what an operand is read as, whose file has the shape of
-    the kernel that wrote it."""
+    attributes are those of its primitive; `shape of input:0` is the shape in which the kernel reads an operand; the
+    file of the operand has the shape of the kernel that wrote it.
+    """
 
     name: str
     constants: Mapping[str, tuple[str, Scalar]]
@@ -57,7 +58,7 @@ class IrKernel(NamedTuple):
 
 
 class FullNames:
-    """Finds the place of a full name in a list by the spelling of file names."""
+    """Lookup of a full name's position in a list by the spelling in file names."""
 
     def __init__(self, full_names: Iterable[str]) -> None:
         self._places: dict[str, int] = {}
@@ -65,12 +66,12 @@ class FullNames:
         for place, full in enumerate(full_names):
             self._places.setdefault(full, place)
             escaped = re.sub(r"[/.\\ ]", "_", full)
-            # the number last: a compiler pass that replaces a kernel counts it anew, after the order was written
+            # the spelling without number is last: a pass that replaces a kernel renumbers it after the order is written
             for spelling in (escaped, full.rpartition("/")[2], kind(escaped)):
                 self._spellings.setdefault(spelling, set()).add(full)
 
     def find(self, op_name: str) -> Optional[int]:
-        """The place of the one full name that can be meant, None if there is none or there are several."""
+        """Return the position of the only full name that matches; None if none matches, or several do."""
         for spelling in (op_name, kind(op_name)):
             found = self._spellings.get(spelling, set())
             if len(found) == 1:
@@ -79,7 +80,7 @@ class FullNames:
 
 
 class Companions:
-    """The files of one rank's folder, each read once. A broken one costs a note."""
+    """The files of one rank's folder, each read once. A malformed file adds a note."""
 
     def __init__(self, folder: Path, context: ReadContext = ANYWHERE) -> None:
         self.notes: list[str] = []
@@ -87,7 +88,7 @@ class Companions:
         self._orders: dict[str, FullNames] = {}
 
     def launched(self, graph: str, op_names: Sequence[str]) -> list[int]:
-        """Places of a graph's kernels in the order of launch; none unless each has one of its own."""
+        """Return positions of a graph's kernels in the order of launch; [] unless each kernel has a distinct one."""
         if graph not in self._orders:
             text = self._read(self._folder / "execution_order" / f"ms_execution_order_graph_{graph}.csv")
             self._orders[graph] = FullNames(filter(None, map(str.strip, text.splitlines()[1:])))
@@ -95,7 +96,7 @@ class Companions:
         return [] if None in found or len(set(found)) < len(found) else [place for place in found if place is not None]
 
     def node(self, op_name: str) -> IrKernel:
-        """What the graphs tell of a kernel: the first of its name; an empty one if they know none or several names."""
+        """Return the first kernel of a name in the graphs; an empty one if no name matches, or several do."""
         place = self._names.find(op_name)
         return IrKernel("", {}, ()) if place is None else self._nodes[place]
 
@@ -120,7 +121,7 @@ def _nodes(text: str) -> Iterator[IrKernel]:
     call, name = "", ""
     frames: list[str] = []
     shapes: dict[str, tuple[int, ...]] = {}
-    for line in [*map(str.strip, text.splitlines()), ""]:  # a line that is no comment begins another node
+    for line in [*map(str.strip, text.splitlines()), ""]:  # a line that is not a comment begins another node
         if not line.startswith(("#", ":")):
             if name:
                 yield IrKernel(name, _constants(call), _stack(frames), {**_attributes(call), **shapes})
@@ -162,7 +163,7 @@ def _attributes(call: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A number, a truth, a word, or several of them; None for anything else."""
+    """Return a number, a bool, a word, or a tuple of them; None for other texts."""
     if text[:1] in ("(", "["):
         values = [_value(one) for one in islice(_inputs(text[1:]), _MOST + 1) if one]
         return None if None in values or len(values) > _MOST else tuple(values)
@@ -176,14 +177,14 @@ def _value(text: str) -> Any:
 
 
 def _shapes(line: str) -> dict[str, tuple[int, ...]]:
-    """What the operands are read as; a kernel's tensors only, so that those of monads do not count."""
+    """Return the shapes in which operands are read; only tensors of a kernel, so that monads do not count."""
     read = line.partition(" -> ")[0]
     found = [one["dims"] for one in islice(_SHAPE.finditer(read[:_CALL_LENGTH]), _MOST)]
     return {f"shape of input:{i}": tuple(map(int, dims.split(", "))) if dims else () for i, dims in enumerate(found)}
 
 
 def _inputs(text: str) -> Iterator[str]:
-    """The inputs of a call up to its closing bracket, split at commas that no bracket encloses."""
+    """Yield the inputs of a call up to its closing bracket, split at commas outside of brackets."""
     depth = start = 0
     for i, sign in enumerate(text):
         if sign in "([{":
@@ -198,7 +199,7 @@ def _inputs(text: str) -> Iterator[str]:
 
 
 def _stack(lines: Iterable[str]) -> tuple[str, ...]:
-    """Frames as msprobe spells them (npucmp/model/stack.py)."""
+    """Return the frames in msprobe's form (npucmp/model/stack.py)."""
     frames: list[str] = []
     functions: dict[str, str] = {}
     for match in filter(None, map(_FRAME.match, lines)):

@@ -1,11 +1,11 @@
-"""What MindSpore calls a tensor: in the names of files and in the rows of statistic.csv.
+"""Parse MindSpore's names of tensors: in file names and in the rows of statistic.csv.
 
     {type}.{name}.{task}.{stream}.{microseconds}[.{kind}.{context}.{thread}.{device}].{input|output}.{n}{tail}.npy
     {type}.{name}.{task}.{microseconds}.{input|output}.{n}.npy     of the first releases of CANN
     {tail} is .{format}, .{format}.{dtype}, .{A}x{B}x{C} (converted raw dumps) or nothing
-    the time may be empty; without .npy, or with .bin: the bytes alone, of types and formats that NPY does not have
+    the time may be empty; without .npy, or with .bin: only the bytes, of types and formats that NPY lacks
 
-{name} is the full name ("Default/network-Net/fc-Dense/MatMul-op0") with "_" for "/", older: its last part.
+{name} is the full name ("Default/network-Net/fc-Dense/MatMul-op0") with "_" for "/", in older versions its last part.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBERED = re.compile(r"-op[0-9]+$")
 
 
 class MindsporeName(NamedTuple):
-    """Which tensor of which execution. `layout` and `dtype` are the dump's words, "" where it has none."""
+    """The tensor and the execution that a name identifies. `layout` and `dtype` are the dump's words, "" if absent."""
 
     op_type: str
     op_name: str
@@ -42,7 +42,7 @@ class MindsporeName(NamedTuple):
 
     @property
     def is_parameter(self) -> bool:
-        """A weight or an input of the network, which no kernel wrote."""
+        """Return whether the tensor is a weight or an input of the network, which no kernel wrote."""
         return self.op_type == PARAMETER
 
     @property
@@ -51,18 +51,18 @@ class MindsporeName(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """The same for every execution of the operator."""
+        """The key shared by all executions of the operator."""
         return self.op_name, self.role, self.number
 
 
 def parse_mindspore_name(name: str) -> Optional[MindsporeName]:
-    """A file name taken apart; None if it is not one of this format."""
+    """Parse a file name; None if it is not of this format."""
     match = _NAME.fullmatch(name) if len(name) <= LONGEST else None
     if match is None:
         return None
     numbers = [int(number or 0) for number in match["numbers"].split(".")]
     streamless = len(numbers) == 2
-    if streamless and numbers[1] < 10**9:  # a time is no index
+    if streamless and numbers[1] < 10**9:  # too small for a time, so it is an index
         return None
     task, stream, time = (numbers[0], -1, numbers[1]) if streamless else numbers[:3]
     sliced = numbers[4:6] if len(numbers) == 7 else ()
@@ -74,18 +74,18 @@ def parse_mindspore_name(name: str) -> Optional[MindsporeName]:
 
 
 def parse_raw_name(name: str) -> Optional[MindsporeName]:
-    """The same of a tensor that was written as bytes: such a name without .npy, or with .bin."""
+    """Parse the name of a tensor that was written as bytes: such a name without .npy, or with .bin."""
     stem = name[: -len(".bin")] if name.endswith(".bin") else name
     return None if name.endswith((".npy", *BESIDE)) else parse_mindspore_name(f"{stem}.npy")
 
 
 def kind(op_name: str) -> str:
-    """A name without the number among kernels of its scope and type."""
+    """Return a name without the number that distinguishes kernels of its scope and type."""
     return _NUMBERED.sub("", op_name)
 
 
 def computed_in(word: str, stored: str) -> str:
-    """The type that the run computed in, if NPY has none for it and the file holds a wider float; else the file's."""
+    """Return the type used in the computation, if NPY lacks it and the file holds a wider float; else the file's."""
     named, held = lookup(canonical(from_name(word))), lookup(stored)
     if named and held and named.kind == held.kind == "f" and named.round_off > held.round_off:
         return named.name

@@ -1,10 +1,10 @@
-"""Tensors that were written as bytes alone: of types and formats that NPY does not have, or all of them.
+"""Read tensors that were written as bytes only: because NPY lacks their type or format, or all of a dump.
 
     {type}.{name}.{task}.{stream}.{microseconds}.{input|output}.{n}.{format}.{DTYPE}[.bin]
-    the whole file is the values, size = elements · width; nothing in it tells type or shape
+    the whole file is the values, size = elements · width; the file holds neither type nor shape
 
-The type is that of the name, else of the row in statistic.csv; the shape is that of the row where the bytes fit it.
-Without one the tensor is a row of elements: its partner tells the shape (align/unshaped.py).
+The type comes from the name, else from the row in statistic.csv; the shape comes from the row if the bytes fit it.
+Without a row the tensor is 1-D, and its partner in the other run determines the shape (align/unshaped.py).
 Source: public sources of msprobe (AclDumpDataProcessor, AclTensor).
 """
 
@@ -29,19 +29,19 @@ _DEVICE = re.compile(r"FRACTAL_\w+|\w*C1\w*C0\w*|C1HWNCoC0")
 
 
 def raw_type(name: MindsporeName) -> str:
-    """The type in a name, "" if it is none that is read."""
+    """Return the type in a name, "" if it cannot be read."""
     found = canonical(from_name(name.dtype))
     return found if lookup(found) else ""
 
 
 def device_layout(word: str) -> str:
-    """The layout in a name where it is a device's own, "" where it is plain order."""
+    """Return the layout in a name if it is a device layout, "" if it is in plain order."""
     layout = _LAYOUTS.get(word, word)
     return layout if layout in DEVICE_LAYOUTS or _DEVICE.fullmatch(layout) else ""
 
 
 def raw_tensor(name: MindsporeName, file: str, row: Optional[TensorRef], context: ReadContext = ANYWHERE) -> TensorRef:
-    """The tensor of such a file; with a problem where its bytes are no whole number of elements of a known type."""
+    """Return the tensor of such a file; with a problem if its bytes are not whole elements of a known type."""
     label = os.path.basename(file)
     dtype = raw_type(name) or (row.dtype if row and lookup(row.dtype) else "")
     made = TensorRef(name.slot, dtype, (), file, label=label)

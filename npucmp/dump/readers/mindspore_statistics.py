@@ -1,10 +1,10 @@
-"""statistic.csv of MindSpore: a row per tensor of a folder, beside the files or instead of them.
+"""Read statistic.csv of MindSpore: a row per tensor of a folder, beside the tensor files or instead of them.
 
-    Op Type, Op MindsporeName, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
-    Max Value, Min Value, …     columns by name, in any order; the configuration says which figures stand there
+    Op Type, Op Name, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
+    Max Value, Min Value, …     columns by name, in any order; the configuration decides which figures exist
     MD5, or MD5 Value           checksum
-Shapes are "(2, 3)" or "2x3", "-" for none, "-4096" where a spreadsheet took "(4096)" for a negative number;
-"null" where nothing is finite, figures of Bool are "True" and "False".
+Shapes are "(2, 3)" or "2x3", "-" for none, "-4096" if a spreadsheet read "(4096)" as a negative number;
+"null" if no element is finite, figures of Bool are "True" and "False".
 Source: MindSpore's public documentation and sources, public test data.
 """
 
@@ -34,12 +34,12 @@ class StatisticRow(NamedTuple):
 
 
 def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
-    """Whether the first line of a file names these columns; never raises."""
+    """Return whether the first line of a file names these columns; never raises."""
     return has_columns(file, ("op name", "slot", "data type", "shape"), context)
 
 
 def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[StatisticRow]:
-    """The rows of a table; one that cannot be read costs a note, and so do rows that name no tensor."""
+    """Read the rows of a table; an unreadable table adds a note, and so do rows that name no tensor."""
     return rows_of(file, _row, notes, context)
 
 

@@ -1,4 +1,4 @@
-"""A record of msprobe's dump.json → the call that it tells, with nulls, types and keywords in their places.
+"""Convert a record of msprobe's dump.json to a Call, with nulls, types and keywords in their places.
 
 Source: output of mindstudio-probe 26.2 and older; formats/msprobe.py has the grammar of records.
 """
@@ -13,10 +13,10 @@ from npucmp.model import Call, Slot, Tree, Word
 
 
 def call_of(name: str, record: Any, framework: str = "pytorch") -> Call | None:
-    """None for what is no record of a call: parameters' gradients, tensors that a user saved.
+    """Return the call of a record; None for records of other kinds: gradients of parameters, tensors saved by a user.
 
-    MindSpore's own functions have the names of PyTorch's and other arguments: their prefix says so. Those of its mint
-    are called like PyTorch's.
+    MindSpore's own functions share names with PyTorch's but have other arguments, so their prefix says "MindSpore". The
+    functions of its mint have the arguments of PyTorch's.
     """
     parts = parse_msprobe_name(name)
     if not isinstance(record, dict) or parts.phase not in PHASES or parts.kind.endswith(".parameters_grad"):
@@ -40,7 +40,7 @@ def _listed(slot: str, value: Any) -> tuple[Tree, ...]:
 
 
 def _tree(slot: str, value: Any, depth: int) -> Tree:
-    """The same paths as formats/msprobe.py gives to the tensors."""
+    """Return the tree of a value, with the same paths as formats/msprobe.py gives to the tensors."""
     start = slot if slot.endswith(":") else f"{slot}."
     if isinstance(value, dict):
         if "type" in value and ("shape" in value or "value" in value or "format" in value):

@@ -1,4 +1,4 @@
-"""Where msprobe's dump.json files lie below a folder, and which step and rank their folders tell."""
+"""Find msprobe's dump.json files below a folder, and the step and rank that their folders name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from npucmp.dump.readers.places import is_process, micro_of, place_of
 from npucmp.errors import DumpError
 
 DATA_FOLDER = "dump_tensor_data"
-_DEPTH = 6  # verl and others put folders above step*
+_DEPTH = 6  # verl and other frameworks put folders above step*
 _HEAD = 4096
 _NOTHING = re.compile(rb'"data"\s*:\s*\{\s*\}')
 
 
 class Files(NamedTuple):
-    """The files of one run, each with the name of the micro batch that it is of: one without a name, which is `path`,
-    or some with names, of which `path` is the folder without those of the batches."""
+    """The files of one run, each with the name of its micro batch.
+
+    Without micro batches there is one file without a name, and `path` is that file. With micro batches, `path` is the
+    folder without the parts that name them.
+    """
 
     path: Path
     step: Optional[int]
@@ -28,8 +31,11 @@ class Files(NamedTuple):
 
 
 def files_of(path: Path) -> list[Files]:
-    """The dump.json files of a dump by run, or that one file. Of a folder that cannot be listed the file that may be in
-    it, which then cannot be read: what is missed there is a run that is broken, not one that is not there."""
+    """Return the dump.json files of a dump by run, or the one given file.
+
+    If a folder cannot be listed, the result contains the file that may be in it, so that the run is reported as
+    unreadable instead of missing.
+    """
     if path.is_file():
         return [_files(path, [("", path)])]
     runs: dict[Path, list[tuple[str, Path]]] = {}
@@ -45,7 +51,7 @@ def files_of(path: Path) -> list[Files]:
 
 
 def files_at(path: str) -> Files:
-    """The files of one run again, by its path; that of micro batches in which the ranks lie is no folder."""
+    """Return the files of one run by its path; with micro batches that contain ranks, the path is not a folder."""
     where = Path(path)
     while not where.exists() and where != where.parent:
         where = where.parent
@@ -66,8 +72,11 @@ def starts_like_a_dump(path: Path) -> bool:
 
 
 def dump_files(folder: Path, closed: Optional[Callable[[OSError], None]] = None) -> Iterator[Path]:
-    """dump.json files below a folder, in name order; tensor folders are not entered. Where it holds nothing, the
-    debug.json beside it. `closed` is told of each folder that cannot be listed."""
+    """Yield dump.json files below a folder in name order, without entering tensor folders.
+
+    If dump.json holds nothing, the debug.json beside it is yielded. `closed` is called for each folder that cannot be
+    listed.
+    """
     base = len(folder.parts)
     for here, folders, files in os.walk(folder, onerror=closed):
         folders[:] = [] if len(Path(here).parts) - base >= _DEPTH else sorted(f for f in folders if f != DATA_FOLDER)
@@ -90,7 +99,7 @@ def _is_empty(file: Path) -> bool:
 
 
 def _without_helpers(files: list[Path]) -> list[Path]:
-    """Where rank* and proc* (pid*) stand side by side, proc* are helper processes of the same run."""
+    """Drop proc* (pid*) folders beside rank* folders: they are helper processes of the same run."""
     ranked = {_owner(file).parent for file in files if _owner(file).name.startswith("rank")}
     files = [file for file in files if not (_is_process(file) and _owner(file).parent in ranked)]
     for step in {_owner(file).parent: None for file in files}:
@@ -103,7 +112,7 @@ def _without_helpers(files: list[Path]) -> list[Path]:
 
 
 def _owner(file: Path) -> Path:
-    """The folder of its rank or process: that of the file, or of the micro batch that this is."""
+    """Return the folder of the rank or process: the parent of the file or of its micro batch."""
     return file.parent if micro_of(file.parent.name) is None else file.parent.parent
 
 

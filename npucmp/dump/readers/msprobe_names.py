@@ -1,4 +1,4 @@
-"""What the names of msprobe's records say.
+"""Parse the names of msprobe's records.
 
 Names:  API     {api type}.{api name}.{call index}.{forward|backward}
         module  {Module|Cell}.{path}.{class}.{forward|backward}.{call index}
@@ -15,7 +15,7 @@ PHASES = ("forward", "backward")
 
 
 class MsprobeName(NamedTuple):
-    """What an operator's name says; see above for the grammar."""
+    """The parts of an operator's name; the module docstring has the grammar."""
 
     op_type: str
     kind: str
@@ -24,9 +24,9 @@ class MsprobeName(NamedTuple):
     unique: bool
 
 
-@lru_cache(maxsize=1 << 14)  # the ranks of a dump say the same names
+@lru_cache(maxsize=1 << 14)  # all ranks of a dump have the same names
 def parse_msprobe_name(name: str) -> MsprobeName:
-    """Takes a name apart from the right: a module path may hold digits and dots of its own."""
+    """Split a name from the right: a module path may contain digits and dots."""
     head, *tail = name.rsplit(".", 2)
     if len(tail) == 2 and tail[1] in PHASES and tail[0].isdigit():
         return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[1]}", tail[1], f"{head}.{tail[0]}", unique=False)
@@ -43,7 +43,7 @@ def parse_msprobe_name(name: str) -> MsprobeName:
 
 @lru_cache(maxsize=1 << 14)
 def module_path(parts: MsprobeName) -> str:
-    """ "Module.layers.0.fc1" of "Module.layers.0.fc1.Linear.forward.0"."""
+    """Return the module path, such as "Module.layers.0.fc1" for "Module.layers.0.fc1.Linear.forward.0"."""
     for mark in (".forward", ".backward", ".parameters_grad"):
         if parts.kind.endswith(mark):
             return parts.kind[: -len(mark)].rpartition(".")[0]

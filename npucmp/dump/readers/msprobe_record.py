@@ -1,8 +1,8 @@
-"""A record of msprobe's dump.json → its leaves by slot: tensors, and plain values, which are arguments.
+"""Split a record of msprobe's dump.json into leaves by slot: tensors, and plain values, which are arguments.
 
 A record holds trees of values under input_args, input_kwargs, output and parameters (forward), input and output
 (backward), or parameter names (parameters_grad). A leaf is a tensor {"type", "dtype", "shape", …} or {"type", "value"};
-of what has a class besides (a P2POp) each plain value is one; a process group is the ranks that it has.
+in an object of a class (such as P2POp) each plain value is a leaf; a process group is the list of its ranks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from npucmp.dump.readers.msprobe_names import MsprobeName
 from npucmp.model import Group
 
 NESTING = 64
-_TREES = (  # of a record, and how their slots begin
+_TREES = (  # key in a record, prefix of its slots
     ("input_args", "input:"),
     ("input", "input:"),
     ("input_kwargs", "input:"),
@@ -29,12 +29,12 @@ Leaves = list[tuple[str, dict[str, Any]]]
 
 
 def is_tensor(leaf: Mapping[str, Any]) -> bool:
-    """Whether a leaf holds numbers; arrays of text, which msprobe describes alike, are arguments."""
+    """Return whether a leaf is a numeric tensor; msprobe describes arrays of text alike, but they are arguments."""
     return "dtype" in leaf and "shape" in leaf and str(leaf["dtype"])[:2] not in _TEXTS
 
 
 def argument_of(leaf: Mapping[str, Any]) -> Any:
-    """What a leaf that is no tensor says."""
+    """Return the value of a leaf that is not a tensor."""
     if "dtype" in leaf and "shape" in leaf:
         return f"text {leaf['dtype']} {leaf['shape']}"
     ranks = leaf.get("group_ranks")
@@ -44,7 +44,7 @@ def argument_of(leaf: Mapping[str, Any]) -> Any:
 
 
 def reads_recorded(record: Any) -> bool:
-    """Whether a record tells the inputs; backward records of gradients that nobody asked for hold [null]."""
+    """Return whether a record has inputs; a backward record without requested gradients holds [null]."""
     if not isinstance(record, dict):
         return False
     trees = [record[key] for key in _READ if key in record]
@@ -52,7 +52,7 @@ def reads_recorded(record: Any) -> bool:
 
 
 def leaves(record: Any, parts: MsprobeName) -> Leaves:
-    """(slot, leaf) of a record, inputs before parameters before outputs."""
+    """Return (slot, leaf) of a record: inputs, then parameters, then outputs."""
     found: Leaves = []
     if parts.kind.endswith(".debug"):
         _walk("output:", record, NESTING, found)
@@ -70,7 +70,7 @@ def leaves(record: Any, parts: MsprobeName) -> Leaves:
 
 
 def _walk(slot: str, value: Any, depth: int, found: Leaves) -> None:
-    """Leaves of a tree of lists and objects; the path to a leaf is joined with dots."""
+    """Collect the leaves of a tree of lists and objects; the path to a leaf is joined with dots."""
     if depth == 0:
         found.append((slot, {"type": "str", "value": f"nested deeper than {NESTING}, not read"}))
         return
@@ -87,14 +87,14 @@ def _walk(slot: str, value: Any, depth: int, found: Leaves) -> None:
         return
     start = slot if slot.endswith(":") else f"{slot}."
     for key, below in items:
-        if depth > 1 and isinstance(below, dict) and _is_leaf(below):  # most are
+        if depth > 1 and isinstance(below, dict) and _is_leaf(below):  # a shortcut for the usual case
             found.append((f"{start}{key}", below))
         else:
             _walk(f"{start}{key}", below, depth - 1, found)
 
 
 def _values(slot: str, record: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The plain values of what has a class, as "peer" of a P2POp."""
+    """Yield the plain values of an object of a class, such as "peer" of a P2POp."""
     of_class = any(type(record.get(key)) is str for key in _CLASS)
     for key, below in record.items() if of_class else ():
         if key not in _CLASS and (type(below) in _PLAIN or (isinstance(below, list) and {*map(type, below)} <= _PLAIN)):

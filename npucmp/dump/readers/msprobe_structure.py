@@ -1,8 +1,8 @@
-"""Structure and figures of a dump.json: ranks and steps that ran the same operators differ in their figures alone.
+"""Cache the structure of dump.json files: ranks and steps that ran the same operators differ only in their figures.
 
 The figures of tensors (Max, Min, Mean, Norm) and their checksums are cut out of the text. Files with the same rest,
 the same stack.json and construct.json have the same structure: operators, slots, shapes, types, arguments, stacks.
-A structure is parsed once and kept for the next file; a further file costs the parsing of its figures.
+A structure is parsed once and kept for the next file; for further files only the figures are parsed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from msgspec.json import Decoder
 
 from npucmp.model import Operator, Statistics, TensorRef
 
-MOST = 250_000  # operators and tensors of all structures that are kept, about 300 bytes each
+MOST = 250_000  # operators and tensors of all kept structures, about 300 bytes each
 
-_NONCE = os.urandom(8).hex()  # no dump can hold it on purpose
-FIGURES = f"figures {_NONCE}"  # the key that stands for the figures of a tensor, with their number
-_CHECKSUM = f"checksum {_NONCE} "  # begins the text that stands for a checksum
+_NONCE = os.urandom(8).hex()  # no dump can contain it on purpose
+FIGURES = f"figures {_NONCE}"  # the key that replaces the figures of a tensor; its value is their number
+_CHECKSUM = f"checksum {_NONCE} "  # begins the text that replaces a checksum
 _WORD = rb"[-+.0-9A-Za-z]{1,64}"
 _NAMES = (b'"Min":', b'"Mean":', b'"Norm":')
 _OF_TENSORS = re.compile(
     rb'"Max":\s*(' + _WORD + b"".join(rb",\s*" + name + rb"\s*" + _WORD for name in _NAMES) + rb")(?=\s*[,}])"
 )
 _OF_CONTENT = re.compile(rb'"md5":\s*"([0-9A-Za-z]{1,64})"')
-_FIGURE, _CONTENT = b"\0", b"\1"  # stand in the rest; no JSON text holds them
+_FIGURE, _CONTENT = b"\0", b"\1"  # marks in the rest; no JSON text contains them
 _decode = Decoder(List[Tuple[Optional[float], Optional[float], Optional[float], Optional[float]]]).decode
 _statistics = partial(tuple.__new__, Statistics)
 _tensor = partial(tuple.__new__, TensorRef)
@@ -42,7 +42,7 @@ _NOTHING = (None, None, None, None)
 
 
 class Cut(NamedTuple):
-    """The text of a dump.json: its figures, a text for each tensor that has all four, its checksums, and the rest."""
+    """The text of a dump.json, split: figures (one text per tensor that has all four), checksums, and the rest."""
 
     figures: Sequence[bytes]
     checksums: Sequence[bytes]
@@ -50,7 +50,7 @@ class Cut(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> Optional[Cut]:
-        """None of a text that holds control characters, which is no JSON."""
+        """Cut a text; None if it contains control characters, which JSON does not allow."""
         parts = _OF_TENSORS.split(data)
         figures, rest = parts[1::2], _FIGURE.join(parts[::2])
         checksums: list[bytes] = []
@@ -62,17 +62,18 @@ class Cut(NamedTuple):
         return cls(figures, checksums, rest)
 
     def digest(self, *beside: bytes) -> bytes:
-        """The digest of the rest and of the files beside it, which is that of the structure."""
+        """Return the digest of the rest and of the files beside it, which identifies the structure."""
         return b"".join(sha256(one).digest() for one in (self.rest, *beside))
 
     def numbered(self) -> bytes:
-        """The rest as JSON, with numbers for what was cut out."""
+        """Return the rest as JSON, with numbers in place of figures and checksums."""
         figures = (b'"%s":%d' % (FIGURES.encode(), number) for number in range(len(self.figures)))
         checksums = (b'"md5":"%s%d"' % (_CHECKSUM.encode(), number) for number in range(len(self.checksums)))
         return _joined(_joined(self.rest, _FIGURE, figures), _CONTENT, checksums)
 
     def statistics(self) -> list[Optional[Statistics]]:
-        """The figures as numbers, equal ones once. Raises ValueError for a word that is no number, bool or null."""
+        """Return the figures as numbers; equal texts share one object. ValueError for a word that is no number, bool or
+        null."""
         different = dict.fromkeys(self.figures)
         text = b"[[" + b"],[".join(different) + b"]]" if different else b"[]"
         for name in _NAMES:
@@ -95,18 +96,18 @@ def _row(text: bytes) -> tuple[Optional[float], ...]:
 
 
 def _joined(text: bytes, mark: bytes, words: Iterator[bytes]) -> bytes:
-    """The text with a word in the place of each mark."""
+    """Return the text with each mark replaced by a word."""
     pieces = text.split(mark)
     return b"".join(chain(pieces[:1], chain.from_iterable(zip(words, pieces[1:]))))
 
 
 class Structure(NamedTuple):
-    """What files with the same rest have in common.
+    """The common structure of files with the same rest.
 
     operators  without tensors, in order; `counts` are the numbers of their tensors
     columns    of all tensors: fields of TensorRef by name, where `file` is the name in the tensor folder
-    figures    of each tensor the number of its figures, or behind these of one of `fixed`
-    checksums  of each tensor the number of its checksum, or behind these of one of `written`
+    figures    per tensor the number of its figures; higher numbers refer to `fixed`
+    checksums  per tensor the number of its checksum; higher numbers refer to `written`
     heading    framework, level and task; `names_files`: whether a tensor has the name of a file
     """
 
@@ -129,8 +130,10 @@ class Structure(NamedTuple):
         heading: tuple[str, str, str],
         names_files: bool,
     ) -> Optional[Structure]:
-        """The structure of operators that were parsed from the numbered rest, with `figures` in the place of the real
-        ones. None where a tensor does not have each of these, so that figures stand in another place than a tensor."""
+        """Return the structure of operators parsed from the numbered rest, with `figures` in place of the real ones.
+
+        Returns None if not every figure and checksum belongs to a tensor, so that one occurs elsewhere in the text.
+        """
         tensors = [one for operator in operators for one in operator.tensors]
         numbers = {id(one): number for number, one in enumerate(figures)}
         fixed, written = _Numbers(len(cut.figures)), _Numbers(len(cut.checksums))
@@ -166,7 +169,7 @@ class Structure(NamedTuple):
     def filled(
         self, statistics: Sequence[Optional[Statistics]], checksums: Sequence[bytes], folder: str, is_there: bool
     ) -> tuple[Operator, ...]:
-        """The operators of a file with these figures, whose tensors lie in `folder`, if that is there."""
+        """Return the operators of a file with these figures; their tensors are in `folder`, if it exists."""
         count = len(self.figures)
         columns: dict[str, Any] = {
             name: column if len(column) == count else repeat(column[0], count) for name, column in self.columns.items()
@@ -187,14 +190,14 @@ class Structure(NamedTuple):
 
 
 class _Numbers:
-    """Values by number, equal ones once, from `start` on."""
+    """Distinct values, numbered from `start` on."""
 
     def __init__(self, start: int) -> None:
         self._start, self._known = start, dict[Any, int]()
         self.values: list[Any] = []
 
     def number(self, value: Any) -> int:
-        key = repr(value)  # -0.0 and 0.0 are two
+        key = repr(value)  # -0.0 and 0.0 are distinct
         if key not in self._known:
             self._known[key] = self._start + len(self.values)
             self.values.append(value)
@@ -202,16 +205,16 @@ class _Numbers:
 
 
 def _once(values: Sequence[Any]) -> list[Any]:
-    """The same with equal values held once."""
+    """Return the values with equal ones sharing one object."""
     known: dict[Any, Any] = {}
     return [known.setdefault(value, value) for value in values]
 
 
-_kept: OrderedDict[bytes, Structure] = OrderedDict()  # by digest, the one that was used last at the end
+_kept: OrderedDict[bytes, Structure] = OrderedDict()  # by digest, the most recently used at the end
 
 
 def known_structure(digest: bytes) -> Optional[Structure]:
-    """The structure of a digest, if a file before had it."""
+    """Return the structure of a digest, if an earlier file had it."""
     found = _kept.pop(digest, None)
     if found is not None:
         _kept[digest] = found
@@ -219,7 +222,7 @@ def known_structure(digest: bytes) -> Optional[Structure]:
 
 
 def keep(digest: bytes, structure: Structure) -> None:
-    """Keep a structure for the next file; those that were not used for longest go."""
+    """Keep a structure for the next file; the least recently used structures are dropped."""
     _kept[digest] = structure
     while sum(one.size for one in _kept.values()) > MOST and _kept:
         _kept.popitem(last=False)

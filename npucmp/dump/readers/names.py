@@ -1,4 +1,4 @@
-"""What the names of operators and files say, of all formats alike."""
+"""Names of operators and files: functions common to all formats."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import first_of
 
-BESIDE = (  # endings of what lies beside tensors, or is read for itself: tables, texts, graphs
+BESIDE = (  # endings of files beside tensors, or of separately read files: tables, texts, graphs
     ".csv", ".json", ".txt", ".pbtxt", ".prototxt", ".pb", ".ir", ".om", ".onnx", ".log", ".md", ".html", ".py", ".sh",
     ".yaml", ".yml", ".toml",
 )  # fmt: skip
 
 _ESCAPES = str.maketrans(dict.fromkeys(" ./\\", "_"))
-_FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's stand-in for what a session is fed
+_FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's placeholder for a tensor that is fed to a session
 
 
 def escaped(name: str) -> str:
-    """A name as dump files bear it: each blank, ".", "/" and "\\" is "_". Several names may share one."""
+    """Return a name as in dump files: blank, ".", "/" and "\\" become "_". Several names may become equal."""
     return name.translate(_ESCAPES)
 
 
 def fed(name: str) -> str:
-    """The tensor that a stand-in for a fed value is, "{operator}:{index}"; "" for other operators."""
+    """Return the fed tensor of a placeholder, "{operator}:{index}"; "" for other operators."""
     match = _FED.fullmatch(name)
     return f"{match[1]}:{match[2]}" if match else ""
 
 
 def left_out(folder: object, names: Iterable[str]) -> Optional[str]:
-    """The note on files that no operator was made of, though they may hold a tensor; None if there are none."""
+    """Return a note on files that became no operator although they may hold a tensor; None if there are none."""
     found = [name for name in names if may_be_tensor(name)]
     if not found:
         return None
@@ -39,8 +39,10 @@ def left_out(folder: object, names: Iterable[str]) -> Optional[str]:
 
 
 def unnamed(folder: str, known: Iterable[str]) -> Iterator[str]:
-    """A note on files of a tensor folder that are none of the known ones: a run that ended before its last records were
-    written leaves such."""
+    """Yield a note on files of a tensor folder that no record names.
+
+    A run that ended before it wrote its last records leaves such files.
+    """
     try:
         there = os.listdir(folder)
     except OSError:
@@ -52,22 +54,27 @@ def unnamed(folder: str, known: Iterable[str]) -> Iterator[str]:
 
 
 def may_be_tensor(name: str) -> bool:
-    """Whether a file may hold numbers, as far as its name tells."""
+    """Return whether a file may hold numbers, judged by its name."""
     return not name.lower().endswith(BESIDE) and not os.path.basename(name).startswith(".")
 
 
 def natural(text: str) -> list[object]:
-    """A key that sorts numbers in names as numbers: "conv2" before "conv10". Digits are taken eighteen at a time,
-    because Python turns no text of thousands of them into a number."""
+    """Return a sort key that orders numbers in names by value: "conv2" before "conv10".
+
+    Digits are split into groups of eighteen, because Python does not convert thousands of digits to a number.
+    """
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]{1,18})", text))]
 
 
-GRADIENTS = ("backward", "grad")  # parts of a name that make the part before them a gradient
+GRADIENTS = ("backward", "grad")  # name parts that make the preceding part a gradient
 
 
 def type_of_name(name: str) -> str:
-    """The last part of a node's name that is no index: "MatMul" of "layer1/MatMul_3" and "layer1_MatMul_3"; with the
-    part before it where it says that the node is a gradient: "linear_backward" of "layer1.linear_backward_0"."""
+    """Return the operator type in a node's name: its last part that is not an index.
+
+    The type is "MatMul" for "layer1/MatMul_3" and "layer1_MatMul_3". If the last part marks a gradient, the part before
+    is included: "linear_backward" for "layer1.linear_backward_0".
+    """
     parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
     if len(parts) > 1 and parts[-1].lower() in GRADIENTS:
         return "_".join(parts[-2:])
@@ -75,7 +82,7 @@ def type_of_name(name: str) -> str:
 
 
 def made_of(name: str, keys: Mapping[str, object], lengths: Sequence[int]) -> list[str]:
-    """The names that a name is made of, the longest first where several would do; none if it is not."""
+    """Split a name into known names, the longest first if several fit; [] if it cannot be split."""
     made: dict[int, list[str]] = {len(name): []}
     for start in range(len(name) - 1, -1, -1):
         for length in lengths:

@@ -1,4 +1,4 @@
-"""NPY files: one array each, written by numpy.save, MindSpore, ONNX Runtime, TensorFlow tools.
+"""Read NPY files: one array each, written by numpy.save, MindSpore, ONNX Runtime, TensorFlow tools.
 
     offset  bytes  content
     0       6      93 4E 55 4D 50 59 ("\\x93NUMPY")
@@ -8,8 +8,8 @@
                    latin-1, from version 3.0 on UTF-8
     …       *      product(shape) · itemsize bytes and nothing after them
 
-Source: numpy.lib.format, NEP 1. numpy.load is not used: it allocates what the shape says before it looks at the
-file, accepts bytes after the array, and |V0 arrays of 10**18 elements.
+Source: numpy.lib.format, NEP 1. numpy.load is not used: it allocates the size of the shape before it checks the
+file, and it accepts bytes after the array and |V0 arrays of 10**18 elements.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES
 
 _MAGIC = b"\x93NUMPY"
-_FIRST_READ = 1024  # holds every header up to rank 50, so that one read is enough
+_FIRST_READ = 1024  # larger than any header up to rank 50, so that one read is enough
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _KEYS = {"descr", "fortran_order", "shape"}
 _DESCR = re.compile(r"([<>|])([biufc])([1-9]\d?)", re.ASCII)
@@ -41,15 +41,15 @@ class _Header(NamedTuple):
     dtype: str
     byteorder: str
     fortran: bool
-    shape: tuple[Any, ...]  # as it stands there, not checked
+    shape: tuple[Any, ...]  # unchecked, as in the file
 
 
 class _Bad(Exception):
-    """What is wrong with a header text; header() adds the path."""
+    """The defect of a header text; header() adds the path."""
 
 
 def header(file: Union[RegularFile, Part]) -> Payload:
-    """Facts of the one array in an NPY file; the payload is not read. DumpError for anything that does not fit."""
+    """Return the facts of the array in an NPY file; the payload is not read. DumpError for a malformed file."""
     if not file.is_held:
         file.prefetch(0, _FIRST_READ)
     text, offset = _header_text(file)
@@ -66,7 +66,7 @@ def header(file: Union[RegularFile, Part]) -> Payload:
 
 
 def _header_text(file: Union[RegularFile, Part]) -> tuple[bytes, int]:
-    """The version byte and the header text, and the offset of the data."""
+    """Return the version byte with the header text, and the offset of the data."""
     start = file.read(0, min(8, file.size))
     if not start.startswith(_MAGIC) or len(start) < 8:
         raise DumpError(file.path, "not an NPY file", 0)
@@ -82,7 +82,7 @@ def _header_text(file: Union[RegularFile, Part]) -> tuple[bytes, int]:
 def _parse(versioned: bytes) -> _Header:
     text = versioned[1:].decode("utf-8" if versioned[0] >= 3 else "latin-1", "replace").strip()
     # A plain header has 17 signs. Chains of operators and brackets recurse in the parsers of older Pythons;
-    # a backslash or a number run into a word may make any of them print a warning.
+    # a backslash or a number joined to a word may make any version print a warning.
     if len(_ORDINARY.sub("", text)) > _SIGNS or _WARNS.search(text):
         raise _Bad("not a plain header: a structured type, or damaged")
     try:
@@ -90,7 +90,7 @@ def _parse(versioned: bytes) -> _Header:
         fields = ast.literal_eval(tree)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise _Bad("the header is not a Python dictionary") from None
-    if not isinstance(tree, ast.Dict) or len(tree.keys) != len(_KEYS) or set(fields) != _KEYS:  # none said twice
+    if not isinstance(tree, ast.Dict) or len(tree.keys) != len(_KEYS) or set(fields) != _KEYS:  # no key twice
         raise _Bad("the header must have exactly the keys descr, fortran_order and shape")
     if not isinstance(fields["fortran_order"], bool) or not isinstance(fields["shape"], tuple):
         raise _Bad("fortran_order must be True or False and shape a tuple")
@@ -99,7 +99,7 @@ def _parse(versioned: bytes) -> _Header:
 
 
 def _dtype(descr: object) -> tuple[str, str]:
-    """Canonical name and byte order of a descr like '<f4'."""
+    """Return canonical name and byte order of a descr like '<f4'."""
     if not isinstance(descr, str):
         raise _Bad("unsupported: a structured type")
     if "O" in descr:
@@ -116,7 +116,7 @@ def _dtype(descr: object) -> tuple[str, str]:
 
 def _hint(descr: str) -> str:
     if "V" in descr:
-        # numpy.save writes bfloat16 of ml_dtypes as '<V2' and most 8-bit floats and integers alike as '<V1'.
+        # numpy.save writes bfloat16 of ml_dtypes as '<V2', and most 8-bit floats and integers of ml_dtypes as '<V1'.
         return ", bytes without a type; save bfloat16 and float8 as float32"
     return ", extended precision of one machine" if descr[1:] in ("f12", "f16", "c24", "c32") else ""
 

@@ -1,4 +1,4 @@
-"""NPZ files: a zip file of NPY files, as numpy.savez writes it, none compressed.
+"""Read NPZ files: a zip file of NPY files, as numpy.savez writes it, none compressed.
 
     {name}.npy     one array each: npy.py; the zip file: stored_zip.py
 
@@ -20,7 +20,7 @@ _COMPRESSED = "compressed"
 
 
 def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
-    """Where the values of each array lie, or why they cannot be read; DumpError for what is no such zip file."""
+    """Return the payload of each array, or why it cannot be read; DumpError for other files."""
     try:
         found = members(file)
     except DumpError as error:
@@ -31,7 +31,7 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     ordered = sorted(Member(*member) for member in found.values())
     read = {_name(member.name): _array(file, member) for member in ordered if member.name.endswith(_ENDING)}
     others = (member for member in ordered if not member.name.endswith(_ENDING))
-    for member in others:  # one that is called like an array without its ending keeps a name of its own
+    for member in others:  # a member with the name of an array but another ending gets a distinct name
         name = _name(member.name)
         read[f"{name} (no array)" if name in read else name] = _array(file, member)
     return read

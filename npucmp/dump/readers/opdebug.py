@@ -1,4 +1,4 @@
-"""Overflow records of the device: Opdebug files, binary or as the JSON that the vendor's tools make of them.
+"""Read overflow records of the device: Opdebug files, binary or converted to JSON by the vendor's tools.
 
 A binary file is a version 2 dump (cann_raw.py) whose outputs are records, or the bare record. Two layouts:
 
@@ -19,12 +19,13 @@ A binary file is a version 2 dump (cann_raw.py) whose outputs are records, or th
                             kind 2 AICPU        model_id stream_id task_id task_type context_id cpu_id thread_id status
                             kind 3 SDMA         model_id stream_id task_id task_type context_id thread_id src_addr
                                                 dst_addr channel_id status
-           …       …      what does not begin with valid = 1 is no entry and ends the list: padding of a buffer
+           …       …      bytes that do not begin with valid = 1 end the list: padding of a buffer
 
     JSON   {"DHA Atomic Add": {…}, "L2 Atomic Add": {…}, "AI Core": {…}}, each with the names above and status, or
            {"magic": "0x5a5a5a5a", "version": …, "acc_list": {"valid", "acc_type": "AIC", …, "data": {…}}} or a list
 
-The vendor's tool reads the first entry only and goes on where data_len is wrong; here all are read and that is damage.
+The vendor's tool reads only the first entry and ignores a wrong data_len. This module reads all entries; a wrong
+data_len raises DumpError.
 Source: public msaccucmp and the CANN overflow page (meaning of the AI Core bits); precision_tool (atomic codes).
 """
 
@@ -43,16 +44,16 @@ from npucmp.dump.readers.json_object import json_object
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 
-DEBUG = "Opdebug"  # what the names of such files begin with
+DEBUG = "Opdebug"  # prefix of the names of such files
 OLD_LAYOUT = 2048  # bytes
 MAGIC = 0x5A5A5A5A
 
 _DHA, _L2, _CORE, _VECTOR = "DHA Atomic Add", "L2 Atomic Add", "AI Core", "AI Vector"
-_OLD = {_DHA: (0, 512), _L2: (128, 768), _CORE: (256, 1024)}  # where ids and status stand
+_OLD = {_DHA: (0, 512), _L2: (128, 768), _CORE: (256, 1024)}  # offsets of ids and status
 _OLD_FIELDS = ("model_id", "stream_id", "task_id", "task_type", "pc_start", "para_base")
 _IDS = ("model_id", "stream_id", "task_id", "task_type", "context_id")
 _CORE_FIELDS = (*_IDS, "thread_id", "pc_start", "para_base", "core_id", "block")
-_KINDS = {  # number → its word in the JSON, unit, fields before the status
+_KINDS = {  # number → its name in the JSON, unit, fields before the status
     0: ("AIC", _CORE, _CORE_FIELDS),
     1: ("AIV", _VECTOR, _CORE_FIELDS),
     2: ("AICPU", "AI CPU", (*_IDS, "cpu_id", "thread_id")),
@@ -84,14 +85,14 @@ _CODES = {  # lowest bit of the code, its mask there, meanings
 
 
 class DeviceRecord(NamedTuple):
-    """What one unit of the device recorded of an overflow; the ids are those of the task that overflowed.
+    """An overflow record of one unit of the device; the ids are those of the task that overflowed.
 
     unit       "AI Core", "AI Vector", "AI CPU", "SDMA", "DHA Atomic Add" or "L2 Atomic Add"
-    …_id       -1 where the record does not tell; task_id may be the true one modulo 65536 (see same_task)
-    task_type  a number of the device, -1 if not told
-    status     one word, or four for AI Core and AI Vector in version 1 of the new layout; all 0: nothing happened
-    path       the file it came from
-    detail     (name, value) of what else it tells: addresses, block, core_id, channel_id, cpu_id; never an id or status
+    …_id       -1 if not recorded; task_id may be the true one modulo 65536 (see same_task)
+    task_type  a number of the device, -1 if not recorded
+    status     one word, or four for AI Core and AI Vector in version 1 of the new layout; all 0: no overflow
+    path       the file of the record
+    detail     further facts as (name, value): addresses, block, core_id, channel_id, cpu_id; never an id or status
     """
 
     unit: str
@@ -107,7 +108,7 @@ class DeviceRecord(NamedTuple):
 
 
 def overflow_records(folder: str, names: Sequence[str]) -> list[str]:
-    """The record files of a folder; the JSON of a binary file that lies there too is left out."""
+    """Return the record files of a folder, without the JSON of a binary file in the same folder."""
     mine = [name for name in names if name.startswith(f"{DEBUG}.") and not name.endswith(".csv")]
     binary = [name for name in mine if not name.endswith(".json")]
     alone = [name for name in mine if name.endswith(".json") and not any(name.startswith(one + ".") for one in binary)]
@@ -115,15 +116,16 @@ def overflow_records(folder: str, names: Sequence[str]) -> list[str]:
 
 
 def flagged(record: DeviceRecord) -> bool:
-    """Whether the unit saw an overflow: any status word above 0."""
+    """Return whether the unit flagged an overflow: any status word above 0."""
     return any(word > 0 for word in record.status)
 
 
 def status_words(record: DeviceRecord) -> str:
-    """The status in words, joined by "; "; every set bit is named, "bit 0x2000, unknown" if no source explains it.
+    """Return the status in words, joined by "; "; every set bit is named, "bit 0x2000, unknown" if no source explains
+    it.
 
-    Of a four-word status, the first is read like a single one: that it kept its meaning is assumed, no public source
-    tells. The bits of the others are unknown.
+    The first word of a four-word status is decoded like a single one. This is an assumption, no public source confirms
+    it. The bits of the other words are unknown.
     """
     several = len(record.status) > 1
     named = [
@@ -149,10 +151,10 @@ def _named(unit: str, word: int) -> Iterator[str]:
 
 
 def same_task(record: DeviceRecord, task_id: int, stream_id: Optional[int]) -> bool:
-    """Whether the record tells of this task: both ids agree modulo 65536, to which some producers cut them.
+    """Return whether the record is of this task: both ids agree modulo 65536, because some producers truncate them.
 
-    A stream_id of None (file names of old generations have none) agrees with every stream, and so does a record that
-    does not tell its stream (-1). A record that does not tell its task agrees with none: -1 is not task 65535.
+    A stream_id of None (file names of old generations have none) agrees with every stream, and so does a record without
+    a stream (-1). A record without a task agrees with no task: -1 is not task 65535.
     """
     if record.task_id < 0 or (record.task_id - task_id) % 65536:
         return False
@@ -160,10 +162,10 @@ def same_task(record: DeviceRecord, task_id: int, stream_id: Optional[int]) -> b
 
 
 def read_records(path: str, context: ReadContext = ANYWHERE) -> tuple[DeviceRecord, ...]:
-    """All records of an Opdebug file, in its order; a name that ends in .json is read as JSON.
+    """Return all records of an Opdebug file, in its order; a file name that ends in .json is read as JSON.
 
-    The old layout gives one for each of its three units, also those that flagged nothing. DumpError for every file
-    that is damaged, cut short, larger than 1 MiB or something else.
+    The old layout has one record for each of its three units, even if a unit flagged nothing. DumpError for every file
+    that is damaged, cut short, larger than 1 MiB or of another kind.
     """
     if path.lower().endswith(".json"):
         text = read_text(path, "record_bytes", context)
@@ -174,7 +176,7 @@ def read_records(path: str, context: ReadContext = ANYWHERE) -> tuple[DeviceReco
 
 
 def _payloads(file: RegularFile) -> list[tuple[int, int]]:
-    """(offset, bytes) of the records: outputs of a dump, or the whole file."""
+    """Return (offset, bytes) of the records: the outputs of a dump, or the whole file."""
     whole = [(0, file.size)]
     if file.size >= 4 and file.read(0, 4) == struct.pack("<I", MAGIC):
         return whole
@@ -185,7 +187,7 @@ def _payloads(file: RegularFile) -> list[tuple[int, int]]:
             return whole
         raise
     outputs = [(tensor.offset, tensor.size) for tensor in dump.tensors if tensor.role == "output"]
-    if not outputs and file.size == OLD_LAYOUT:  # its first bytes happen to be a header's, of nothing
+    if not outputs and file.size == OLD_LAYOUT:  # its first bytes look like the header of an empty dump
         return whole
     if not outputs:
         raise DumpError(file.path, "a dump without an output: no overflow record")
@@ -243,7 +245,7 @@ class _Bytes:
             at += 16 + length
 
     def _begins(self, at: int) -> bool:
-        """Whether an entry begins here, be it that it is cut."""
+        """Return whether an entry begins here, even a truncated one."""
         mark = self.data[at : at + 4]
         return bool(mark) and _VALID.startswith(mark)
 
@@ -306,7 +308,7 @@ def _unit(path: str, kind: object) -> str:
 
 
 def _from_names(path: str, unit: str, named: object) -> DeviceRecord:
-    """The record of a JSON object; stream, task and status must be in it, the rest differs between products."""
+    """Return the record of a JSON object; stream, task and status are required, other fields vary by product."""
     if not isinstance(named, dict):
         raise DumpError(path, f"the data of {unit} are no object")
     missing = [name for name in ("stream_id", "task_id", "status") if name not in named]
@@ -326,7 +328,7 @@ def _from_names(path: str, unit: str, named: object) -> DeviceRecord:
 
 
 def _number(path: str, name: str, value: object, least: int = 0) -> int:
-    """An integer of at most 64 bits, also as text, decimal or 0x…"""
+    """Return an integer of at most 64 bits, given as a number or as decimal or hexadecimal text."""
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         value = int(value, 16 if value[:2] in ("0x", "0X") else 10)
     if isinstance(value, bool) or not isinstance(value, int):

@@ -1,10 +1,10 @@
-"""Step, rank and process of a run by the folders that it lies in, in the spellings of all tools.
+"""Read step, rank and process of a run from the folders of its path, in the spellings of all tools.
 
     step{N}  step_{N}  token_{N}                     step
     {npu|cuda|gpu|cpu}{D}_{pid}/{N}                  step N, a token, of device D (msit, MindIE)
-    rank{M}  rank_{M}  worldsize{W}_global_rank{M}   rank; the global one, wherever others stand
+    rank{M}  rank_{M}  worldsize{W}_global_rank{M}   rank; a global rank takes precedence
     pid{P}  pid_{P}  proc{P}  rank                   a process without a rank
-    micro_batch_{K}  micro_step{K}  microbatch{K}    a micro batch: a part of its step, no step of its own
+    micro_batch_{K}  micro_step{K}  microbatch{K}    a micro batch, which is a part of its step
 
 Source: documents and sources of msprobe, msit, verl and torchair; docs/formats.md.
 """
@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"([0-9]{1,9})")
 
 
 class Place(NamedTuple):
-    """`depth` counts the parts of the path down to the last that tells step, rank or process; 0 if none does."""
+    """Step and rank of a path. `depth` is the number of path parts up to the last that names step, rank or process."""
 
     step: Optional[int] = None
     rank: Optional[int] = None
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 def place_of(parts: Sequence[str]) -> Place:
-    """What the parts of a path tell; the last one that tells a number decides, but a global rank before another."""
+    """Return step and rank of a path; the last part with a number decides, but a global rank takes precedence."""
     step = rank = whole = None
     depth = 0
     for at, part in enumerate(parts, 1):
@@ -51,11 +51,11 @@ def place_of(parts: Sequence[str]) -> Place:
 
 
 def is_process(folder: str) -> bool:
-    """Whether a folder is that of a process whose rank it does not tell."""
+    """Return whether a folder is that of a process without a rank in its name."""
     return folder != "rank" and _PROCESS.fullmatch(folder) is not None
 
 
 def micro_of(folder: str) -> Optional[int]:
-    """The micro batch that a folder is of; None if it is of none."""
+    """Return the micro batch of a folder; None if it has none."""
     found = _MICRO.fullmatch(folder)
     return int(found[1]) if found else None

@@ -1,10 +1,10 @@
-"""The protobuf wire format, walked in a file with bounds checks; a payload is passed over, never copied.
+"""Walk the protobuf wire format in a file with bounds checks; payloads are skipped, never copied.
 
     tag       varint: field number · 8 + wire type
     wire type 0 varint · 1 eight bytes · 2 varint length and that many bytes · 5 four bytes
-    varint    7 bits a byte, lowest first, the top bit says that more follow; at most 10 bytes
+    varint    7 bits a byte, lowest first, the top bit means that more follow; at most 10 bytes
 
-What a field means is the caller's business. Wire types 3 and 4 (groups) are in none of the formats read here.
+The caller interprets the fields. Wire types 3 and 4 (groups) occur in no supported format.
 Source: protobuf.dev, "Encoding".
 """
 
@@ -16,14 +16,14 @@ from typing import NamedTuple
 from npucmp.dump.readers.files import RegularFile
 from npucmp.errors import DumpError
 
-_WINDOW = 4096  # bytes held of the file; headers of dumps have a few hundred
+_WINDOW = 4096  # cached bytes of the file; headers of dumps have a few hundred
 _LONGEST = 10  # bytes of a varint
 _FIXED = {1: 8, 5: 4}
 _MASK = (1 << 64) - 1
 
 
 class WireField(NamedTuple):
-    """One field: of wire type 2 its content lies from byte `start` to `end` of the file, else `value` holds it."""
+    """One field. With wire type 2, its content is from byte `start` to `end` of the file; else `value` holds it."""
 
     number: int
     wire: int
@@ -33,7 +33,7 @@ class WireField(NamedTuple):
 
 
 class Cursor:
-    """Reads small pieces of a file through one window."""
+    """Read small pieces of a file through one window."""
 
     __slots__ = ("_base", "_window", "file")
 
@@ -43,7 +43,7 @@ class Cursor:
         self._window = b""
 
     def bytes(self, start: int, length: int) -> bytes:
-        """Exactly these bytes; DumpError beyond the end of the file."""
+        """Return exactly these bytes; DumpError beyond the end of the file."""
         at = start - self._base
         if at >= 0 and at + length <= len(self._window):
             return self._window[at : at + length]
@@ -53,7 +53,7 @@ class Cursor:
         return self._window[:length]
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """(value below 2^64, position after it)."""
+        """Return (value below 2^64, position after it)."""
         inside = at - self._base
         if 0 <= inside < len(self._window) and at < end and self._window[inside] < 0x80:
             return self._window[inside], at + 1  # most numbers of a header are one byte
@@ -67,7 +67,7 @@ class Cursor:
         raise DumpError(self.file.path, "a protobuf number does not end", at)
 
     def fields(self, start: int, end: int) -> Iterator[WireField]:
-        """The fields of the message between two positions, in the order of the file."""
+        """Yield the fields of the message between two positions, in the order of the file."""
         count, most = 0, self.file.limits.protobuf_fields
         while start < end:
             tag, at = self.varint(start, end)
@@ -93,13 +93,13 @@ class Cursor:
             yield WireField(number, wire, value, at, start)
 
     def text(self, field: WireField) -> str:
-        """A string field; bytes that are no UTF-8 are shown as \\xNN."""
+        """Return a string field; bytes that are not UTF-8 become \\xNN."""
         size = field.end - field.start
         self.file.limits.require(self.file.path, "text_bytes", size, "a text of {} bytes", field.start)
         return self.bytes(field.start, size).decode("utf-8", "backslashreplace")
 
     def numbers(self, field: WireField) -> list[int]:
-        """A repeated integer field: one value, or several packed."""
+        """Return a repeated integer field: one value, or several packed."""
         if field.wire != 2:
             return [field.value]
         found = []
@@ -112,5 +112,5 @@ class Cursor:
 
 
 def signed(value: int) -> int:
-    """int32 and int64 travel as 64-bit two's complement."""
+    """Convert an int32 or int64 from 64-bit two's complement."""
     return value - (1 << 64) if value >> 63 else value

@@ -1,7 +1,7 @@
-"""Keys that stand more than once in an object of a JSON text, of which JSON readers keep the last value alone.
+"""Find keys that occur more than once in an object of a JSON text; JSON readers keep only the last value of such a key.
 
-A text without such keys has as many colons as what was made of it, written again. Both are counted without a look at
-single keys, which costs a fraction of the reading; only a text whose counts differ is read once more, key by key.
+If no key repeats, the text has as many colons as its parsed tree has when written again. Both are counted without
+looking at single keys, which costs a fraction of the parsing; a text is parsed again, key by key, only if they differ.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Any, Callable, Iterator
 from msgspec import MsgspecError
 from msgspec.json import Encoder
 
-_LEVELS = 2  # of objects that are gone through one by one, so that no copy of the whole text is made
+_LEVELS = 2  # of objects visited one by one, so that the whole text is not copied
 _encode = Encoder().encode
 
 
 class Repeated(dict[str, Any]):
-    """An object with keys that stand more than once, which `keys_repeated` names; the last value of each counts."""
+    """An object with repeated keys, which `keys_repeated` names; the last value of each counts."""
 
     keys_repeated: tuple[str, ...] = ()
 
 
 def may_repeat(text: bytes, tree: Any) -> bool:
-    """Whether keys stand more than once in the JSON text of a tree, or a cheap look cannot tell."""
-    if b"\\" in text and b"\\u003" in text:  # an escaped colon, of either case; most texts escape nothing
+    """Return whether keys may repeat in the JSON text of a tree; True also if the cheap count cannot decide."""
+    if b"\\" in text and b"\\u003" in text:  # an escaped colon, in upper or lower case; most texts have no escapes
         return True
     try:
         return text.count(b":") != _colons(tree, _LEVELS)
-    except (MsgspecError, ValueError, TypeError, OverflowError, RecursionError):  # lone surrogates, endless numbers
+    except (MsgspecError, ValueError, TypeError, OverflowError, RecursionError):  # lone surrogates, huge numbers
         return True
 
 
 def _colons(tree: Any, levels: int) -> int:
-    """How many colons a tree has as JSON."""
+    """Return the number of colons of a tree as JSON."""
     if levels and type(tree) is dict:
         return sum(1 + key.count(":") + _colons(value, levels - 1) for key, value in tree.items())
     return _encode(tree).count(b":")
 
 
 def loads(text: str, parse_int: Callable[[str], Any]) -> Any:
-    """The tree of a JSON text, with a Repeated for each object with keys that stand more than once."""
+    """Return the tree of a JSON text, with a Repeated for each object with repeated keys."""
     return json.loads(text, parse_int=parse_int, object_pairs_hook=_object)
 
 
@@ -56,7 +56,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def repeated_in(tree: Any) -> Iterator[Repeated]:
-    """The objects of a tree with keys that stand more than once."""
+    """Yield the objects of a tree with repeated keys."""
     waiting = [tree]
     while waiting:
         one = waiting.pop()

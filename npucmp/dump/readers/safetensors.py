@@ -1,4 +1,4 @@
-"""safetensors files: many tensors by name, without a program in the file.
+"""Read safetensors files: many tensors by name, without a program in the file.
 
     offset  bytes  content
     0       8      N, length of the header, little endian
@@ -30,7 +30,7 @@ _KEYS = {"dtype", "shape", "data_offsets"}
 
 
 def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
-    """Where the values of each tensor lie, or why they cannot be read; DumpError for a file that breaks the rules."""
+    """Return the payload of each tensor, or why it cannot be read; DumpError for a malformed file."""
     if file.size < 8:
         raise DumpError(file.path, "ended early: shorter than the length of its header")
     length = int.from_bytes(file.read(0, 8), "little")
@@ -51,7 +51,7 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
 
 
 def _span(file: RegularFile, name: str, fact: Any) -> tuple[int, int]:
-    """Where the values of an entry begin and end; the whole entry is of the kinds that it must be made of."""
+    """Return begin and end of the values of an entry, after checking the types of its fields."""
     if not isinstance(fact, dict) or fact.keys() != _KEYS or not isinstance(fact["dtype"], str):
         raise DumpError(file.path, f"the header does not tell dtype, shape and data_offsets of {name!a:.60}")
     offsets = fact["data_offsets"]

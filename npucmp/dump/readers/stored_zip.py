@@ -1,4 +1,4 @@
-"""The directory of a zip file of stored (uncompressed) members, as torch.save writes it.
+"""Read the directory of a zip file of stored (uncompressed) members, as torch.save writes it.
 
     end of central directory, last 22 bytes   PK 05 06, disks, entries (2+2), size (4), offset (4), comment length 0
     zip64 locator, the 20 bytes before        PK 06 07, disk (4), offset of the zip64 record (8), disks (4)
@@ -9,9 +9,9 @@
         PK 03 04, version (2), flags (2), method (2), time, date, crc, sizes (4+4), name length (2), extra length (2)
     extra field 1 (zip64): 8 bytes for each of uncompressed size, compressed size and offset that is FF FF FF FF
 
-Source: PKWARE APPNOTE 6.3. Zip readers disagree on files that say things twice, so every such pair must agree here:
-names, sizes, counts; members may not overlap. zipfile of the standard library is 5 times slower and accepts five
-entries on one local header. Checksums are left alone: torch can be told to write wrong ones
+Source: PKWARE APPNOTE 6.3. Zip readers disagree on files with contradictory redundant fields, so all such fields must
+agree here: names, sizes, counts; members may not overlap. zipfile of the standard library is 5 times slower and accepts
+five entries on one local header. Checksums are not verified: torch can be configured to write wrong ones
 (torch.serialization.set_crc32_options). numpy.savez writes sizes in the zip64 field of all local headers.
 """
 
@@ -32,15 +32,15 @@ _ENTRY_SIZE, _ENTRY_AT = _ENTRY.size, _ENTRY.unpack_from
 _LOCAL_SIZE, _LOCAL_AT = _LOCAL.size, _LOCAL.unpack_from
 _EXTRA = Struct("<2H")
 _FULL = 0xFFFFFFFF
-_DESCRIPTOR = 0x8  # sizes follow the data; torch then leaves those of the local header 0
-_FLAGS = _DESCRIPTOR | 0x800  # the other one says that names are UTF-8; anything else (encryption, …) is refused
+_DESCRIPTOR = 0x8  # sizes follow the data; torch then writes 0 in the local header
+_FLAGS = _DESCRIPTOR | 0x800  # 0x800: names are UTF-8; other flags (encryption, …) are refused
 
 
 _Entry = tuple[int, bytes, int, int]  # the first four fields of Member
 
 
 class Member(NamedTuple):
-    """One central entry: `at` is its local header, `end` where the next member or the directory begins."""
+    """One central entry: `at` is the offset of its local header, `end` that of the next member or of the directory."""
 
     at: int
     name: bytes
@@ -49,7 +49,7 @@ class Member(NamedTuple):
     end: int
 
 
-_Member = tuple[int, bytes, int, int, int]  # a Member that is not made yet: of seven in a file, three are asked for
+_Member = tuple[int, bytes, int, int, int]  # fields of a Member, made on demand: three of seven are used
 
 
 class _Directory(NamedTuple):
@@ -62,16 +62,16 @@ Members = dict[bytes, _Member]
 
 
 def members(file: RegularFile) -> Members:
-    """All members by name, checked against each other. DumpError for anything torch.save would not write."""
+    """Return all members by name, checked against each other. DumpError for anything torch.save would not write."""
     directory = _directory(file)
     limits = file.limits
-    if directory.entries > limits.members or directory.size > limits.header_bytes:  # a call each takes 1 % of a pair
+    if directory.entries > limits.members or directory.size > limits.header_bytes:  # two calls cost 1 % of a pair each
         limits.require(file.path, "members", directory.entries, "a zip file of {:,} members")
         limits.require(file.path, "header_bytes", directory.size, "a zip directory of {:,} bytes")
     data = file.read(directory.at, directory.size)
     found: list[_Entry] = []
     place, end = 0, len(data)
-    for _ in range(directory.entries):  # the one loop over what every file has: written out, without a call
+    for _ in range(directory.entries):  # the only loop over members of every file, so it is inlined
         here, name_at = place, place + _ENTRY_SIZE
         if name_at > end:
             raise DumpError(file.path, "the zip directory ends early", directory.at + here)
@@ -97,7 +97,7 @@ def members(file: RegularFile) -> Members:
 
 
 def data_offset(file: RegularFile, member: Member) -> int:
-    """Where a member's bytes begin; its local header must say what the central entry says."""
+    """Return the offset of a member's bytes; its local header must agree with the central entry."""
     at, name, size, flags, end = member
     start = file.read(at, min(_LOCAL_SIZE + len(name), end - at))
     signature, said, method, stored, full, name_length, extra_length = _LOCAL_AT(start)
@@ -115,7 +115,7 @@ def data_offset(file: RegularFile, member: Member) -> int:
 
 
 def _directory(file: RegularFile) -> _Directory:
-    """Where the central directory lies. It must end exactly where the end records begin: no gap, no comment."""
+    """Locate the central directory. It must end exactly at the end records: no gap, no comment."""
     if file.size < _END.size:
         raise DumpError(file.path, "incomplete: it ends inside the zip file")
     end = file.size - _END.size
@@ -135,7 +135,7 @@ def _directory(file: RegularFile) -> _Directory:
 
 
 def _zip64(file: RegularFile, narrow: _Directory, locator: int) -> tuple[_Directory, int]:
-    """The zip64 form of the directory's place; its narrow twin must say the same or be all ones."""
+    """Return the directory's place in zip64 form; the short form must be equal or all ones."""
     _, disk, record, disks = _LOCATOR.unpack(file.read(locator, _LOCATOR.size))
     if disk or disks > 1 or record + _END64.size != locator:
         raise DumpError(file.path, "the zip64 locator does not point at the zip64 record", locator)
@@ -150,13 +150,13 @@ def _zip64(file: RegularFile, narrow: _Directory, locator: int) -> tuple[_Direct
 
 
 def _wide(narrow: tuple[int, ...], extra: bytes) -> list[int]:
-    """Sizes and offset of which some are in the zip64 field; -1 for one that is missing there."""
+    """Return sizes and offset, read from the zip64 field where needed; -1 for a missing value."""
     wide = _zip64_words(extra)
     return [value if value != _FULL else wide.pop(0) if wide else -1 for value in narrow]
 
 
 def _zip64_words(extra: bytes) -> list[int]:
-    """The 8-byte numbers of the zip64 field among the extra fields."""
+    """Return the 8-byte numbers of the zip64 field among the extra fields."""
     place = 0
     while place + 4 <= len(extra):
         kind, length = _EXTRA.unpack_from(extra, place)
@@ -168,9 +168,9 @@ def _zip64_words(extra: bytes) -> list[int]:
 
 
 def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> Members:
-    """Members by name, each with its end; DumpError when two share a name or a byte.
+    """Return members by name, each with its end; DumpError if two share a name or a byte.
 
-    Only the used members' local headers are read, so this takes the least that a header can be.
+    Only the local headers of used members are read, so the minimum size of a header is assumed.
     """
     named: Members = {}
     found.sort(reverse=True)

@@ -8,7 +8,7 @@ Dims = tuple[int, ...]
 
 
 def c_strides(shape: Sequence[int]) -> Dims:
-    """Strides of a C-contiguous tensor: the last index runs fastest."""
+    """Return the strides of a C-contiguous tensor: the last index is the fastest."""
     strides, step = [], 1
     for dim in reversed(shape):
         strides.append(step)
@@ -17,21 +17,21 @@ def c_strides(shape: Sequence[int]) -> Dims:
 
 
 def fortran_strides(shape: Sequence[int]) -> Dims:
-    """Strides of a Fortran-contiguous tensor: the first index runs fastest."""
+    """Return the strides of a Fortran-contiguous tensor: the first index is the fastest."""
     return c_strides(shape[::-1])[::-1]
 
 
 def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last one of a view, both included; 0 for an empty one."""
+    """Return the number of elements from the first to the last one of a view, inclusive; 0 for an empty view."""
     if 0 in shape:
         return 0
     return 1 + sum((dim - 1) * stride for dim, stride in zip(shape, strides))
 
 
 def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
-    """The same elements in the same order with as few dimensions as possible; a 0-d tensor has none left.
+    """Return shape and strides of the same elements in the same order with as few dimensions as possible; () if 0-d.
 
-    A dimension of size 1 goes; neighbours merge when the outer step is one full run of the inner one.
+    A dimension of size 1 is dropped; neighbours merge if the outer stride is one full run of the inner dimension.
     """
     dims: list[int] = []
     steps: list[int] = []
@@ -48,7 +48,7 @@ def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
 
 
 def compact(shape: Sequence[int], strides: Sequence[int]) -> Dims:
-    """The strides as Payload wants them: empty for a C-contiguous tensor."""
+    """Return the strides in the form of Payload: empty for a C-contiguous tensor."""
     if 0 in shape or tuple(strides) == c_strides(shape) or joined(shape, strides)[1] in ((), (1,)):
         return ()
     return tuple(strides)

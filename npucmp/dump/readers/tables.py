@@ -1,4 +1,4 @@
-"""Tables of statistics as CSV: columns by name, in any case; a row that cannot be read costs a note, no other row."""
+"""Read tables of statistics as CSV: columns by name, in any case; an unreadable row adds a note and is skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 
 
 def has_columns(file: Path, words: tuple[str, ...], context: ReadContext = ANYWHERE) -> bool:
-    """Whether the first line of a file holds these words; never raises."""
+    """Return whether the first line of a file contains these words; never raises."""
     try:
         with open_regular(str(file), context) as opened:
             head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
@@ -30,8 +30,10 @@ def rows_of(
     notes: list[str],
     context: ReadContext = ANYWHERE,
 ) -> list[Row]:
-    """What `row` makes of the cells of each line. A table that cannot be read costs a note, and so do lines of which it
-    makes None: these name no tensor."""
+    """Return the result of `row` for the cells of each line.
+
+    An unreadable table adds a note. Lines for which `row` returns None name no tensor; they add a note too.
+    """
     try:
         table = csv.reader(read_text(file, "statistics_bytes", context).splitlines())
         header = [word.strip().lower() for word in next(table, [])]

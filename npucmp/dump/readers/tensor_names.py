@@ -1,10 +1,10 @@
-"""What the names of single tensors tell, taken apart from the right: a module's path may hold digits and dots.
+"""Parse the names of single tensors, from the right: a module's path may contain digits and dots.
 
     {operator}.{input|input_kwargs|kwargs|output|parameters|parameters_grad}[.{path}]    a slot of an operator
     {operator}: … .{call} | … .forward | … .backward | … .forward.{call} | anything      msprobe and others
 
-A path that begins with a word ("output.logits") is one only in the names of msprobe's tools: others dump
-"encoder.0.output.dense", which is a module.
+A path that begins with a word ("output.logits") is recognised only in the names of msprobe's tools: other tools dump
+names such as "encoder.0.output.dense", which is a module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Named(NamedTuple):
 
 
 def named(name: str, of_msprobe: bool = False) -> Named:
-    """What the name of a tensor tells. `of_msprobe` where one of its tools wrote it, as its folder tells."""
+    """Parse the name of a tensor. `of_msprobe`: its folder shows that a tool of msprobe wrote it."""
     found = _SLOT.fullmatch(name)
     if found is None:
         return Named(name, "output:0")
@@ -50,7 +50,7 @@ def named(name: str, of_msprobe: bool = False) -> Named:
 
 
 def operator_of(name: str, order: int, tensors: tuple[TensorRef, ...], scope: str = "") -> Operator:
-    """An operator of which there is nothing but its name and its tensors."""
+    """Return an operator known only by its name and its tensors."""
     parts = parse_msprobe_name(name)
     op_type, kind, path, unique = type_of_name(name), name, "", True
     called = _CALL.fullmatch(name)
@@ -76,7 +76,7 @@ def operator_of(name: str, order: int, tensors: tuple[TensorRef, ...], scope: st
 
 
 def _typed(kind: str) -> tuple[str, str]:
-    """Type and module path of a name of AclGraphDumper: Module.{path}.{class}, Aten.{op}[.{overload}], …"""
+    """Return type and module path of a name of AclGraphDumper: Module.{path}.{class}, Aten.{op}[.{overload}], …"""
     world, *rest = kind.split(".")
     if world == "Module":
         return rest[-1] if rest else world, ".".join([world, *rest[:-1]])
@@ -85,5 +85,5 @@ def _typed(kind: str) -> tuple[str, str]:
 
 
 def by_module(name: str) -> list[list[object]]:
-    """A key that sorts names naturally, part by part, and a module behind all that it holds."""
+    """Return a sort key: names in natural order, part by part, and a module after everything it contains."""
     return [*map(natural, name.split(".")), _LAST]

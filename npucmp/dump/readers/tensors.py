@@ -1,4 +1,4 @@
-"""Files of one tensor each → TensorRefs."""
+"""Read files of one tensor each as TensorRefs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from npucmp.model import TensorRef
 
 
 def tensor_of(slot: str, file: str, encoding: str, word: str = "", context: ReadContext = ANYWHERE) -> TensorRef:
-    """The tensor of a file by its header alone; one that cannot be read has a problem and no slot.
+    """Return the tensor of a file, from its header only; an unreadable tensor has a problem and no slot.
 
-    `word` is the type that the dump says it computed in, where that is not the one that the file holds.
+    `word` is the type used in the computation according to the dump, if it differs from the type in the file.
     """
     label = os.path.basename(file)
     try:

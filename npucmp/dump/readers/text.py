@@ -1,4 +1,4 @@
-"""Text files, whole: bounded, regular files only, with or without a byte order mark (spreadsheets write one)."""
+"""Read whole text files: bounded, regular files only, with or without a byte order mark (spreadsheets write one)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from npucmp.errors import DumpError
 
 
 def read_text(path: str | os.PathLike[str], most: Union[int, str], context: ReadContext = ANYWHERE) -> str:
-    """The text of a UTF-8 file of at most `most` bytes, or the limit of that name. DumpError for anything else."""
+    """Return the text of a UTF-8 file of at most `most` bytes, or within the limit of that name. Else DumpError."""
     return text_of(path, read_bytes(path, most, context))
 
 
 def read_bytes(path: str | os.PathLike[str], most: Union[int, str], context: ReadContext = ANYWHERE) -> bytes:
-    """The same before it is decoded, for whoever decodes it on the way."""
+    """Return the bytes of such a file, for callers that decode them."""
     with open_regular(os.fspath(path), context) as file:
         if isinstance(most, str):
             file.limits.require(path, most, file.size, "has {:,} bytes")
@@ -26,7 +26,7 @@ def read_bytes(path: str | os.PathLike[str], most: Union[int, str], context: Rea
 
 
 def text_of(path: str | os.PathLike[str], data: bytes) -> str:
-    """The text of what was read."""
+    """Return the decoded text."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

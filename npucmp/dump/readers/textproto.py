@@ -1,4 +1,4 @@
-"""The protobuf text format, read into a tree without a schema: what it means is the caller's business.
+"""Parse the protobuf text format into a tree without a schema; the caller interprets it.
 
     message   { fields } or < fields >, after "name", "name:" or an any/extension name "[a.b/c]"
     field     name: scalar · name message · name: [ scalars or messages ]; "," or ";" may follow
@@ -6,8 +6,8 @@
     escapes   \\n \\r \\t \\a \\b \\f \\v \\' \\" \\? \\\\ · \\ooo and \\xHH, a byte · \\uHHHH, \\UHHHHHHHH: characters
     comment   # to the end of the line
 
-A message becomes a dict of lists, for without a schema nobody knows which fields repeat. Separators are read more
-leniently than the standard has it; nothing hangs on them.
+A message becomes a dict of lists, because without a schema the repeated fields are unknown. Separators are parsed more
+leniently than in the standard; they carry no meaning.
 Source: protobuf.dev, "Text Format Language Specification".
 """
 
@@ -25,11 +25,11 @@ Message = dict[str, list[Any]]  # values: str, int, float, bool, Message
 Keep = Callable[[str, Message], bool]
 
 END = ""  # in place of a next character
-LONGEST_TEXT = 1 << 20  # characters; longer strings are weights, which stay as the file spells them
+LONGEST_TEXT = 1 << 20  # characters; longer strings are weights, which stay unconverted
 
-# One match per usual field; the rest, where the empty last alternative matches, is for _Parser.unusual. No two repeats
-# in a row may match the same character, else a file of blanks takes quadratic time; none repeats a group, which would
-# take memory for every round.
+# One match per usual field; for others the empty last alternative matches and _Parser.unusual follows. Two adjacent
+# repeats must not match the same character, else a file of blanks takes quadratic time; no repeat contains a group,
+# which would take memory for every round.
 _FIELD = re.compile(
     r"""[\s,;]*(?:([}>])
     |([A-Za-z_][A-Za-z0-9_]*)\s*(?::\s*(?:"([^"\\\n]*)"(?!\s*["'\#])|([-+.\w]+)|([{<]))|([{<]))
@@ -56,21 +56,21 @@ _PLAIN.update((char, char) for char in (b"\\", b"'", b'"', b"?"))
 
 
 class _Frame(NamedTuple):
-    """What to go on with when an open message closes."""
+    """The state to resume when an open message closes."""
 
     message: Message
     name: str
     closer: str
     held: int
-    listed: bool  # the message stands in [ ]
+    listed: bool  # the message is an element of [ ]
     start: int
 
 
 def parse(text: str, path: object, keep: Optional[Keep] = None, limits: Limits = Limits()) -> Message:
-    """The tree of a text. `keep`, asked for each message when it closes, lets go of what nobody will read.
+    """Return the tree of a text. `keep` is called for each message when it closes, and decides whether it is kept.
 
-    Bytes of a string that are no UTF-8 are shown as \\xNN. Raises DumpError with the line for anything else than
-    the format, and for what is beyond graph_depth or graph_values.
+    Bytes of a string that are not UTF-8 become \\xNN. Raises DumpError with the line for text in another format and for
+    text beyond graph_depth or graph_values.
     """
     return _Parser(text, path, keep, limits).run()
 
@@ -140,9 +140,9 @@ class _Parser:
             self.elements(frame.name, first=False)
 
     def unusual(self) -> None:
-        """A field that _FIELD does not know: with escapes, joined strings, a list, comments inside, an any name."""
+        """Parse a field that _FIELD does not match: escapes, joined strings, a list, inner comments, an any name."""
         found = _ANY_NAME.match(self.text, self.at)
-        if found is None and self.text[self.at] in ",;}>":  # a comment came before it
+        if found is None and self.text[self.at] in ",;}>":  # a comment preceded it
             return
         if found is None:
             self.fail(f"a field is expected, not {self.upcoming()}")
@@ -163,7 +163,7 @@ class _Parser:
             self.fail(f"':' or '{{' is expected, not {self.upcoming()}")
 
     def elements(self, name: str, first: bool = True) -> None:
-        """The rest of a list, up to its end or the next message in it."""
+        """Parse the rest of a list, up to its end or the next message in it."""
         while self.next() != "]":
             if not first:
                 if self.next() != ",":
@@ -179,7 +179,7 @@ class _Parser:
         self.at += 1
 
     def next(self) -> str:
-        """The next character that is neither white space nor comment, which are passed over; END after the last."""
+        """Skip white space and comments and return the next character; END after the last."""
         while True:
             gap = _GAP.match(self.text, self.at)
             assert gap is not None
@@ -223,7 +223,7 @@ class _Parser:
         return b"".join(pieces).decode("utf-8", "backslashreplace")
 
     def string(self) -> bytes:
-        """One quoted string. Looks for quotes, not at characters: a weight has millions."""
+        """Return one quoted string. Searches for quotes instead of scanning characters: a weight has millions."""
         text, quote, start = self.text, self.text[self.at], self.at + 1
         end = text.find(quote, start)
         while end >= 0 and _escaped(text, start, end):
@@ -254,7 +254,7 @@ def _short(text: str) -> str:
 
 
 def _escaped(text: str, start: int, end: int) -> bool:
-    """Whether an odd number of backslashes stands before `end`."""
+    """Return whether an odd number of backslashes precedes `end`."""
     before = end
     while before > start and text[before - 1] == "\\":
         before -= 1
@@ -280,7 +280,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def _scalar(token: str) -> Any:
-    """The value of a number or word, None for what is neither."""
+    """Return the value of a number or word, None for other tokens."""
     if token in _BOOLEANS:
         return _BOOLEANS[token]
     found = _INTEGER.fullmatch(token)
@@ -297,17 +297,17 @@ def _scalar(token: str) -> Any:
 
 
 def messages(message: Message, name: str) -> list[Message]:
-    """All messages of a field; ValueError for another value."""
+    """Return all messages of a field; ValueError for another value."""
     return _typed(message, name, dict, "a message")
 
 
 def texts(message: Message, name: str) -> list[str]:
-    """All texts or enum words of a field; ValueError for another value."""
+    """Return all texts or enum words of a field; ValueError for another value."""
     return _typed(message, name, str, "text")
 
 
 def integers(message: Message, name: str) -> list[int]:
-    """All integers or booleans of a field; ValueError for another value."""
+    """Return all integers or booleans of a field; ValueError for another value."""
     return _typed(message, name, int, "an integer")
 
 

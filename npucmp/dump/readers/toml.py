@@ -1,4 +1,4 @@
-"""TOML text of the user's own files; the standard library reads it from Python 3.11 on."""
+"""Parse TOML text of the user's own files; the standard library includes a parser from Python 3.11 on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npucmp.errors import UsageError
 
 
 def load_toml(path: Path, text: str) -> dict[str, Any]:
-    """The table of a TOML text. Raises UsageError naming the file if it is none."""
+    """Return the table of a TOML text. Raises UsageError that names the file if the text is not TOML."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:

@@ -1,4 +1,4 @@
-"""Files of torch.save with one tensor or nn.Parameter, or, in the zip format, dicts and lists of such. No torch.
+"""Read files of torch.save with one tensor or nn.Parameter, or (zip format) dicts and lists of them, without torch.
 
     zip (since torch 1.6)        content                                     layout: stored_zip.py
     {p}/data.pkl                 the object's pickle                         inert_pickle.py, torch_words.py
@@ -7,10 +7,10 @@
     {p}/version, .format_version, .storage_alignment, .data/serialization_id     not needed
     {p}/constants.pkl, {p}/code/ a TorchScript archive: refused
 
-    legacy (torch.save(…, _use_new_zipfile_serialization=False)): pickles one after the other
+    legacy (torch.save(…, _use_new_zipfile_serialization=False)): pickles in sequence
     0x1950a86a20f9469cfc6c       magic number, first bytes 80 02 8A 0A 6C FC 9C 46 F9 20 6A A8 50 19 2E
     1001                         protocol version
-    dict                         byte order and type sizes of the writer; the data is little endian whatever it says
+    dict                         byte order and type sizes of the writer; the data is always little endian
     object                       its storage ids have a sixth item, None or (view key, offset, size)
     list                         keys of the storages that follow
     per key                      int64 number of elements, then the bytes
@@ -34,16 +34,16 @@ from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES, PACKED, canonical, lookup
 
 _SMALL = 8192  # a file up to this size is read at once: cheaper than three reads
-_TAIL = 4096  # of a larger file: holds the directory of one tensor's file
-_HEAD = 2048  # holds data.pkl, byteorder and the local header of data/0
+_TAIL = 4096  # of a larger file: contains the directory of a file with one tensor
+_HEAD = 2048  # contains data.pkl, byteorder and the local header of data/0
 _LEGACY_HEAD = 8192
-_CACHED_PICKLE = 1024  # bytes; longer ones hold no single tensor and are not worth the memory
+_CACHED_PICKLE = 1024  # bytes; longer pickles do not hold a single tensor and would waste memory
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 
 
 def header(file: RegularFile) -> Payload:
-    """Facts of the one tensor in the file; DumpError if it holds something else or breaks a rule of its format."""
+    """Return the facts of the only tensor in the file; DumpError for other content or a malformed file."""
     start = _begun(file)
     try:
         if start == b"PK\3\4":
@@ -54,8 +54,11 @@ def header(file: RegularFile) -> Payload:
 
 
 def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
-    """Facts of all tensors in a file, or why one cannot be read, by their places in its dicts, lists and tuples:
-    "model.0.weight"; "" for one that is alone, and then what is wrong is a DumpError. The legacy format: only such."""
+    """Return the facts of all tensors in a file, or why one cannot be read.
+
+    Keys are their places in dicts, lists and tuples: "model.0.weight"; "" for a single tensor, whose problems raise
+    DumpError. The legacy format supports only a single tensor.
+    """
     if _begun(file) != b"PK\3\4":
         return {"": header(file)}
     try:
@@ -77,7 +80,7 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
 
 
 def _begun(file: RegularFile) -> bytes:
-    """The first bytes of a file, of which what is needed was read at once."""
+    """Prefetch the needed parts of a file and return its first bytes."""
     if not file.is_held:
         file.prefetch(0, _HEAD if file.size > _SMALL else _SMALL)
         if file.size > _SMALL:
@@ -93,7 +96,7 @@ def _zip(file: RegularFile) -> Payload:
 
 
 def _pickled(file: RegularFile) -> tuple[Members, bytes, bytes]:
-    """The members of a zip file, the folder that they lie in, and its pickle."""
+    """Return the members of a zip file, their common folder, and its pickle."""
     limits = file.limits
     named = members(file)
     tops = [name[:-9] for name in named if name.endswith(b"/data.pkl") and name.count(b"/") == 1]
@@ -110,7 +113,7 @@ def _pickled(file: RegularFile) -> tuple[Members, bytes, bytes]:
 
 
 def _stored(file: RegularFile, named: Members, top: bytes, storage: Storage, view: _View) -> Payload:
-    """A view of a storage, where that lies."""
+    """Return the payload of a view of a storage in the zip file."""
     place = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
     if place is None:
         raise Refused(f"the data of storage {storage.key} is missing")
@@ -155,7 +158,7 @@ def _legacy(file: RegularFile, start: bytes) -> Payload:
 
 
 def _pickles(data: bytes, limits: Limits) -> tuple[Tensor, int]:
-    """The tensor of a legacy file and where its storage begins."""
+    """Return the tensor of a legacy file and the offset of its storage."""
     magic, place = unpickled(data, 0, limits)
     if magic != _MAGIC:
         raise Refused("a pickle, but not one of torch.save")
@@ -172,7 +175,7 @@ def _pickles(data: bytes, limits: Limits) -> tuple[Tensor, int]:
 
 
 def _what(file: RegularFile) -> str:
-    """The name of a file that is no .pt file of today."""
+    """Return the kind of a file that is not a current .pt file."""
     if file.size == 0:
         return "an empty file"
     if file.size > 262 and file.read(257, 5) == b"ustar":
@@ -181,7 +184,7 @@ def _what(file: RegularFile) -> str:
 
 
 class _View(NamedTuple):
-    """What a file says of its tensor, checked; `start` is in bytes from the start of the storage."""
+    """The checked description of a tensor; `start` is in bytes from the start of the storage."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -198,7 +201,7 @@ _cached = lru_cache(maxsize=1024)(_contents)  # tensors of one shape and dtype s
 
 
 def _viewed(found: Tensor, limits: Limits) -> _View:
-    """The view within its storage; every element must lie inside."""
+    """Return the view within its storage; every element must be inside."""
     dtype, packed = lookup(canonical(found.dtype)), found.dtype.endswith(PACKED)
     if dtype is None:
         raise Refused(f"unsupported: elements of type {found.dtype}")
@@ -225,5 +228,5 @@ def _viewed(found: Tensor, limits: Limits) -> _View:
 
 
 def _payload(path: str, view: _View, base: int, byteorder: str) -> Payload:
-    """The view of a storage that begins at byte `base`."""
+    """Return the payload of a view of a storage that begins at byte `base`."""
     return Payload(path, view.dtype, view.shape, base + view.start, view.strides, byteorder)

@@ -1,4 +1,4 @@
-"""What the names in a pickle of torch.save stand for. Plain records; nothing of torch is imported or called.
+"""Resolve the names in a pickle of torch.save to plain records; nothing of torch is imported or called.
 
     torch FloatStorage … , torch.storage UntypedStorage  a storage class; the untyped one counts bytes
     torch float8_e4m3fn …                               a dtype
@@ -11,7 +11,7 @@
     persistent id                         ('storage', class, key, location, elements[, None | (key, offset, size)])
 
 Every other name is refused. Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
-copies a tensor to the CPU before it is saved, so the NPU format says nothing about the bytes; UNVERIFIED against a
+copies a tensor to the CPU before it is saved, so the NPU format does not describe the bytes; UNVERIFIED against a
 file that was saved on an NPU.
 """
 
@@ -26,7 +26,7 @@ _LONGEST = 4096  # characters of the name of a tensor in a value
 
 
 class Refused(Exception):
-    """Why a pickle is not read; the caller knows the path."""
+    """The reason why a pickle is not read; the caller knows the path."""
 
 
 class Word:
@@ -40,7 +40,7 @@ class Word:
 
 
 class Storage(NamedTuple):
-    """`size` bytes from byte `start` of the storage `key`, which has `whole` bytes."""
+    """A range of a storage: `size` bytes from byte `start` of the storage `key`, which has `whole` bytes."""
 
     dtype: str
     key: str
@@ -50,7 +50,7 @@ class Storage(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """A view of a storage, as the file says it; offset, shape and strides are not checked yet."""
+    """A view of a storage as described by the file; offset, shape and strides are not checked yet."""
 
     storage: Storage
     dtype: str
@@ -86,7 +86,7 @@ _UNSUPPORTED = {
 
 
 def find(module: object, name: object) -> Word:
-    """The record of an allowed name; Refused for any other, naming it."""
+    """Return the record of an allowed name; Refused for any other, naming it."""
     full = f"{module}.{name}"[:200] if type(module) is str and type(name) is str else ""
     word = WORDS.get(full)
     if word is not None:
@@ -97,7 +97,7 @@ def find(module: object, name: object) -> Word:
 
 
 def call(function: object, arguments: object) -> object:
-    """The record that an allowed function stands for."""
+    """Return the record that replaces a call of an allowed function."""
     if type(function) is not Word or function.role != "call" or type(arguments) is not tuple:
         raise Refused("refused: the file wants to call something that is not a function")
     short = function.name.rsplit(".", 1)[1]
@@ -136,7 +136,7 @@ def _dtype(word: object) -> str:
 
 
 def storage(identity: object) -> Storage:
-    """The storage of a persistent id, of the zip (5 items) or the legacy format (6)."""
+    """Return the storage of a persistent id, of the zip (5 items) or the legacy format (6)."""
     if type(identity) is not tuple or len(identity) not in (5, 6) or identity[0] != "storage":
         raise Refused("refused: a persistent id that is not a storage")
     kind, key, location, count = identity[1:5]
@@ -154,7 +154,7 @@ def storage(identity: object) -> Storage:
 
 
 def one_tensor(value: object) -> Tensor:
-    """The value if it is a tensor, alone or as SGLang's dumper saves it; otherwise Refused, saying what it is."""
+    """Return the value if it is a tensor, alone or as saved by SGLang's dumper; otherwise Refused, naming its kind."""
     if type(value) is dict and value.keys() == {"value", "meta"}:
         value = value["value"]
     if type(value) is Tensor:
@@ -165,9 +165,10 @@ def one_tensor(value: object) -> Tensor:
 
 
 def tensors_in(value: object, limits: Limits) -> dict[str, Tensor]:
-    """The tensors in a value by their places in dicts, lists and tuples; "" if it is one itself, as one_tensor says.
+    """Return the tensors in a value by their places in dicts, lists and tuples; "" if the value itself is a tensor.
 
-    What a pickle makes may hold itself, or one thing thousands of times over: steps, depth and names have limits.
+    The objects of a pickle may contain themselves, or the same object thousands of times: steps, depth and names have
+    limits.
     """
     if type(value) is dict and value.keys() == {"value", "meta"}:
         value = value["value"]
@@ -191,5 +192,5 @@ def tensors_in(value: object, limits: Limits) -> dict[str, Tensor]:
 
 
 def _holds(item: object) -> bool:
-    """Whether something may be a tensor, or hold one."""
+    """Return whether an item is a tensor or may contain one."""
     return type(item) in (Tensor, dict, list, tuple)

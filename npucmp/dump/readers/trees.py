@@ -1,4 +1,4 @@
-"""The files of a dump by run, for formats of which the folders alone tell step, rank and process (places.py)."""
+"""Group the files of a dump by run, for formats in which only folders name step, rank and process (places.py)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple, Optional
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.places import micro_of, place_of
 
-SNIFFED = 1000  # folders that are looked through
-DATA = ("dump_tensor_data", "tensor_data", "torch_tensors")  # folders that hold tensors and say nothing of them
+SNIFFED = 1000  # folders searched at most
+DATA = ("dump_tensor_data", "tensor_data", "torch_tensors")  # folders of tensors whose names carry no information
 
 
 class Files(NamedTuple):
-    """The files of one run. `paths` are (folders below the run, file name, path), `others` what has another ending."""
+    """The files of one run. `paths` are (folders below the run, file name, path), `others` files with other endings."""
 
     step: Optional[int]
     rank: Optional[int]
@@ -25,10 +25,10 @@ class Files(NamedTuple):
 
 
 def files_of(path: Path, endings: tuple[str, ...]) -> list[Files]:
-    """The files of these endings at or below a path, by run.
+    """Return the files of these endings at or below a path, by run.
 
-    A run is all that lies below the folder that tells its step, rank or process last; below a path that tells none,
-    each folder is one. Where micro batches stand above that folder, they are told as if they stood below it.
+    A run is everything below the last folder that names its step, rank or process; if no folder below the path names
+    one, each folder is a run. Micro batches above that folder are treated as if they were below it.
     """
     if path.is_file():
         place = place_of(path.absolute().parts[:-1])
@@ -52,7 +52,10 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Files]:
 
 
 def told_folders(path: Path, endings: tuple[str, ...], most: int = 0) -> Iterator[Path]:
-    """The folder, and those below it that tell step, rank or process, if they hold such a file; of the first `most`."""
+    """Yield the folder, and the folders below it that name step, rank or process, if they hold such a file.
+
+    At most the first `most` folders are searched; 0 means all.
+    """
     given = len(path.absolute().parts)
     for at, (folder, names) in enumerate(folders(path)):
         is_run = at == 0 or place_of(Path(folder).absolute().parts).depth > given
@@ -63,7 +66,7 @@ def told_folders(path: Path, endings: tuple[str, ...], most: int = 0) -> Iterato
 
 
 def _of_itself(parts: Sequence[str]) -> int:
-    """How many parts of a folder's path are the run's, where no part below the given path tells one."""
+    """Return how many parts of a folder's path belong to the run, if no part below the given path names one."""
     end = len(parts)
     if is_module(parts[-1]):
         end -= 1
@@ -73,12 +76,12 @@ def _of_itself(parts: Sequence[str]) -> int:
 
 
 def is_module(name: str) -> bool:
-    """Whether a folder is one module of msit's torch hook, which holds its inputs and outputs."""
+    """Return whether a folder is one module of msit's torch hook, which holds its inputs and outputs."""
     return name == "root" or name.startswith("root.")
 
 
 def holds(path: Path, endings: tuple[str, ...], names: Iterable[str]) -> bool:
-    """Whether a path is a file of these endings, or one of the names below it has one."""
+    """Return whether a path is a file of these endings, or one of the names below it has such an ending."""
     if path.is_file():
         return path.name.endswith(endings)
     return path.is_dir() and any(name.endswith(endings) for name in names)

@@ -1,7 +1,7 @@
-"""The values of a payload, block by block, in logical C order; memory does not grow with the tensor.
+"""Read the values of a payload, block by block, in logical C order; memory use does not grow with the tensor.
 
-    C-contiguous, up to 1 MiB    one pread, cut into blocks; none if the file was read whole when it was opened
-    C-contiguous, larger         one pread per block, into the same room if the caller gives one
+    C-contiguous, up to 1 MiB    one pread, cut into blocks; none if the file was read whole at opening
+    C-contiguous, larger         one pread per block, into the same memory if the caller gives a Room
     strided, span up to 64 MiB   the span is read once and copied out in logical order
     strided, larger              tiles of up to 64 MiB in logical order, each gathered from the file: parts that are
                                  small or without large gaps are read at once, others split along their largest stride
@@ -33,23 +33,23 @@ from npucmp.model.dtypes import DTYPES, numpy_dtype
 
 Array = NDArray[Any]
 
-_WHOLE = 1 << 20  # a payload up to this size is read in one go
-_AHEAD = 8 << 20  # what a disk is asked for at once
+_WHOLE = 1 << 20  # a payload up to this size is read at once
+_AHEAD = 8 << 20  # read-ahead of the disk
 _SPAN = 64 << 20
 _TILE = 64 << 20
 _WINDOW = 8 << 20  # of one read while a tile is gathered
-_GAP = 16 << 10  # bytes that are cheaper to read than to skip with one more pread
-_PIECE = 1 << 18  # what is copied out of a view at once: both sides of a transposition fit the cache
+_GAP = 16 << 10  # reading so many bytes is cheaper than skipping them with one more pread
+_PIECE = 1 << 18  # copied out of a view at once: both sides of a transposition fit the cache
 
 
 class Room:
-    """Memory that blocks are read into again and again, for one tensor at a time."""
+    """Memory that is reused for blocks, for one tensor at a time."""
 
     def __init__(self) -> None:
         self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def of(self, size: int) -> NDArray[np.uint8]:
-        """So many bytes, aligned for any type; what they held is lost."""
+        """Return `size` bytes, aligned for any type; their former content is lost."""
         if len(self._bytes) < size:
             self._bytes = np.empty(size, np.uint8)
         return self._bytes[:size]
@@ -62,11 +62,11 @@ def blocks(
     room: Optional[Room] = None,
     context: ReadContext = ANYWHERE,
 ) -> Iterator[Array]:
-    """The values as 1-D arrays of exactly `elements` elements, the last one shorter, in native byte order.
+    """Yield the values as 1-D arrays of exactly `elements` elements, the last one shorter, in native byte order.
 
-    The arrays may be read-only. With `room` each is lost when the next is asked for; without, none is used again.
-    `file` is the payload's own file, if it is open. Strides are never negative. A file that is shorter than the
-    payload needs is a DumpError; one that changed meanwhile too, which is told at the end: ask until there is no more.
+    The arrays may be read-only. With `room`, each array is overwritten when the next is requested; without, no memory
+    is reused. `file` is the payload's own file, if it is open. Strides are never negative. Raises DumpError if the file
+    is shorter than the payload needs, or changed meanwhile; the latter is raised at the end, so exhaust the iterator.
     """
     if 0 in payload.shape:
         return
@@ -89,11 +89,11 @@ def blocks(
         else:
             yield from source.run(opened, elements)
         if file:
-            file.require_unchanged()  # as leaving the `with` does for one that was opened here
+            file.require_unchanged()  # leaving the `with` does this for a file that was opened here
 
 
 def held(payload: Payload, file: RegularFile) -> Optional[Array]:
-    """The values as one array, if `file` was read whole and they need nothing but to be looked at; else None."""
+    """Return the values as one array if `file` was read whole and they need no conversion; else None."""
     dtype = _as_stored(payload.dtype, payload.byteorder)
     if dtype is None or payload.strides or payload.device or payload.parts or payload.dataset or not file.is_held:
         return None
@@ -104,7 +104,7 @@ def held(payload: Payload, file: RegularFile) -> Optional[Array]:
 
 @cache
 def _as_stored(name: str, byteorder: str) -> Optional[np.dtype[Any]]:
-    """The numpy type of values that lie in a file as they do in memory; None for others."""
+    """Return the numpy type if values have the same form in the file and in memory; else None."""
     row = DTYPES[name]
     if row.memory or name == "bool" or (byteorder != NATIVE and row.itemsize > 1):
         return None
@@ -112,7 +112,7 @@ def _as_stored(name: str, byteorder: str) -> Optional[np.dtype[Any]]:
 
 
 def _logical(payload: Payload, context: ReadContext) -> Array:
-    """A whole tensor in its logical order: slices joined, a device's layout undone."""
+    """Return a whole tensor in logical order: slices joined, the device layout converted."""
     device = payload.device
     if payload.parts:
         stored = np.concatenate([whole(part, context) for part in payload.parts], axis=payload.axis)
@@ -124,7 +124,7 @@ def _logical(payload: Payload, context: ReadContext) -> Array:
 
 
 def whole(payload: Payload, context: ReadContext = ANYWHERE) -> Array:
-    """All values as they lie in the file, in the stored shape."""
+    """Return all values in the order of the file, in the stored shape."""
     shape = payload.device.shape if payload.device else payload.shape
     plain = payload._replace(shape=shape, device=None)
     found = [*blocks(plain, max(1, math.prod(shape)), context=context)] or [np.empty(0, numpy_dtype(payload.dtype))]
@@ -132,7 +132,7 @@ def whole(payload: Payload, context: ReadContext = ANYWHERE) -> Array:
 
 
 class _Source:
-    """One payload's bytes as arrays; `offset` is in bytes, shape and strides in elements."""
+    """The bytes of one payload as arrays; `offset` is in bytes, shape and strides in elements."""
 
     def __init__(self, payload: Payload) -> None:
         self.payload = payload
@@ -144,7 +144,7 @@ class _Source:
         self.is_plain = _as_stored(payload.dtype, payload.byteorder) is not None
 
     def require(self, file: RegularFile) -> None:
-        """DumpError if the file does not hold what the header promises."""
+        """Raise DumpError if the file is shorter than the header promises."""
         shape, strides = self.payload.shape, self.payload.strides
         elements = reach(shape, strides) if strides else math.prod(shape)
         needed = self.payload.offset + self.row.stored(elements)
@@ -152,14 +152,14 @@ class _Source:
             raise DumpError(self.payload.path, f"ended early: {file.size} bytes, its header promises {needed}")
 
     def array(self, file: RegularFile, offset: int, count: int, first: int = 0) -> Array:
-        """`count` elements, the `first` one counted from byte `offset`."""
+        """Return `count` elements; `first` is counted in elements from byte `offset`."""
         if self.row.memory:
             return self.decoded(file, offset, count, first)
         data = file.read(offset + first * self.itemsize, count * self.itemsize)
         return native(data, self.payload.dtype, self.payload.byteorder)
 
     def decoded(self, file: RegularFile, offset: int, count: int, first: int) -> Array:
-        """The same for a type that numpy does not have."""
+        """Return the elements of a type that numpy lacks."""
         skip = first % (8 // self.row.bits) if self.row.bits else 0
         start = self.row.stored(first - skip)
         data = file.read(offset + start, self.row.stored(skip + count))
@@ -176,7 +176,7 @@ class _Source:
                 yield part[at : at + elements]
 
     def run_in(self, file: RegularFile, elements: int, room: Room) -> Iterator[Array]:
-        """The same in one place; the disk is told of the next bytes before these are worked on."""
+        """Yield blocks in the same memory; the disk reads the next bytes while the caller works on the current ones."""
         total = math.prod(self.payload.shape)
         ahead = max(_AHEAD // self.itemsize // elements, 1) * elements
         for start in range(0, total, elements):
@@ -190,11 +190,11 @@ class _Source:
             yield into.view(self.dtype)
 
     def views(self, file: RegularFile) -> Iterator[Array]:
-        """Arrays in memory whose elements, one after the other in C order, are the tensor's."""
+        """Yield arrays whose elements, concatenated in C order, are those of the tensor."""
         shape, strides = joined(self.payload.shape, self.payload.strides)
         if not shape:
             shape, strides = (1,), (1,)
-        if len(shape) > 32:  # what numpy 1.x can hold; a dense tensor of rank 33 has 2**33 elements
+        if len(shape) > 32:  # the maximum of numpy 1.x; a dense tensor of rank 33 has 2**33 elements
             raise DumpError(self.payload.path, "unsupported: a strided view of more than 32 dimensions")
         if reach(shape, strides) * self.itemsize <= _SPAN:
             yield self.view(file, self.payload.offset, shape, strides)
@@ -208,7 +208,7 @@ class _Source:
             yield tile
 
     def view(self, file: RegularFile, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-        """A strided array over one read of all bytes that it spans."""
+        """Return a strided array over one read of all bytes that it spans."""
         data = self.array(file, offset, reach(shape, strides)).view(np.uint8)
         steps = [stride * self.dtype.itemsize for stride in strides]
         found: Array = np.ndarray(shape, self.dtype, data, 0, steps)  # unlike as_strided, it checks bounds
@@ -235,14 +235,14 @@ class _Source:
 
 
 def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A new array that lies in memory in the order of the file, so that gathering writes runs, not single elements."""
+    """Return a new array with the memory order of the file, so that gathering writes runs, not single elements."""
     order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
     made: Array = np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
     return made
 
 
 def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[tuple[int, ...], slice]]:
-    """Cuts of a C-ordered shape into parts of at most `most` elements: leading indices and a range of the next one."""
+    """Cut a C-ordered shape into parts of at most `most` elements: leading indices and a range of the next index."""
     axis, inner = len(shape) - 1, 1
     while axis > 0 and inner * shape[axis] <= most:
         inner *= shape[axis]
@@ -256,14 +256,14 @@ def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[tuple[int, ...],
 
 
 def _flat(view: Array) -> Iterator[Array]:
-    """The elements of an array in C order, in 1-D pieces of up to _PIECE bytes."""
+    """Yield the elements of an array in C order, in 1-D pieces of up to _PIECE bytes."""
     for index, part in _boxes(view.shape, max(1, _PIECE // view.itemsize)):
         box: tuple[Any, ...] = (*index, part)
         yield view[box].reshape(-1)
 
 
 def _equal(pieces: Iterator[Array], elements: int) -> Iterator[Array]:
-    """The same elements in arrays of exactly `elements`, so that two tensors of other layouts line up."""
+    """Yield the same elements in arrays of exactly `elements`, so that tensors of different layouts line up."""
     rest: list[Array] = []
     held = 0
     for piece in pieces:

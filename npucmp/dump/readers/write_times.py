@@ -1,9 +1,9 @@
-"""The order in which files were written, by the times that the file system keeps: a guess at the order of execution.
+"""Guess the order of execution from the write times of files.
 
-A tool that copies or unpacks files may give them times of its own. The times count only if they are mostly distinct,
-if they are not those of a walk through the names, and if each operator was written after all that comes before it for
-certain: a module after the modules that it holds, a later call after an earlier one. A clock ticks in milliseconds, so
-that neighbours may share a time; they keep their order.
+A tool that copies or unpacks files may set new times. The times count only if they are mostly distinct, if they do not
+follow the order of names, and if each operator was written after its certain predecessors: a module after the modules
+that it contains, a later call after an earlier one. Clocks tick in milliseconds, so neighbours may share a time; they
+keep their order.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.dump.readers.names import natural
 
 NOTE = "order: guessed by the times at which the files were written"
-_FEWEST = 8  # operators of which the times show an order
-_DISTINCT = 0.5  # share of the operators that must have a time of their own
+_FEWEST = 8  # minimum number of operators for an order by times
+_DISTINCT = 0.5  # minimum share of operators with distinct times
 
 
 class WrittenOperator(NamedTuple):
-    """The files of an operator; the dotted path of its module; what else two operators of one module share, and the
-    number of the call."""
+    """The files of an operator, the dotted path of its module, another key of its calls, and the call number."""
 
     files: Sequence[str]
     module: str
@@ -29,7 +28,7 @@ class WrittenOperator(NamedTuple):
 
 
 def write_order(operators: Sequence[WrittenOperator]) -> Optional[list[int]]:
-    """The operators by the time of their last file, as indices; None where the times cannot be trusted."""
+    """Return the operators, as indices, by the time of their last file; None if the times are not reliable."""
     if len(operators) < _FEWEST:
         return None
     try:
@@ -44,7 +43,7 @@ def write_order(operators: Sequence[WrittenOperator]) -> Optional[list[int]]:
 
 
 def _certain(operators: Sequence[WrittenOperator]) -> list[tuple[int, int]]:
-    """Pairs of operators of which the first ran before the second ended."""
+    """Return pairs of operators of which the first must be written before the second."""
     found: list[tuple[int, int]] = []
     by_name = {(one.module, one.kind, one.call): at for at, one in enumerate(operators)}
     for at, one in enumerate(operators):

@@ -1,4 +1,4 @@
-"""FRAMEWORKS is the list, one module each; what a module has to offer is `Framework` of npucmp/dump_plan/asked.py."""
+"""The list of FRAMEWORKS, one module each, with the interface `Framework` of npucmp/dump_plan/asked.py."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FRAMEWORKS = (
 
 
 def names() -> list[str]:
-    """As users write them."""
+    """Return the names in the user's spelling."""
     return [name.replace("_", "-") for name in FRAMEWORKS]
 
 
 def framework(name: str) -> Framework:
-    """The framework of that name; UsageError with the nearest ones."""
+    """Return the framework of a name; UsageError with the nearest names."""
     module = name.replace("-", "_")
     if module not in FRAMEWORKS:
         raise UsageError(f"no framework {name!r:.60}", difflib.get_close_matches(name, names()) or names())

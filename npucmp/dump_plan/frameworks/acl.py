@@ -1,4 +1,4 @@
-"""Offline models (.om) by acl.json; their reference by ONNX Runtime.
+"""Plan dumps of offline models (.om) by acl.json, and of their reference by ONNX Runtime.
 
 Sources: CANN 8.0 to 9.0, "Dump configuration" of the runtime's API reference and atc; msprobe 26.2,
 infer_offline_dump_instruct.md.
@@ -23,13 +23,13 @@ REFERENCE = (VALUES,)
 REFUSED: dict[str, str] = {}
 SERVES = False
 CONFIG = "acl.json"
-GRAPH = "graph_model.json"  # the model as atc shows it, beside the dump
+GRAPH = "graph_model.json"  # the model converted by atc, beside the dump
 
 named = exact
 
 
 def prepare(asked: Asked) -> Prepared:
-    """acl.json, the line of atc that goes with it, and the model's graph beside the dump."""
+    """Return acl.json, the matching command of atc, and the model's graph beside the dump."""
     if asked.is_reference:
         return _of_reference(asked)
     told = configs.acl([asked.model], asked.dump, asked.kind, asked.steps, asked.names)
@@ -66,7 +66,7 @@ def _in_c(text: str) -> str:
 
 
 def _of_reference(asked: Asked) -> Prepared:
-    """ONNX Runtime with its own fusion off, or tensors between would be missing."""
+    """Return the plan for ONNX Runtime, without its fusion, because fusion drops tensors."""
     command = 'msprobe offline_dump --model_path "$PWD/model.onnx" --input_data "$PWD/input_0.npy"'
     return Prepared(
         files={},

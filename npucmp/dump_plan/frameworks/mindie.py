@@ -1,4 +1,4 @@
-"""MindIE and what else stands on ATB, by msprobe's ATB dump module.
+"""Plan dumps of MindIE and other software on ATB, by msprobe's ATB dump module.
 
 Source: msprobe 26.2, atb_data_dump_instruct.md; from CANN 8.3.RC1 on.
 """
@@ -26,7 +26,7 @@ named = beginnings
 
 
 def prepare(asked: Asked) -> Prepared:
-    """config.json, and the module that is loaded around the run."""
+    """Return config.json, and the commands that load and unload the module around the run."""
     told = configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
     home = "MSPROBE_HOME_PATH=${MSPROBE_HOME_PATH:-$(pip show mindstudio-probe | sed -n 's/^Location: //p')}"
     golden = ("the golden run is one of ATB too, of a release or device that is known to be right",)

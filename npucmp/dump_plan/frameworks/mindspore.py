@@ -1,7 +1,7 @@
-"""MindSpore's dynamic graph (PYNATIVE_MODE), by msprobe's PrecisionDebugger.
+"""Plan dumps of MindSpore's dynamic graph (PYNATIVE_MODE), by msprobe's PrecisionDebugger.
 
 Source: msprobe 26.2, mindspore_data_dump_instruct.md, config_json_introduct.md. mindstudio-probe 26.2.0 reads the
-files; its dump needs kernels that MindSpore has on a device alone.
+files; its dump needs kernels that MindSpore has only on a device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ named = parts
 
 
 def prepare(asked: Asked) -> Prepared:
-    """As for PyTorch; parts under mindspore.jit run as a graph and are dumped beside the rest."""
+    """Return the plan of PyTorch, adapted; parts under mindspore.jit run as a graph and are dumped beside the rest."""
     of_torch = pytorch.prepare(asked)
     callback = "with mindspore.train.Model instead: callbacks=[MsprobeStep(debugger)] of msprobe.mindspore.common.utils"
     return replace(
@@ -37,7 +37,7 @@ def prepare(asked: Asked) -> Prepared:
 
 
 def exports(asked: Asked) -> tuple[Export, ...]:
-    """The environment of MindSpore on Ascend, or on the reference's device."""
+    """Return the environment of MindSpore on Ascend, or on the reference's device."""
     on_npu = asked.side == "target"
     found = seeded(asked, on_npu=on_npu)
     if asked.question.name == "overflow" and on_npu:

@@ -1,4 +1,4 @@
-"""MindSpore's graph mode, by its own dump: MINDSPORE_DUMP_CONFIG.
+"""Plan dumps of MindSpore's graph mode, by its own dump: MINDSPORE_DUMP_CONFIG.
 
 Source: MindSpore's dump.md, 2.3 to 2.10. Tried with MindSpore 2.10.0 on a CPU.
 """
@@ -22,7 +22,7 @@ CONFIG = "data_dump.json"
 
 
 def named(globs: tuple[str, ...]) -> tuple[str, ...]:
-    """Globs as regular expressions of kernels' full names."""
+    """Convert globs to regular expressions of kernels' full names."""
     return tuple(f"name-regex(^(.*/)?{_expression(one)}$)" for one in globs)
 
 
@@ -32,7 +32,7 @@ def _expression(glob: str) -> str:
 
 
 def prepare(asked: Asked) -> Prepared:
-    """The JSON, and the variables that name it and the folder."""
+    """Return the JSON, and the variables with its path and with the folder of the dump."""
     told = configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
     script = [Line("import mindspore", "at the top, before the model is made")]
     script += [Line(f"mindspore.set_seed({SEED})")] if asked.question.second else []

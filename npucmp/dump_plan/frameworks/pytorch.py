@@ -1,4 +1,4 @@
-"""PyTorch, by msprobe's PrecisionDebugger: training, evaluation, any script.
+"""Plan dumps of PyTorch, by msprobe's PrecisionDebugger: training, evaluation, any script.
 
 Source: msprobe 26.2, config_json_introduct.md and pytorch_data_dump_instruct.md; tried with mindstudio-probe 26.2.0.
 """
@@ -22,7 +22,7 @@ named = parts
 
 
 def prepare(asked: Asked) -> Prepared:
-    """config.json, and the lines around a step."""
+    """Return config.json, and the lines around a step."""
     return Prepared(
         files=config(asked),
         command="python train.py",
@@ -33,14 +33,14 @@ def prepare(asked: Asked) -> Prepared:
 
 
 def config(asked: Asked) -> dict[str, str]:
-    """config.json of msprobe."""
+    """Return config.json of msprobe."""
     level = asked.question.level
     told = configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, level, asked.names)
     return {CONFIG: configs.text_of(told)}
 
 
 def calls(asked: Asked, package: str) -> tuple[Line, ...]:
-    """The lines at the top of a script; package is "torch" or "mindspore"."""
+    """Return the lines at the top of a script; package is "torch" or "mindspore"."""
     room = {"torch": "pytorch"}.get(package, package)
     top = "at the top, before the model is made"
     found = [Line(f"from msprobe.{room} import PrecisionDebugger, seed_all", top)] if asked.question.second else []
@@ -60,7 +60,7 @@ AROUND = (
 
 
 def exports(asked: Asked) -> tuple[Export, ...]:
-    """The environment of torch_npu, or of the reference on a GPU."""
+    """Return the environment of torch_npu, or of the reference on a GPU."""
     on_npu = asked.side == "target"
     found = seeded(asked, on_npu=on_npu)
     if asked.question.name == "overflow" and on_npu:
@@ -71,7 +71,7 @@ def exports(asked: Asked) -> tuple[Export, ...]:
 
 
 def remarks(asked: Asked) -> tuple[str, ...]:
-    """What msprobe demands besides."""
+    """Return notes on further requirements of msprobe."""
     found = ["both sides: the same release of msprobe"] if asked.question.second == "golden" else []
     if asked.ranks:
         found.append("--ranks: ranks that the run does not have give an empty dump; a single card must have none")

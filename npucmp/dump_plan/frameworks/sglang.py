@@ -1,4 +1,4 @@
-"""SGLang by msprobe, which is built in from 0.5.11 on.
+"""Plan dumps of SGLang by msprobe, which is built in from 0.5.11 on.
 
 Source: msprobe 26.2, sglang_eager_dump_instruct_new.md; SGLang's MSProbe guide.
 """
@@ -25,7 +25,7 @@ named = parts
 
 
 def prepare(asked: Asked) -> Prepared:
-    """config.json, whose path the server takes."""
+    """Return config.json; the server takes its path."""
     of_torch = pytorch.prepare(asked)
     device = " --device npu --attention-backend ascend" if asked.side == "target" else ""
     told = shlex.quote(os.path.abspath(asked.at(pytorch.CONFIG)))

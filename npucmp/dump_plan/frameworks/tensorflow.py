@@ -1,4 +1,4 @@
-"""TensorFlow 1 by the NPU adapter's own dump; its reference on CPU or GPU by tfdbg.
+"""Plan dumps of TensorFlow 1 by the NPU adapter's own dump, and of its reference on CPU or GPU by tfdbg.
 
 Sources: CANN's TensorFlow adapter, NPURunConfig and DumpConfig (8.0 to 9.0); TensorFlow 1.15, tfdbg v1.
 """
@@ -35,7 +35,7 @@ named = exact
 
 
 def prepare(asked: Asked) -> Prepared:
-    """The options of the session; those of the reference are another tool's."""
+    """Return the options of the session; the reference uses another tool."""
     seeds = seeds_of(asked, f"tf.compat.v1.set_random_seed({SEED})")
     if asked.is_reference:
         return of_reference(asked, seeds)
@@ -46,13 +46,13 @@ def prepare(asked: Asked) -> Prepared:
 
 
 def seeds_of(asked: Asked, own: str) -> tuple[Line, ...]:
-    """For runs that are to be equal: Python's, numpy's and TensorFlow's own."""
+    """Return the lines that set the seeds of Python, numpy and TensorFlow, for runs that must be equal."""
     others = f"import random, numpy; random.seed({SEED}); numpy.random.seed({SEED})"
     return (Line(others, "at the top"), Line(own)) if asked.question.second else ()
 
 
 def of_npu(asked: Asked, script: tuple[Line, ...]) -> Prepared:
-    """What both adapters have in common: the switch of fusion, the graph, the folders."""
+    """Return the common part of both adapters: the fusion switch, the graph, the folders."""
     fusion = asked.question.name == "fusion-diff"
     notes = ["one step of a script that only trains: evaluation between makes a second dump of each step"]
     if asked.kind == DETECTION:
@@ -71,12 +71,12 @@ def of_npu(asked: Asked, script: tuple[Line, ...]) -> Prepared:
 
 
 def all_devices(asked: Asked) -> tuple[str, ...]:
-    """CANN asks no device in particular."""
+    """Return a note if ranks are selected, because CANN dumps all devices."""
     return ("every device of the run is dumped: --ranks is for npucmp's own --rank",) if asked.ranks else ()
 
 
 def options(asked: Asked) -> dict[str, object]:
-    """Of the dump, by the names that the documents give them."""
+    """Return the options of the dump, by their documented names."""
     found: dict[str, object] = {"enable_dump": True, "dump_path": asked.dump, **configs.when(asked.steps)}
     if asked.kind == DETECTION:
         found = {"enable_dump_debug": True, "dump_path": asked.dump, "dump_debug_mode": "all"}
@@ -93,17 +93,17 @@ def options(asked: Asked) -> dict[str, object]:
 
 
 def kind_of(value: object) -> str:
-    """The field of an option: b for a truth, s for text."""
+    """Return the field of an option: b for a bool, s for text."""
     return "b" if isinstance(value, bool) else "s"
 
 
 def told(value: object) -> str:
-    """An option's value as Python."""
+    """Return an option's value as Python."""
     return repr(value) if isinstance(value, bool) else f"tf.compat.as_bytes({value!r})"
 
 
 def of_reference(asked: Asked, seeds: tuple[Line, ...]) -> Prepared:
-    """tfdbg, on a CPU or GPU: values of all outputs, of every call of the session."""
+    """Return the plan for tfdbg, on a CPU or GPU: values of all outputs, for every call of the session."""
     session = f"sess = tf_debug.DumpingDebugWrapperSession(sess, {asked.dump!r})"
     script = (
         *seeds,

@@ -1,4 +1,4 @@
-"""TensorFlow 2 by the NPU adapter's own dump; its reference on CPU or GPU by tfdbg_ascend.
+"""Plan dumps of TensorFlow 2 by the NPU adapter's own dump, and of its reference on CPU or GPU by tfdbg_ascend.
 
 Sources: CANN's TensorFlow 2 adapter (npu_device) 9.0, "Accuracy Comparison"; Ascend/tools, tfdbg_ascend 0.2.
 """
@@ -23,7 +23,7 @@ named = exact
 
 
 def prepare(asked: Asked) -> Prepared:
-    """The options before the device is opened."""
+    """Return the options to set before the device is opened."""
     seeds = tensorflow.seeds_of(asked, f"tf.random.set_seed({SEED})")
     if asked.is_reference:
         return _of_reference(asked, seeds)
@@ -39,7 +39,7 @@ def _place(option: str) -> str:
 
 
 def _of_reference(asked: Asked, seeds: tuple[Line, ...]) -> Prepared:
-    """tfdbg_ascend, built for TensorFlow 2.4 or 2.6: values of all outputs, as .npy."""
+    """Return the plan for tfdbg_ascend, built for TensorFlow 2.4 or 2.6: values of all outputs, as .npy."""
     script = (
         *seeds,
         Line("import tfdbg_ascend as tfdbg"),

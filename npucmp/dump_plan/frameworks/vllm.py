@@ -1,4 +1,4 @@
-"""vLLM by msprobe: built into vLLM-Ascend, lines in GPUModelRunner of vLLM itself.
+"""Plan dumps of vLLM by msprobe: it is built into vLLM-Ascend, and needs lines in GPUModelRunner of vLLM itself.
 
 Source: msprobe 26.2, vllm_dump_instruct.md, and the MSProbe guide of vLLM-Ascend.
 """
@@ -26,7 +26,7 @@ named = parts
 
 
 def prepare(asked: Asked) -> Prepared:
-    """config.json; vLLM-Ascend takes its path, vLLM needs lines."""
+    """Return config.json; vLLM-Ascend takes its path, vLLM needs lines in its code."""
     of_torch = pytorch.prepare(asked)
     script: tuple[Line, ...] = ()
     serve = "vllm serve MODEL --enforce-eager --seed 1234"
