@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import content_of
@@ -51,6 +52,12 @@ class Sources:
             return self._instead[content][1]
         rows = [row for row in self._edges.rows_of(content) if row <= self._latest]
         return self.at(rows[-1] + self._first) if rows else None
+
+    def read_with(self, output: Finding) -> list[Finding]:
+        """What the operator read that wrote a tensor of this step and rank."""
+        at, order = output.row - self._first, output.pair.order
+        rows = takewhile(lambda row: self._findings[row].pair.order == order, range(at, -1, -1))
+        return [self._findings[row] for row in rows if not is_output(self._findings[row].pair)]
 
     def is_marked(self, finding: Finding) -> bool:
         """Whether a tensor comes from one whose error descends from a root, or that means nothing."""

@@ -21,7 +21,7 @@ from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
-from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs, share_of
+from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
@@ -649,12 +649,11 @@ class _Search:
         read = [one for one in (*node.inputs, *node.context) if not self._intervals.is_overwritten(node, one)]
         return evidence.worst_of(apart, [*map(self._intervals.as_written, read)])
 
-    @staticmethod
-    def _reach(node: OperatorFindings, finding: Finding, saved: bool) -> float:
+    def _reach(self, node: OperatorFindings, finding: Finding, saved: bool) -> float:
         """The error of what the operator reads, as far as it can reach what it writes; saved: it is no input."""
         if saved and node.op.has("saves nothing"):
             return 0.0
-        error, share = error_size(finding), share_of(node, finding)
+        error, share = error_size(finding), self._intervals.share_of(node, finding)
         return error * share if error and share else 0.0
 
     def _excuse(self, finding: Finding, by: Optional[Limit]) -> None:
