@@ -213,6 +213,7 @@ class Intervals:
         known = reads.error
         if known is None:
             yield self._left_of_a_sum(node) if self.wanders(node) else self.unknown_producer(finding)
+            yield self._operands(node, finding)
             if finding.measurement.bound is not None:
                 yield Interval(0.0, self.unproven, "parameter")
             yield self._unrecorded_parameters(node)
@@ -226,6 +227,14 @@ class Intervals:
             return
         yield self.unknown_producer(finding)
         yield self._saved(finding)
+
+    def _operands(self, node: OperatorFindings, finding: Finding) -> Interval:
+        """What is added, multiplied or divided element by element has the shape of the result: the latest outputs of
+        that shape, if no input was recorded."""
+        if node.inputs or not node.op.has("shifts"):
+            return Interval()
+        shape = finding.pair.golden.shape if finding.pair.golden else ()
+        return Interval(0.0, self._seen.of_operands(shape), "unknown producer")
 
     def behind_a_root(self, node: OperatorFindings, finding: Finding) -> Interval:
         """An error is about: inputs below their limit may carry as much as the limit."""

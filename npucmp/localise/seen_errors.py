@@ -22,6 +22,7 @@ from npucmp.model.roles import is_output
 
 QUANTILE = 0.95  # share of the errors seen: chosen: those above are outliers, not measured
 RECENT = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
+OPERANDS = 2  # outputs: definition: a sum, a product and a quotient of elements have two operands
 
 
 class SeenErrors:
@@ -44,7 +45,8 @@ class SeenErrors:
         self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
         self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of those of the latest operators
         self._errors: list[float] = []  # sorted
-        self._shapes: dict[tuple[int, ...], tuple[int, float]] = {}  # shape → row and error of the latest output
+        # shape → rows and errors of the latest outputs, in order
+        self._shapes: dict[tuple[int, ...], list[tuple[int, float]]] = {}
 
     def usual(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
@@ -87,7 +89,13 @@ class SeenErrors:
         """The error of the latest output of a shape; None if there was none."""
         self._catch_up()
         found = self._shapes.get(shape)
-        return None if found is None else found[1]
+        return None if found is None else found[-1][1]
+
+    def of_operands(self, shape: tuple[int, ...]) -> float:
+        """The largest error of the latest outputs of a shape, as many as a sum or a product has operands; 0.0 if there
+        was none."""
+        self._catch_up()
+        return max((error for _, error in self._shapes.get(shape, ()) if math.isfinite(error)), default=0.0)
 
     @property
     def last_agreeing(self) -> Optional[Finding]:
@@ -117,9 +125,8 @@ class SeenErrors:
         """Takes in the errors of outputs by their shapes, of any operator."""
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
-                row, _ = self._shapes.get(finding.pair.golden.shape, (-1, 0.0))
-                if row < finding.row:
-                    self._shapes[finding.pair.golden.shape] = finding.row, error_size(finding)
+                shape, latest = finding.pair.golden.shape, (finding.row, error_size(finding))
+                self._shapes[shape] = sorted({*self._shapes.get(shape, ()), latest})[-OPERANDS:]
 
     def learn_left(self, finding: Finding) -> None:
         """Takes in the error of what is left of a sum that cancels."""
