@@ -69,9 +69,11 @@ class Recomputed(NamedTuple):
         return bool(outputs) and all(_came_in(one, *rows) for one in outputs)
 
     def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
-        """What becomes of the cause of a suspected operator that is within the rounding that is due."""
+        """What becomes of the cause of a suspected operator that is within the rounding that is due; of one whose kind
+        is off alike, what is known of that kind."""
         if not _is_clean(self.target):
-            return cause, []
+            alike = [row.explanation for row in self.target if row.verdict is Judged.AMPLIFIER and row.explanation]
+            return cause, [reason(NAME, "{why}", why=alike[0])] if alike else []
         share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
         words = "the outputs are float64 of the recorded inputs within {ratio:.2g} of the rounding that is due"
         passes_on = not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED)
