@@ -43,6 +43,7 @@ class SeenErrors:
         self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not taken in yet
         self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest operators
         self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
+        self._elements: deque[set[int]] = deque(maxlen=RECENT)  # numbers of elements of the same
         self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of those of the latest operators
         self._errors: list[float] = []  # sorted
         # shape → rows and errors of the latest outputs, in order
@@ -84,6 +85,12 @@ class SeenErrors:
             return is_few(finding)
         self._catch_up()
         return is_few(finding) and scale_of(finding).largest < max(self._gradients, default=0.0)
+
+    def has_recent(self, finding: Finding) -> bool:
+        """Whether the latest operators wrote a tensor with as many elements, of which code that was not dumped may have
+        made this one."""
+        self._catch_up()
+        return any(scale_of(finding).elements in some for some in self._elements)
 
     def of_shape(self, shape: tuple[int, ...]) -> Optional[float]:
         """The error of the latest output of a shape; None if there was none."""
@@ -158,7 +165,9 @@ class SeenErrors:
                 yield error
 
     def _learn_sizes(self, node: OperatorFindings) -> None:
-        self._sizes.append(max((scale_of(one).rms for one in node.outputs), default=0.0))
+        scales = [scale_of(one) for one in node.outputs]
+        self._sizes.append(max((one.rms for one in scales), default=0.0))
+        self._elements.append({one.elements for one in scales if one.elements > 1})
         own = [error_size(one) for one in node.outputs if one.row not in self.left_over]
         self._recent.append(max(filter(math.isfinite, own), default=0.0))
 

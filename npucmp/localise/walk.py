@@ -503,8 +503,10 @@ class _Search:
         return [Case(finding, node, known, flipped=self.seen.flipped) for node, known in seen]
 
     def _from_nowhere(self, finding: Finding) -> Case:
-        """A tensor that nothing dumped wrote, held against what was seen before it."""
+        """A tensor that nothing dumped wrote, held against what was seen before it. Where that has as many elements,
+        as terms of a sum have, its rows are those, and no rows that another choice took."""
         tainted = self._intervals.any_tainted
+        flipped = 0.0 if self.seen.has_recent(finding) else self.seen.flipped
         before = 0.0 if tainted else self._intervals.unknown_producer(finding).high
         inherited = self._updates.bound(finding)
         return Case(
@@ -515,7 +517,7 @@ class _Search:
             factor=self._updates.factor,
             habit=self._habit,
             nowhere=not tainted,
-            flipped=self.seen.flipped,
+            flipped=flipped,
         )
 
     def _accused(self, case: Case, only: str = "") -> Optional[Own]:
