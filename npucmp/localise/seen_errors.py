@@ -13,7 +13,7 @@ from typing import Iterator, Optional, Sequence
 from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import error_of, error_size
+from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import scale_of
 from npucmp.measure.recorded import has_equal_xor
 from npucmp.model import Finding, Verdict
@@ -158,8 +158,9 @@ class SeenErrors:
         self._last_agreeing = next(agreeing, self._last_agreeing)
 
     def _of(self, node: OperatorFindings, read: Sequence[Finding]) -> Iterator[float]:
-        """The errors of what an operator reads and writes, as far as they are known, without what is left of sums."""
-        for finding in (*read, *node.outputs):
+        """The errors of the floats that an operator reads and writes, as far as they are known, without what is left of
+        sums."""
+        for finding in filter(_is_float, (*read, *node.outputs)):
             error = error_of(finding) if finding.error is not None else finding.measurement.bound
             if error is not None and math.isfinite(error) and finding.row not in self.left_over:
                 yield error
@@ -168,8 +169,13 @@ class SeenErrors:
         scales = [scale_of(one) for one in node.outputs]
         self._sizes.append(max((one.rms for one in scales), default=0.0))
         self._elements.append({one.elements for one in scales if one.elements > 1})
-        own = [error_size(one) for one in node.outputs if one.row not in self.left_over]
+        own = [error_size(one) for one in filter(_is_float, node.outputs) if one.row not in self.left_over]
         self._recent.append(max(filter(math.isfinite, own), default=0.0))
+
+
+def _is_float(finding: Finding) -> bool:
+    """Whether the relative error of a tensor is one of values: numbers of places and masks are equal or not."""
+    return not Case(finding).is_choice
 
 
 def _zero_in_golden(finding: Finding) -> float:
