@@ -39,13 +39,17 @@ class Estimator(Protocol):
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is recomputed whatever the search knows of it."""
 
+    def is_setting(self, operator: Optional[Operator]) -> bool:
+        """Whether coarser arithmetic makes an operator of the target, which was recomputed, and all of its kind off."""
+
 
 class Recomputed(NamedTuple):
     """The rows of an operator in both runs, by the target's and the golden's own inputs; none where it is not
-    recomputed."""
+    recomputed. is_setting: coarser arithmetic makes all operators of its kind off alike in the target."""
 
     target: Sequence[Replayed]
     golden: Sequence[Replayed]
+    is_setting: bool = False
 
     def guilty(self, outputs: Sequence[Finding], is_suspected: bool) -> Optional[tuple[Finding, list[Evidence]]]:
         """The output that is farthest beyond the rounding that is due in one run alone, with the evidence; None where
@@ -85,7 +89,8 @@ def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Option
     if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
         return None
     target = _computed(estimator.rows(0, node.pair.target_op))
-    return Recomputed(target, _computed(estimator.rows(1, node.pair.golden_op))) if target else None
+    golden = _computed(estimator.rows(1, node.pair.golden_op)) if target else ()
+    return Recomputed(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
 
 
 def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:

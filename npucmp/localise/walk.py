@@ -18,7 +18,7 @@ from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.flow.row_cache import numbered
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.verdicts import Limit
+from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
 from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs
@@ -27,6 +27,7 @@ from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
+from npucmp.localise.rules.reduced import REDUCED
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
 from npucmp.localise.sources import Source, Sources
 from npucmp.localise.uncompared import Uncompared, Writer
@@ -248,9 +249,12 @@ class _Search:
         return guilty, [*reasons, *known]
 
     def _is_innocent(self, node: OperatorFindings, own: Optional[Own], known: Recomputed, reads: Reads) -> bool:
-        """Whether an operator that is suspected only passes on what it reads, all of which was compared."""
+        """Whether an operator that is suspected only passes on what it reads, all of which was compared. Or it is a
+        product, and rounds its operands to 11 bits as all products do."""
         if own is None or own.rule in UNREFUTED or evidence.argument_reasons(node.pair):
             return False
+        if known.is_setting and node.op.has("contracts"):
+            return all(error_size(one) <= FACTOR * REDUCED for one in node.outputs)
         return reads.is_known and self._intervals.is_saved_known(node) and known.is_innocent(node.outputs)
 
     def _carried(self, node: OperatorFindings) -> Optional[tuple[Own, int]]:

@@ -42,6 +42,7 @@ class Estimator:
         self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
         self._left = MOST
         self.recomputed: set[int] = set()  # orders of target operators
+        self._settings_of: set[int] = set()  # orders of those whose kind is off alike by coarser arithmetic
 
     def rows(self, side: int, operator: Optional[Operator]) -> tuple[Replayed, ...]:
         """Return a row for each output of an operator; () where numpy does not recompute the operator.
@@ -62,6 +63,10 @@ class Estimator:
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is among those that are recomputed whatever the search knows of them."""
         return operator is not None and operator.order in self._sample
+
+    def is_setting(self, operator: Optional[Operator]) -> bool:
+        """Whether coarser arithmetic makes an operator of the target, which was recomputed, and all of its kind off."""
+        return operator is not None and operator.order in self._settings_of
 
     @cached_property
     def _sample(self) -> frozenset[int]:
@@ -122,6 +127,7 @@ class Estimator:
         kinds = explained(rows, operators)
         found = excused(rows, kinds)
         for kind in kinds:
+            self._settings_of.update(rows[place].order for place in kind.rows if side == 0)
             first = min((rows[place].order for place in kind.alike), default=-1)
             for place in kind.alike:
                 words = kind.words if rows[place].order == first else f"as {operators[first].name}: {kind.words}"
