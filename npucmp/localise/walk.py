@@ -26,6 +26,7 @@ from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
 from npucmp.localise.root import Own, explained, root_of
+from npucmp.localise.rounded_parameters import RoundedParameters, rounded_parameters
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
@@ -85,6 +86,7 @@ class Walk:
         self._search = _Search(
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared, estimator
         )
+        self._search.rounded = rounded_parameters(self.findings) if by_round_off else RoundedParameters()
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
         self.carriers = self._search.carriers
         self.seen = self._search.seen
@@ -110,6 +112,8 @@ class _Search:
         estimator: Optional[Estimator] = None,
     ) -> None:
         self._estimator = estimator if by_round_off else None
+        self.rounded = RoundedParameters()
+        self._are_named = False  # whether the first parameter that is rounded was named
         self._guilty: set[str] = set()  # calls of operators that bear an error by recomputation
         self.rules = rules
         self.by_round_off = by_round_off
@@ -347,6 +351,9 @@ class _Search:
         tainted = self._intervals.any_tainted
         around = evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken)
         reasons = evidence.gap_reasons(finding, around)
+        if finding.row in self.rounded.rows:
+            self._are_named = True
+            reasons.append(evidence.rounded_reason(*self.rounded[1:], len(self.rounded.rows)))
         if source is None and not is_parameter(finding.pair):
             seen = self._intervals.unknown_producer(finding)
             reasons += evidence.interval_reasons(WORDS[seen.source], seen.high)
@@ -434,6 +441,7 @@ class _Search:
                 found = self._beyond_edge(node, finding, edge)
                 gap = gap or found
                 inherits |= edge.source == "behind a root" and source is None
+                inherits |= found is None and self._is_same_rounding(finding)
             elif source is None:
                 gap = gap or self._accused(self._from_nowhere(finding)) or self._unlawful(finding)
             elif not source.tainted:
@@ -453,12 +461,18 @@ class _Search:
             return None
         if edge.source == "unknown producer":
             return self._beyond_seen(finding)
+        if self._is_same_rounding(finding):
+            return None
         if edge.source == "written":
             by = self._explains(Case(finding, None, edge.high, flipped=self.seen.flipped))
         else:
             by = self._explains(Case(finding, None, inherited=edge.high))
         self._excuse(finding, by)
         return None if by else Own(finding, finding.rule)
+
+    def _is_same_rounding(self, finding: Finding) -> bool:
+        """Whether a parameter is rounded as one before it that was named is: it is the same difference."""
+        return self._are_named and finding.row in self.rounded.rows
 
     def _beyond_seen(self, finding: Finding) -> Optional[Own]:
         """The same of an input that nothing recorded wrote, by the errors seen before it."""
