@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from typing import Iterator, Optional, Sequence
+from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
@@ -34,7 +34,9 @@ class SeenErrors:
     flipped      the largest share of a choice that fell otherwise, as near ties do
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_read: Callable[[Finding], bool] = lambda finding: True) -> None:
+        self._is_read = is_read
+        self._unread: dict[int, float] = {}  # largest errors of gradients that no operator reads, by their elements
         self.left_over: set[int] = set()
         self.largest_left = 0.0
         self.left_of_zero = 0.0
@@ -60,7 +62,14 @@ class SeenErrors:
             is_left = 0.0 < _zero_in_golden(finding) <= FACTOR * self.left_of_zero
             return math.inf if is_left else max([*self._errors[-1:], self.largest_left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
-        return max(usual, *self._recent, self.below_rounding(finding))
+        return max(usual, *self._recent, self.below_rounding(finding), self._of_terms(finding))
+
+    def _of_terms(self, finding: Finding) -> float:
+        """The largest error of gradients of as many elements that no operator reads: autograd adds up the gradients of
+        a tensor that several operators read, which no dump records."""
+        if is_output(finding.pair) or not is_gradient(finding.pair.operator):
+            return 0.0
+        return self._unread.get(scale_of(finding).elements, 0.0)
 
     def below_rounding(self, finding: Finding) -> float:
         """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
@@ -124,6 +133,7 @@ class SeenErrors:
         for error in self._of(node, read):
             insort(self._errors, error)
         self._learn_sizes(node)
+        self._learn_terms(node)
         if node.is_gradient:
             self._gradients.append(_largest_norm(node))
         self._last_agreeing = next(filter(agrees, _latest_first(node)), self._last_agreeing)
@@ -150,6 +160,7 @@ class SeenErrors:
         nodes = [node for node, _ in passed]
         for node in nodes:
             self.learn_shapes(node)
+            self._learn_terms(node)
         for node in nodes[-RECENT:]:
             self._learn_sizes(node)
         for node in [node for node in nodes if node.is_gradient][-RECENT:]:
@@ -164,6 +175,16 @@ class SeenErrors:
             error = error_of(finding) if finding.error is not None else finding.measurement.bound
             if error is not None and math.isfinite(error) and finding.row not in self.left_over:
                 yield error
+
+    def _learn_terms(self, node: OperatorFindings) -> None:
+        """Takes in the gradients that no operator reads; those of biases have one axis, and are no terms of others."""
+        for finding in node.outputs if node.is_gradient else ():
+            error = error_size(finding)
+            if not error or not math.isfinite(error) or is_vector(finding) or finding.row in self.left_over:
+                continue
+            if not self._is_read(finding):
+                elements = scale_of(finding).elements
+                self._unread[elements] = max(error, self._unread.get(elements, 0.0))
 
     def _learn_sizes(self, node: OperatorFindings) -> None:
         scales = [scale_of(one) for one in node.outputs]

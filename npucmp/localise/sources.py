@@ -27,9 +27,14 @@ class Sources:
     def __init__(self, findings: Sequence[Finding], edges: Edges, first_row: int = 0) -> None:
         self._findings, self._edges, self._first = findings, edges, first_row
         self._known: dict[int, Source] = {}  # by row
+        self._read = frozenset(edges.sources)  # rows that an operator reads
         self._latest = -1  # row that the search has come to
         self.any_meaningless = any(is_meaningless(one.pair) for one in findings)
         self._instead: dict[int, tuple[int, Source]] = {}  # by content: the row from which on, and what is read instead
+
+    def is_read(self, finding: Finding) -> bool:
+        """Whether an operator that was recorded reads an output."""
+        return finding.row - self._first in self._read
 
     def of(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from; None if nothing that was compared holds it before."""

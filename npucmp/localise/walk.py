@@ -122,7 +122,7 @@ class _Search:
         self._updates = updates
         self._habit = habit
         self._uncompared = uncompared
-        self.seen = SeenErrors()
+        self.seen = SeenErrors(sources.is_read)
         self.sources = sources
         self._intervals = Intervals(rules, by_round_off, sources, self.seen, updates)
         self._scopes = scopes
