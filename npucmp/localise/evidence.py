@@ -176,13 +176,6 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     return reasons + more
 
 
-def rounded_reason(differing: int, dtype: str, run: str, rounded: int) -> Evidence:
-    """Return the evidence that a parameter is one of many that one run keeps in a coarser type."""
-    number = f"all {rounded}" if rounded == differing else f"{rounded} of {differing}"
-    words = "{number} parameters that differ are rounded to {dtype} in the {run} alone, which keeps them in that type"
-    return reason("rounded parameters", words, number=number, dtype=dtype, run=run)
-
-
 def _before_words(around: Around) -> str:
     """Return the words on the tensors that were dumped before an input that differs; "" if none was, or some differ."""
     if around.last is None or around.tainted:

@@ -7,11 +7,12 @@ are rounded to float32. So the first of them is a GAP, but it is one difference:
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from typing import Optional, Sequence
 
 from npucmp.localise.case import MANY
+from npucmp.localise.evidence import reason
 from npucmp.localise.updates import AGREE, SEVERAL
-from npucmp.model import Finding, Verdict
+from npucmp.model import Evidence, Finding, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.moments import SHORT_BITS
 from npucmp.model.roles import is_parameter
@@ -20,26 +21,20 @@ TYPES = dict(zip(SHORT_BITS, ("bfloat16", "float16")))
 ROUNDED = 1.001  # times the round-off of the type: definition: one rounding to the nearest, with room for a float32
 
 
-class RoundedParameters(NamedTuple):
-    """The rows of parameters that are rounded alike, of how many that differ, to which type and in which run."""
-
-    rows: frozenset[int] = frozenset()
-    differing: int = 0
-    type: str = ""
-    run: str = ""
-
-
-def rounded_parameters(findings: Sequence[Finding]) -> RoundedParameters:
-    """Return the parameters that are rounded alike; without rows where those are fewer than nine of ten that differ."""
+def rounded_parameters(findings: Sequence[Finding]) -> tuple[frozenset[int], list[Evidence]]:
+    """Return the rows of parameters that are rounded alike, and the evidence that they are; nothing where those are
+    fewer than nine of ten that differ."""
     differing = [one for one in findings if one.verdict is Verdict.DIVERGED and is_parameter(one.pair)]
     found: dict[tuple[str, str], set[int]] = {}
     for one in differing:
         if (key := _rounding(one)) is not None:
             found.setdefault(key, set()).add(one.row)
-    key, rows = max(found.items(), key=lambda item: len(item[1]), default=(("", ""), set[int]()))
+    (dtype, run), rows = max(found.items(), key=lambda item: len(item[1]), default=(("", ""), set[int]()))
     if len(rows) < max(SEVERAL, AGREE * len(differing)):
-        return RoundedParameters()
-    return RoundedParameters(frozenset(rows), len(differing), *key)
+        return frozenset(), []
+    number = f"all {len(rows)}" if len(rows) == len(differing) else f"{len(rows)} of {len(differing)}"
+    words = "{number} parameters that differ are rounded to {dtype} in the {run} alone, which keeps them in that type"
+    return frozenset(rows), [reason("rounded parameters", words, number=number, dtype=dtype, run=run)]
 
 
 def _rounding(finding: Finding) -> Optional[tuple[str, str]]:

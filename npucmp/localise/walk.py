@@ -26,7 +26,6 @@ from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
 from npucmp.localise.root import Own, explained, root_of
-from npucmp.localise.rounded_parameters import RoundedParameters, rounded_parameters
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
@@ -86,7 +85,10 @@ class Walk:
         self._search = _Search(
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared, estimator
         )
-        self._search.rounded = rounded_parameters(self.findings) if by_round_off else RoundedParameters()
+        if by_round_off and any(one.verdict is Verdict.DIVERGED and is_parameter(one.pair) for one in self.findings):
+            from npucmp.localise.rounded_parameters import rounded_parameters  # of parameters that differ alone
+
+            self._search.rounded = rounded_parameters(self.findings)
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
         self.carriers = self._search.carriers
         self.seen = self._search.seen
@@ -112,8 +114,8 @@ class _Search:
         estimator: Optional[Estimator] = None,
     ) -> None:
         self._estimator = estimator if by_round_off else None
-        self.rounded = RoundedParameters()
-        self._are_named = False  # whether the first parameter that is rounded was named
+        self.rounded: tuple[frozenset[int], list[Evidence]] = frozenset(), []  # parameters, by row, and the evidence
+        self._are_named = False  # whether the first of them was named
         self._guilty: set[str] = set()  # calls of operators that bear an error by recomputation
         self.rules = rules
         self.by_round_off = by_round_off
@@ -351,9 +353,9 @@ class _Search:
         tainted = self._intervals.any_tainted
         around = evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken)
         reasons = evidence.gap_reasons(finding, around)
-        if finding.row in self.rounded.rows:
+        if finding.row in self.rounded[0]:
             self._are_named = True
-            reasons.append(evidence.rounded_reason(*self.rounded[1:], len(self.rounded.rows)))
+            reasons += self.rounded[1]
         if source is None and not is_parameter(finding.pair):
             seen = self._intervals.unknown_producer(finding)
             reasons += evidence.interval_reasons(WORDS[seen.source], seen.high)
@@ -472,7 +474,7 @@ class _Search:
 
     def _is_same_rounding(self, finding: Finding) -> bool:
         """Whether a parameter is rounded as one before it that was named is: it is the same difference."""
-        return self._are_named and finding.row in self.rounded.rows
+        return self._are_named and finding.row in self.rounded[0]
 
     def _beyond_seen(self, finding: Finding) -> Optional[Own]:
         """The same of an input that nothing recorded wrote, by the errors seen before it."""
