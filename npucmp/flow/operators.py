@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import Finding, Operator, Pair
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import is_argument, is_output
+
+GRADIENTS = ".parameters_grad"  # in the names of records of the gradients of a module's parameters: definition
 
 
 class Place(NamedTuple):
@@ -98,19 +100,31 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
     for node in nodes:
         if node.operator.phase == "backward":
             backward.setdefault(node.operator.call.rpartition(".")[0], []).append(node)
+    gradients: dict[str, list[OperatorFindings]] = {}  # of parameters, by module
     for node in nodes:
         if node.operator.phase == "backward":
             partner = next((forward[call] for call in _calls(node) if call in forward), None)
             node.recomputed = _recomputed(node, partner, alone) if partner else ""
             node.context += partner.inputs + partner.outputs if partner and not node.recomputed else []
-            if ".parameters_grad" in node.operator.name:
-                for other in backward.get(node.operator.call, ()):
-                    node.inputs += other.inputs
+            if GRADIENTS in node.operator.name:
+                gradients.setdefault(node.operator.call, []).append(node)
+    for call, records in gradients.items():
+        for record, others in _backward_of(records, backward.get(call, [])):
+            record.inputs += [finding for other in others for finding in other.inputs]
     before: dict[bool, list[Finding]] = {False: [], True: []}
     for node in nodes:
         node.presumed = before[node.is_gradient] if not node.inputs else []
         before[node.is_gradient] = node.outputs or before[node.is_gradient]
     return nodes
+
+
+def _backward_of(
+    records: Sequence[OperatorFindings], backward: Sequence[OperatorFindings]
+) -> Iterator[tuple[OperatorFindings, Sequence[OperatorFindings]]]:
+    """Of the gradients of a module's parameters the backward operators that made them: where each call of the module
+    has a record, the one beside it and those before; else all."""
+    for at, record in enumerate(records):
+        yield record, backward[: at + 1] if len(records) == len(backward) else backward
 
 
 def _recomputed(node: OperatorFindings, partner: OperatorFindings, alone: Mapping[tuple[str, str], Operator]) -> str:

@@ -272,11 +272,6 @@ def shares_beyond(finding: Finding) -> list[float]:
     return [above[HISTOGRAM_BINS - 1 - decade] / moments.compared for decade in range(HISTOGRAM_BINS)]
 
 
-def size_of_decade(decade: int) -> float:
-    """The smallest relative error that a decade of `shares_beyond` counts; 0 for the first, of equal elements."""
-    return 10.0 ** (decade - WHOLE_BIN) if decade else 0.0
-
-
 def gain_of(finding: Finding) -> float:
     """The factor that the target as a whole is off by, minus 1; 0 where it is not known."""
     moments = finding.measurement.moments

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
+from npucmp.flow.contents import content_of, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
@@ -32,11 +33,13 @@ from npucmp.localise.seen_errors import SeenErrors
 from npucmp.localise.sources import Source, Sources
 from npucmp.localise.updates import Updates
 from npucmp.model import DIFFERS, Finding, Verdict
-from npucmp.model.roles import is_folded, is_parameter
+from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.roles import is_folded, is_output, is_parameter
 
 # round-offs: chosen: what a forward saved is off by as much in float32, where outputs were seen up to 21; by 1 in 16
 # bits, not measured
 SAVED = 2.0
+OF_GRADIENT = 3  # tensors: definition: what the gradient of a product reads: a gradient, and both operands
 
 
 class Interval(NamedTuple):
@@ -121,15 +124,34 @@ class Intervals:
     def reads(self, node: OperatorFindings) -> Reads:
         """What an operator reads, each tensor with its interval."""
         inputs = [
-            _read(node, finding, self._of_input(node, finding, source))
+            self._read(node, finding, self._of_input(node, finding, source))
             for finding, source in ((one, self._sources.of(one)) for one in node.inputs)
             if source is None or not source.meaningless
         ]
         context = [] if node.op.has("saves nothing") else node.context
-        saved = [_read(node, one, self._measured(one) or NO_DATA) for one in context]
+        saved = [self._read(node, one, self._measured(one) or NO_DATA) for one in context]
         is_measured = _are_known(node, inputs, lambda one: one.is_measured)
         is_known = is_measured or (self._by_round_off and _are_known(node, inputs, lambda one: one.is_known))
         return Reads(inputs, saved, is_known, is_measured, any(map(self._is_reached, node.inputs)))
+
+    def _read(self, node: OperatorFindings, finding: Finding, interval: Interval) -> Read:
+        return Read(finding, interval, self.share_of(node, finding) if interval.high and interval.is_measured else 1.0)
+
+    def share_of(self, node: OperatorFindings, finding: Finding) -> float:
+        """The share of the error of what an operator reads that can reach what it writes."""
+        return 0.0 if node.reads_operands and self._is_product(node, finding) else _share_of(node, finding)
+
+    def _is_product(self, node: OperatorFindings, finding: Finding) -> bool:
+        """Whether the gradient of a product in a graph reads, beside the operands, what its forward made of them."""
+        source = self._sources.of(finding)
+        wrote = source.finding.pair if source is not None else None
+        if wrote is None or not is_output(wrote) or is_gradient(wrote.operator):
+            return False
+        if source is None or not op_type_of(wrote.operator).has("contracts"):
+            return False
+        operands = [one for one in self._sources.read_with(source.finding) if not is_vector(one)]
+        read = {content_of(one) for one in node.inputs if one is not finding} - {0}
+        return bool(operands) and read.issuperset(map(content_of, operands))
 
     def _of_input(self, node: OperatorFindings, finding: Finding, source: Optional[Source]) -> Interval:
         if self.is_overwritten(node, finding):
@@ -191,6 +213,7 @@ class Intervals:
         known = reads.error
         if known is None:
             yield self._left_of_a_sum(node) if self.wanders(node) else self.unknown_producer(finding)
+            yield self._operands(node, finding)
             if finding.measurement.bound is not None:
                 yield Interval(0.0, self.unproven, "parameter")
             yield self._unrecorded_parameters(node)
@@ -204,6 +227,14 @@ class Intervals:
             return
         yield self.unknown_producer(finding)
         yield self._saved(finding)
+
+    def _operands(self, node: OperatorFindings, finding: Finding) -> Interval:
+        """What is added, multiplied or divided element by element has the shape of the result: the latest outputs of
+        that shape, if no input was recorded."""
+        if node.inputs or not node.op.has("shifts"):
+            return Interval()
+        shape = finding.pair.golden.shape if finding.pair.golden else ()
+        return Interval(0.0, self._seen.of_operands(shape), "unknown producer")
 
     def behind_a_root(self, node: OperatorFindings, finding: Finding) -> Interval:
         """An error is about: inputs below their limit may carry as much as the limit."""
@@ -287,10 +318,6 @@ def _of_statistics(finding: Finding) -> Optional[Interval]:
     return Interval(0.0, 0.0, "statistics") if bound is not None and repr(x) == repr(y) else None
 
 
-def _read(node: OperatorFindings, finding: Finding, interval: Interval) -> Read:
-    return Read(finding, interval, share_of(node, finding) if interval.high and interval.is_measured else 1.0)
-
-
 def _are_known(node: OperatorFindings, reads: Sequence[Read], is_known: Callable[[Interval], bool]) -> bool:
     """Whether something was recorded of all that the operator reads, here or where it was written. Weights that were
     folded have nothing to be compared with: what is wrong in them is this operator's."""
@@ -309,19 +336,25 @@ def _is_unseen(node: OperatorFindings, finding: Finding) -> bool:
     return unseen and not is_parameter(finding.pair)
 
 
-def share_of(node: OperatorFindings, finding: Finding) -> float:
-    """The share of the error of what an operator reads that can reach what it writes: of a sum the part that the
-    operand is of it, and so the bias of a product, which reaches no gradient; nor does a gradient read what its forward
-    wrote."""
+def _share_of(node: OperatorFindings, finding: Finding) -> float:
+    """The share without regard to where a tensor comes from: of a sum the part that the operand is of it, and so the
+    bias of a product, which reaches no gradient; nor does a gradient read what its forward wrote."""
     if node.op.has("sums") and node.op.has("saves nothing") and not node.is_gradient:
         return _part(node, finding)
     if node.is_gradient and node.op.has("contracts", "multilinear") and finding.pair.slot.startswith("output"):
         return 0.0
     if not node.op.has("contracts"):
         return 1.0
-    if not is_parameter(finding.pair) or len(finding.pair.golden.shape if finding.pair.golden else ()) != 1:
+    if not is_vector(finding) or not (is_parameter(finding.pair) or _reads_operands_beside(node, finding)):
         return 1.0
     return 0.0 if node.is_gradient else _part(node, finding)
+
+
+def _reads_operands_beside(node: OperatorFindings, finding: Finding) -> bool:
+    """Whether the gradient of a product in a graph, which tells of no tensor that it is a parameter, reads a gradient
+    and two operands beside a vector, which then was added to the product."""
+    others = [one for one in node.inputs if one is not finding and not is_vector(one) and scale_of(one).elements > 1]
+    return node.reads_operands and len(others) >= OF_GRADIENT
 
 
 def _own_operand(node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Finding]:

@@ -39,13 +39,17 @@ class Estimator(Protocol):
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is recomputed whatever the search knows of it."""
 
+    def is_setting(self, operator: Optional[Operator]) -> bool:
+        """Whether coarser arithmetic makes an operator of the target, which was recomputed, and all of its kind off."""
+
 
 class Recomputed(NamedTuple):
     """The rows of an operator in both runs, by the target's and the golden's own inputs; none where it is not
-    recomputed."""
+    recomputed. is_setting: coarser arithmetic makes all operators of its kind off alike in the target."""
 
     target: Sequence[Replayed]
     golden: Sequence[Replayed]
+    is_setting: bool = False
 
     def guilty(self, outputs: Sequence[Finding], is_suspected: bool) -> Optional[tuple[Finding, list[Evidence]]]:
         """The output that is farthest beyond the rounding that is due in one run alone, with the evidence; None where
@@ -69,9 +73,11 @@ class Recomputed(NamedTuple):
         return bool(outputs) and all(_came_in(one, *rows) for one in outputs)
 
     def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
-        """What becomes of the cause of a suspected operator that is within the rounding that is due."""
+        """What becomes of the cause of a suspected operator that is within the rounding that is due; of one whose kind
+        is off alike, what is known of that kind."""
         if not _is_clean(self.target):
-            return cause, []
+            alike = [row.explanation for row in self.target if row.verdict is Judged.AMPLIFIER and row.explanation]
+            return cause, [reason(NAME, "{why}", why=alike[0])] if alike else []
         share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
         words = "the outputs are float64 of the recorded inputs within {ratio:.2g} of the rounding that is due"
         passes_on = not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED)
@@ -83,7 +89,8 @@ def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Option
     if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
         return None
     target = _computed(estimator.rows(0, node.pair.target_op))
-    return Recomputed(target, _computed(estimator.rows(1, node.pair.golden_op))) if target else None
+    golden = _computed(estimator.rows(1, node.pair.golden_op)) if target else ()
+    return Recomputed(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
 
 
 def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:

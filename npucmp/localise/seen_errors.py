@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from typing import Iterator, Optional, Sequence
+from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import error_of, error_size
+from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import scale_of
 from npucmp.measure.recorded import has_equal_xor
 from npucmp.model import Finding, Verdict
@@ -22,6 +22,7 @@ from npucmp.model.roles import is_output
 
 QUANTILE = 0.95  # share of the errors seen: chosen: those above are outliers, not measured
 RECENT = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
+OPERANDS = 2  # outputs: definition: a sum, a product and a quotient of elements have two operands
 
 
 class SeenErrors:
@@ -33,7 +34,9 @@ class SeenErrors:
     flipped      the largest share of a choice that fell otherwise, as near ties do
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_read: Callable[[Finding], bool] = lambda finding: True) -> None:
+        self._is_read = is_read
+        self._unread: dict[int, float] = {}  # largest errors of gradients that no operator reads, by their elements
         self.left_over: set[int] = set()
         self.largest_left = 0.0
         self.left_of_zero = 0.0
@@ -42,9 +45,11 @@ class SeenErrors:
         self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not taken in yet
         self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest operators
         self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
+        self._elements: deque[set[int]] = deque(maxlen=RECENT)  # numbers of elements of the same
         self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of those of the latest operators
         self._errors: list[float] = []  # sorted
-        self._shapes: dict[tuple[int, ...], tuple[int, float]] = {}  # shape → row and error of the latest output
+        # shape → rows and errors of the latest outputs, in order
+        self._shapes: dict[tuple[int, ...], list[tuple[int, float]]] = {}
 
     def usual(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
@@ -57,7 +62,14 @@ class SeenErrors:
             is_left = 0.0 < _zero_in_golden(finding) <= FACTOR * self.left_of_zero
             return math.inf if is_left else max([*self._errors[-1:], self.largest_left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
-        return max(usual, *self._recent, self.below_rounding(finding))
+        return max(usual, *self._recent, self.below_rounding(finding), self._of_terms(finding))
+
+    def _of_terms(self, finding: Finding) -> float:
+        """The largest error of gradients of as many elements that no operator reads: autograd adds up the gradients of
+        a tensor that several operators read, which no dump records."""
+        if is_output(finding.pair) or not is_gradient(finding.pair.operator):
+            return 0.0
+        return self._unread.get(scale_of(finding).elements, 0.0)
 
     def below_rounding(self, finding: Finding) -> float:
         """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
@@ -83,11 +95,23 @@ class SeenErrors:
         self._catch_up()
         return is_few(finding) and scale_of(finding).largest < max(self._gradients, default=0.0)
 
+    def has_recent(self, finding: Finding) -> bool:
+        """Whether the latest operators wrote a tensor with as many elements, of which code that was not dumped may have
+        made this one."""
+        self._catch_up()
+        return any(scale_of(finding).elements in some for some in self._elements)
+
     def of_shape(self, shape: tuple[int, ...]) -> Optional[float]:
         """The error of the latest output of a shape; None if there was none."""
         self._catch_up()
         found = self._shapes.get(shape)
-        return None if found is None else found[1]
+        return None if found is None else found[-1][1]
+
+    def of_operands(self, shape: tuple[int, ...]) -> float:
+        """The largest error of the latest outputs of a shape, as many as a sum or a product has operands; 0.0 if there
+        was none."""
+        self._catch_up()
+        return max((error for _, error in self._shapes.get(shape, ()) if math.isfinite(error)), default=0.0)
 
     @property
     def last_agreeing(self) -> Optional[Finding]:
@@ -109,6 +133,7 @@ class SeenErrors:
         for error in self._of(node, read):
             insort(self._errors, error)
         self._learn_sizes(node)
+        self._learn_terms(node)
         if node.is_gradient:
             self._gradients.append(_largest_norm(node))
         self._last_agreeing = next(filter(agrees, _latest_first(node)), self._last_agreeing)
@@ -117,9 +142,8 @@ class SeenErrors:
         """Takes in the errors of outputs by their shapes, of any operator."""
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
-                row, _ = self._shapes.get(finding.pair.golden.shape, (-1, 0.0))
-                if row < finding.row:
-                    self._shapes[finding.pair.golden.shape] = finding.row, error_size(finding)
+                shape, latest = finding.pair.golden.shape, (finding.row, error_size(finding))
+                self._shapes[shape] = sorted({*self._shapes.get(shape, ()), latest})[-OPERANDS:]
 
     def learn_left(self, finding: Finding) -> None:
         """Takes in the error of what is left of a sum that cancels."""
@@ -136,6 +160,7 @@ class SeenErrors:
         nodes = [node for node, _ in passed]
         for node in nodes:
             self.learn_shapes(node)
+            self._learn_terms(node)
         for node in nodes[-RECENT:]:
             self._learn_sizes(node)
         for node in [node for node in nodes if node.is_gradient][-RECENT:]:
@@ -144,16 +169,34 @@ class SeenErrors:
         self._last_agreeing = next(agreeing, self._last_agreeing)
 
     def _of(self, node: OperatorFindings, read: Sequence[Finding]) -> Iterator[float]:
-        """The errors of what an operator reads and writes, as far as they are known, without what is left of sums."""
-        for finding in (*read, *node.outputs):
+        """The errors of the floats that an operator reads and writes, as far as they are known, without what is left of
+        sums."""
+        for finding in filter(_is_float, (*read, *node.outputs)):
             error = error_of(finding) if finding.error is not None else finding.measurement.bound
             if error is not None and math.isfinite(error) and finding.row not in self.left_over:
                 yield error
 
+    def _learn_terms(self, node: OperatorFindings) -> None:
+        """Takes in the gradients that no operator reads; those of biases have one axis, and are no terms of others."""
+        for finding in node.outputs if node.is_gradient else ():
+            error = error_size(finding)
+            if not error or not math.isfinite(error) or is_vector(finding) or finding.row in self.left_over:
+                continue
+            if not self._is_read(finding):
+                elements = scale_of(finding).elements
+                self._unread[elements] = max(error, self._unread.get(elements, 0.0))
+
     def _learn_sizes(self, node: OperatorFindings) -> None:
-        self._sizes.append(max((scale_of(one).rms for one in node.outputs), default=0.0))
-        own = [error_size(one) for one in node.outputs if one.row not in self.left_over]
+        scales = [scale_of(one) for one in node.outputs]
+        self._sizes.append(max((one.rms for one in scales), default=0.0))
+        self._elements.append({one.elements for one in scales if one.elements > 1})
+        own = [error_size(one) for one in filter(_is_float, node.outputs) if one.row not in self.left_over]
         self._recent.append(max(filter(math.isfinite, own), default=0.0))
+
+
+def _is_float(finding: Finding) -> bool:
+    """Whether the relative error of a tensor is one of values: numbers of places and masks are equal or not."""
+    return not Case(finding).is_choice
 
 
 def _zero_in_golden(finding: Finding) -> float:

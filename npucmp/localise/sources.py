@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import content_of
@@ -26,9 +27,14 @@ class Sources:
     def __init__(self, findings: Sequence[Finding], edges: Edges, first_row: int = 0) -> None:
         self._findings, self._edges, self._first = findings, edges, first_row
         self._known: dict[int, Source] = {}  # by row
+        self._read = frozenset(edges.sources)  # rows that an operator reads
         self._latest = -1  # row that the search has come to
         self.any_meaningless = any(is_meaningless(one.pair) for one in findings)
         self._instead: dict[int, tuple[int, Source]] = {}  # by content: the row from which on, and what is read instead
+
+    def is_read(self, finding: Finding) -> bool:
+        """Whether an operator that was recorded reads an output."""
+        return finding.row - self._first in self._read
 
     def of(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from; None if nothing that was compared holds it before."""
@@ -51,6 +57,12 @@ class Sources:
             return self._instead[content][1]
         rows = [row for row in self._edges.rows_of(content) if row <= self._latest]
         return self.at(rows[-1] + self._first) if rows else None
+
+    def read_with(self, output: Finding) -> list[Finding]:
+        """What the operator read that wrote a tensor of this step and rank."""
+        at, order = output.row - self._first, output.pair.order
+        rows = takewhile(lambda row: self._findings[row].pair.order == order, range(at, -1, -1))
+        return [self._findings[row] for row in rows if not is_output(self._findings[row].pair)]
 
     def is_marked(self, finding: Finding) -> bool:
         """Whether a tensor comes from one whose error descends from a root, or that means nothing."""

@@ -56,7 +56,7 @@ def terms(node: OperatorFindings, finding: Finding) -> Terms:
 def _of_forward(node: OperatorFindings, finding: Finding, reads: list[Scale], count: int) -> Iterable[Terms]:
     if not reads:
         return
-    if node.op.has("sums", "sums ranks") and (node.inputs or reads[0].elements > count):
+    if node.op.has("sums", "sums ranks") and (node.inputs or reads[0].elements >= count):
         yield _terms(max(read.rms for read in reads), sum(read.elements for read in reads) / count)
     large = [read for read in reads if read.elements > 1]
     if node.op.has("contracts") and 2 <= len(large) <= 3 and finding.pair.golden is not None:

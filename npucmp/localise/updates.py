@@ -11,9 +11,12 @@ Calls that share a parameter, as the steps of a recurrent layer do, have one gra
 
 An optimizer that computes something else moves all of them: what is beyond these bounds in several parameters of a
 step explains no other of that step. Two more things show it, in parameters that are each within their bounds. Signs
-of noise are few: an error that is spread over more elements than these is none of them. And noise scales no parameter:
-a factor g of K elements with the error e is g √K / e of its standard deviations away from none, and parameters that
-all have one of the same sign are evidence together.
+of noise are few: rel_l2 sees a share e of the elements as √e, the mean of |x - y| sees it as e. So does that of an
+update that is proportional to its gradient. An error whose mean is farther beyond e of a step is none of noise, in a
+single parameter too. Evidence: at most 0.37 of the bound in 1,546 parameters of clean pairs of the corpus, 1.8 to 2e5
+in the first parameters of 13 wrong optimizers. And noise scales no parameter: a factor g of K elements with the error e
+is g √K / e of its standard deviations away from none, and parameters that all have one of the same sign are evidence
+together.
 """
 
 from __future__ import annotations
@@ -35,8 +38,6 @@ from npucmp.localise.case import (
     error_of,
     gain_of,
     proven_size,
-    shares_beyond,
-    size_of_decade,
 )
 from npucmp.localise.condition import scale_of
 from npucmp.localise.movement import likely_error
@@ -73,7 +74,6 @@ class Updates:
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
         self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step, as rms
-        self._shares: dict[tuple[str, str], list[float]] = {}
         self._figures: dict[tuple[str, str], Optional[_Figures]] = {}
         self._usual_step = 0.0  # of an element, as most parameters of the golden make it
         known = sorted(error for error in map(_proven, findings) if error is not None and math.isfinite(error))
@@ -95,7 +95,6 @@ class Updates:
                 key = _key(finding)
                 self._errors[key] = _proven(finding) or 0.0
                 self._figures[key] = _figures(finding)
-                self._shares[key] = shares_beyond(finding) if is_parameter(finding.pair) else []
                 if finding.pair.slot in {f"input:{place}" for place in node.op.overwritten}:
                     self._averaged[key] = _averaged(node)
                 if not is_parameter(finding.pair):  # nor does a graph always say what is one
@@ -122,23 +121,27 @@ class Updates:
         self.factor = _common_factor([one for one in parameters if _key(one) not in self._averaged])
         differing = [one for one in parameters if one.verdict is Verdict.DIVERGED]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
-        spread = sum(map(self._is_spread, differing))
+        spread = sum(self._is_spread(one, FEW_FLIPS if self._may_flip(one) else 0.0) for one in differing)
         self._is_wrong = max(beyond, spread) >= max(SEVERAL, SHARE * len(differing))
 
-    def _is_spread(self, finding: Finding) -> bool:
-        """Whether more elements of a parameter are off than gradients without a sign move, decade by decade of their
-        relative error: a share e of the gradient's elements moves by all of a step, and ten times as many by a tenth.
-        """
-        key, own, gradient = _key(finding), shares_beyond(finding), self._gradient_of(_key(finding))
-        if key not in self._errors or key in self._averaged or gradient >= 1.0 or not own:
+    def _is_spread(self, finding: Finding, flips: float = 0.0) -> bool:
+        """Whether the elements of a parameter are farther off on average than the error e of its gradient moves them:
+        by a share e of a step. A sign that changes moves an element by more, but a share e of the signs change; `flips`
+        elements are off by a step besides."""
+        key, moments = _key(finding), finding.measurement.moments
+        gradient, rms, step = self._gradient_of(key), scale_of(finding).rms, self._step(finding)
+        if key not in self._errors or key in self._averaged or gradient >= 1.0 or not step:
             return False
-        before = self._shares.get(key) or [0.0] * len(own)
-        few = FEW_FLIPS / scale_of(finding).elements
-        return any(
-            share > GREW * before[max(0, decade - 1)] + FLIPPING * UPDATE * gradient / size_of_decade(decade) + few
-            for decade, share in enumerate(own)
-            if 0.0 < size_of_decade(decade) >= finding.limit
+        if moments is None or moments.mismatched or not moments.compared:
+            return False
+        moved = (FLIPPING * gradient + flips / moments.compared) * step
+        return (
+            moments.sum_abs / moments.compared > (moved + GREW * self._errors[key] + round_off_of(finding.pair)) * rms
         )
+
+    def _may_flip(self, finding: Finding) -> bool:
+        """Whether a sign of the gradient of a parameter is likely to change."""
+        return FLIPPING * self._gradient_of(_key(finding)) * scale_of(finding).elements >= SHARE
 
     def _gradient_of(self, key: tuple[str, str]) -> float:
         """The error of the gradient of a parameter, as far as it is known."""
@@ -154,11 +157,13 @@ class Updates:
             averaged = self._averaged[key] / rms if rms else math.inf if self._averaged[key] else 0.0
             return GREW * self._errors[key] + averaged
         gradient = self._gradient_of(key)
-        update = math.inf if gradient > 1.0 else max(UPDATE * math.sqrt(gradient), self._one_sign(finding, gradient))
+        update = math.inf if gradient > 1.0 else max(UPDATE * math.sqrt(gradient), self._one_sign(finding))
         if gradient >= 1.0:  # noise, or for all that is known
             update = min(update, REACH * self._step(finding))
         if gradient >= 1.0 and _is_scaled(finding):
             update = min(update, UPDATE * math.sqrt(self._usual))
+        if self._is_spread(finding, FEW_FLIPS):
+            update = 0.0
         return GREW * self._errors[key] + max(update, self._rounding(finding))
 
     @property
@@ -166,11 +171,11 @@ class Updates:
         """How large an error may be that came of the parameters, and that statistics do not prove."""
         return UPDATE * math.sqrt(self._usual)
 
-    def _one_sign(self, finding: Finding, gradient: float) -> float:
+    def _one_sign(self, finding: Finding) -> float:
         """The error that one element makes whose gradient has another sign: two steps of it, where one of
         ten such parameters has one."""
         elements = scale_of(finding).elements
-        if not elements or FLIPPING * gradient * elements < SHARE:
+        if not elements or not self._may_flip(finding):
             return 0.0
         return min(UPDATE, 2.0 * self._step(finding)) / math.sqrt(elements)
 

@@ -18,15 +18,16 @@ from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.flow.row_cache import numbered
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.verdicts import Limit
+from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
-from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs, share_of
+from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
+from npucmp.localise.rules.reduced import REDUCED
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
 from npucmp.localise.sources import Source, Sources
 from npucmp.localise.uncompared import Uncompared, Writer
@@ -84,6 +85,10 @@ class Walk:
         self._search = _Search(
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared, estimator
         )
+        if by_round_off and any(one.verdict is Verdict.DIVERGED and is_parameter(one.pair) for one in self.findings):
+            from npucmp.localise.rounded_parameters import rounded_parameters  # of parameters that differ alone
+
+            self._search.rounded = rounded_parameters(self.findings)
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
         self.carriers = self._search.carriers
         self.seen = self._search.seen
@@ -109,6 +114,8 @@ class _Search:
         estimator: Optional[Estimator] = None,
     ) -> None:
         self._estimator = estimator if by_round_off else None
+        self.rounded: tuple[frozenset[int], list[Evidence]] = frozenset(), []  # parameters, by row, and the evidence
+        self._are_named = False  # whether the first of them was named
         self._guilty: set[str] = set()  # calls of operators that bear an error by recomputation
         self.rules = rules
         self.by_round_off = by_round_off
@@ -117,7 +124,7 @@ class _Search:
         self._updates = updates
         self._habit = habit
         self._uncompared = uncompared
-        self.seen = SeenErrors()
+        self.seen = SeenErrors(sources.is_read)
         self.sources = sources
         self._intervals = Intervals(rules, by_round_off, sources, self.seen, updates)
         self._scopes = scopes
@@ -248,9 +255,12 @@ class _Search:
         return guilty, [*reasons, *known]
 
     def _is_innocent(self, node: OperatorFindings, own: Optional[Own], known: Recomputed, reads: Reads) -> bool:
-        """Whether an operator that is suspected only passes on what it reads, all of which was compared."""
+        """Whether an operator that is suspected only passes on what it reads, all of which was compared. Or it is a
+        product, and rounds its operands to 11 bits as all products do."""
         if own is None or own.rule in UNREFUTED or evidence.argument_reasons(node.pair):
             return False
+        if known.is_setting and node.op.has("contracts"):
+            return all(error_size(one) <= FACTOR * REDUCED for one in node.outputs)
         return reads.is_known and self._intervals.is_saved_known(node) and known.is_innocent(node.outputs)
 
     def _carried(self, node: OperatorFindings) -> Optional[tuple[Own, int]]:
@@ -343,6 +353,9 @@ class _Search:
         tainted = self._intervals.any_tainted
         around = evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken)
         reasons = evidence.gap_reasons(finding, around)
+        if finding.row in self.rounded[0]:
+            self._are_named = True
+            reasons += self.rounded[1]
         if source is None and not is_parameter(finding.pair):
             seen = self._intervals.unknown_producer(finding)
             reasons += evidence.interval_reasons(WORDS[seen.source], seen.high)
@@ -430,6 +443,7 @@ class _Search:
                 found = self._beyond_edge(node, finding, edge)
                 gap = gap or found
                 inherits |= edge.source == "behind a root" and source is None
+                inherits |= found is None and self._is_same_rounding(finding)
             elif source is None:
                 gap = gap or self._accused(self._from_nowhere(finding)) or self._unlawful(finding)
             elif not source.tainted:
@@ -449,12 +463,18 @@ class _Search:
             return None
         if edge.source == "unknown producer":
             return self._beyond_seen(finding)
+        if self._is_same_rounding(finding):
+            return None
         if edge.source == "written":
             by = self._explains(Case(finding, None, edge.high, flipped=self.seen.flipped))
         else:
             by = self._explains(Case(finding, None, inherited=edge.high))
         self._excuse(finding, by)
         return None if by else Own(finding, finding.rule)
+
+    def _is_same_rounding(self, finding: Finding) -> bool:
+        """Whether a parameter is rounded as one before it that was named is: it is the same difference."""
+        return self._are_named and finding.row in self.rounded[0]
 
     def _beyond_seen(self, finding: Finding) -> Optional[Own]:
         """The same of an input that nothing recorded wrote, by the errors seen before it."""
@@ -503,8 +523,10 @@ class _Search:
         return [Case(finding, node, known, flipped=self.seen.flipped) for node, known in seen]
 
     def _from_nowhere(self, finding: Finding) -> Case:
-        """A tensor that nothing dumped wrote, held against what was seen before it."""
+        """A tensor that nothing dumped wrote, held against what was seen before it. Where that has as many elements,
+        as terms of a sum have, its rows are those, and no rows that another choice took."""
         tainted = self._intervals.any_tainted
+        flipped = 0.0 if self.seen.has_recent(finding) else self.seen.flipped
         before = 0.0 if tainted else self._intervals.unknown_producer(finding).high
         inherited = self._updates.bound(finding)
         return Case(
@@ -515,7 +537,7 @@ class _Search:
             factor=self._updates.factor,
             habit=self._habit,
             nowhere=not tainted,
-            flipped=self.seen.flipped,
+            flipped=flipped,
         )
 
     def _accused(self, case: Case, only: str = "") -> Optional[Own]:
@@ -649,12 +671,11 @@ class _Search:
         read = [one for one in (*node.inputs, *node.context) if not self._intervals.is_overwritten(node, one)]
         return evidence.worst_of(apart, [*map(self._intervals.as_written, read)])
 
-    @staticmethod
-    def _reach(node: OperatorFindings, finding: Finding, saved: bool) -> float:
+    def _reach(self, node: OperatorFindings, finding: Finding, saved: bool) -> float:
         """The error of what the operator reads, as far as it can reach what it writes; saved: it is no input."""
         if saved and node.op.has("saves nothing"):
             return 0.0
-        error, share = error_size(finding), share_of(node, finding)
+        error, share = error_size(finding), self._intervals.share_of(node, finding)
         return error * share if error and share else 0.0
 
     def _excuse(self, finding: Finding, by: Optional[Limit]) -> None:

@@ -17,14 +17,15 @@ from npucmp.errors import NpucmpError
 from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.peers import excused, explained
+from npucmp.recompute.peers import FEWEST, excused, explained
 from npucmp.recompute.stored import READ_ERRORS
 from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, tasks_of
 
 # elements of the tensors of an operator, and products of a matrix product per element of those: work
 LARGEST = 1 << 22
 MOST = 1 << 25  # elements of all operators together: work: the search asks in the order of execution
-SAMPLE = 16  # operators: work: of as many that can be recomputed one is, whatever the search knows of it
+# operators: work: of as many that can be recomputed one is, and the first of each kind, whatever the search knows of it
+SAMPLE = 16
 PEERS = 8  # operators: work: peers of a guilty one, which tell a setting of the device from a fault
 
 
@@ -41,11 +42,13 @@ class Estimator:
         self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
         self._left = MOST
         self.recomputed: set[int] = set()  # orders of target operators
+        self._settings_of: set[int] = set()  # orders of those whose kind is off alike by coarser arithmetic
 
     def rows(self, side: int, operator: Optional[Operator]) -> tuple[Replayed, ...]:
         """Return a row for each output of an operator; () where numpy does not recompute the operator.
 
-        A guilty operator is no fault where all operators of its kind are off alike: its rows say AMPLIFIER then.
+        A guilty operator is no fault where coarser arithmetic makes all operators of its kind off alike: its rows say
+        AMPLIFIER then. If another formula does, that is one fault, which the first of them bears.
         """
         task = None if operator is None else self._tasks[side].get(operator.order)
         if task is None or operator is None or task.operator.name != operator.name:
@@ -61,9 +64,15 @@ class Estimator:
         """Whether an operator of the target is among those that are recomputed whatever the search knows of them."""
         return operator is not None and operator.order in self._sample
 
+    def is_setting(self, operator: Optional[Operator]) -> bool:
+        """Whether coarser arithmetic makes an operator of the target, which was recomputed, and all of its kind off."""
+        return operator is not None and operator.order in self._settings_of
+
     @cached_property
     def _sample(self) -> frozenset[int]:
-        return frozenset([*self._tasks[0]][SAMPLE // 2 :: SAMPLE])
+        some = [*self._tasks[0]][SAMPLE // 2 :: SAMPLE]
+        firsts = (tasks[0] for tasks in self._kinds[0].values() if len(tasks) >= FEWEST)
+        return frozenset([*some, *(task.operator.order for task in firsts)])
 
     @cached_property
     def _tasks(self) -> tuple[Mapping[int, Task], ...]:
@@ -115,7 +124,16 @@ class Estimator:
         peers = [one for one in self._kinds[side][_kind(task)] if one is not task][:PEERS]
         rows = [row for one in (task, *peers) for row in self._rows(side, one)]
         operators = {one.operator.order: one.operator._replace(kind=_kind(one)) for one in (task, *peers)}
-        return tuple(row for row in excused(rows, explained(rows, operators)) if row.order == task.operator.order)
+        kinds = explained(rows, operators)
+        found = excused(rows, kinds)
+        for kind in kinds:
+            self._settings_of.update(rows[place].order for place in kind.rows if side == 0)
+            first = min((rows[place].order for place in kind.alike), default=-1)
+            for place in kind.alike:
+                words = kind.words if rows[place].order == first else f"as {operators[first].name}: {kind.words}"
+                verdict = Judged.GUILTY if rows[place].order == first else Judged.AMPLIFIER
+                found[place] = rows[place]._replace(verdict=verdict, explanation=words)
+        return tuple(row for row in found if row.order == task.operator.order)
 
 
 def _kind(task: Task) -> str:

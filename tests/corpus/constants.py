@@ -41,7 +41,6 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("judge.precision", "quantised", 4): "bytes: sums of products of whole numbers have 32 bits",
     ("judge.precision", "terms_summed", 3): "axes of a batched product, whose gradient sums over none",
     ("judge.tolerances", "_spellings", 16): "base of hexadecimal numbers",
-    ("localise.case", "size_of_decade", 10.0): "the base of decades",
     ("localise.evidence", "*", "*"): "how numbers and names are written in words",
     ("localise.ranks", "", "*"): "the order of causes",
     ("localise.recorded_graph", "*", 6): "columns of a table",

@@ -106,10 +106,10 @@ def rope_start(setting: Setting, r: Random) -> None:
 
 
 def swapped_axes(site: Site, r: Random) -> Plant:
-    """Two neighbouring axes of one length, as batch and words are in a square batch."""
+    """Two neighbouring axes of one length, as batch and words are in a square batch; none in a step of another
+    length."""
     axis = _square(site)
-    assert axis is not None
-    return Made(site, outputs=on_output(lambda y: np.swapaxes(y, axis, axis + 1)))
+    return Made(site, outputs=on_output(lambda y: y if axis is None else np.swapaxes(y, axis, axis + 1)))
 
 
 def _square(site: Site) -> Optional[int]:

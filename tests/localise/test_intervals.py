@@ -203,3 +203,89 @@ def test_a_factor_is_seen_below_the_limit_where_outputs_alone_were_recorded(tmp_
         return {**dict([*operators.items()][:2]), "Tensor.to.0.forward": half, **dict([*operators.items()][2:])}
 
     assert compared(tmp_path, run(fault, 1e-7), run((), 0.0), outputs_alone) == (found, int(bool(found)))
+
+
+def graph_product(folder, bias=0.0, wrong=0.0):
+    """A product with a bias of a graph, whose gradient reads all that its forward read and wrote; the bias is off, and
+    with it the product."""
+    draw = np.random.default_rng(31)
+    x, w, g = (draw.standard_normal((32, 32)).astype(np.float32) for _ in range(3))
+    b = off(draw.standard_normal(32).astype(np.float32), bias)
+    y, dx = (x @ w.T + b).astype(np.float32), off((g @ w).astype(np.float32), wrong)
+    z = off(np.tanh(x), 1e-7 if bias else 0.0)
+    folder.mkdir()
+    operators = {"a_Tanh": ([x], [z]), "b_MatMulV2": ([x, w, b], [y]), "c_MatMulV2Grad": ([g, x, w, b, y], [dx])}
+    for name, sides in operators.items():
+        for way, tensors in zip(("input", "output"), sides):
+            for at, tensor in enumerate(tensors):
+                np.save(folder / f"{name}.{way}.{at}.npy", tensor)
+    return folder
+
+
+@pytest.mark.parametrize("wrong, found", [(0.0, []), (1e-4, ["c_MatMulV2Grad"])])
+def test_the_gradient_of_a_product_does_not_depend_on_its_bias_nor_on_the_product(tmp_path, wrong, found):
+    target, golden = graph_product(tmp_path / "t", 1e-2, wrong), graph_product(tmp_path / "g")
+    roots = npucmp.compare(target, golden, recompute="none").roots
+    names = [(root.pair.operator.name, root.cause.value) for root in roots if "Grad" in root.pair.operator.name]
+    assert names == [(name, "WORSENED") for name in found]
+
+
+def added_and_subtracted(noise, fault=0.0):
+    """x + 1e4 - 1e4, where x is off by noise; a tensor of that shape; and much later the sum of both."""
+    draw = np.random.default_rng(41)
+    x, other = draw.standard_normal((2, 128, 128)).astype(np.float32)
+    large = [draw.standard_normal((16, 16)).astype(np.float32) for _ in range(20)]
+    x, other, *large = (off(one, noise) for one in (x, other, *large))
+    shifted = x + np.float32(1e4)
+    back = off(shifted - np.float32(1e4), fault)
+    written = {
+        "Torch.tanh.0.forward": x,
+        "Tensor.__add__.0.forward": shifted,
+        "Tensor.__sub__.0.forward": back,
+        "Torch.exp.0.forward": other,
+        **{f"Torch.sin.{at}.forward": one for at, one in enumerate(large)},
+        "Tensor.__add__.1.forward": back + other,
+    }
+    return {name: {"in": [], "out": [one]} for name, one in written.items()}
+
+
+@pytest.mark.parametrize("fault, found", [(0.0, []), (0.1, [("Tensor.__sub__.0.forward", "UNKNOWN")])])
+def test_a_sum_of_outputs_reads_the_latest_tensors_of_its_shape(tmp_path, fault, found):
+    """Of outputs alone. What is left of the large number is rounding, and so is a part of the sum."""
+    target, golden = added_and_subtracted(3e-7, fault), added_and_subtracted(0.0)
+    assert compared(tmp_path, target, golden, outputs_alone)[0] == found
+
+
+def behind_a_choice(noise, wrong=False, recorded=True):
+    """A near tie of 64 rows fell otherwise; later the sum of two recorded gradients, which no operator recorded; in one
+    row it may be that of another row."""
+    draw = np.random.default_rng(43)
+    shares, a, b = draw.random((64, 4)).astype(np.float32), *draw.standard_normal((2, 64, 32)).astype(np.float32)
+    shares[5, :2] = np.float32(3.0), np.nextafter(np.float32(3.0), np.float32(4.0))
+    if noise:
+        shares = off(shares, noise)
+        shares[5, :2] = np.nextafter(np.float32(3.0), np.float32(4.0)), np.float32(3.0)
+    places = np.argsort(-shares, axis=1)[:, :2]
+    sides = [shares, np.take_along_axis(shares, places, 1), off(a, noise), off(b, noise)]
+    total = sides[2] + sides[3]
+    total[7] = total[8] if wrong else total[7]
+    last = [sides[2], sides[3]] if recorded else [sides[2][:40], sides[3][:40]]
+    g = draw.standard_normal((4, 4)).astype(np.float32)
+    return {
+        "Torch.tanh.0.forward": {"in": [g], "out": [off(g, noise)]},
+        "Functional.softmax.0.forward": {"in": [g], "out": [sides[0]]},
+        "Torch.topk.0.forward": {"in": [sides[0]], "out": [sides[1], places]},
+        "Functional.linear.1.backward": {"in": [off(g, noise)], "out": [last[0]]},
+        "Functional.linear.0.backward": {"in": [off(g, noise)], "out": [last[1]]},
+        "Functional.gelu.0.backward": {"in": [total], "out": [total]},
+    }
+
+
+@pytest.mark.parametrize("recorded, found", [(True, [("Functional.gelu.0.backward", "GAP")]), (False, [])])
+def test_the_sum_of_recorded_tensors_has_no_rows_of_another_choice(tmp_path, recorded, found):
+    target, golden = behind_a_choice(1e-7, True, recorded), behind_a_choice(0.0, False, recorded)
+    assert compared(tmp_path, target, golden)[0] == found
+
+
+def test_the_sum_of_recorded_tensors_agrees_behind_another_choice(tmp_path):
+    assert compared(tmp_path, behind_a_choice(1e-7), behind_a_choice(0.0)) == ([], 0)

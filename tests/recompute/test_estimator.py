@@ -94,6 +94,44 @@ def test_a_setting_of_all_operators_of_a_kind_is_no_birth_by_recomputation(tmp_p
     assert report.roots and "recompute" not in {root.rule for root in report.roots}
 
 
+@pytest.mark.parametrize("factor", [1.000003, 1.0005, 1.1])
+def test_a_wrong_formula_of_all_operators_of_a_kind_is_one_fault(factor, tmp_path):
+    """The factor may be within what the errors that came in explain."""
+    inputs = [normal(8, 32, seed=at) for at in range(20)]
+    noisy = [(x * (1 + 3e-7 * normal(8, 32, seed=100 + at))).astype(F32) for at, x in enumerate(inputs)]
+    target = [soft((kernels.softmax(x) * F32(factor)).astype(F32), x, at) for at, x in enumerate(noisy)]
+    report = compare(*pair(tmp_path, target, [soft(kernels.softmax(x), x, at) for at, x in enumerate(inputs)]),
+                     skip_rules=("law", "scaled"))  # fmt: skip
+    first, *others = sorted(report.roots, key=lambda root: root.place)
+    assert (first.pair.operator.name, first.cause) == ("Functional.softmax.0.forward", Cause.BORN)
+    assert "all 9 Functional.softmax.forward output:0 lie beyond their budget" in first.because
+    assert "recompute" not in {root.rule for root in others}
+    assert all("as Functional.softmax.0.forward: all 9" in root.because for root in others if root.cause is Cause.BORN)
+
+
+def eleven_bits(x):
+    m, e = np.frexp(x)
+    return np.ldexp(np.round(m * 2**11) / 2**11, e).astype(F32)
+
+
+def test_operands_of_11_bits_in_all_products_are_no_fault_of_the_first(tmp_path):
+    """The wrong weight of the second product hides what the others add to the errors that they read."""
+    weights = [normal(32, 32, seed=at) for at in range(20, 24)]
+    sides = []
+    for rounded, wrong in ((eleven_bits, 1.2), (lambda one: one, 1.0)):
+        x, records = X, []
+        for at, w in enumerate(weights):
+            w = w * F32(wrong) if at == 1 else w
+            y = kernels.matmul(rounded(x), rounded(w))
+            records.append((f"Torch.matmul.{at}.forward", [x, w], [y], {}))
+            x = y / F32(np.abs(y).max())
+            records.append((f"Torch.div.{at}.forward", [y, float(np.abs(y).max())], [x], {}))
+        sides.append(records)
+    report = compare(*pair(tmp_path, *sides))
+    first = min(report.roots, key=lambda root: root.place)
+    assert (first.pair.operator.name, first.cause) == ("Torch.matmul.1.forward", Cause.GAP)
+
+
 def test_statistics_are_not_recomputed(tmp_path):
     figures = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8, 32], "Max": 1.0, "Min": 0.0,
                "Mean": 0.5, "Norm": 3.0}  # fmt: skip

@@ -41,6 +41,25 @@ def test_kinds(rows, guilty):
     assert [at for at, verdict in enumerate(judged(rows)) if verdict == "GUILTY"] == guilty
 
 
+def biased(order, share, rel_l2=1e-4):
+    """A row whose mean error toward zero is that share of its relative error."""
+    return row(order, 1e3, rel_l2)._replace(bias=share * rel_l2 * 2.0**24)
+
+
+@pytest.mark.parametrize("shares, guilty", [
+    ([-1.0] * 5, True),  # a factor
+    ([4.0, 2.2, 1.3, 2.0, 1.7], True),  # an approximation
+    ([0.05, -0.03, 0.0, 0.04, 0.01], False),  # roundings to nearest
+    ([0.9, -0.6, 1.4, 0.2, -0.8], False),  # the same of sums, whose errors do not grow with the values
+])  # fmt: skip
+def test_an_error_in_one_direction_is_no_setting_of_the_device(shares, guilty):
+    rows = [biased(at, share) for at, share in enumerate(shares)]
+    (kind,) = explained(rows, NAMES)
+    assert {one.verdict.value for one in excused(rows, [kind])} == {"GUILTY" if guilty else "AMPLIFIER"}
+    assert ("as another formula makes them" in kind.words) is guilty
+    assert kind.alike == (frozenset(range(5)) if guilty else frozenset())
+
+
 def test_products_of_a_small_kind_are_held_against_those_of_all_kinds():
     one_unit = operators(
         "linear.0.forward", "linear.1.forward", "linear.2.forward", "matmul.0.forward", "exp.0.forward"
