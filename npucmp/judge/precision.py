@@ -7,15 +7,15 @@ from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from npucmp.model import Measurement, Operator, Pair, Side, TensorRef
-from npucmp.model.dtypes import MOST, Dtype, lookup
+from npucmp.model.dtypes import MOST, SUM_ROUNDING, Dtype, lookup
 from npucmp.model.dtypes import SINGLE as SINGLE
 from npucmp.model.moments import FEW_BITS, SHORT_BITS, SINGLE_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
 CORRELATED = 0.3  # correlation: chosen: below it no scale and offset relate whole numbers to floats, not measured
 UNROUNDED = 4.0 / 12.0  # steps²: definition: rounding to whole steps leaves 1/12, and four times that is more
+BOTH_SIDES = 2.0  # round-offs: definition: each side rounds once
 UNSCALED = 0.1  # distance of a scale from 1: chosen: a few wrong elements may give as much, not measured
-DROWNED = 1e-10  # share of the mean square: chosen: a smaller variance is lost in the rounding of sums, not measured
 # share of values: chosen: those that use the last place of a type they were rounded to, by chance one half, not
 # measured
 FULL = 1 / 8
@@ -23,7 +23,7 @@ FULL = 1 / 8
 FINEST = 2.0
 KEPT = ("bfloat16", "float16")
 SHORT = tuple(zip(KEPT, SHORT_BITS))
-COUNTED = 9  # bits: chosen: whole numbers of more are no masks, nor steps of 8 bits, not measured
+STEP_BITS = 8  # bits: definition: of quantised numbers; nor do masks of whole numbers need more
 
 
 class Precision(NamedTuple):
@@ -87,7 +87,7 @@ def _is_rounded(row: Dtype, side: Side, squares: float) -> bool:
 
 def is_counted(measurement: Measurement, round_off: float) -> bool:
     """Whether a float tensor holds whole numbers on both sides that no rounding to a type of this round-off made: the
-    type cannot hold them, or it can and its steps are finer than 1 (COUNTED bits tell counts from masks)."""
+    type cannot hold them, or it can and its steps are finer than 1 (more than STEP_BITS tell counts from masks)."""
     moments = measurement.moments
     if moments is None or not round_off:
         return False
@@ -95,7 +95,7 @@ def is_counted(measurement: Measurement, round_off: float) -> bool:
     if not all(side.last_bit >= 1.0 for side in sides):
         return False
     largest = max(max(abs(side.minimum), abs(side.maximum)) for side in sides)
-    finer = 2.0 * round_off * largest < 1.0 and min(side.bits for side in sides) >= COUNTED
+    finer = 2.0 * round_off * largest < 1.0 and min(side.bits for side in sides) > STEP_BITS
     return finer or all(round_off * 2.0**side.bits > 1.0 for side in sides)
 
 
@@ -186,7 +186,7 @@ def _variance(side: Side, squares: float, n: int) -> Optional[float]:
     if side.minimum == side.maximum:
         return 0.0
     found = squares / n - (side.total / n) ** 2
-    return found if math.isfinite(found) and found > DROWNED * squares / n else None
+    return found if math.isfinite(found) and found > SUM_ROUNDING * squares / n else None
 
 
 def terms_summed(operator: Operator, output: TensorRef) -> float:

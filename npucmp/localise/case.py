@@ -29,10 +29,12 @@ WHOLE = 0.9
 CANCELLATION = 2.0  # times a sum: chosen: terms so much larger cancel, not measured
 WALKS = 4.0  # roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
 FEW_GIANTS = 4.0  # elements as large as the largest: chosen: rounding of fewer does not average out, not measured
-FLIPPING = 16.0  # share of elements that may flip, in an error e: chosen: not measured
+# share of elements that may flip, in an error e: evidence: gradients of clean pairs are off by 2.6 √e at most, a share
+# of 7 e (rules/non_smooth.py)
+FLIPPING = 16.0
 FEW_FLIPS = 3.0  # elements: chosen: as many may be off in any tensor, not measured
 WHOLE_BIN = 20  # bin of the histogram: definition: from it on an element is off by as much as it is large
-# standard deviations: evidence: one factor in all parameters of clean pairs is off by 5.8, that of a weight decay that
+# standard deviations of a common factor: evidence: one factor in all parameters of clean pairs is off by 5.8, that of a weight decay that
 # is lost in bfloat16 by 16 (localise/updates.py)
 TOGETHER = 8.0
 

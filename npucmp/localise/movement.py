@@ -24,7 +24,6 @@ from npucmp.model.finding import OTHER_NODE
 Floats = npt.NDArray[np.float64]
 
 FIGURES = "max", "min", "mean", "norm"
-RESOLUTION = 2.0**-23  # of a figure: definition: figures are summed and written in float32 at best
 SUMMED = 2.0**-25  # of the rms: definition: what float32 leaves of a mean that is summed in any order
 # of the mean square: chosen: mean times extreme may lack as much if a tensor holds zeros and one value alone, not
 # measured
@@ -105,11 +104,12 @@ def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, 
 
 def _told(figure: Optional[float], own: float) -> float:
     """How finely a mean or a norm is told: of 16 bits it may have been rounded to that type itself, and then has no
-    more digits than the type has."""
+    more digits than the type has. Figures are summed and written in float32 at best, whose numbers are two round-offs
+    apart."""
     if not figure or not math.isfinite(figure):
         return 0.0
     digits = math.frexp(figure)[0] / (own / 2.0)
-    return (own if digits.is_integer() else RESOLUTION) * abs(figure)
+    return (own if digits.is_integer() else 2.0 * SINGLE) * abs(figure)
 
 
 def _moved(a: Optional[float], b: Optional[float], unit: float, rounding: float) -> float:

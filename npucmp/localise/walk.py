@@ -27,6 +27,7 @@ from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
+from npucmp.localise.rules.growth import GROWTH
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
 from npucmp.localise.sources import Source, Sources
 from npucmp.localise.uncompared import Uncompared, Writer
@@ -399,7 +400,7 @@ class _Search:
         growth, node, finding = self._steepest
         for kept in (finding, self._hopeless):
             self.revised.pop(kept.row, None)
-        reasons = evidence.gradual_reasons(finding, growth, gradual.STEP, self._hopeless)
+        reasons = evidence.gradual_reasons(finding, growth, GROWTH, self._hopeless)
         self._add(node, Cause.WORSENED, Own(finding, "gradual"), reasons, self._intervals.reads(node))
 
     def _culprit(self, node: OperatorFindings) -> str:

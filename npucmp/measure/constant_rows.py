@@ -25,7 +25,6 @@ from npucmp.model import Measurement, TensorRef
 from npucmp.model.dtypes import FACTOR, SHORT_SUM, SINGLE, lookup
 from npucmp.model.optypes import is_gradient, op_type_of
 
-CONSTANT = 8.0  # times δ: chosen: a larger deviation is no rounding, not measured
 EPS = 1e-5  # eps of a layer norm: definition: the default of torch
 LARGEST_EPS = 1e-2  # eps of a layer norm: chosen: a larger argument is none, not measured
 
@@ -94,7 +93,7 @@ def _rest(
         wide, least = b - b.mean(axis=1, keepdims=True), FACTOR * unit * longer
         deviation, read = (np.sqrt(np.square(one).mean(axis=1)) for one in (wide, b))
         moved = 2.0 * np.sqrt(np.square(a - b).mean(axis=1))
-        is_constant = deviation <= CONSTANT * (least * read + moved)
+        is_constant = deviation <= FACTOR * (least * read + moved)
         shift = max(least, unit * width / 2.0) * read + moved
         variance, off = np.square(deviation), shift * read
         low, high = (np.sqrt(one + eps) for one in (np.maximum(variance - off, 0.0), variance + off))

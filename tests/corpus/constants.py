@@ -21,6 +21,7 @@ from typing import Iterator, NamedTuple, Optional
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "localisation.md"
+SENSITIVITY = Path(__file__).parent / "sheets" / "sensitivity.json"
 ROOMS = "npucmp.judge", "npucmp.localise", "npucmp.flow"
 MODULES = (
     "npucmp.measure.recorded",
