@@ -52,8 +52,8 @@ def scale_of(finding: Finding) -> Scale:
 
 
 def amplification(node: OperatorFindings) -> float:
-    """By how much the operator may multiply a relative error of its input; 1 for what is well-conditioned. An exponent that
-    would leave no digit of float32 is none."""
+    """By how much the operator may multiply a relative error of its input; 1 for what is well-conditioned. An exponent
+    that would leave no digit of float32 is none."""
     if node.op.traits.isdisjoint(CONDITIONED):
         return 1.0
     x, y = _operand(node), _result(node)

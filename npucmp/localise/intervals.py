@@ -22,7 +22,6 @@ import math
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings
-from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import Scale, scale_of
@@ -33,10 +32,6 @@ from npucmp.localise.sources import Source, Sources
 from npucmp.localise.updates import Updates
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.roles import is_folded, is_parameter
-
-# round-offs: chosen: what a forward saved is off by as much in float32, where outputs were seen up to 21; by 1 in 16
-# bits, not measured
-SAVED = 2.0
 
 
 class Interval(NamedTuple):
@@ -217,9 +212,8 @@ class Intervals:
         return Interval(0.0, max(self._seen.largest_left, *presumed, 0.0), "left of a sum")
 
     def _saved(self, finding: Finding) -> Interval:
-        """What a forward saved for its backward and nothing recorded."""
-        unit = Case(finding).round_off
-        return Interval(0.0, unit * (SAVED if unit <= SINGLE else 1.0), "saved")
+        """What a forward saved for its backward and nothing recorded: rounded once, for all that is known."""
+        return Interval(0.0, Case(finding).round_off, "saved")
 
     def _unrecorded_parameters(self, node: OperatorFindings) -> Interval:
         """What the updates before may have made of parameters that were not recorded."""

@@ -25,7 +25,7 @@ from shutil import rmtree
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 from unittest.mock import patch
 
-from tests.corpus.constants import ROOT, SENSITIVITY, Constant, constants, modules
+from tests.corpus.constants import NOTHING, ROOT, SENSITIVITY, UNREAD, Constant, constants, modules
 from tests.corpus.sensitivity import Setting, install
 
 PAIRS = {"open": 12, "open2": 36}  # domain → one family of so many
@@ -33,6 +33,7 @@ FAMILIES = 750
 NEAR = 2.0, 60.0  # times noise: faults of which all are kept
 CLEAN, OTHERS = 4, 4  # one of so many clean pairs is kept, and of faults that are not NEAR
 LARGE = 16 << 20  # bytes of a golden dump: families with larger ones are left out
+LONG = 1_000_000  # bytes of the measurements of a pair: those with more are left out
 TIMES = 0.5, 2.0
 JUDGING = "_put_judged", "votes_of", "are_reduced_alike"  # what npucmp does behind the measurement of a step and rank
 
@@ -128,7 +129,10 @@ def _keep_one(folder: Path, target: Path, truth: Any, names: Any) -> None:
         finally:
             sys.setprofile(None)
     kept = Kept(truth, names, source, options, judged)
-    (folder / f"{name}.pkl").write_bytes(pickle.dumps(kept))
+    measurements = pickle.dumps(kept)
+    if len(measurements) > LONG:
+        return
+    (folder / f"{name}.pkl").write_bytes(measurements)
     said = {"grade": _grade(kept, report), "clean": truth.is_clean, "beyond": truth.beyond}
     data = {**said, "measuring": sorted(read.measuring), "judging": sorted(read.judging)}
     (folder / f"{name}.json").write_text(json.dumps(data))
@@ -292,7 +296,7 @@ def words(changes: dict[str, list[str]], pairs: dict[str, Any]) -> str:
     """What changes, as in the table."""
     asked = int(changes[""][0])
     if not asked:
-        return "not read"
+        return UNREAD
     counts: Counter[str] = Counter()
     for name, (before, after) in ((name, both) for name, both in changes.items() if name):
         if after.startswith("error"):
@@ -305,7 +309,7 @@ def words(changes: dict[str, list[str]], pairs: dict[str, Any]) -> str:
     alarms = " ".join(f"{sign}{counts[sign + 'alarm']}" for sign in "-+" if counts[f"{sign}alarm"])
     found = [f"{right} right"] * bool(right) + [f"{alarms} alarms"] * bool(alarms)
     found += [f"{counts[word]} {word}s" for word in ("other", "error") if counts[word]]
-    return ", ".join(found) or "nothing"
+    return ", ".join(found) or NOTHING
 
 
 def main(folder: Path) -> None:
