@@ -19,8 +19,6 @@ UNSCALED = 0.1  # distance of a scale from 1: chosen: a few wrong elements may g
 # share of values: chosen: those that use the last place of a type they were rounded to, by chance one half, not
 # measured
 FULL = 1 / 8
-# last places: chosen: the spacing of usual values is so many times the finest where values were rounded, not measured
-FINEST = 2.0
 KEPT = ("bfloat16", "float16")
 SHORT = tuple(zip(KEPT, SHORT_BITS))
 STEP_BITS = 8  # bits: definition: of quantised numbers; nor do masks of whole numbers need more
@@ -56,7 +54,8 @@ def kept_round_off(measurement: Measurement) -> float:
 
     Files of numpy have no bfloat16. Every value must be a number of the type, whatever the differences are. Numbers
     that need few bits are numbers of every type: constants, whole numbers, multiples of one step. Rounding shows in
-    values that use the last place of the type, and in a spacing that grows with the values.
+    values that use the last place of the type, and in a spacing that grows with the values: that of usual ones is twice
+    the finest and more.
     """
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
     if moments is None or not moments.target.bits or not moments.golden.bits:
@@ -82,7 +81,7 @@ def _is_rounded(row: Dtype, side: Side, squares: float) -> bool:
     full = side.full_8 if row.name == "bfloat16" else side.full_11
     usual = math.sqrt(squares / side.nonzero)
     is_whole = side.last_bit >= 1.0 and usual * SINGLE < 1.0
-    return not is_whole and full >= FULL * side.nonzero and usual * row.round_off >= FINEST * side.last_bit
+    return not is_whole and full >= FULL * side.nonzero and usual * row.round_off > side.last_bit
 
 
 def is_counted(measurement: Measurement, round_off: float) -> bool:

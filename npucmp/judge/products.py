@@ -24,7 +24,7 @@ from npucmp.model.roles import is_output, is_parameter
 ROUNDED = 2.08e-4
 ADDS = 0.25, 2.0  # share of the expected square: chosen: what a reduced product adds, a float32 one less, not measured
 TELLING = 2.0  # times the expected square: chosen: the most that the square of what was read may be, not measured
-BEHIND = 3  # operators: chosen: those behind a product that may read what it wrote, not measured
+BEHIND = 3  # operators: chosen: those behind one that may read outputs of it that were not recorded, not measured
 NEARLY = 2.0  # times the votes of float32 products: chosen: those of the others without the surest, not measured
 CHECKED = 8  # products of a step and rank: work: so many are computed again
 

@@ -22,6 +22,7 @@ import math
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings
+from npucmp.judge.precision import BOTH_SIDES
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import Scale, scale_of
@@ -212,8 +213,8 @@ class Intervals:
         return Interval(0.0, max(self._seen.largest_left, *presumed, 0.0), "left of a sum")
 
     def _saved(self, finding: Finding) -> Interval:
-        """What a forward saved for its backward and nothing recorded: rounded once, for all that is known."""
-        return Interval(0.0, Case(finding).round_off, "saved")
+        """What a forward saved for its backward and nothing recorded: each side rounded it, for all that is known."""
+        return Interval(0.0, BOTH_SIDES * Case(finding).round_off, "saved")
 
     def _unrecorded_parameters(self, node: OperatorFindings) -> Interval:
         """What the updates before may have made of parameters that were not recorded."""

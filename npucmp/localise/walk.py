@@ -18,6 +18,7 @@ from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.flow.row_cache import numbered
 from npucmp.judge.precision import round_off_of
+from npucmp.judge.products import BEHIND
 from npucmp.judge.verdicts import Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
@@ -43,8 +44,6 @@ EXPLAINED = {  # what explains an error, by rule; of others the errors that came
 LAW = "law"  # the accusation that needs nothing of what an operator reads
 # accusations that do not rest on the size of an error
 UNREFUTED = (LAW, "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
-# operators: chosen: one of as many may have written an input where outputs were not recorded, not measured
-BRANCHES = 3
 
 
 class Walk:
@@ -125,7 +124,7 @@ class _Search:
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
         self._alone = alone  # operators that one side has, by their place
         self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # outputs not recorded, with the error read
-        self._last_unseen: deque[str] = deque(maxlen=BRANCHES)
+        self._last_unseen: deque[str] = deque(maxlen=BEHIND)
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
         self.carriers: dict[int, int] = {}

@@ -20,14 +20,13 @@ from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
 from npucmp.localise.condition import scale_of
 from npucmp.model import Finding, Moments, Side, Verdict
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_argument, is_parameter
 
 DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign: chosen: more is no chance, not measured
-APART = 2.0  # departures of the golden: chosen: not measured
 NEAR = 0.1  # error of inputs: chosen: up to it a norm reads rows of the spread that the golden's have, not measured
-DOUBLE = 2.0**-53  # unit round-off of float64: definition
+DOUBLE = DTYPES["float64"].round_off
 PARAMETERS = 4  # parameters: work: the pairs of more are not tried as weight and bias
 
 
@@ -42,7 +41,7 @@ class Departure(NamedTuple):
     @property
     def is_broken(self) -> bool:
         """Whether the target alone departs from the law by more than rounding."""
-        return self.golden <= self.room and self.target > max(self.room, APART * self.golden)
+        return self.golden <= self.room < self.target
 
 
 def departures(case: Case) -> Iterator[Departure]:

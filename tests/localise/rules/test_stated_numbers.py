@@ -13,9 +13,8 @@ from npucmp.cli import npucmp
 from npucmp.judge.precision import STEP_BITS
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise import seen_errors, updates
-from npucmp.localise.case import FLIPPING
+from npucmp.localise.case import FLIPPING, STANDS_OUT
 from npucmp.localise.rules import (
-    arguments,
     choice,
     condition,
     gradual,
@@ -40,7 +39,7 @@ LISTED = [  # rule, the words with "#" for the number, the constant
     ("inherited", "at most # times that of the step before", updates.GREW),
     ("inherited", "plus # √e", updates.UPDATE),
     ("inherited", "plus # steps of the optimizer", updates.REACH),
-    ("arguments", "more than # times", arguments.ARGUED),
+    ("arguments", "more than # times", STANDS_OUT),
     ("gradual", "more than # √u", gradual.HOPELESS),
     ("background", "# % of what was seen", 100 * seen_errors.QUANTILE),
 ]
