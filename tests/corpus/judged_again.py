@@ -5,7 +5,7 @@
 keeps in FOLDER the dumps and measurements of PAIRS, and which constants were read while each pair was measured and
 judged. With another value of a constant, a pair is judged again only if something read it, and measured again only if
 that was while it was measured. Operators are not recomputed, so that nothing hides what a constant does. FOLDER also
-keeps results: what is there is not made again. All of it takes two hours on one core.
+keeps results: what is there is not made again. All of it takes half an hour on one core.
 """
 
 from __future__ import annotations
