@@ -7,23 +7,21 @@ from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from npucmp.model import Measurement, Operator, Pair, Side, TensorRef
-from npucmp.model.dtypes import MOST, Dtype, lookup
+from npucmp.model.dtypes import MOST, SUM_ROUNDING, Dtype, lookup
 from npucmp.model.dtypes import SINGLE as SINGLE
 from npucmp.model.moments import FEW_BITS, SHORT_BITS, SINGLE_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
 CORRELATED = 0.3  # correlation: chosen: below it no scale and offset relate whole numbers to floats, not measured
 UNROUNDED = 4.0 / 12.0  # steps²: definition: rounding to whole steps leaves 1/12, and four times that is more
+BOTH_SIDES = 2.0  # round-offs: definition: each side rounds once
 UNSCALED = 0.1  # distance of a scale from 1: chosen: a few wrong elements may give as much, not measured
-DROWNED = 1e-10  # share of the mean square: chosen: a smaller variance is lost in the rounding of sums, not measured
 # share of values: chosen: those that use the last place of a type they were rounded to, by chance one half, not
 # measured
 FULL = 1 / 8
-# last places: chosen: the spacing of usual values is so many times the finest where values were rounded, not measured
-FINEST = 2.0
 KEPT = ("bfloat16", "float16")
 SHORT = tuple(zip(KEPT, SHORT_BITS))
-COUNTED = 9  # bits: chosen: whole numbers of more are no masks, nor steps of 8 bits, not measured
+STEP_BITS = 8  # bits: definition: of quantised numbers; nor do masks of whole numbers need more
 
 
 class Precision(NamedTuple):
@@ -56,7 +54,8 @@ def kept_round_off(measurement: Measurement) -> float:
 
     Files of numpy have no bfloat16. Every value must be a number of the type, whatever the differences are. Numbers
     that need few bits are numbers of every type: constants, whole numbers, multiples of one step. Rounding shows in
-    values that use the last place of the type, and in a spacing that grows with the values.
+    values that use the last place of the type, and in a spacing that grows with the values: that of usual ones is twice
+    the finest and more.
     """
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
     if moments is None or not moments.target.bits or not moments.golden.bits:
@@ -82,12 +81,12 @@ def _is_rounded(row: Dtype, side: Side, squares: float) -> bool:
     full = side.full_8 if row.name == "bfloat16" else side.full_11
     usual = math.sqrt(squares / side.nonzero)
     is_whole = side.last_bit >= 1.0 and usual * SINGLE < 1.0
-    return not is_whole and full >= FULL * side.nonzero and usual * row.round_off >= FINEST * side.last_bit
+    return not is_whole and full >= FULL * side.nonzero and usual * row.round_off > side.last_bit
 
 
 def is_counted(measurement: Measurement, round_off: float) -> bool:
     """Whether a float tensor holds whole numbers on both sides that no rounding to a type of this round-off made: the
-    type cannot hold them, or it can and its steps are finer than 1 (COUNTED bits tell counts from masks)."""
+    type cannot hold them, or it can and its steps are finer than 1 (more than STEP_BITS tell counts from masks)."""
     moments = measurement.moments
     if moments is None or not round_off:
         return False
@@ -95,7 +94,7 @@ def is_counted(measurement: Measurement, round_off: float) -> bool:
     if not all(side.last_bit >= 1.0 for side in sides):
         return False
     largest = max(max(abs(side.minimum), abs(side.maximum)) for side in sides)
-    finer = 2.0 * round_off * largest < 1.0 and min(side.bits for side in sides) >= COUNTED
+    finer = 2.0 * round_off * largest < 1.0 and min(side.bits for side in sides) > STEP_BITS
     return finer or all(round_off * 2.0**side.bits > 1.0 for side in sides)
 
 
@@ -186,7 +185,7 @@ def _variance(side: Side, squares: float, n: int) -> Optional[float]:
     if side.minimum == side.maximum:
         return 0.0
     found = squares / n - (side.total / n) ** 2
-    return found if math.isfinite(found) and found > DROWNED * squares / n else None
+    return found if math.isfinite(found) and found > SUM_ROUNDING * squares / n else None
 
 
 def terms_summed(operator: Operator, output: TensorRef) -> float:

@@ -22,16 +22,11 @@ from npucmp.model.roles import is_output, is_parameter
 
 # rel_l2: definition: numbers rounded to 11 bits, 2^-11 · √(1/3 · 3/8 / ln 2), with significands as usual
 ROUNDED = 2.08e-4
-ADDS = 0.5, 2.0  # share of the expected square: chosen: what a reduced product adds, not measured
-NONE = 0.25  # share of the expected square: chosen: the most that a float32 product adds, not measured
+ADDS = 0.25, 2.0  # share of the expected square: chosen: what a reduced product adds, a float32 one less, not measured
 TELLING = 2.0  # times the expected square: chosen: the most that the square of what was read may be, not measured
-BEHIND = 3  # operators: chosen: those behind a product that may read what it wrote, not measured
-# times its share of the square of what was read: chosen: half of that may not be passed on, which halves the vote, not
-# measured
-DOUBT = 2.0
+BEHIND = 3  # operators: chosen: those behind one that may read outputs of it that were not recorded, not measured
 NEARLY = 2.0  # times the votes of float32 products: chosen: those of the others without the surest, not measured
 CHECKED = 8  # products of a step and rank: work: so many are computed again
-LARGEST = 1e100  # times: definition: a ratio of sizes whose square is a number
 
 
 def joined(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -83,20 +78,21 @@ class Product(NamedTuple):
         """From 1, it adds what 11 bits add, to -1, it adds next to nothing; 0 if it does not tell.
 
         Errors that are not independent pass on as they are, as where an operand is scaled; where operands are unknown,
-        the operator may have read a smaller error. So what came in lies between two bounds.
+        the operator may have read a smaller error. So what came in lies between two bounds. A product that read as much
+        as 11 bits add has half a vote.
         """
         a, b = self.operands
         size = math.sqrt(self.terms) * a.rms * b.rms / self.wrote.rms if self.wrote.rms else 0.0
-        share = min(size, LARGEST) ** 2 if self.terms else 1.0
+        share = size * size if self.terms else 1.0
         adds = share * ROUNDED * ROUNDED * (a.is_long + b.is_long)
         read, wrote = math.hypot(a.error, b.error), self.wrote.error
-        if not adds or self.wrote.elements < FEW or not max(read, wrote) < 1.0:
+        if not 0.0 < adds < math.inf or self.wrote.elements < FEW or not max(read, wrote) < 1.0:
             return 0.0
         came = max(1.0, share) * read * read / adds
         least = min(1.0, share) * read * read / adds if self.terms else 0.0
         added = wrote * wrote / adds
-        sure = 1.0 / (1.0 + (DOUBT * came) ** 2) if came < TELLING else 0.0
-        return -sure if added - least < NONE else sure if ADDS[0] < added - came < ADDS[1] else 0.0
+        sure = 1.0 / (1.0 + came * came) if came < TELLING else 0.0
+        return -sure if added - least < ADDS[0] else sure if ADDS[0] < added - came < ADDS[1] else 0.0
 
 
 def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:

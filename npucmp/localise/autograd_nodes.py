@@ -12,11 +12,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Sequence
 
+from npucmp.localise.rules.round_off import UNRELATED
 from npucmp.model import Finding, Verdict
 from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import is_output
 
-UNRELATED = 0.5  # rel_l2: chosen: from it on two tensors are two gradients, not one with an error, not measured
 _DIFFERS = (Verdict.SHAPE, Verdict.DIVERGED, Verdict.NONFINITE)
 
 

@@ -24,16 +24,22 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output, is_parameter
 
 MANY = 64  # elements: chosen: shares and factors of as many are no chance, not measured
-# share of an error: chosen: one common factor that makes up as much scales the tensor as a whole, not measured
+# share: chosen: a factor that makes up as much of an error scales the tensor as a whole, and one that as many
+# parameters have all of them, not measured
 WHOLE = 0.9
+# times what came in: chosen: an error that is larger stands out of it, not measured; of the largest element, a flipped
+# mask made 0.76, and batch_norm behind it 0.85
+STANDS_OUT = 2.0
 CANCELLATION = 2.0  # times a sum: chosen: terms so much larger cancel, not measured
 WALKS = 4.0  # roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
 FEW_GIANTS = 4.0  # elements as large as the largest: chosen: rounding of fewer does not average out, not measured
-FLIPPING = 16.0  # share of elements that may flip, in an error e: chosen: not measured
+# share of elements that may flip, in an error e: evidence: gradients of clean pairs are off by 2.6 √e at most, a share
+# of 7 e (rules/non_smooth.py)
+FLIPPING = 16.0
 FEW_FLIPS = 3.0  # elements: chosen: as many may be off in any tensor, not measured
 WHOLE_BIN = 20  # bin of the histogram: definition: from it on an element is off by as much as it is large
-# standard deviations: evidence: one factor in all parameters of clean pairs is off by 5.8, that of a weight decay that
-# is lost in bfloat16 by 16 (localise/updates.py)
+# standard deviations of a common factor: evidence: one factor in all parameters of clean pairs is off by 5.8, that of a
+# weight decay that is lost in bfloat16 by 16 (localise/updates.py)
 TOGETHER = 8.0
 
 

@@ -13,10 +13,9 @@ from typing import NamedTuple, Optional
 from npucmp.flow.operators import OperatorFindings
 from npucmp.flow.row_cache import of_row
 from npucmp.model import Finding
-from npucmp.model.dtypes import MOST
+from npucmp.model.dtypes import MOST, SINGLE
 
 CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power"}
-LARGEST = 1e300  # exponent: chosen: a larger one is no exponent, and products of it overflow, not measured
 
 
 class Scale(NamedTuple):
@@ -53,7 +52,8 @@ def scale_of(finding: Finding) -> Scale:
 
 
 def amplification(node: OperatorFindings) -> float:
-    """By how much the operator may multiply a relative error of its input; 1 for what is well-conditioned."""
+    """By how much the operator may multiply a relative error of its input; 1 for what is well-conditioned. An exponent
+    that would leave no digit of float32 is none."""
     if node.op.traits.isdisjoint(CONDITIONED):
         return 1.0
     x, y = _operand(node), _result(node)
@@ -77,7 +77,7 @@ def amplification(node: OperatorFindings) -> float:
         value = x.largest * (1.0 + y.largest * y.largest) / y.rms
     elif op.has("power"):
         numbers = [one for one in node.operator.arguments.values() if type(one) in (int, float)]
-        value = max((abs(float(one)) for one in numbers if abs(one) < LARGEST), default=1.0)
+        value = max((abs(float(one)) for one in numbers if abs(one) < 1.0 / SINGLE), default=1.0)
     return max(1.0, value) if math.isfinite(value) else 1.0
 
 

@@ -14,13 +14,12 @@ from typing import AbstractSet, Iterator, Sequence
 
 from npucmp.dump.readers.names import escaped
 from npucmp.flow.contents import target_content_of
+from npucmp.localise.case import WALKS
 from npucmp.localise.slices import is_read_in_slices, unwritten
 from npucmp.model import DECIDED, Finding, Side
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_meaningless, is_output
-
-SUM_WALK = 4.0  # roundings of the norm of all terms: chosen: the sum over a tensor may move by as many, not measured
 
 
 def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: AbstractSet[int]) -> Iterator[int]:
@@ -78,5 +77,5 @@ def _add_up(parts: Sequence[Finding], compared: Sequence[Side]) -> bool:
         return False
     units = [dtype.round_off for one in parts if one.pair.target and (dtype := lookup(one.pair.target.dtype))]
     total, scale = sum(one.total for one in sides), math.sqrt(sum(one.squares for one in sides))
-    near = SUM_WALK * max(units, default=0.0) * scale
+    near = WALKS * max(units, default=0.0) * scale
     return scale > 0 and any(abs(one.total - total) <= near for one in compared)

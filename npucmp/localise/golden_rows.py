@@ -6,11 +6,9 @@ import math
 from typing import Hashable, NamedTuple, Optional
 
 from npucmp.model import Finding, Operator, Side
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import SUM_ROUNDING, lookup
 from npucmp.model.moments import repeated_hash
 
-# of the scale of a sum: chosen: sums of one tensor in float64 in another order agree to this, not measured
-SUM_ROUNDING = 1e-9
 # value: chosen: the largest number that stands for minus infinity in masks (OWN of measure/kernel/masks.py), not
 # measured
 MASKS = -1e4

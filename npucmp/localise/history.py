@@ -6,10 +6,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from npucmp.localise.movement import Level
-from npucmp.localise.seen_errors import RECENT
-
-QUANTILE = 0.9  # share of the movements seen: chosen: one tensor may move far by chance, not measured
-LATEST = 4  # operators: chosen: as RECENT, where nothing that is read was recorded, not measured
+from npucmp.localise.seen_errors import QUANTILE, RECENT
 
 
 class Contribution(NamedTuple):
@@ -32,7 +29,6 @@ class Before(NamedTuple):
     levels: float = 0.0
     sums: float = 0.0
     last: float = 0.0  # of the RECENT
-    latest: float = 0.0  # of the LATEST
     seen: int = 0
     moved: bool = False
     still: int = 0
@@ -41,7 +37,7 @@ class Before(NamedTuple):
     @property
     def unseen(self) -> float:
         """What stands for something that was not recorded."""
-        return max(self.levels, self.latest) if self.seen else 0.0
+        return max(self.levels, self.last) if self.seen else 0.0
 
 
 class History:
@@ -61,9 +57,9 @@ class History:
         if max(one.highest) > max(one.came, before.unseen if one.is_open else 0.0):  # else it passed on what it got
             self._kinds[one.kind] = self._kinds.get(one.kind, Level()).most(one.highest)
         usual = self._levels.with_(one.highest.extremes), self._sums.with_(one.highest.sums)
-        last, latest = max(self.largest[-RECENT:]), max(self.largest[-LATEST:])
+        last = max(self.largest[-RECENT:])
         moved, still = self._now.moved or not one.still, self._now.still + (one.still and one.sums)
-        self._now = Before(*usual, last, latest, len(self.largest), moved, still)
+        self._now = Before(*usual, last, len(self.largest), moved, still)
 
 
 class _Usual:

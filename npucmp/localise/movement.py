@@ -24,8 +24,6 @@ from npucmp.model.finding import OTHER_NODE
 Floats = npt.NDArray[np.float64]
 
 FIGURES = "max", "min", "mean", "norm"
-RESOLUTION = 2.0**-23  # of a figure: definition: figures are summed and written in float32 at best
-SUMMED = 2.0**-25  # of the rms: definition: what float32 leaves of a mean that is summed in any order
 # of the mean square: chosen: mean times extreme may lack as much if a tensor holds zeros and one value alone, not
 # measured
 ONE_VALUE = 0.01
@@ -93,23 +91,25 @@ def _movement(finding: Finding) -> Optional[Movement]:
 
 
 def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:
-    """What one rounding of each element moves the figures by. Masks of minus infinity leave no mean and no norm; where
-    there are zeros and copies of one value alone, as in a mask, all roundings are the same."""
+    """What one rounding of each element moves the figures by; no mean is finer than float32. Masks of minus infinity
+    leave no mean and no norm; where there are zeros and copies of one value alone, as in a mask, all roundings are the
+    same."""
     root = math.sqrt(count)
     rms = norm / root if math.isfinite(norm) else 0.0
     high, low = (max(abs(one or 0.0), rms) if math.isfinite(one or 0.0) else rms for one in (y.max, y.min))
     if rms and any(abs((y.mean or 0.0) * (one or 0.0) / (rms * rms) - 1.0) < ONE_VALUE for one in y[:2]):
         return unit * high, unit * low, unit * abs(y.mean or 0.0), unit * norm
-    return unit * high, unit * low, max(unit / root, SUMMED) * rms, unit * rms
+    return unit * high, unit * low, max(unit / root, SINGLE) * rms, unit * rms
 
 
 def _told(figure: Optional[float], own: float) -> float:
     """How finely a mean or a norm is told: of 16 bits it may have been rounded to that type itself, and then has no
-    more digits than the type has."""
+    more digits than the type has. Figures are summed and written in float32 at best, whose numbers are two round-offs
+    apart."""
     if not figure or not math.isfinite(figure):
         return 0.0
     digits = math.frexp(figure)[0] / (own / 2.0)
-    return (own if digits.is_integer() else RESOLUTION) * abs(figure)
+    return (own if digits.is_integer() else 2.0 * SINGLE) * abs(figure)
 
 
 def _moved(a: Optional[float], b: Optional[float], unit: float, rounding: float) -> float:
@@ -204,7 +204,7 @@ def _movements(findings: Sequence[Finding]) -> Movements:
     rms, most, least = norm / root, np.abs(y[:, 0]), np.abs(y[:, 1])
     with np.errstate(all="ignore"):
         alone = (np.abs(y[:, 2:3] * y[:, :2] / (rms * rms)[:, None] - 1.0) < ONE_VALUE).any(axis=1)
-        mean = np.where(alone, unit * np.abs(y[:, 2]), np.maximum(unit / root, SUMMED) * rms)
+        mean = np.where(alone, unit * np.abs(y[:, 2]), np.maximum(unit / root, SINGLE) * rms)
         steps = (unit * np.maximum(most, rms), unit * np.maximum(least, rms), mean, unit * np.where(alone, norm, rms))
         apart = np.where(x == y, 0.0, np.maximum(0.0, np.abs(x - y) - rounding[:, None]))
         units = np.stack(steps, axis=1)

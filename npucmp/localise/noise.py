@@ -35,7 +35,6 @@ OUT_LATER = 8.0  # times the noise before: evidence: in later steps parameters a
 LEAST = 2.0  # roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
 GIVEN = 0.5  # roundings: evidence: of parameters and inputs of 16 bits, which no operator has computed yet
 NOWHERE = 4.0  # times the noise before: evidence: for what no recorded operator wrote
-REPEAT = 1.0  # roundings to its own type: evidence: while all figures agree, as in a repeated run
 STILL = 4  # operators: evidence: a run is a repeat if as many sum and agree to the last digit
 FLIPPED = 0.05  # elements: chosen: an expectation of fewer flips is none, not measured
 QUARTER = 4.0  # times what rounding leaves: chosen: a limit of a movement is so much larger, not measured
@@ -209,7 +208,7 @@ class Noise:
 
     @property
     def _repeats(self) -> bool:
-        """Whether all that was seen so far is the same, as in a repeated run."""
+        """Whether all that was seen so far is the same, as in a repeated run: one rounding is noise enough there."""
         return self._now.still >= STILL and not self._now.moved
 
     def _unit(self, node: OperatorFindings, finding: Finding) -> float:
@@ -229,7 +228,7 @@ class Noise:
         return self._units[1]
 
     def _floor(self, one: Level, unit: float) -> Level:
-        least = REPEAT * unit if self._repeats else max(LEAST * unit, self._drift)
+        least = unit if self._repeats else max(LEAST * unit, self._drift)
         usual = self._now.sums
         return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
 
@@ -237,7 +236,7 @@ class Noise:
         high, sums = (max(one, self._unproven) / moved.unit for one in noise)
         if not moved.size / min(high, sums) > OUT_SUMS:  # most
             return None
-        least = REPEAT if self._repeats else LEAST
+        least = 1.0 if self._repeats else LEAST
         mean, norm = (max(sums, least * told) for told in moved.told[SUMS])
         limits = high, high, mean, norm * _grown(norm * moved.unit, moved.elements)
         bar = OUT if self._first else OUT_LATER

@@ -21,10 +21,10 @@ from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import containers, is_parameter
 
-# rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py)
-REDUCED_ERROR = 2.0**-15, 2.0**-10.5
+# rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py), and figures
+# scatter more than errors do
+REDUCED_ERROR = 2.0**-17, 2.0**-8.5
 REDUCED = 2.0**-12  # round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
-WIDER = 4.0  # times REDUCED_ERROR: chosen: figures scatter more than errors do, not measured
 
 
 class MovedProduct(NamedTuple):
@@ -146,8 +146,8 @@ def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[lis
             read = [columns.largest_of(one) for one in node.inputs if columns.has_moved(one)]
             came = max(read, default=math.inf) if node.inputs else None
             moved = [columns.sums_of(one) for one in wrote]
-            most = [high * WIDER * reuse(node, scale_of(one).elements) for one in wrote]
-            is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low / WIDER
+            most = [high * reuse(node, scale_of(one).elements) for one in wrote]
+            is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low
             said.append(MovedProduct(node.operator.name, came, before, is_reduced))
         before = max([before, *map(columns.largest_of, wrote)])
     return said, before

@@ -12,11 +12,9 @@ from typing import Mapping, NamedTuple, Sequence
 
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings
-from npucmp.judge.precision import round_off_of
+from npucmp.judge.precision import BOTH_SIDES, round_off_of
 from npucmp.model import Side
 from npucmp.model.optypes import op_type_of
-
-ROUNDINGS = 2.0  # round-offs: definition: one of every element, on either rank
 
 
 class Output(NamedTuple):
@@ -44,7 +42,7 @@ def outputs_of(node: OperatorFindings) -> list[Output]:
     if not op.has("collective") or op.has("point to point", "asynchronous"):
         return []
     return [
-        Output(one.pair.slot, content, moments.target, one.error or 0.0, ROUNDINGS * round_off_of(one.pair))
+        Output(one.pair.slot, content, moments.target, one.error or 0.0, BOTH_SIDES * round_off_of(one.pair))
         for one in node.outputs
         if (moments := one.measurement.moments) is not None and (content := content_of(one))
     ]

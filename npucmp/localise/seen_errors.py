@@ -20,7 +20,7 @@ from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output
 
-QUANTILE = 0.95  # share of the errors seen: chosen: those above are outliers, not measured
+QUANTILE = 0.9  # share of the errors seen: chosen: those above are outliers, not measured
 RECENT = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
 OPERANDS = 2  # outputs: definition: a sum, a product and a quotient of elements have two operands
 

@@ -30,6 +30,7 @@ from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import (
+    FEW,
     FEW_FLIPS,
     FLIPPING,
     TOGETHER,
@@ -53,11 +54,6 @@ SEVERAL = 3  # parameters of a step: chosen: an optimizer that is wrong moves as
 SHARE = 0.1  # share of the parameters that differ: chosen: the same, not measured
 # times the golden's step: chosen: a wrong update is off by two, and a figure may see a quarter, not measured
 REACH = 8.0
-ALIKE = 0.02  # of a factor: chosen: recorded figures that differ by less have the same factor, not measured
-ENOUGH = 8  # elements: chosen: a factor that makes up WHOLE of the error of as many is no chance, not measured
-FEWEST = 3  # elements: chosen: the same of EXACT, not measured
-EXACT = 0.999  # share of an error: chosen: all of it but rounding, not measured
-AGREE = 0.9  # share of the parameters: chosen: as many factors have one sign, not measured
 
 
 class Updates:
@@ -249,14 +245,14 @@ def _is_scaled(finding: Finding) -> bool:
     """Whether one factor makes up the error of a parameter, as the noise of no gradient does."""
     golden, moments = finding.pair.golden, finding.measurement.moments
     elements = math.prod(golden.shape) if golden is not None else 0
-    if elements < FEWEST:
+    if elements < FEW:
         return False
     if moments is not None:
-        gain, share = gain_of(finding), WHOLE if elements >= ENOUGH else EXACT
-        return gain > -WHOLE and abs(gain) >= share * proven_size(finding) > 0.0
+        gain = gain_of(finding)
+        return gain > -WHOLE and abs(gain) >= WHOLE * proven_size(finding) > 0.0
     x, y = (finding.measurement.recorded(side) or Statistics() for side in range(2))
     factors = [a / b - 1.0 for a, b in ((x.norm, y.norm), (x.max, y.max), (x.min, y.min)) if a is not None and b]
-    close = len(factors) == 3 and max(factors) - min(factors) <= ALIKE * abs(factors[0])
+    close = len(factors) == 3 and max(factors) - min(factors) <= (1.0 - WHOLE) * abs(factors[0])
     return close and factors[0] > -WHOLE
 
 
@@ -268,7 +264,7 @@ def _common_factor(parameters: Sequence[Finding]) -> float:
     found: dict[tuple[float, float], tuple[float, float]] = {}  # each tensor once
     for one in parameters:
         moments, kinds = one.measurement.moments, float_types(one.pair)
-        if moments is None or moments.mismatched or moments.compared < ENOUGH or len(kinds) != 1:
+        if moments is None or moments.mismatched or moments.compared < FEW or len(kinds) != 1:
             continue
         if away := deviations_of(one):
             found[moments.xy, moments.yy] = gain_of(one), away
@@ -276,7 +272,7 @@ def _common_factor(parameters: Sequence[Finding]) -> float:
         return 0.0
     factors, deviations = sorted(one for one, _ in found.values()), [one for _, one in found.values()]
     above, middle = sum(one > 0 for one in factors) / len(factors), factors[len(factors) // 2]
-    is_noise = abs(sum(deviations)) < TOGETHER * math.sqrt(len(deviations)) or max(above, 1.0 - above) < AGREE
+    is_noise = abs(sum(deviations)) < TOGETHER * math.sqrt(len(deviations)) or max(above, 1.0 - above) < WHOLE
     return 0.0 if is_noise or abs(middle) <= FACTOR * SINGLE else middle
 
 

@@ -18,6 +18,7 @@ from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.flow.row_cache import numbered
 from npucmp.judge.precision import round_off_of
+from npucmp.judge.products import BEHIND
 from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
@@ -27,6 +28,7 @@ from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
+from npucmp.localise.rules.growth import GROWTH
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
 from npucmp.localise.sources import Source, Sources
@@ -43,8 +45,6 @@ EXPLAINED = {  # what explains an error, by rule; of others the errors that came
 LAW = "law"  # the accusation that needs nothing of what an operator reads
 # accusations that do not rest on the size of an error
 UNREFUTED = (LAW, "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
-# operators: chosen: one of as many may have written an input where outputs were not recorded, not measured
-BRANCHES = 3
 
 
 class Walk:
@@ -131,7 +131,7 @@ class _Search:
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
         self._alone = alone  # operators that one side has, by their place
         self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # outputs not recorded, with the error read
-        self._last_unseen: deque[str] = deque(maxlen=BRANCHES)
+        self._last_unseen: deque[str] = deque(maxlen=BEHIND)
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
         self.carriers: dict[int, int] = {}
@@ -412,7 +412,7 @@ class _Search:
         growth, node, finding = self._steepest
         for kept in (finding, self._hopeless):
             self.revised.pop(kept.row, None)
-        reasons = evidence.gradual_reasons(finding, growth, gradual.STEP, self._hopeless)
+        reasons = evidence.gradual_reasons(finding, growth, GROWTH, self._hopeless)
         self._add(node, Cause.WORSENED, Own(finding, "gradual"), reasons, self._intervals.reads(node))
 
     def _culprit(self, node: OperatorFindings) -> str:

@@ -25,9 +25,7 @@ from npucmp.model import Measurement, TensorRef
 from npucmp.model.dtypes import FACTOR, SHORT_SUM, SINGLE, lookup
 from npucmp.model.optypes import is_gradient, op_type_of
 
-CONSTANT = 8.0  # times δ: chosen: a larger deviation is no rounding, not measured
 EPS = 1e-5  # eps of a layer norm: definition: the default of torch
-LARGEST_EPS = 1e-2  # eps of a layer norm: chosen: a larger argument is none, not measured
 
 
 def with_constant_rows(found: Sequence[Measurement], context: ReadContext) -> list[Measurement]:
@@ -73,7 +71,7 @@ def _settled(output: Measurement, rows: Sequence[Measurement], context: ReadCont
     weights = [one.moments.golden.squares / width for one in own if one.moments and "bias" not in one.pair.slot]
     weight = math.sqrt(weights[0]) if weights else 1.0
     arguments = output.pair.golden_op.arguments.values() if output.pair.golden_op else ()
-    numbers = [one for one in arguments if type(one) is float and 0.0 < one <= LARGEST_EPS]
+    numbers = [one for one in arguments if type(one) is float and 0.0 < one < 1.0]
     try:
         return _rest(data, output, width, weight, numbers[0] if numbers else EPS, context)
     except NpucmpError:
@@ -94,7 +92,7 @@ def _rest(
         wide, least = b - b.mean(axis=1, keepdims=True), FACTOR * unit * longer
         deviation, read = (np.sqrt(np.square(one).mean(axis=1)) for one in (wide, b))
         moved = 2.0 * np.sqrt(np.square(a - b).mean(axis=1))
-        is_constant = deviation <= CONSTANT * (least * read + moved)
+        is_constant = deviation <= FACTOR * (least * read + moved)
         shift = max(least, unit * width / 2.0) * read + moved
         variance, off = np.square(deviation), shift * read
         low, high = (np.sqrt(one + eps) for one in (np.maximum(variance - off, 0.0), variance + off))

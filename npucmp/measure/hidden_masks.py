@@ -25,7 +25,6 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import is_output
 
-FEWEST = 2  # positions: chosen: a single one is data, not measured
 # roundings of a constant in the coarser type: definition: two on each side, its own and that of what scaled it
 ROUNDINGS = 4.0
 Key = tuple[object, ...]
@@ -182,7 +181,7 @@ class _Values(NamedTuple):
         return self._are_far() and max(self.highest) - min(self.lowest) <= spread
 
     def _are_far(self) -> bool:
-        if self.masks < FEWEST or not self.others:
+        if self.masks <= 1 or not self.others:
             return False
         return all(rest - mask >= FAR for rest, mask in zip(self.least, self.highest))
 

@@ -24,6 +24,8 @@ FEW = 16  # elements: chosen: rounding of fewer does not average out in a factor
 # √K of a sum that has the limit of short ones: evidence: 9.2 round-offs in a weight gradient of a clean run with
 # another number of threads (localise/rules/long_sums.py)
 SHORT_SUM = 16.0
+# of the scale of a sum: chosen: sums of one tensor in float64 in another order agree to this, not measured
+SUM_ROUNDING = 1e-9
 # round-offs: literature: Higham, Accuracy and Stability of Numerical Algorithms, §4.2; standard deviation of the
 # rounding of one partial sum
 WALK = 0.42

@@ -5,22 +5,25 @@ A constant is a number, or a tuple of numbers, under a name in capitals at the t
     NAME = value  # unit: source
 
 in its line or in the lines above. The source begins with one word of SOURCES. `python -m tests.corpus.constants` prints
-the table of docs/localisation.md; `--write` puts it there.
+the table of docs/localisation.md; `--write` puts it there. What half and twice a value change is of judged_again.py.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 import tokenize
+from collections import Counter
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "localisation.md"
+SENSITIVITY = Path(__file__).parent / "sheets" / "sensitivity.json"
 ROOMS = "npucmp.judge", "npucmp.localise", "npucmp.flow"
 MODULES = (
     "npucmp.measure.recorded",
@@ -34,6 +37,13 @@ SOURCES = {
     "evidence": "measured; the docstring of its module has the figures",
     "chosen": "by judgement, not measured",
     "work": "bounds memory, work or a list; decides no verdict",
+}
+UNREAD, NOTHING = "not read", "nothing"
+KINDS = {
+    "changes": "a grade of a pair changes",
+    NOTHING: "no grade changes",
+    UNREAD: "no pair reads it",
+    "": "not measured: it is new, or has another value since",
 }
 PLAIN = {0, 1, -1, 2, 0.5}  # numbers that need no name
 COLUMNS = range(-3, 4)  # indices that need none: the four figures of a tensor
@@ -216,12 +226,49 @@ def section() -> str:
     lines = [BEGIN, f"{deciding} constants decide something; {counts['work']} bound work alone.", ""]
     lines += ["| source | constants | meaning |", "|---|---|---|"]
     lines += [f"| {kind} | {counts[kind]} | {why} |" for kind, why in SOURCES.items()]
-    lines += ["", "| constant | value | unit | source | also used in |", "|---|---|---|---|---|"]
+    said = measured(rows)
+    kinds = Counter(said[one].kind for one in rows if one.kind != "work")
+    pairs = json.loads(SENSITIVITY.read_text(encoding="utf-8"))
+    lines += [
+        "",
+        f"At half and at twice its value, of {pairs['faults']} pairs with a fault and {pairs['clean']} clean ones:",
+    ]
+    lines += ["", "| constants | at half and at twice the value |", "|---|---|"]
+    lines += [f"| {kinds[kind]} | {why} |" for kind, why in KINDS.items()]
+    lines += [
+        "",
+        "| constant | value | unit | at half | at twice | source | also used in |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for one in rows:
         users = ", ".join(one.users[:3]) + (f" and {len(one.users) - 3} more" if len(one.users) > 3 else "")
-        cells = f"`{one.module}.{one.name}`", f"`{one.value}`", one.unit, one.source, users
+        half, twice = said[one]
+        cells = f"`{one.module}.{one.name}`", f"`{one.value}`", one.unit, half, twice, one.source, users
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join([*lines, END, ""])
+
+
+class Measured(NamedTuple):
+    """What a constant at half and at twice its value changes, in words; empty where that was not measured."""
+
+    half: str = ""
+    twice: str = ""
+
+    @property
+    def kind(self) -> str:
+        """A word of KINDS."""
+        both = {self.half, self.twice}
+        return next((one for one in ("", UNREAD, NOTHING) if both == {one}), "changes")
+
+
+def measured(rows: Sequence[Constant]) -> dict[Constant, Measured]:
+    """What was measured of constants at the values that they have now."""
+    known = json.loads(SENSITIVITY.read_text(encoding="utf-8"))["constants"]
+    found = {}
+    for one in rows:
+        said = known.get(f"{one.module}.{one.name}", {})
+        found[one] = Measured(said["half"], said["twice"]) if said.get("value") == one.value else Measured()
+    return found
 
 
 def written(page: str, text: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
 
-from tests.corpus import constants, sensitivity
+from tests.corpus import constants, judged_again, sensitivity
 from tests.corpus.__main__ import main
 from tests.corpus.constants import (
     EXCEPTIONS,
     PAGE,
+    SENSITIVITY,
     SOURCES,
     Module,
     is_judging,
@@ -54,6 +56,49 @@ def test_every_constant_has(field):
 
 def test_every_source_is_of_a_known_kind():
     assert [f"{one.module}.{one.name}: {one.source}" for one in ROWS if one.kind not in SOURCES] == []
+
+
+def test_the_kept_measurements_are_of_constants_that_there_are():
+    """`python -m tests.corpus.judged_again FOLDER` makes them; another value of a constant makes its own stale."""
+    kept = json.loads(SENSITIVITY.read_text(encoding="utf-8"))["constants"]
+    assert kept.keys() <= {f"{one.module}.{one.name}" for one in ROWS if one.kind != "work"}
+    assert all(one["half"] and one["twice"] for one in kept.values())
+
+
+def test_what_was_measured_of_another_value_does_not_count(tmp_path, monkeypatch):
+    path = tmp_path / "sheet.json"
+    path.write_text(json.dumps({"constants": {"judge.some.A": {"value": "3", "half": "nothing", "twice": "-1 right"}}}))
+    monkeypatch.setattr(constants, "SENSITIVITY", path)
+    now, before = (constants.Constant("judge.some", "A", value, "elements", "chosen") for value in ("4", "3"))
+    found = constants.measured([now, before])
+    assert found[now].kind == "" and found[before] == ("nothing", "-1 right") and found[before].kind == "changes"
+
+
+def test_each_deciding_constant_was_measured_or_is_counted_as_not():
+    said = constants.measured([one for one in ROWS if one.kind != "work"])
+    page = PAGE.read_text(encoding="utf-8")
+    for kind, why in constants.KINDS.items():
+        assert f"| {sum(one.kind == kind for one in said.values())} | {why} |" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"": ["0"]}, "not read"),
+        ({"": ["3"]}, "nothing"),
+        ({"": ["3"], "fault": ["right", "missed"], "clean": ["silent", "alarm"]}, "-1 right, +1 alarms"),
+        ({"": ["3"], "fault": ["missed", "right"], "clean": ["alarm", "silent"]}, "+1 right, -1 alarms"),
+        ({"": ["3"], "fault": ["missed", "undecided"], "clean": ["silent", "error: none"]}, "1 others, 1 errors"),
+    ],
+)
+def test_changes_are_told_in_words(changes, said):
+    assert judged_again.words(changes, {"fault": {"clean": False}, "clean": {"clean": True}}) == said
+
+
+def test_what_functions_read_is_known_by_all_names_of_a_constant():
+    factor = next(row for row in ROWS if row.name == "FACTOR")
+    names = judged_again.names_of(factor)
+    assert {("npucmp.model.dtypes", "FACTOR"), ("npucmp.localise.case", "FACTOR")} <= names
 
 
 def test_the_section_is_made_of_the_code():

@@ -29,11 +29,11 @@ def plain(some, kind):
     """What is told before an operator of a kind, behind all of these."""
     made = Level()
     for at, one in enumerate(some):
-        unseen = max(usual(some[:at], 0), last(some[:at], 4)) if one.is_open else 0.0
+        unseen = max(usual(some[:at], 0), last(some[:at], 8)) if one.is_open else 0.0
         if one.kind == kind and max(one.highest) > max(one.came, unseen):  # more than it got
             made = Level(max(made.extremes, one.highest.extremes), max(made.sums, one.highest.sums))
     moved, still = any(not one.still for one in some), sum(one.still and one.sums for one in some)
-    return Before(usual(some, 0), usual(some, 1), last(some, 8), last(some, 4), len(some), moved, still, made)
+    return Before(usual(some, 0), usual(some, 1), last(some, 8), len(some), moved, still, made)
 
 
 @given(SEEN)

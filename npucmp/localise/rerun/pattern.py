@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.judge.precision import round_off_of
+from npucmp.judge.verdicts import FACTOR
 from npucmp.measure.bits import PLACES, Differing, differences
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload, first_of, position
@@ -27,7 +28,6 @@ DENSE = 0.9
 FEW_LINES = 0.25
 # elements that differ in a row or column: chosen: by chance they would lie in many more, not measured; for hints alone
 PER_LINE = 8
-ROUNDINGS = 16.0  # round-offs of the rms: chosen: between two sums of the same terms, not measured; for hints alone
 
 
 def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[Differing]:
@@ -178,7 +178,7 @@ def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence,
     if moments.mismatched or not moments.yy or not moments.sum_dd:
         return ()
     size = math.sqrt(moments.sum_dd / differing / (moments.yy / max(1, moments.compared)))
-    if size > ROUNDINGS * round_off_of(pair):
+    if size > FACTOR * round_off_of(pair):
         return ()
     hint = "hint: roundings, as of sums accumulated in another order (atomic additions, split reductions)"
     return (Evidence("hint", hint),)

@@ -5,10 +5,8 @@ An argument that differs is rarely without a reason, and its effect may well be 
 
 from __future__ import annotations
 
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.case import STANDS_OUT, Case, Rule
 from npucmp.model.arguments import differing_arguments
-
-ARGUED = 2.0  # growth of error: chosen: suspicious where an argument differs, not measured
 
 
 def _accuses(case: Case) -> bool:
@@ -17,12 +15,12 @@ def _accuses(case: Case) -> bool:
         return False
     if case.finding.error is None or not any(True for _ in differing_arguments(pair.target_op, pair.golden_op)):
         return False
-    return case.error > max(ARGUED * case.before, case.own_round_off)
+    return case.error > max(STANDS_OUT * case.before, case.own_round_off)
 
 
 RULE = Rule(
     "accusation",
     "arguments",
-    f"an argument differs, and the output's error is more than {ARGUED:g} times that of what was read",
+    f"an argument differs, and the output's error is more than {STANDS_OUT:g} times that of what was read",
     applies=_accuses,
 )

@@ -1,7 +1,8 @@
 """A tensor that is a choice itself, a mask or an index: an error e of what it was chosen by changes a share of √e.
 
-Near ties flip; with the errors of 16-bit types any choice may. Where the operator wrote what it chose as well, as top-k
-does, and these values agree, whatever fell otherwise was a tie, up to half of it. Two elements are nothing to speak of.
+Near ties flip; with larger errors than rounding to 11 bits makes, those of 16-bit types, any choice may. Where the
+operator wrote what it chose as well, as top-k does, and these values agree, whatever fell otherwise was a tie, up to
+half of it. Two elements are nothing to speak of.
 Evidence: without it, nine pairs of the corpus sample with top-k routing are wrong.
 """
 
@@ -10,11 +11,11 @@ from __future__ import annotations
 import math
 
 from npucmp.localise.case import Case, Rule
+from npucmp.localise.rules.reduced import REDUCED
 
 # of choices that may flip, in √e: chosen: not measured; without the rule nine pairs of the sample with top-k routing
 # are wrong
 SHARE = 8.0
-COARSE = 2.0**-12  # rel_l2: chosen: with errors above, those of 16-bit types, any choice may flip, not measured
 TIES = 0.5  # share of the places: chosen: more of them are wrong places of the right values, not measured
 
 
@@ -34,7 +35,7 @@ def _were_ties(case: Case) -> bool:
 
 def _bound(case: Case) -> float:
     share = _changed(case)
-    flips = math.isfinite(share) and (case.before > COARSE or (share <= TIES and _were_ties(case)))
+    flips = math.isfinite(share) and (case.before > REDUCED or (share <= TIES and _were_ties(case)))
     return math.inf if flips or share <= SHARE * math.sqrt(case.before) else 0.0
 
 

@@ -20,9 +20,6 @@ from npucmp.model.dtypes import lookup
 # share of the other operators: evidence: a tenth and more begin a coarser type in clean pairs of mixed precision
 ALONE = 0.05
 WHOLE = 0.25  # share of the operators: chosen: a run is in a coarser type as a whole if as many have it, not measured
-# times the round-offs of both types and the error of the input: definition: the largest error of a correct cast, with
-# room for its own computation
-ROUNDED = 1.001
 
 
 def habit(nodes: Sequence[OperatorFindings]) -> float:
@@ -69,13 +66,14 @@ def _accuses(case: Case) -> bool:
 
 def is_rounded_once(case: Case) -> bool:
     """Whether an operator that only hands on what it reads wrote each element of that rounded once to the nearest; of
-    statistics, whether these allow it."""
+    statistics, whether these allow it. Relative errors u and e make u + e + u e together."""
     if case.node is None or not case.node.op.has("hands on") or case.node.op.has("copies"):
         return False
     sides = [lookup(one.dtype) for one in (case.pair.target, case.pair.golden) if one is not None]
     rounding = sum(one.round_off for one in sides if one is not None)
     read = [one for one in case.node.inputs if round_off_of(one.pair)]
-    return _largest(case.finding) <= ROUNDED * (rounding + max(map(_largest, read), default=case.before))
+    first_order = rounding + max(map(_largest, read), default=case.before)
+    return _largest(case.finding) <= (1.0 + rounding) * first_order
 
 
 def _largest(finding: Finding) -> float:

@@ -1,14 +1,13 @@
 """An operator that only hands on what it reads wrote something else, however little.
 
-A copy changes no bit; the room of 1 % is for its error, which is summed in another order.
+A copy changes no bit; there is room for sums of its error, which are taken in another order.
 """
 
 from __future__ import annotations
 
 from npucmp.flow.contents import content_of
 from npucmp.localise.case import Case, Rule
-
-COPIED = 1.01  # growth of error: chosen: sums of a copy are taken in another order, not measured
+from npucmp.model.dtypes import SUM_ROUNDING
 
 
 def _accuses(case: Case) -> bool:
@@ -23,12 +22,12 @@ def _accuses(case: Case) -> bool:
         return False
     same_file = bool(golden.file) and (read.pair.golden.file, read.pair.golden.shape) == (golden.file, golden.shape)
     is_copy = same_file or 0 != content_of(read) == content_of(finding)
-    return is_copy and case.error > COPIED * case.before
+    return is_copy and case.error > (1.0 + SUM_ROUNDING) * case.before
 
 
 RULE = Rule(
     "accusation",
     "copy",
-    f"the golden values are handed on unchanged, the target's have more than {COPIED:g} times the error of its input",
+    "the golden values are handed on unchanged, the target's have more than the error of its input",
     applies=_accuses,
 )

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import math
 
-from npucmp.judge.precision import SINGLE
-from npucmp.localise.case import MANY, Case, Rule
+from npucmp.judge.precision import BOTH_SIDES, SINGLE
+from npucmp.localise.case import MANY, TOGETHER, Case, Rule
 from npucmp.model.dtypes import lookup
 
 APART = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits
-APART_OF_FEW = 3.0  # round-offs: chosen: the same, of a handful of elements, not measured
 CHANGED = 0.4  # share of elements: evidence: 0.12 at most are rounded otherwise
 BIASED = 0.25  # round-offs in common: evidence: 0.05 at most
-CERTAIN = 8.0  # standard deviations: chosen: such a factor is no chance, not measured
 
 
 def _accuses(case: Case) -> bool:
@@ -35,14 +33,14 @@ def _accuses(case: Case) -> bool:
     if case.is_composed and case.flipped:
         return False
     if moments is None or case.is_composed or target.dtype != golden.dtype or moments.compared < MANY:
-        return case.error > APART_OF_FEW * row.round_off
+        return case.error > BOTH_SIDES * row.round_off
     return case.error > APART * row.round_off or case.share_changed > CHANGED or _is_biased(case, row.round_off)
 
 
 def _is_biased(case: Case, round_off: float) -> bool:
     assert case.moments is not None
     deviations = abs(case.gain) * math.sqrt(case.moments.compared)
-    return abs(case.gain) > BIASED * round_off and deviations > CERTAIN * case.error and case.has_many
+    return abs(case.gain) > BIASED * round_off and deviations > TOGETHER * case.error and case.has_many
 
 
 RULE = Rule(

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 
 from npucmp.localise.case import Case, Rule
+from npucmp.localise.rules.growth import GROWTH
 
 HOPELESS = 64.0  # in √u: chosen: 1.6 % in float32, not measured
-STEP = 8.0  # growth of error: chosen: more is no step of many but cancellation or flipped masks, not measured
 
 
 def is_step(case: Case) -> bool:
-    """Whether an error that is explained grew from a smaller one, and that one was none of the hopeless."""
-    return 0 < case.before <= _hopeless(case) and case.error <= STEP * case.before
+    """Whether an error that is explained grew from a smaller one, and that one was none of the hopeless. More growth is
+    no step of many but cancellation or flipped masks."""
+    return 0 < case.before <= _hopeless(case) and case.error <= GROWTH * case.before
 
 
 def _hopeless(case: Case) -> float:

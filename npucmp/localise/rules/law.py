@@ -2,7 +2,8 @@
 
 A law holds for any values that an operator reads, so that no error of its inputs explains a broken one. A law is one
 figure of the moments of both sides, with the room that rounding has in the coarser type of the two. Sources: the
-definitions of the operators; for sums Higham, Accuracy and Stability of Numerical Algorithms, §4.2. Gradients have laws
+definitions of the operators, where what is read and what is written, a quotient and what was divided, round once
+each; for sums Higham, Accuracy and Stability of Numerical Algorithms, §4.2. Gradients have laws
 of their own: a gradient of an operator that moves or adds elements keeps the sum of the gradient that arrives.
 """
 
@@ -14,20 +15,18 @@ from itertools import permutations
 from typing import Callable, Iterator, NamedTuple, Optional
 
 from npucmp.flow.contents import content_of
-from npucmp.judge.precision import SINGLE, round_off_of
+from npucmp.judge.precision import BOTH_SIDES, SINGLE, round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
 from npucmp.localise.condition import scale_of
 from npucmp.model import Finding, Moments, Side, Verdict
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_argument, is_parameter
 
-ROUNDINGS = 2.0  # round-offs of one element: definition: a quotient, and what was divided
 DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign: chosen: more is no chance, not measured
-APART = 2.0  # departures of the golden: chosen: not measured
 NEAR = 0.1  # error of inputs: chosen: up to it a norm reads rows of the spread that the golden's have, not measured
-DOUBLE = 2.0**-53  # unit round-off of float64: definition
+DOUBLE = DTYPES["float64"].round_off
 PARAMETERS = 4  # parameters: work: the pairs of more are not tried as weight and bias
 
 
@@ -42,7 +41,7 @@ class Departure(NamedTuple):
     @property
     def is_broken(self) -> bool:
         """Whether the target alone departs from the law by more than rounding."""
-        return self.golden <= self.room and self.target > max(self.room, APART * self.golden)
+        return self.golden <= self.room < self.target
 
 
 def departures(case: Case) -> Iterator[Departure]:
@@ -86,8 +85,8 @@ def _row_sums(case: Case, moments: Moments) -> Optional[Departure]:
     unit = _round_off(case)
     subnormal = length * row.tiny * row.round_off  # elements below the smallest normal number round by this
     words = f"rows sum to {length * x:.6g}, in the golden to {length * y:.6g}"
-    walk = DEVIATIONS * ROUNDINGS * unit * math.sqrt(moments.golden.squares) / abs(moments.golden.total or 1.0)
-    room = ROUNDINGS * unit + _sum_room(length, unit) + subnormal + walk
+    walk = DEVIATIONS * BOTH_SIDES * unit * math.sqrt(moments.golden.squares) / abs(moments.golden.total or 1.0)
+    room = BOTH_SIDES * unit + _sum_room(length, unit) + subnormal + walk
     return Departure(abs(length * x - 1.0), abs(length * y - 1.0), room, words)
 
 
@@ -176,7 +175,7 @@ def _read(case: Case) -> list[tuple[Finding, Moments]]:
 
 def _room_of(case: Case, read: list[tuple[Finding, Moments]]) -> float:
     """One rounding on either side of what is handed on, in the coarser type."""
-    return ROUNDINGS * max([_round_off(case), *(round_off_of(one.pair) for one, _ in read)])
+    return BOTH_SIDES * max([_round_off(case), *(round_off_of(one.pair) for one, _ in read)])
 
 
 def _extremes(case: Case, moments: Moments) -> Optional[Departure]:
@@ -241,7 +240,7 @@ def _kept(case: Case, moments: Moments) -> Optional[Departure]:
     ends = [(max(abs(a.minimum), abs(a.maximum)) * factor, max(abs(b.minimum), abs(b.maximum))) for a, b in sides]
     x, y = (max(0.0, b - a) / case.scale.largest for a, b in ends)
     words = f"an element is {ends[0][1]:.6g}, and none that is kept is beyond {ends[0][0]:.6g}"
-    return Departure(x, y, ROUNDINGS * _round_off(case), words)
+    return Departure(x, y, BOTH_SIDES * _round_off(case), words)
 
 
 def _received(case: Case, moments: Moments) -> Optional[Departure]:
@@ -257,7 +256,7 @@ def _received(case: Case, moments: Moments) -> Optional[Departure]:
             target, other = case.pair.target, sent.pair.target
             is_cast = target is None or other is None or target.dtype != other.dtype
             unit = max(case.own_round_off, round_off_of(sent.pair)) if is_cast else DOUBLE
-            return Departure(x, y, ROUNDINGS * unit, f"extremes or sums are not those of what was sent, by {x:.2e}")
+            return Departure(x, y, BOTH_SIDES * unit, f"extremes or sums are not those of what was sent, by {x:.2e}")
     return None
 
 
@@ -276,11 +275,11 @@ def _returned(case: Case, moments: Moments) -> Optional[Departure]:
         x = abs(moments.target.total - given.target.total) / max(sizes)
         y = abs(moments.golden.total - given.golden.total) / size
         unit, squares = max(case.own_round_off, round_off_of(one.pair), DOUBLE), given.golden.squares
-        if abs(squares - moments.golden.squares) > ROUNDINGS * unit * squares:  # elements were added or spread
+        if abs(squares - moments.golden.squares) > BOTH_SIDES * unit * squares:  # elements were added or spread
             unit = max(unit, _round_off(case))
         added = math.sqrt(max(1.0, given.elements / moments.elements))
         room = unit * (DEVIATIONS * added + abs(given.golden.total) / size)
-        room = ROUNDINGS * (room + min(unit, SINGLE) * added * arrived / size)
+        room = BOTH_SIDES * (room + min(unit, SINGLE) * added * arrived / size)
         found.append(Departure(x, y, room, f"the sum is not that of the gradient that arrives, by {x:.2e} of its size"))
     return min(found, key=lambda one: one.golden, default=None)
 

@@ -9,16 +9,13 @@ off by as large a part of the largest value, as behind a mask that flipped, the 
 from __future__ import annotations
 
 from npucmp.localise.case import FEW as FEWEST
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.case import STANDS_OUT, Case, Rule
 from npucmp.localise.condition import scale_of
 
 LOST = 0.25  # of the largest value: chosen: an element that is off by more is lost, not measured
 # times the error that came in, in units of the largest value: evidence: below 29 in 99.9 % of 7,088 outputs of clean
 # pairs
 TORN = 32.0
-# times the share of the largest value that an element read is off by: chosen: an operator makes no more of it, not
-# measured; a flipped mask made 0.76, and batch_norm behind it 0.85
-HANDED_ON = 2.0
 
 
 def _accuses(case: Case) -> bool:
@@ -34,7 +31,7 @@ def _accuses(case: Case) -> bool:
     if case.cancels:
         return False
     share = max(LOST, TORN * max(case.own_round_off, case.before * case.amplification))
-    share = max(share, HANDED_ON * case.amplification * _lost_before(case))
+    share = max(share, STANDS_OUT * case.amplification * _lost_before(case))
     return moments.max_abs > share * case.scale.largest
 
 

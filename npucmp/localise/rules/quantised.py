@@ -5,17 +5,14 @@ Half a step is 2^-8 of the largest value; where numbers are numbers again, 8 of 
 
 from __future__ import annotations
 
-import math
-
+from npucmp.judge.precision import STEP_BITS
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Rule
-
-STEP = 2.0**-8  # of the largest value: definition: half a step of 8 bits
 
 RULE = Rule(
     "limit",
     "quantised",
-    f"one run is quantised: its values are multiples of a step of {-math.log2(STEP):g} bits",
+    f"one run is quantised: its values are multiples of a step of {STEP_BITS} bits",
     applies=lambda case: case.precision.quantised,
-    bound=lambda case: FACTOR * STEP,
+    bound=lambda case: FACTOR * 2.0**-STEP_BITS,
 )

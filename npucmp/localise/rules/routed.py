@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 from npucmp.localise.case import Case, Rule
-from npucmp.localise.rules.choice import COARSE, SHARE
+from npucmp.localise.rules.choice import SHARE
+from npucmp.localise.rules.reduced import REDUCED
 from npucmp.model import Finding, Verdict
 
 ROWS = 4.0  # in √s: definition: √2 for a share s of other rows, with room for rows of unequal size
@@ -26,7 +27,7 @@ def _applies(case: Case) -> bool:
 def _is_routed(case: Case) -> bool:
     """Whether shapes differ along one axis, and a choice fell otherwise that may have made them so."""
     share = apart(case.finding)
-    return share > 0 and (case.flipped > 0 or (case.before > COARSE and share <= SHARE * math.sqrt(case.before)))
+    return share > 0 and (case.flipped > 0 or (case.before > REDUCED and share <= SHARE * math.sqrt(case.before)))
 
 
 def _bound(case: Case) -> float:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import WHOLE, Case, Rule
+from npucmp.localise.case import STANDS_OUT, WHOLE, Case, Rule
 from npucmp.model import Finding, Verdict
 
 SCALED = 4.0  # round-offs: evidence: 2.1 in 99 % of 8,550 tensors of clean pairs; also growth of such a factor
-SCALED_NOISE = 2.0  # times the error that comes in: chosen: the factor must stand out of it, not measured
 
 
 def limit(case: Case) -> float:
@@ -33,7 +32,7 @@ def _accuses(case: Case) -> bool:
         return False
     if case.cancels:
         return False
-    return factor > max(limit(case), SCALED * case.gain_before, SCALED_NOISE * case.before)
+    return factor > max(limit(case), SCALED * case.gain_before, STANDS_OUT * case.before)
 
 
 def _judged(case: Case) -> Finding:

@@ -12,8 +12,6 @@ from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
 from npucmp.model.dtypes import lookup
 
-SMALLEST = 1e-300  # rms: definition: what underflowed divides nothing
-
 
 def _times(case: Case) -> float:
     """How much coarser than its unit round-off the type is for values this small."""
@@ -25,7 +23,8 @@ def _times(case: Case) -> float:
         return 1.0
     if not moments.yy:  # all zero: what is there may have been too small for it
         return math.inf if moments.max_abs <= row.tiny * row.round_off else 1.0
-    return row.tiny / max(math.sqrt(moments.yy / moments.compared), SMALLEST)
+    rms = math.sqrt(moments.yy / moments.compared)
+    return row.tiny / rms if rms else math.inf
 
 
 RULE = Rule(

@@ -10,18 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp.cli import npucmp
+from npucmp.judge.precision import STEP_BITS
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise import seen_errors, updates
+from npucmp.localise.case import FLIPPING, STANDS_OUT
 from npucmp.localise.rules import (
-    arguments,
     choice,
     condition,
-    copy,
     gradual,
     growth,
     long_sums,
-    non_smooth,
-    quantised,
     reduced,
     round_off,
     routed,
@@ -32,28 +30,26 @@ LISTED = [  # rule, the words with "#" for the number, the constant
     ("round_off", "# unit round-offs of the coarsest", FACTOR),
     ("long_sums", "√K/# times", long_sums.SHORT),
     ("reduced", "keep # bits", -math.log2(reduced.REDUCED)),
-    ("quantised", "a step of # bits", -math.log2(quantised.STEP)),
+    ("quantised", "a step of # bits", STEP_BITS),
     ("growth", "up to # times the error", growth.GROWTH),
     ("condition", "times # times the operator's", condition.CONDITIONED),
-    ("non_smooth", "up to # √e", non_smooth.FLIPS),
+    ("non_smooth", "up to # √e", math.sqrt(FLIPPING)),
     ("choice", "up to # √e", choice.SHARE),
     ("routed", "up to # √s", routed.ROWS),
     ("inherited", "at most # times that of the step before", updates.GREW),
     ("inherited", "plus # √e", updates.UPDATE),
     ("inherited", "plus # steps of the optimizer", updates.REACH),
-    ("arguments", "more than # times", arguments.ARGUED),
-    ("copy", "more than # times", copy.COPIED),
+    ("arguments", "more than # times", STANDS_OUT),
     ("gradual", "more than # √u", gradual.HOPELESS),
     ("background", "# % of what was seen", 100 * seen_errors.QUANTILE),
 ]
 WRITTEN = [  # of docs/localisation.md
     ("limit (`round_off`) | # u", FACTOR),
-    ("limit (`round_off`) | 8 u, at most #", round_off.MOST),
+    ("limit (`round_off`) | 8 u, at most #", round_off.UNRELATED),
     ("× max(1, √K/#)", long_sums.SHORT),
-    ("more than # times that", copy.COPIED),
     ("| # e (`growth`)", growth.GROWTH),
     ("| # κ e (`condition`)", condition.CONDITIONED),
-    ("| # √e, or two elements (`non_smooth`)", non_smooth.FLIPS),
+    ("| # √e, or two elements (`non_smooth`)", math.sqrt(FLIPPING)),
     ("a share of # √e of the elements", choice.SHARE),
     ("| # √s, or another number of rows (`routed`)", routed.ROWS),
     ("| # times the error of the step before", updates.GREW),
