@@ -11,6 +11,9 @@ needs no bound for an operator that is recomputed:
 
 Nothing follows where both are beyond: the formula may be another one. Rounding errors of two runs add up at most
 (triangle inequality), so what both lack to half of the error came in.
+
+A gradient that is beyond is first of all a reason to ask for its forward (`forward_of`): autograd hands the gradient
+what the forward saved (a root, a mask, an epsilon), which no dump records, so one fault of a forward makes both wrong.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional, Protocol, Sequence
 
-from npucmp.flow.operators import OperatorFindings
+from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.case import error_size
-from npucmp.localise.evidence import reason
+from npucmp.localise.evidence import argument_reasons, reason
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
 from npucmp.model.dtypes import lookup
 
@@ -35,6 +38,9 @@ class Estimator(Protocol):
 
     def rows(self, side: int, operator: Optional[Operator]) -> Sequence[Replayed]:
         """A row for each output of an operator of the target (0) or the golden (1); none if it is not recomputed."""
+
+    def gradients_as_golden(self, target: Operator, golden: Operator) -> Sequence[Replayed]:
+        """The rows of a gradient of the target by the arguments that the golden gave its forward."""
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is recomputed whatever the search knows of it."""
@@ -84,6 +90,28 @@ def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Option
         return None
     target = _computed(estimator.rows(0, node.pair.target_op))
     return Recomputed(target, _computed(estimator.rows(1, node.pair.golden_op))) if target else None
+
+
+def forward_of(
+    estimator: Optional[Estimator], node: OperatorFindings
+) -> Optional[tuple[OperatorFindings, Finding, list[Evidence]]]:
+    """The forward of a gradient that is beyond the rounding that is due, where the forward bears the error: it is
+    beyond too, or it was given other arguments than in the golden and the gradient follows those of the golden. With
+    its output and the evidence; None where the gradient is to blame alone."""
+    call = node.operator.call
+    forward = next((one for one in nodes_of(node.context) if call and one.operator.call == call), None)
+    known = recomputed(estimator, forward) if forward is not None else None
+    if forward is None or estimator is None or not forward.outputs:
+        return None
+    found = known.guilty(forward.outputs, True) if known is not None else None
+    if found is not None:
+        return forward, *found
+    arguments = argument_reasons(forward.pair)
+    both = node.pair.target_op, node.pair.golden_op
+    if arguments and both[0] is not None and both[1] is not None and _is_clean(estimator.gradients_as_golden(*both)):
+        words = "the gradient of this call is float64 of the arguments of the golden"
+        return forward, max(forward.outputs, key=error_size), [*arguments, reason(NAME, words)]
+    return None
 
 
 def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:

@@ -57,6 +57,14 @@ class Estimator:
             self.recomputed.add(operator.order)
         return rows
 
+    def gradients_as_golden(self, target: Operator, golden: Operator) -> tuple[Replayed, ...]:
+        """The rows of a gradient of the target by the arguments that the golden gave its forward; () for an operator
+        that is no gradient, or that numpy does not recompute."""
+        own, other = (tasks.get(one.order) for tasks, one in zip(self._tasks, (target, golden)))
+        if own is None or other is None or own.forward_call is None or other.forward_call is None:
+            return ()
+        return self._computed(own._replace(forward_call=other.forward_call))
+
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is among those that are recomputed whatever the search knows of them."""
         return operator is not None and operator.order in self._sample
