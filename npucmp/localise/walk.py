@@ -175,8 +175,9 @@ class _Search:
         elif own:
             cause, reasons = self._cause(node, reads), self._reasons(node, own.finding, reads)
             if known and not evidence.argument_reasons(node.pair):
-                cause, found = known.cause(cause)
+                bound, (cause, found) = cause, known.cause(cause)
                 reasons = [*found, *reasons]
+                own = own if cause is bound else Own(own.finding, RECOMPUTED)
             self._add(node, cause, own, reasons, reads)
         elif inherits and diverged:
             worst = max(diverged, key=error_size)

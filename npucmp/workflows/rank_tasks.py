@@ -323,10 +323,12 @@ class Before(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What the search found in one step and rank: counts, and the clock and cause of each root."""
+    """What the search found in one step and rank: counts, the clock and cause of each root, and how many of the
+    target's operators were recomputed; None where recomputation was not asked for or not possible."""
 
     tally: Tally
     roots: list[tuple[int, Cause]]
+    recomputed: Optional[tuple[int, int]] = None
 
 
 JUDGED = Finding._fields.index("row")
@@ -435,13 +437,10 @@ def _put_roots(
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced, work.alike)
-    if estimator is not None and estimator.recomputed:
-        several = len(estimator.recomputed)
-        what = f"{several:,} operator{'s' * (several > 1)}"
-        notes += (f"numpy recomputed {what} in float64 from recorded inputs",)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
-    return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
+    share = None if estimator is None else (len(estimator.recomputed), len(known.target.operators))
+    return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots], share)
 
 
 def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:

@@ -1,9 +1,11 @@
 """compare --recompute: what float64 of recorded inputs decides in the search, by numpy alone."""
 
+import csv
+
 import numpy as np
 import pytest
 
-from npucmp import compare
+from npucmp import compare, write_reports
 from npucmp.model import Cause, Verdict
 from npucmp.recompute.estimator import SAMPLE
 from tests.recompute import kernels
@@ -39,7 +41,7 @@ def test_an_operator_whose_golden_inputs_are_unknown_is_judged_by_its_own(scale,
     assert [root.cause for root in plain.roots] == [Cause.UNKNOWN]
     assert [root.cause for root in report.roots] == [cause]
     assert words in report.roots[0].because and report.exit_status == plain.exit_status == 1
-    assert "numpy recomputed 1 operator in float64 from recorded inputs" in report.comparisons[0].notes
+    assert "recomputed 1 of 1 operators by numpy, in float64 from their recorded inputs" in report.notes
 
 
 def test_the_evidence_tells_that_the_golden_is_wrong(tmp_path):
@@ -100,7 +102,7 @@ def test_statistics_are_not_recomputed(tmp_path):
                "Mean": 0.5, "Norm": 3.0}  # fmt: skip
     record = "Functional.softmax.0.forward", [figures], [figures], {"dim": -1}
     report = compare(*pair(tmp_path, [record], [record]), trust_statistics=True)
-    assert report.exit_status == 0 and not any("recomputed" in note for note in report.comparisons[0].notes)
+    assert report.exit_status == 0 and not any("recomputed" in note for note in report.notes)
 
 
 def layer_norm(eps, saved, wrong=0.0, dtype=F32, noise=0.0):
@@ -154,3 +156,23 @@ def test_a_gradient_by_the_arguments_of_the_golden_accuses_the_forward(saved, ph
     assert ("recompute", phase) in {(rule, where) for where, cause, rule in phases(report) if cause is Cause.BORN}
     words = "the gradient of this call is float64 of the arguments of the golden"
     assert (words in report.roots[0].because) == (phase == "forward")
+
+
+def test_tables_tell_what_recomputation_decided(tmp_path):
+    """An error that rounding of the inputs makes, beyond what bounds expect; and a cause that it changed."""
+    golden = X * F32(1.001)
+    sides = [x.astype(float) for x in (X, X * (1 + 1e-7 * normal(8, 32, seed=4)).astype(F32))]
+    losses = []
+    for wide in sides:
+        x, loss = wide.astype(F32), np.asarray(np.square(wide - golden).mean(), F32)
+        copy = "Torch.clone.0.forward", [x], [x], {}
+        losses.append([copy, ("Functional.mse_loss.0.forward", [x, golden], [loss], {})])
+    bound, report = (compare(*pair(tmp_path / how, *losses), recompute=how) for how in ("none", "auto"))
+    assert [root.rule for root in bound.roots] == ["round_off"] and not report.roots
+    write_reports(report, tmp_path / "report")
+    with open(tmp_path / "report" / "tensors.csv", newline="") as file:
+        row = [*csv.DictReader(file)][-1]
+    assert (row["verdict"], row["explained_by"]) == ("match", "recompute") and row["explained_limit"] == row["rel_l2"]
+    assert phases(compare(*pair(tmp_path / "unseen", [soft(SOFT)], [soft(kernels.softmax(X * F32(0.9)), UNSEEN)]))) == [
+        ("forward", Cause.PROPAGATED, "recompute")
+    ]
