@@ -107,8 +107,10 @@ def forward_of(
     if found is not None:
         return forward, *found
     arguments = argument_reasons(forward.pair)
-    both = node.pair.target_op, node.pair.golden_op
-    if arguments and both[0] is not None and both[1] is not None and _is_clean(estimator.gradients_as_golden(*both)):
+    target, golden = node.pair.target_op, node.pair.golden_op
+    if not arguments or target is None or golden is None:
+        return None
+    if _is_clean(estimator.gradients_as_golden(target, golden)):
         words = "the gradient of this call is float64 of the arguments of the golden"
         return forward, max(forward.outputs, key=error_size), [*arguments, reason(NAME, words)]
     return None

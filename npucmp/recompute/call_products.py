@@ -95,6 +95,13 @@ def outer(m: Steps, g: CallInputs, input: Array, other: Array) -> Any:
     return m.matmul(input.reshape(-1, 1), other.reshape(1, -1))
 
 
+def outer_back(m: Steps, g: CallInputs, input: Array, other: Array) -> list[Node]:
+    """Of the call as one node, or of the product of a column and a row that it is taken apart into."""
+    first = m.matmul(g.dy, other.reshape(-1, 1))
+    second = m.matmul(input.reshape(1, -1), g.dy)
+    return [[first.reshape(-1), second.reshape(-1)], [first, second.reshape(-1)]]
+
+
 def einsum(m: Steps, g: CallInputs, equation: str, *operands: Any) -> Any:
     wanted, arrays = _einsum(equation, operands)
     return _contracted(m, wanted, arrays)
