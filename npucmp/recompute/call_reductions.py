@@ -13,7 +13,7 @@ import numpy as np
 from npucmp.recompute.arguments import Refused
 from npucmp.recompute.call_inputs import CallInputs, Node, axes_of, axis
 from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.numpy_steps import ROUNDING, Steps
 
 
 def _kept(one: Array, axes: Sequence[int], rank: int) -> Array:
@@ -119,15 +119,20 @@ def deviation_back(
 def norm(
     m: Steps, g: CallInputs, input: Array, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
+    _require_euclidean(p)
+    return np.asarray(m.sqrt(m.sum(m.mul(input, input), axes_of(dim, input.ndim), keepdim)))
+
+
+def _require_euclidean(p: Any) -> None:
     if p not in (2, "fro", None):
         raise Refused(f"a norm of the order {p!r:.20}")
-    return np.asarray(m.sqrt(m.sum(m.mul(input, input), axes_of(dim, input.ndim), keepdim)))
 
 
 def norm_back(
     m: Steps, g: CallInputs, input: Array, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> list[Node]:
     """Nothing where the norm is 0."""
+    _require_euclidean(p)
     axes = axes_of(dim, input.ndim)
     y = _kept(g.y(m, lambda: norm(m, g, input, p, dim, keepdim)), axes, input.ndim)
     with m.outside(), np.errstate(all="ignore"):
@@ -136,10 +141,11 @@ def norm_back(
 
 
 def product(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Some kernels keep each partial product in the type of the output."""
     axes = axes_of(dim, input.ndim)
     count = math.prod(input.shape[one] for one in axes)
     found = np.prod(_counted(input), axis=axes, keepdims=keepdim)
-    return np.asarray(m.rounded(found, 0.58 * m.accumulator * math.sqrt(count) * np.abs(found)))
+    return np.asarray(m.rounded(found, ROUNDING * m.unit * math.sqrt(count) * np.abs(found)))
 
 
 def product_back(

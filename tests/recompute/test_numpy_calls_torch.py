@@ -10,11 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from npucmp.model import Call  # noqa: E402
+from npucmp.model import Call, Judged  # noqa: E402
 from npucmp.recompute import npu  # noqa: E402
 from npucmp.recompute.call_inputs import CallInputs, mapped  # noqa: E402
 from npucmp.recompute.call_table import formula_of  # noqa: E402
 from npucmp.recompute.numpy_steps import Steps  # noqa: E402
+from npucmp.workflows.replay import replay  # noqa: E402
+from tests.recompute import innocent  # noqa: E402
 
 rng = np.random.default_rng(0)
 CONSTANT = {"batch_norm": (1, 2), "npu_rotary_mul": (1, 2)}  # arguments without a gradient
@@ -389,3 +391,36 @@ def _fits(node, recorded, alike):
         if own is None or not any(alike(form, one) for form in (own, own.swapaxes(-1, -2) if own.ndim > 1 else own)):
             return False
     return True
+
+
+DRAWN = frozenset(
+    "lerp addcmul addcdiv outer prod norm scatter_add index_fill binary_cross_entropy "
+    "binary_cross_entropy_with_logits".split()
+)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Calls of DRAWN that torch made in float32 and 16 bits."""
+    calls = {key: some for key, some in innocent.CALLS.items() if key.rpartition(".")[2] in DRAWN}
+    monkeypatch.setattr(innocent, "CALLS", calls)
+    return innocent.records(5, 60)
+
+
+def verdicts(records, folder):
+    found = replay(innocent.write(records, folder), jobs=1, engine="numpy")
+    phases = {one.order: one.phase for one in found.replays[0].run.operators}
+    rows = [row for row in found.rows if row.status == "replayed"]
+    return [(phases[row.order], row.verdict) for row in rows]
+
+
+def test_drawn_calls_of_torch_are_innocent(drawn, tmp_path):
+    found = verdicts(drawn, tmp_path)
+    assert len(found) > 60 and {verdict for _, verdict in found} == {Judged.CLEAN}
+
+
+def test_drawn_gradients_that_are_too_large_are_guilty(drawn, tmp_path):
+    some = [one._replace(gradients=[None if grad is None else grad * 1.1 for grad in one.gradients])
+            for one in drawn if any(grad is not None and bool(grad.any()) for grad in one.gradients)]  # fmt: skip
+    found = [verdict for phase, verdict in verdicts(some, tmp_path) if phase == "backward"]
+    assert len(found) > 20 and found.count(Judged.GUILTY) >= 0.9 * len(found)  # others may be zero
