@@ -57,7 +57,7 @@ class Recomputed(NamedTuple):
         """The output that is farthest beyond the rounding that is due in one run alone, with the evidence; None where
         neither run has one."""
         for side, own, other in ((0, self.target, self.golden), (1, self.golden, self.target)):
-            if not (_is_clean(other) or (is_suspected and side == 0 and not other)):
+            if not (_is_within(other) or (is_suspected and side == 0 and not other)):
                 continue
             slots = {tensor.slot: (one, tensor.dtype) for one in outputs
                      if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
@@ -122,7 +122,12 @@ def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:
 
 def _is_clean(rows: Sequence[Replayed]) -> bool:
     """Whether all outputs were judged in full, and are within the rounding that is due."""
-    return bool(rows) and all(row.verdict is Judged.CLEAN and not row.sampled and not row.explanation for row in rows)
+    return _is_within(rows) and not any(row.sampled for row in rows)
+
+
+def _is_within(rows: Sequence[Replayed]) -> bool:
+    """Whether all outputs are within the rounding that is due, be it by a sample of their elements."""
+    return bool(rows) and all(row.verdict is Judged.CLEAN and not row.explanation for row in rows)
 
 
 def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
@@ -131,6 +136,8 @@ def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
     if row.rms_ratio is None or row.budget == "exact":
         words = "{slot} differs from float64 of its own inputs"
     found = [reason(NAME, words, ratio=row.rms_ratio, slot=side + row.slot)]
+    if row.sampled:
+        found.append(reason(NAME, "{share} of its elements were recomputed", share=row.sampled))
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
 
 

@@ -14,15 +14,17 @@ from typing import Callable, Mapping, Optional, Sequence
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
 from npucmp.errors import NpucmpError
-from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run
+from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run, TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.numpy_engine import NumpyEngine
+from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
 from npucmp.recompute.peers import excused, explained
 from npucmp.recompute.stored import READ_ERRORS
 from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, tasks_of
 
-# elements of the tensors of an operator, and products of a matrix product per element of those: work
-LARGEST = 1 << 22
+# elements of the tensors of an operator: work
+LARGEST = LARGE
+LARGEST_SAMPLED = 1 << 26  # elements of the tensors of a product that is sampled: work
 MOST = 1 << 25  # elements of all operators together: work: the search asks in the order of execution
 SAMPLE = 16  # operators: work: of as many that can be recomputed one is, whatever the search knows of it
 PEERS = 8  # operators: work: peers of a guilty one, which tell a setting of the device from a fault
@@ -88,18 +90,18 @@ class Estimator:
         op = op_type_of(task.operator)
         if self._reduced and op.has("contracts"):
             return False
-        tensors = [tensor for one in (task.operator, task.forward) if one is not None for tensor in one.tensors]
-        sizes = sorted(math.prod(tensor.shape) for tensor in tensors)
-        if not sizes or sizes[-1] > LARGEST:
+        sizes = sorted(math.prod(tensor.shape) for tensor in _tensors(task))
+        if not sizes or sizes[-1] > (LARGEST_SAMPLED if is_large(task) else LARGEST):
             return False
-        if op.has("contracts") and len(sizes) > 2 and math.sqrt(math.prod(map(float, sizes[-3:]))) > LARGEST * 64.0:
+        heavy = op.has("contracts") and len(sizes) > 2 and math.sqrt(math.prod(map(float, sizes[-3:]))) > HEAVY
+        if heavy and not is_large(task):
             return False  # of a product of n·k by k·m elements that is n·k·m
         return not self._engine.refuses(task)[0]
 
     def _rows(self, side: int, task: Task) -> tuple[Replayed, ...]:
         key = side, task.operator.order
         if key not in self._found:
-            self._left -= sum(math.prod(one.shape) for one in task.operator.tensors)
+            self._left -= sum(math.prod(one.shape) for one in _tensors(task)) // (EVERY if is_large(task) else 1)
             self._found[key] = self._computed(task) if self._left >= 0 else ()
         return self._found[key]
 
@@ -124,6 +126,11 @@ class Estimator:
         rows = [row for one in (task, *peers) for row in self._rows(side, one)]
         operators = {one.operator.order: one.operator._replace(kind=_kind(one)) for one in (task, *peers)}
         return tuple(row for row in excused(rows, explained(rows, operators)) if row.order == task.operator.order)
+
+
+def _tensors(task: Task) -> list[TensorRef]:
+    """Those of a task and of its forward."""
+    return [tensor for one in (task.operator, task.forward) if one is not None for tensor in one.tensors]
 
 
 def _kind(task: Task) -> str:
