@@ -29,8 +29,9 @@ def normal(*shape, seed=1):
 def rows_of(folder):
     (run,) = open_runs(folder)
     engine = NumpyEngine()
-    return {(task.operator.name, row.slot): row
-            for task in tasks_of(run, calls_of(run, ANYWHERE)) for row in engine.replay(task, ANYWHERE, Settings())}  # fmt: skip
+    tasks = tasks_of(run, calls_of(run, ANYWHERE))
+    found = ((task.operator.name, engine.replay(task, ANYWHERE, Settings())) for task in tasks)
+    return {(name, row.slot): row for name, rows in found for row in rows}
 
 
 def turned(one):
