@@ -7,9 +7,11 @@ never on time or on other installed packages, so that two comparisons give the s
 from __future__ import annotations
 
 import math
+import pickle
+import zlib
 from collections import defaultdict
 from functools import cached_property
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
@@ -27,6 +29,7 @@ LARGEST = LARGE
 LARGEST_SAMPLED = 1 << 26  # elements of the tensors of a product that is sampled: work
 MOST = 1 << 25  # elements of all operators together: work: the search asks in the order of execution
 SAMPLE = 16  # operators: work: of as many that can be recomputed one is, whatever the search knows of it
+PACK = 64  # operators: work: so many are packed together
 PEERS = 8  # operators: work: peers of a guilty one, which tell a setting of the device from a fault
 
 
@@ -35,10 +38,13 @@ class Estimator:
 
     runs     opens both runs; it is called when the search first asks
     reduced  matrix products of the run have operands of 11 bits, so that no budget of float32 holds for them
+    packs    it is one of many, of as many ranks: what it knows of operators lies packed in memory
     """
 
-    def __init__(self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool = False) -> None:
-        self._open, self._context, self._reduced = runs, context, reduced
+    def __init__(
+        self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool = False, packs: bool = False
+    ) -> None:
+        self._open, self._context, self._reduced, self._packs = runs, context, reduced, packs
         self._engine, self._settings = NumpyEngine(), Settings()
         self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
         self._left = MOST
@@ -79,12 +85,13 @@ class Estimator:
     def _tasks(self) -> tuple[Mapping[int, Task], ...]:
         return tuple(map(self._tasks_of, self._open()))
 
-    def _tasks_of(self, run: Run) -> dict[int, Task]:
+    def _tasks_of(self, run: Run) -> Mapping[int, Task]:
         try:
             calls = calls_of(run, self._context)
         except (NpucmpError, OSError):  # the records changed since they were read
             return {}
-        return {task.operator.order: task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)}
+        tasks = [task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)]
+        return _Packed(tasks) if self._packs else {task.operator.order: task for task in tasks}
 
     def _is_due(self, task: Task) -> bool:
         op = op_type_of(task.operator)
@@ -113,19 +120,44 @@ class Estimator:
             return ()
 
     @cached_property
-    def _kinds(self) -> tuple[Mapping[str, list[Task]], ...]:
-        found = tuple(defaultdict[str, "list[Task]"](list) for _ in self._tasks)
+    def _kinds(self) -> tuple[Mapping[str, list[int]], ...]:
+        """The orders of the operators of each kind, of both runs."""
+        found = tuple(defaultdict[str, "list[int]"](list) for _ in self._tasks)
         for kinds, tasks in zip(found, self._tasks):
-            for task in tasks.values():
-                kinds[_kind(task)].append(task)
+            for order, task in tasks.items():
+                kinds[_kind(task)].append(order)
         return found
 
     def _among_peers(self, side: int, task: Task) -> tuple[Replayed, ...]:
         """The rows of a guilty operator, excused where its peers are off alike."""
-        peers = [one for one in self._kinds[side][_kind(task)] if one is not task][:PEERS]
+        orders = [order for order in self._kinds[side][_kind(task)] if order != task.operator.order]
+        peers = [self._tasks[side][order] for order in orders[:PEERS]]
         rows = [row for one in (task, *peers) for row in self._rows(side, one)]
         operators = {one.operator.order: one.operator._replace(kind=_kind(one)) for one in (task, *peers)}
         return tuple(row for row in excused(rows, explained(rows, operators)) if row.order == task.operator.order)
+
+
+class _Packed(Mapping[int, Task]):
+    """Tasks by the order of their operator, PACK of them compressed at a time: a third of a kilobyte each instead of
+    two. The search asks in the order of execution, so that the latest pack serves most questions."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._places = {task.operator.order: at for at, task in enumerate(tasks)}
+        packs = (tasks[at : at + PACK] for at in range(0, len(tasks), PACK))
+        self._packs = [zlib.compress(pickle.dumps(some, pickle.HIGHEST_PROTOCOL), 1) for some in packs]
+        self._latest: tuple[int, Sequence[Task]] = -1, ()
+
+    def __getitem__(self, order: int) -> Task:
+        number, at = divmod(self._places[order], PACK)
+        if self._latest[0] != number:
+            self._latest = number, pickle.loads(zlib.decompress(self._packs[number]))
+        return self._latest[1][at]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _tensors(task: Task) -> list[TensorRef]:

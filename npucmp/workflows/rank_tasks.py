@@ -349,7 +349,7 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     """Search all ranks of a step for operators in which an error originates."""
     known = [_for_search(work, one) for one in some]
     updates = [_updates(work, one) for one in before]
-    estimators = [_estimator(work, *both) for both in zip(some, known)]
+    estimators = [_estimator(work, *both, packs=len(some) > 1) for both in zip(some, known)]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
     return [
         _put_roots(work, one, _with_rows(work, one), told, estimator)
@@ -357,7 +357,7 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     ]
 
 
-def _estimator(work: Work, one: StepRank, known: Comparison) -> Optional[Estimator]:
+def _estimator(work: Work, one: StepRank, known: Comparison, packs: bool) -> Optional[Estimator]:
     """What recomputes operators of a step and rank, as the search asks; None where the user wants none, or no value was
     compared."""
     if work.options.recompute == "none" or not _has_values(known.findings):
@@ -370,7 +370,7 @@ def _estimator(work: Work, one: StepRank, known: Comparison) -> Optional[Estimat
         known: Comparison = work.store.get(one.number, "judged")
         return known.target, known.golden
 
-    return Estimator(runs, context, work.reduced or work.alike)
+    return Estimator(runs, context, work.reduced or work.alike, packs)
 
 
 class _Rows(Sequence[Finding]):
