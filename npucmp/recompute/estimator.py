@@ -27,7 +27,9 @@ from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, tasks_of
 # elements of the tensors of an operator: work
 LARGEST = LARGE
 LARGEST_SAMPLED = 1 << 26  # elements of the tensors of a product that is sampled: work
-MOST = 1 << 25  # elements of all operators together: work: the search asks in the order of execution
+# elements of all operators together, of both runs: work: the part of those of a run, and what is always done; measured:
+# recomputing an element takes twice as long as measuring one of both runs
+PART, LEAST = 4, 1 << 22
 SAMPLE = 16  # operators: work: of as many that can be recomputed one is, whatever the search knows of it
 PACK = 64  # operators: work: so many are packed together
 PEERS = 8  # operators: work: peers of a guilty one, which tell a setting of the device from a fault
@@ -47,7 +49,7 @@ class Estimator:
         self._open, self._context, self._reduced, self._packs = runs, context, reduced, packs
         self._engine, self._settings = NumpyEngine(), Settings()
         self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
-        self._left = MOST
+        self._left = LEAST
         self.recomputed: set[int] = set()  # orders of target operators
 
     def rows(self, side: int, operator: Optional[Operator]) -> tuple[Replayed, ...]:
@@ -90,6 +92,8 @@ class Estimator:
             calls = calls_of(run, self._context)
         except (NpucmpError, OSError):  # the records changed since they were read
             return {}
+        elements = sum(math.prod(tensor.shape) for operator in run.operators for tensor in operator.tensors)
+        self._left = max(self._left, elements // PART)
         tasks = [task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)]
         return _Packed(tasks) if self._packs else {task.operator.order: task for task in tasks}
 
