@@ -11,6 +11,9 @@ needs no bound for an operator that is recomputed:
 
 Nothing follows where both are beyond: the formula may be another one. Rounding errors of two runs add up at most
 (triangle inequality), so what both lack to half of the error came in.
+
+A gradient that is beyond is first of all a reason to ask for its forward (`forward_of`): autograd hands the gradient
+what the forward saved (a root, a mask, an epsilon), which no dump records, so one fault of a forward makes both wrong.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional, Protocol, Sequence
 
-from npucmp.flow.operators import OperatorFindings
+from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.case import error_size
-from npucmp.localise.evidence import reason
+from npucmp.localise.evidence import argument_reasons, reason
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
 from npucmp.model.dtypes import lookup
 
@@ -35,6 +38,9 @@ class Estimator(Protocol):
 
     def rows(self, side: int, operator: Optional[Operator]) -> Sequence[Replayed]:
         """A row for each output of an operator of the target (0) or the golden (1); none if it is not recomputed."""
+
+    def gradients_as_golden(self, target: Operator, golden: Operator) -> Sequence[Replayed]:
+        """The rows of a gradient of the target by the arguments that the golden gave its forward."""
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is recomputed whatever the search knows of it."""
@@ -55,7 +61,7 @@ class Recomputed(NamedTuple):
         """The output that is farthest beyond the rounding that is due in one run alone, with the evidence; None where
         neither run has one."""
         for side, own, other in ((0, self.target, self.golden), (1, self.golden, self.target)):
-            if not (_is_clean(other) or (is_suspected and side == 0 and not other)):
+            if not (_is_within(other) or (is_suspected and side == 0 and not other)):
                 continue
             slots = {tensor.slot: (one, tensor.dtype) for one in outputs
                      if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
@@ -93,13 +99,42 @@ def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Option
     return Recomputed(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
 
 
+def forward_of(
+    estimator: Optional[Estimator], node: OperatorFindings
+) -> Optional[tuple[OperatorFindings, Finding, list[Evidence]]]:
+    """The forward of a gradient that is beyond the rounding that is due, where the forward bears the error: it is
+    beyond too, or it was given other arguments than in the golden and the gradient follows those of the golden. With
+    its output and the evidence; None where the gradient is to blame alone."""
+    call = node.operator.call
+    forward = next((one for one in nodes_of(node.context) if call and one.operator.call == call), None)
+    known = recomputed(estimator, forward) if forward is not None else None
+    if forward is None or estimator is None or not forward.outputs:
+        return None
+    found = known.guilty(forward.outputs, True) if known is not None else None
+    if found is not None:
+        return forward, *found
+    arguments = argument_reasons(forward.pair)
+    target, golden = node.pair.target_op, node.pair.golden_op
+    if not arguments or target is None or golden is None:
+        return None
+    if _is_clean(estimator.gradients_as_golden(target, golden)):
+        words = "the gradient of this call is float64 of the arguments of the golden"
+        return forward, max(forward.outputs, key=error_size), [*arguments, reason(NAME, words)]
+    return None
+
+
 def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:
     return rows if any(row.status == REPLAYED for row in rows) else ()
 
 
 def _is_clean(rows: Sequence[Replayed]) -> bool:
     """Whether all outputs were judged in full, and are within the rounding that is due."""
-    return bool(rows) and all(row.verdict is Judged.CLEAN and not row.sampled and not row.explanation for row in rows)
+    return _is_within(rows) and not any(row.sampled for row in rows)
+
+
+def _is_within(rows: Sequence[Replayed]) -> bool:
+    """Whether all outputs are within the rounding that is due, be it by a sample of their elements."""
+    return bool(rows) and all(row.verdict is Judged.CLEAN and not row.explanation for row in rows)
 
 
 def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
@@ -108,6 +143,8 @@ def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
     if row.rms_ratio is None or row.budget == "exact":
         words = "{slot} differs from float64 of its own inputs"
     found = [reason(NAME, words, ratio=row.rms_ratio, slot=side + row.slot)]
+    if row.sampled:
+        found.append(reason(NAME, "{share} of its elements were recomputed", share=row.sampled))
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
 
 

@@ -25,7 +25,7 @@ from npucmp.localise.case import Case, error_size
 from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.recomputation import NAME as RECOMPUTED
-from npucmp.localise.recomputation import Estimator, Recomputed, recomputed
+from npucmp.localise.recomputation import Estimator, Recomputed, forward_of, recomputed
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.rules.growth import GROWTH
@@ -170,7 +170,11 @@ class _Search:
             self._add(node, *self._gap(node, gap), reads)
             # its other readers are no further gaps
             self.sources.replace(Source(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
+        elif guilty and self._follows(node):
+            words = "the forward pass of this call bears the error"
+            self._add(node, Cause.PROPAGATED, guilty[0], [evidence.reason("forward", words), *guilty[1]], reads)
         elif guilty:
+            self._guilty.add(node.operator.call)
             self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, reads), reads)
         elif own and self._culprit(node):
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
@@ -178,8 +182,9 @@ class _Search:
         elif own:
             cause, reasons = self._cause(node, reads), self._reasons(node, own.finding, reads)
             if known and not evidence.argument_reasons(node.pair):
-                cause, found = known.cause(cause)
+                bound, (cause, found) = cause, known.cause(cause)
                 reasons = [*found, *reasons]
+                own = own if cause is bound else Own(own.finding, RECOMPUTED)
             self._add(node, cause, own, reasons, reads)
         elif inherits and diverged:
             worst = max(diverged, key=error_size)
@@ -229,18 +234,35 @@ class _Search:
     def _found_guilty(
         self, node: OperatorFindings, own: Optional[Own], known: Recomputed
     ) -> Optional[tuple[Own, list[Evidence]]]:
-        """The output that shows that an operator bears an error, with the evidence. The gradient of a call whose
-        forward bears one is no second root."""
+        """The output that shows that an operator bears an error, with the evidence. A gradient of a call whose forward
+        bears one counts only where it differs."""
         found = known.guilty(node.outputs, own is not None)
-        if found is None or (node.is_gradient and node.operator.call in self._guilty):
+        if found is None or (self._follows(node) and not differs(found[0])):
             return None
-        finding, reasons = found
-        self._guilty.add(node.operator.call)
+        forward = None if not node.is_gradient or self._follows(node) else forward_of(self._estimator, node)
+        if forward is not None:
+            self._blame_forward(*forward)
+        return self._accuse(found[0], found[1]), found[1]
+
+    def _follows(self, node: OperatorFindings) -> bool:
+        """Whether an operator is a gradient of a call whose forward bears an error by recomputation."""
+        return node.is_gradient and node.operator.call in self._guilty
+
+    def _accuse(self, finding: Finding, reasons: Sequence[Evidence]) -> Own:
+        """An output that recomputation accuses: it differs, be its error above the limit or not."""
         if not differs(finding):
             because = f"{finding.because}; {reasons[0].sentence()}".removeprefix("; ")
             finding = finding._replace(verdict=Verdict.DIVERGED, because=because, rule=RECOMPUTED)
             self.revised[finding.row] = finding
-        return Own(finding, RECOMPUTED), reasons
+        return Own(finding, RECOMPUTED)
+
+    def _blame_forward(self, forward: OperatorFindings, finding: Finding, reasons: list[Evidence]) -> None:
+        """Adds a forward that its gradient betrays. It was visited before, and its error was too small to be seen."""
+        self._guilty.add(forward.operator.call)
+        if all(root.pair.order != forward.pair.order for root in self.roots):
+            own = self._accuse(self.revised.get(finding.row, finding), reasons)
+            reasons = [*reasons, evidence.tensor_reason(own.finding)]
+            self._add(forward, Cause.BORN, own, reasons, self._intervals.reads(forward))
 
     def _with_bounds(
         self, node: OperatorFindings, own: Optional[Own], guilty: Own, reasons: list[Evidence], reads: Reads

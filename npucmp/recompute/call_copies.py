@@ -334,19 +334,31 @@ def index_added_back(
     return [[g.dy, None, given], [g.dy, given]]
 
 
-def scatter_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> Any:
+def _scatter_places(input: Array, dim: int, index: Array) -> tuple[Any, ...]:
+    """Where each element of an index of scatter lies in the input."""
     at = axis(dim, input.ndim)
     index = _inside(index, input.shape[at])
-    places = list(np.ogrid[tuple(slice(n) for n in index.shape)])
+    places: list[Any] = list(np.ogrid[tuple(slice(n) for n in index.shape)])
     places[at] = index
-    cut = tuple(slice(n) for n in index.shape)
+    return tuple(places)
+
+
+def scatter_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> Any:
+    places, cut = _scatter_places(input, dim, index), tuple(slice(n) for n in index.shape)
 
     def added(x: Array, more: Array) -> Array:
         made = x.copy()
-        np.add.at(made, tuple(places), more[cut])
+        np.add.at(made, places, more[cut])
         return np.asarray(made)
 
     return m.contract(added, input, src, coarse=True)
+
+
+def scatter_added_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> list[Node]:
+    """PyTorch refuses a source that is larger than the index."""
+    if src.shape != index.shape:
+        raise Refused("the gradient of a source that is larger than its index")
+    return [[g.dy, None, g.dy[_scatter_places(input, dim, index)]]]
 
 
 def filled(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value: Any) -> Any:
@@ -354,6 +366,16 @@ def filled(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value:
     made = np.moveaxis(input, at, 0).copy()
     made[_inside(index, input.shape[at]).reshape(-1)] = value
     return np.moveaxis(made, 0, at)
+
+
+def filled_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value: Any) -> list[Node]:
+    """Nothing where the value was written; a value that is a tensor gets the sum of what was."""
+    at = axis(dim, input.ndim)
+    known = np.unique(_inside(index, input.shape[at]))
+    made = np.moveaxis(g.dy, at, 0).copy()
+    to_value = None if not is_float(value) else m.sum(made[known]).reshape(value.shape)
+    made[known] = 0.0
+    return [[np.moveaxis(made, 0, at), None, to_value]]
 
 
 # choices

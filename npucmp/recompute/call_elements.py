@@ -368,12 +368,49 @@ def lerp(m: Steps, g: CallInputs, input: Array, end: Array, weight: Any) -> Any:
     return m.add(input, m.mul(weight, m.sub(end, input)))
 
 
+def lerp_back(m: Steps, g: CallInputs, input: Array, end: Array, weight: Any) -> list[Node]:
+    ((first, second),) = _both(
+        m,
+        input,
+        end,
+        lambda: _stored(m, input, g.dy, m.sub(1.0, weight)),
+        lambda: _stored(m, end, g.dy, weight),
+    )
+    to_weight = None if not is_float(weight) else reduced(m, m.mul(g.dy, m.sub(end, input)), weight)
+    return [[first, second, to_weight]]
+
+
 def addcmul(m: Steps, g: CallInputs, input: Array, tensor1: Any, tensor2: Any, value: float = 1) -> Any:
     return m.add(input, m.mul(_scaled(m, tensor1, value), tensor2))
 
 
+def addcmul_back(m: Steps, g: CallInputs, input: Array, tensor1: Any, tensor2: Any, value: float = 1) -> list[Node]:
+    ((first, second),) = _both(
+        m,
+        tensor1,
+        tensor2,
+        lambda: _stored(m, tensor1, g.dy, _scaled(m, tensor2, value)),
+        lambda: _stored(m, tensor2, g.dy, _scaled(m, tensor1, value)),
+    )
+    return [[reduced(m, g.dy, input), first, second]]
+
+
 def addcdiv(m: Steps, g: CallInputs, input: Array, tensor1: Any, tensor2: Any, value: float = 1) -> Any:
     return m.add(input, m.div(_scaled(m, tensor1, value), tensor2))
+
+
+def addcdiv_back(m: Steps, g: CallInputs, input: Array, tensor1: Any, tensor2: Any, value: float = 1) -> list[Node]:
+    def to_divisor() -> Any:
+        with m.outside():
+            ratio = m.div(_scaled(m, tensor1, value), m.mul(tensor2, tensor2))
+            return m.mul(-g.dy, ratio)
+
+    def to_dividend() -> Any:
+        with m.outside():
+            return m.mul(g.dy, m.div(value, tensor2))
+
+    ((first, second),) = _both(m, tensor1, tensor2, to_dividend, to_divisor)
+    return [[reduced(m, g.dy, input), first, second]]
 
 
 def dropout(m: Steps, g: CallInputs, input: Array, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:

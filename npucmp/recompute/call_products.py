@@ -95,6 +95,16 @@ def outer(m: Steps, g: CallInputs, input: Array, other: Array) -> Any:
     return m.matmul(input.reshape(-1, 1), other.reshape(1, -1))
 
 
+def outer_back(m: Steps, g: CallInputs, input: Array, other: Array) -> list[Node]:
+    """Of the call as one node, or of the product of a column and a row that it is taken apart into; products are
+    stored before they are added."""
+    column = input.reshape(-1, 1)
+    with m.outside():
+        parts = m.mul(g.dy, other), m.mul(g.dy, column)
+    first, second = m.sum(parts[0], (1,)), m.sum(parts[1], (0,))
+    return [[first, second], [first.reshape(column.shape), second]]
+
+
 def einsum(m: Steps, g: CallInputs, equation: str, *operands: Any) -> Any:
     wanted, arrays = _einsum(equation, operands)
     return _contracted(m, wanted, arrays)

@@ -15,10 +15,13 @@ import numpy as np
 from npucmp.model import Call
 from npucmp.recompute import call_copies as copies
 from npucmp.recompute import call_elements as elements
+from npucmp.recompute import call_losses as losses
 from npucmp.recompute import call_norms as norms
+from npucmp.recompute import call_npu as npu
 from npucmp.recompute import call_products as products
+from npucmp.recompute import call_reductions as reductions
 from npucmp.recompute.call_copies import chosen_back, copied
-from npucmp.recompute.call_elements import both, extreme_of_two, swapped, test
+from npucmp.recompute.call_elements import both, elementwise, extreme_of_two, swapped, test
 
 
 class CallFormula(NamedTuple):
@@ -101,9 +104,9 @@ TABLE = (
     CallFormula("maximum", _MAXIMUM),
     CallFormula("minimum", _MINIMUM),
     CallFormula("masked_fill", both(elements.masked_fill, elements.masked_fill_back)),
-    CallFormula("lerp", both(elements.lerp)),
-    CallFormula("addcmul", both(elements.addcmul)),
-    CallFormula("addcdiv", both(elements.addcdiv)),
+    CallFormula("lerp", both(elements.lerp, elements.lerp_back)),
+    CallFormula("addcmul", both(elements.addcmul, elements.addcmul_back)),
+    CallFormula("addcdiv", both(elements.addcdiv, elements.addcdiv_back)),
     CallFormula("eq __eq__", test(np.equal)),
     CallFormula("ne __ne__ not_equal", test(np.not_equal)),
     CallFormula("lt __lt__ less", test(np.less)),
@@ -126,7 +129,7 @@ TABLE = (
     CallFormula("matmul bmm mm __matmul__ mv dot", both(products.matmul, products.matmul_back)),
     CallFormula("__rmatmul__", both(products.right_matmul)),
     CallFormula("addmm baddbmm", both(products.addmm, products.addmm_back)),
-    CallFormula("outer", both(products.outer)),
+    CallFormula("outer", both(products.outer, products.outer_back)),
     CallFormula("einsum", both(products.einsum, products.einsum_back), is_closed=False),
     CallFormula("conv1d", products.conv1d),
     CallFormula("conv2d", products.conv2d),
@@ -145,21 +148,21 @@ TABLE = (
     CallFormula("group_norm", both(norms.group_norm, norms.group_norm_back)),
     CallFormula("softmax", both(norms.softmax, norms.softmax_back)),
     CallFormula("log_softmax", both(norms.log_softmax, norms.log_softmax_back)),
-    CallFormula("logsumexp", both(norms.logsumexp, norms.logsumexp_back)),
-    CallFormula("cross_entropy", both(norms.cross_entropy, norms.cross_entropy_back)),
-    CallFormula("nll_loss", both(norms.nll_loss, norms.nll_loss_back)),
-    CallFormula("mse_loss", norms.mse_loss),
-    CallFormula("l1_loss", norms.l1_loss),
-    CallFormula("smooth_l1_loss", norms.smooth_l1_loss),
-    CallFormula("binary_cross_entropy", both(norms.bce)),
-    CallFormula("binary_cross_entropy_with_logits", both(norms.bce_with_logits, norms.bce_with_logits_back)),
-    CallFormula("sum", both(norms.total, norms.total_back)),
-    CallFormula("mean", both(norms.mean, norms.mean_back)),
-    CallFormula("var", both(norms.variance, norms.variance_back)),
-    CallFormula("std", both(norms.deviation, norms.deviation_back)),
-    CallFormula("norm", both(norms.norm)),
-    CallFormula("prod", both(norms.product)),
-    CallFormula("cumsum", both(norms.cumulated, norms.cumulated_back), is_closed=False),
+    CallFormula("logsumexp", both(reductions.logsumexp, reductions.logsumexp_back)),
+    CallFormula("cross_entropy", both(losses.cross_entropy, losses.cross_entropy_back)),
+    CallFormula("nll_loss", both(losses.nll_loss, losses.nll_loss_back)),
+    CallFormula("mse_loss", losses.mse_loss),
+    CallFormula("l1_loss", losses.l1_loss),
+    CallFormula("smooth_l1_loss", losses.smooth_l1_loss),
+    CallFormula("binary_cross_entropy", both(losses.bce, losses.bce_back)),
+    CallFormula("binary_cross_entropy_with_logits", both(losses.bce_with_logits, losses.bce_with_logits_back)),
+    CallFormula("sum", both(reductions.total, reductions.total_back)),
+    CallFormula("mean", both(reductions.mean, reductions.mean_back)),
+    CallFormula("var", both(reductions.variance, reductions.variance_back)),
+    CallFormula("std", both(reductions.deviation, reductions.deviation_back)),
+    CallFormula("norm", both(reductions.norm, reductions.norm_back)),
+    CallFormula("prod", both(reductions.product, reductions.product_back)),
+    CallFormula("cumsum", both(reductions.cumulated, reductions.cumulated_back), is_closed=False),
     # choices
     CallFormula("max", copies.extreme("max")),
     CallFormula("min", copies.extreme("min")),
@@ -202,16 +205,27 @@ TABLE = (
     CallFormula("interpolate", copied(copies.nearest), is_closed=False),
     CallFormula("one_hot", both(copies.one_hot)),
     CallFormula("index_add", both(copies.index_added, copies.index_added_back)),
-    CallFormula("scatter_add", both(copies.scatter_added)),
-    CallFormula("index_fill", both(copies.filled)),
+    CallFormula("scatter_add", both(copies.scatter_added, copies.scatter_added_back)),
+    CallFormula("index_fill", both(copies.filled, copies.filled_back)),
 )  # fmt: skip
 _WHERE = CallFormula("where", both(elements.where, elements.where_back))
 _WHERE_METHOD = CallFormula("where", both(elements.where_method, elements.where_method_back))
+_NPU = (
+    CallFormula("npu_rms_norm", both(npu.rms_norm, npu.rms_norm_back), is_closed=False),
+    CallFormula("npu_add_rms_norm", both(npu.add_rms_norm)),
+    CallFormula("npu_swiglu", both(npu.swiglu, npu.swiglu_back), is_closed=False),
+    CallFormula("npu_rotary_mul", both(npu.rotary, npu.rotary_back), is_closed=False),
+    CallFormula("npu_gelu", elements.gelu, is_closed=False),
+    CallFormula("npu_fast_gelu fast_gelu", elementwise(npu.fast_gelu, npu.fast_gelu_slope), is_closed=False),
+    CallFormula("npu_fusion_attention", both(npu.fusion_attention, npu.fusion_attention_back), is_closed=False),
+)  # fmt: skip
 PREFIXES = ("Functional", "Torch", "Tensor", "Mint", "MintFunctional", "MindSpore.Tensor")
 
 
 def formula_of(call: Call) -> Optional[CallFormula]:
     """The formula of a call; None for one that is left to torch, or not known at all."""
+    if call.prefix == "NPU":
+        return _formulas_of_npu().get(call.name)
     if call.prefix not in PREFIXES:
         return None
     name = call.name if call.name.startswith("__") else call.name.rstrip("_")
@@ -223,3 +237,8 @@ def formula_of(call: Call) -> Optional[CallFormula]:
 @cache
 def _formulas() -> dict[str, CallFormula]:
     return {name: formula for formula in TABLE for name in formula.names.split()}
+
+
+@cache
+def _formulas_of_npu() -> dict[str, CallFormula]:
+    return {name: formula for formula in _NPU for name in formula.names.split()}

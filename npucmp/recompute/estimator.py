@@ -7,25 +7,32 @@ never on time or on other installed packages, so that two comparisons give the s
 from __future__ import annotations
 
 import math
+import pickle
+import zlib
 from collections import defaultdict
 from functools import cached_property
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
 from npucmp.errors import NpucmpError
-from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run
+from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run, TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.numpy_engine import NumpyEngine
+from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
 from npucmp.recompute.peers import FEWEST, excused, explained
 from npucmp.recompute.stored import READ_ERRORS
 from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, tasks_of
 
-# elements of the tensors of an operator, and products of a matrix product per element of those: work
-LARGEST = 1 << 22
-MOST = 1 << 25  # elements of all operators together: work: the search asks in the order of execution
+# elements of the tensors of an operator: work
+LARGEST = LARGE
+LARGEST_SAMPLED = 1 << 26  # elements of the tensors of a product that is sampled: work
+# elements of all operators together, of both runs: work: the part of those of a run, and what is always done; measured:
+# recomputing an element takes twice as long as measuring one of both runs
+PART, LEAST = 4, 1 << 22
 # operators: work: of as many that can be recomputed one is, and the first of each kind, whatever the search knows of it
 SAMPLE = 16
+PACK = 64  # operators: work: so many are packed together
 PEERS = 8  # operators: work: peers of a guilty one, which tell a setting of the device from a fault
 
 
@@ -34,13 +41,16 @@ class Estimator:
 
     runs     opens both runs; it is called when the search first asks
     reduced  matrix products of the run have operands of 11 bits, so that no budget of float32 holds for them
+    packs    it is one of many, of as many ranks: what it knows of operators lies packed in memory
     """
 
-    def __init__(self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool = False) -> None:
-        self._open, self._context, self._reduced = runs, context, reduced
+    def __init__(
+        self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool = False, packs: bool = False
+    ) -> None:
+        self._open, self._context, self._reduced, self._packs = runs, context, reduced, packs
         self._engine, self._settings = NumpyEngine(), Settings()
         self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
-        self._left = MOST
+        self._left = LEAST
         self.recomputed: set[int] = set()  # orders of target operators
         self._settings_of: set[int] = set()  # orders of those whose kind is off alike by coarser arithmetic
 
@@ -60,6 +70,14 @@ class Estimator:
             self.recomputed.add(operator.order)
         return rows
 
+    def gradients_as_golden(self, target: Operator, golden: Operator) -> tuple[Replayed, ...]:
+        """The rows of a gradient of the target by the arguments that the golden gave its forward; () for an operator
+        that is no gradient, or that numpy does not recompute."""
+        own, other = (tasks.get(one.order) for tasks, one in zip(self._tasks, (target, golden)))
+        if own is None or other is None or own.forward_call is None or other.forward_call is None:
+            return ()
+        return self._computed(own._replace(forward_call=other.forward_call))
+
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is among those that are recomputed whatever the search knows of them."""
         return operator is not None and operator.order in self._sample
@@ -78,29 +96,32 @@ class Estimator:
     def _tasks(self) -> tuple[Mapping[int, Task], ...]:
         return tuple(map(self._tasks_of, self._open()))
 
-    def _tasks_of(self, run: Run) -> dict[int, Task]:
+    def _tasks_of(self, run: Run) -> Mapping[int, Task]:
         try:
             calls = calls_of(run, self._context)
         except (NpucmpError, OSError):  # the records changed since they were read
             return {}
-        return {task.operator.order: task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)}
+        elements = sum(math.prod(tensor.shape) for operator in run.operators for tensor in operator.tensors)
+        self._left = max(self._left, elements // PART)
+        tasks = [task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)]
+        return _Packed(tasks) if self._packs else {task.operator.order: task for task in tasks}
 
     def _is_due(self, task: Task) -> bool:
         op = op_type_of(task.operator)
         if self._reduced and op.has("contracts"):
             return False
-        tensors = [tensor for one in (task.operator, task.forward) if one is not None for tensor in one.tensors]
-        sizes = sorted(math.prod(tensor.shape) for tensor in tensors)
-        if not sizes or sizes[-1] > LARGEST:
+        sizes = sorted(math.prod(tensor.shape) for tensor in _tensors(task))
+        if not sizes or sizes[-1] > (LARGEST_SAMPLED if is_large(task) else LARGEST):
             return False
-        if op.has("contracts") and len(sizes) > 2 and math.sqrt(math.prod(map(float, sizes[-3:]))) > LARGEST * 64.0:
+        heavy = op.has("contracts") and len(sizes) > 2 and math.sqrt(math.prod(map(float, sizes[-3:]))) > HEAVY
+        if heavy and not is_large(task):
             return False  # of a product of n·k by k·m elements that is n·k·m
         return not self._engine.refuses(task)[0]
 
     def _rows(self, side: int, task: Task) -> tuple[Replayed, ...]:
         key = side, task.operator.order
         if key not in self._found:
-            self._left -= sum(math.prod(one.shape) for one in task.operator.tensors)
+            self._left -= sum(math.prod(one.shape) for one in _tensors(task)) // (EVERY if is_large(task) else 1)
             self._found[key] = self._computed(task) if self._left >= 0 else ()
         return self._found[key]
 
@@ -112,16 +133,18 @@ class Estimator:
             return ()
 
     @cached_property
-    def _kinds(self) -> tuple[Mapping[str, list[Task]], ...]:
-        found = tuple(defaultdict[str, "list[Task]"](list) for _ in self._tasks)
+    def _kinds(self) -> tuple[Mapping[str, list[int]], ...]:
+        """The orders of the operators of each kind, of both runs."""
+        found = tuple(defaultdict[str, "list[int]"](list) for _ in self._tasks)
         for kinds, tasks in zip(found, self._tasks):
-            for task in tasks.values():
-                kinds[_kind(task)].append(task)
+            for order, task in tasks.items():
+                kinds[_kind(task)].append(order)
         return found
 
     def _among_peers(self, side: int, task: Task) -> tuple[Replayed, ...]:
         """The rows of a guilty operator, excused where its peers are off alike."""
-        peers = [one for one in self._kinds[side][_kind(task)] if one is not task][:PEERS]
+        orders = [order for order in self._kinds[side][_kind(task)] if order != task.operator.order]
+        peers = [self._tasks[side][order] for order in orders[:PEERS]]
         rows = [row for one in (task, *peers) for row in self._rows(side, one)]
         operators = {one.operator.order: one.operator._replace(kind=_kind(one)) for one in (task, *peers)}
         kinds = explained(rows, operators)
@@ -134,6 +157,34 @@ class Estimator:
                 verdict = Judged.GUILTY if rows[place].order == first else Judged.AMPLIFIER
                 found[place] = rows[place]._replace(verdict=verdict, explanation=words)
         return tuple(row for row in found if row.order == task.operator.order)
+
+
+class _Packed(Mapping[int, Task]):
+    """Tasks by the order of their operator, PACK of them compressed at a time: a third of a kilobyte each instead of
+    two. The search asks in the order of execution, so that the latest pack serves most questions."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._places = {task.operator.order: at for at, task in enumerate(tasks)}
+        packs = (tasks[at : at + PACK] for at in range(0, len(tasks), PACK))
+        self._packs = [zlib.compress(pickle.dumps(some, pickle.HIGHEST_PROTOCOL), 1) for some in packs]
+        self._latest: tuple[int, Sequence[Task]] = -1, ()
+
+    def __getitem__(self, order: int) -> Task:
+        number, at = divmod(self._places[order], PACK)
+        if self._latest[0] != number:
+            self._latest = number, pickle.loads(zlib.decompress(self._packs[number]))
+        return self._latest[1][at]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _tensors(task: Task) -> list[TensorRef]:
+    """Those of a task and of its forward."""
+    return [tensor for one in (task.operator, task.forward) if one is not None for tensor in one.tensors]
 
 
 def _kind(task: Task) -> str:

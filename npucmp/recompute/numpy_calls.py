@@ -108,7 +108,7 @@ def plan_of_call(call: Call, row: Row, is_once: bool) -> CallPlan:
         kind = "noise"
     if kind == "noise" and is_once:
         kind = "once"
-    return CallPlan(formula, "noise" if kind == "dropout" else kind, call.name in SEVERAL)
+    return CallPlan(formula, "noise" if kind in ("dropout", "npu") else kind, call.name in SEVERAL)
 
 
 def _is_scaled(call: Call) -> bool:

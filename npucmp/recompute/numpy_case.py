@@ -3,45 +3,115 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Collection, Optional
 
 import numpy as np
 
 from npucmp.dump.context import ReadContext
+from npucmp.model import TensorRef
+from npucmp.model.optypes import op_type_of
 from npucmp.recompute.arguments import Arguments, Refused, arguments_of
 from npucmp.recompute.case import Tensor, Type, as_npy, files, unit_of
-from npucmp.recompute.numpy_rows import computed
+from npucmp.recompute.numpy_calls import BackwardPlan, slots_of
+from npucmp.recompute.numpy_rows import Work, computed
 from npucmp.recompute.stored import read
 from npucmp.recompute.table import Row
 from npucmp.recompute.task import Settings, Task
 
+RUNNING = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "input:2")}  # statistics, no gradient
 
-def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder: Path) -> None:
-    """Write the files of a forward call into a folder that is there and empty; case.py lists them.
 
+def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder: Path, slots: Collection[str]) -> None:
+    """Write the files of a call, or of its gradients, into a folder that is there and empty; case.py lists them.
+
+    slots  the outputs that were recomputed
     Raises Refused for a call that numpy cannot compute, and what the readers raise.
     """
     work, exact = computed(task, context, settings)
-    read_slots = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input")}
-    names = {slot: f"input_{number}" for number, slot in enumerate(read_slots)}
-    arrays = {names[slot]: as_npy(read(one, context), one.dtype) for slot, one in read_slots.items()}
+    operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
+    assert operator is not None and call is not None
+    files_of = _Files(work.treated, context)
+    for one in operator.tensors:
+        if one.slot.startswith("input"):
+            files_of.add(f"input_{len(files_of.names)}", one)
+    places: dict[str, list[Any]] = {"given": [], "saved": []}
+    name, leaves = row.call.rpartition(".")[2], []
+    if task.is_backward:
+        leaves = files_of.floats(RUNNING.get(name, ()))[: len(_gradients(work))]
+        given = {one.slot: one for one in task.operator.tensors}
+        inputs = [given.get(f"input:{at}") for at in range(len(task.call.args))]
+        places["given"] = files_of.add_all("given", inputs)
+        if not op_type_of(operator).has("views", "hands on"):  # those are arguments, and no copies of them
+            results = {one.slot: one for one in operator.tensors}
+            places["saved"] = files_of.add_all("saved", [results.get(slot or "") for slot in slots_of(call)])
     outputs: list[dict[str, Any]] = []
     for at, tensor in work.recorded.items():
-        if at >= len(exact) or exact[at] is None or not exact[at].size:
+        if tensor.slot not in slots or at >= len(exact) or exact[at] is None or not exact[at].size:
             continue
+        place, is_turned = _place(work, at, len(leaves))
         number = len(outputs)
         expected, actual = f"expected_{number}", f"actual_{number}"
-        arrays[expected] = exact[at].reshape(tensor.shape)
-        arrays[actual] = as_npy(work.values[at].reshape(tensor.shape), tensor.dtype)
-        outputs.append({"slot": tensor.slot, "dtype": tensor.dtype, "at": at, "turned": False,
+        files_of.arrays[expected] = exact[at].reshape(tensor.shape)
+        files_of.arrays[actual] = as_npy(work.values[at].reshape(tensor.shape), tensor.dtype)
+        outputs.append({"slot": tensor.slot, "dtype": tensor.dtype, "at": place, "turned": is_turned,
                         "unit": unit_of(tensor.dtype), "expected": expected, "actual": actual})  # fmt: skip
     if not outputs:
         raise Refused("no output of it can be told by values")
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    args, kwargs = arguments_of(task.call, row, lambda slot: Tensor(names[slot]), Type)
-    types = {names[slot]: one.dtype for slot, one in read_slots.items()}
+    for file, array in files_of.arrays.items():
+        np.save(folder / f"{file}.npy", array, allow_pickle=False)
+    args, kwargs = arguments_of(call, row, lambda slot: Tensor(files_of.names[slot]), Type)
+    if name == "embedding":
+        args[3:4] = [None] * len(args[3:4])  # a largest norm would write into the weight
     facts = {"operator": task.operator.name, "treated": work.treated, "rows": None, "outputs": outputs,
-             "tensors": types, "leaves": [], "given": [], "saved": []}  # fmt: skip
-    for name, text in files(row, Arguments(args, kwargs), False, facts).items():
-        (folder / name).write_text(text, encoding="utf-8")
+             "tensors": files_of.types, "leaves": leaves, **places}  # fmt: skip
+    for file, text in files(row, Arguments(args, kwargs), task.is_backward, facts).items():
+        (folder / file).write_text(text, encoding="utf-8")
+
+
+class _Files:
+    """The tensors of a case by the names of their files, and the name of each input by its slot."""
+
+    def __init__(self, treated: str, context: ReadContext) -> None:
+        self._low, self._context = treated.rpartition(" ")[2], context
+        self.names: dict[str, str] = {}
+        self.arrays: dict[str, Any] = {}
+        self.types: dict[str, str] = {}
+
+    def add(self, name: str, one: TensorRef) -> None:
+        """An input, in the type that the kernel saw it in."""
+        self.names[one.slot] = name
+        self._put(name, one, self._low if self._low and unit_of(one.dtype) else one.dtype)
+
+    def floats(self, but: Collection[str]) -> list[str]:
+        """The names of inputs that may have a gradient, but for those of some slots."""
+        return [name for slot, name in self.names.items() if unit_of(self.types[name]) and slot not in but]
+
+    def add_all(self, kind: str, some: list[Optional[TensorRef]]) -> list[list[Any]]:
+        """Gradients that came in, or results: the place and the name of each that was recorded."""
+        found: list[list[Any]] = []
+        for at, one in enumerate(some):
+            if one is not None and (one.file or one.payload is not None) and not one.problem:
+                self._put(f"{kind}_{at}", one, one.dtype)
+                found.append([at, f"{kind}_{at}"])
+        return found
+
+    def _put(self, name: str, one: TensorRef, dtype: str) -> None:
+        self.arrays[name], self.types[name] = as_npy(read(one, self._context), dtype), dtype
+
+
+def _gradients(work: Work) -> list[Any]:
+    """The gradients of the call as one node: of its inputs, in order."""
+    return [one for one in work.nodes()[0] if one is not None]
+
+
+def _place(work: Work, at: int, leaves: int) -> tuple[int, bool]:
+    """Where run.py finds a result, and whether it is transposed there: the gradients of inputs are counted from the
+    end, others are what the last autograd node hands on."""
+    if not isinstance(work.plan, BackwardPlan):
+        return at, False
+    chosen = work.plan.chosen[at]
+    assert chosen is not None
+    one: Any = chosen._replace(is_turned=False).of(work.nodes())
+    same = (place for place, own in enumerate(_gradients(work)) if np.array_equal(own, one))
+    place = next(same, None)
+    return (chosen.place if place is None else place - leaves), chosen.is_turned

@@ -68,7 +68,8 @@ def _refused_call(task: Task) -> tuple[str, str]:
 
 
 class NumpyCaseEngine(NumpyEngine):
-    """Replays one forward call of a record, and writes its case (case.py) into a folder that is there and empty."""
+    """Replays one call of a record, or its gradients, and writes its case (case.py) into a folder that is there and
+    empty."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -76,14 +77,13 @@ class NumpyCaseEngine(NumpyEngine):
     def refuses(self, task: Task) -> tuple[str, str]:
         if task.call.prefix.startswith(GRAPH):
             return "not in table", "a case is a call of a record, no operator of a graph"
-        if task.is_backward:
-            return "not in table", "the case of a gradient is written by torch"
         return super().refuses(task)
 
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
         rows, row = super().replay(task, context, settings), row_of(task.call)
-        if row is not None and any(one.status == REPLAYED for one in rows):
+        slots = [one.slot for one in rows if one.status == REPLAYED]
+        if row is not None and slots:
             from npucmp.recompute import numpy_case
 
-            numpy_case.write(task, row, context, settings, self._folder)
+            numpy_case.write(task, row, context, settings, self._folder, slots)
         return rows

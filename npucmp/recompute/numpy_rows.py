@@ -27,6 +27,7 @@ from npucmp.recompute.numpy_calls import (
 from npucmp.recompute.numpy_copies import as_type, shapes_fit
 from npucmp.recompute.numpy_given import Array, Choice, Given
 from npucmp.recompute.numpy_plan import Plan, plan_of
+from npucmp.recompute.numpy_sample import by_sample, is_large
 from npucmp.recompute.numpy_steps import ROUNDING, Steps, sigma_of
 from npucmp.recompute.stored import read
 from npucmp.recompute.table import TURNED, row_of
@@ -85,6 +86,8 @@ class _Nodes(NamedTuple):
 
 def replayed(task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
     """The rows of a task. Raises Refused, and what the readers raise."""
+    if is_large(task):
+        return by_sample(task, context, settings)
     work, exact = computed(task, context, settings)
     overwritten = _overwritten(task, work, exact)
     if overwritten:

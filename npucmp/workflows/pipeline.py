@@ -99,7 +99,8 @@ def _compared(
         tasks.work = replace(tasks.work, reduced=True)
         broken += tasks.judge_again(readable)
     steps = _Steps(tasks, readable)
-    finished = _finished(steps.searched())
+    searched = steps.searched()
+    finished = _finished(searched)
     context = options.context(source.target, source.golden)
     return Report(
         paths=(str(source.target), str(source.golden)),
@@ -110,7 +111,13 @@ def _compared(
         ),
         broken=(*broken, *steps.gone),
         rules=rules_of(options.decides(), options, frozenset().union(*(one.dtypes for one in measured))),
-        notes=(*remarks, *dict.fromkeys(note for one in measured for note in one.kept), *steps.notes, *interrupted),
+        notes=(
+            *remarks,
+            *_recomputed(searched),
+            *dict.fromkeys(note for one in measured for note in one.kept),
+            *steps.notes,
+            *interrupted,
+        ),
         seconds=time.monotonic() - started,
         bytes_read=sum(one.bytes_read for one in measured),
         partial=bool(interrupted),
@@ -268,6 +275,18 @@ def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
     odd = dict.fromkeys(words for one in measured for words in one.odd)
     without = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     return (*unfit, *odd, *without)
+
+
+def _recomputed(found: Sequence[tuple[StepRank, Searched]]) -> Iterator[str]:
+    """A note on the operators that were recomputed, of all steps and ranks together."""
+    shares = [(place, *one.recomputed) for place, one in found if one.recomputed is not None]
+    done, every = sum(some for _, some, _ in shares), sum(count for *_, count in shares)
+    if not done:
+        return
+    ranks, steps = ({getattr(place, name) for place, *_ in shares} for name in ("rank", "step"))
+    kinds = " and ".join(name for name, some in (("steps", steps), ("ranks", ranks)) if len(some) > 1)
+    places = f" of {len(shares):,} {kinds}" if len(shares) > 1 else ""
+    yield f"recomputed {done:,} of {every:,} operators{places} by numpy, in float64 from their recorded inputs"
 
 
 def _subject(words: str) -> str:

@@ -323,10 +323,12 @@ class Before(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What the search found in one step and rank: counts, and the clock and cause of each root."""
+    """What the search found in one step and rank: counts, the clock and cause of each root, and how many of the
+    target's operators were recomputed; None where recomputation was not asked for or not possible."""
 
     tally: Tally
     roots: list[tuple[int, Cause]]
+    recomputed: Optional[tuple[int, int]] = None
 
 
 JUDGED = Finding._fields.index("row")
@@ -347,7 +349,7 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     """Search all ranks of a step for operators in which an error originates."""
     known = [_for_search(work, one) for one in some]
     updates = [_updates(work, one) for one in before]
-    estimators = [_estimator(work, *both) for both in zip(some, known)]
+    estimators = [_estimator(work, *both, packs=len(some) > 1) for both in zip(some, known)]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
     return [
         _put_roots(work, one, _with_rows(work, one), told, estimator)
@@ -355,7 +357,7 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     ]
 
 
-def _estimator(work: Work, one: StepRank, known: Comparison) -> Optional[Estimator]:
+def _estimator(work: Work, one: StepRank, known: Comparison, packs: bool) -> Optional[Estimator]:
     """What recomputes operators of a step and rank, as the search asks; None where the user wants none, or no value was
     compared."""
     if work.options.recompute == "none" or not _has_values(known.findings):
@@ -368,7 +370,7 @@ def _estimator(work: Work, one: StepRank, known: Comparison) -> Optional[Estimat
         known: Comparison = work.store.get(one.number, "judged")
         return known.target, known.golden
 
-    return Estimator(runs, context, work.reduced or work.alike)
+    return Estimator(runs, context, work.reduced or work.alike, packs)
 
 
 class _Rows(Sequence[Finding]):
@@ -435,13 +437,10 @@ def _put_roots(
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced, work.alike)
-    if estimator is not None and estimator.recomputed:
-        several = len(estimator.recomputed)
-        what = f"{several:,} operator{'s' * (several > 1)}"
-        notes += (f"numpy recomputed {what} in float64 from recorded inputs",)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
-    return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
+    share = None if estimator is None else (len(estimator.recomputed), len(known.target.operators))
+    return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots], share)
 
 
 def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:

@@ -1,8 +1,12 @@
 """How long a replay takes: a transformer's forward and backward as msprobe records them, of a size of your choice.
 
     python -m tests.benchmarks.replay --hidden 512 --layers 4 --tokens 256 --jobs 2
+    python -m tests.benchmarks.replay --compare                              values of some 200 MB a side
+    python -m tests.benchmarks.replay --compare --hidden 32 --tokens 4 --layers 60          many small tensors
 
-Prints megabytes, records, seconds and megabytes per second, and the largest ratios of what is clean.
+Prints megabytes, records, seconds and megabytes per second, and the largest ratios of what is clean. With --compare
+it prints what recomputation adds to a comparison: the target is the same network on an input that is off by NOISE, so
+that every error is to be explained. The goal is that recomputation takes at most as long as all the rest.
 """
 
 from __future__ import annotations
@@ -12,13 +16,18 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from npucmp import compare
 from npucmp.workflows.replay import replay
 from tests.recompute.craft import Dump
+
+NOISE = 1e-5  # relative, of the input of the target
+RUNS = 3
 
 
 class Recorder:
@@ -51,8 +60,9 @@ def _plain(one: Any) -> Any:
     return one.detach().contiguous().numpy().copy() if isinstance(one, torch.Tensor) else one
 
 
-def network(call: Recorder, hidden: int, layers: int, tokens: int, heads: int = 8) -> Any:
+def network(call: Recorder, hidden: int, layers: int, tokens: int, heads: int = 8, noise: float = 0.0) -> Any:
     x = torch.randn(2, tokens, hidden)
+    x = x * (1 + noise * torch.sin(1e4 * x))
 
     def weight(*shape: int) -> Any:
         return (torch.randn(*shape) / shape[-1] ** 0.5).requires_grad_()
@@ -78,11 +88,38 @@ def network(call: Recorder, hidden: int, layers: int, tokens: int, heads: int = 
     return x.square().mean()
 
 
+def compared(given: argparse.Namespace) -> None:
+    """Print the seconds of a comparison without and with recomputation, medians of runs that take turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for side, noise in (("target", NOISE), ("golden", 0.0)):
+            torch.manual_seed(0)
+            call = Recorder(Dump(Path(folder) / side))
+            call.finish(network(call, given.hidden, given.layers, given.tokens, noise=noise))
+            paths.append(call.dump.write())
+        size = sum(array.nbytes for array in call.dump.arrays.values())
+        seconds: dict[str, list[float]] = {"none": [], "auto": []}
+        for turn in range(RUNS + 1):  # the first warms the page cache
+            for how, some in seconds.items():
+                started = time.process_time()
+                found = compare(*paths, recompute=how, jobs=1)
+                some += [time.process_time() - started] if turn else []
+        plain, auto = (median(some) for some in seconds.values())
+        share = (auto - plain) / plain
+        print(f"{size / 1e6:.0f} MB a side, {len(call.dump.data)} records: without {plain:.2f} s, with {auto:.2f} s "
+              f"of one core: ratio {auto / plain:.2f}, recomputation {share:.2f} of all the rest")  # fmt: skip
+        print(*found.notes, sep="\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("hidden", 512), ("layers", 4), ("tokens", 256), ("jobs", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--compare", action="store_true", help="compare two such dumps with and without recomputation")
     given = parser.parse_args()
+    if given.compare:
+        compared(given)
+        return
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         call = Recorder(Dump(Path(folder)))

@@ -1,10 +1,13 @@
 """compare --recompute: what float64 of recorded inputs decides in the search, by numpy alone."""
 
+import csv
+
 import numpy as np
 import pytest
 
-from npucmp import compare
+from npucmp import compare, write_reports
 from npucmp.model import Cause, Verdict
+from npucmp.recompute.estimator import SAMPLE
 from tests.recompute import kernels
 from tests.recompute.craft import pair
 
@@ -38,7 +41,7 @@ def test_an_operator_whose_golden_inputs_are_unknown_is_judged_by_its_own(scale,
     assert [root.cause for root in plain.roots] == [Cause.UNKNOWN]
     assert [root.cause for root in report.roots] == [cause]
     assert words in report.roots[0].because and report.exit_status == plain.exit_status == 1
-    assert "numpy recomputed 1 operator in float64 from recorded inputs" in report.comparisons[0].notes
+    assert "recomputed 1 of 1 operators by numpy, in float64 from their recorded inputs" in report.notes
 
 
 def test_the_evidence_tells_that_the_golden_is_wrong(tmp_path):
@@ -137,4 +140,77 @@ def test_statistics_are_not_recomputed(tmp_path):
                "Mean": 0.5, "Norm": 3.0}  # fmt: skip
     record = "Functional.softmax.0.forward", [figures], [figures], {"dim": -1}
     report = compare(*pair(tmp_path, [record], [record]), trust_statistics=True)
-    assert report.exit_status == 0 and not any("recomputed" in note for note in report.comparisons[0].notes)
+    assert report.exit_status == 0 and not any("recomputed" in note for note in report.notes)
+
+
+def layer_norm(eps, saved, wrong=0.0, dtype=F32, noise=0.0):
+    """Records of a layer_norm that is told `eps`, with elements that are wrong by a share, and whose gradient is made
+    of a root of `saved`; `noise` came in with the input. The gradients are float32."""
+    x = normal(16, 32) * (1 + noise * normal(16, 32, seed=3))
+    x, dy = x.astype(dtype).astype(float), normal(16, 32, seed=2).astype(float)
+
+    def parts(eps):
+        root = 1 / np.sqrt(x.var(-1, keepdims=True) + eps)
+        return root, (x - x.mean(-1, keepdims=True)) * root
+
+    root, normed = parts(saved)
+    dx = root * (dy - dy.mean(-1, keepdims=True) - normed * (dy * normed).mean(-1, keepdims=True))
+    y = parts(eps)[1] * (1 + wrong * np.where(np.arange(32) % 2, 1, -1))
+    x, y, dy, dx = (one.astype(kind) for one, kind in ((x, dtype), (y, dtype), (dy, F32), (dx, F32)))
+    return [
+        ("Functional.layer_norm.0.forward", [x, [32], None, None, eps], [y], {}),
+        ("Functional.layer_norm.0.backward", [dy], [dx], {}),
+    ]
+
+
+RIGHT = layer_norm(1e-5, 1e-5)
+BELOW = 4.7e-7  # the limit of a float32 tensor, and beyond the rounding of one result
+
+
+def phases(report):
+    return [(root.pair.operator.phase, root.cause, root.rule) for root in report.roots]
+
+
+def test_a_forward_that_its_gradient_betrays_bears_the_error(tmp_path):
+    report = compare(*pair(tmp_path, layer_norm(1e-5, 1e-2, BELOW), RIGHT))
+    assert phases(report) == [("forward", Cause.BORN, "recompute"), ("backward", Cause.PROPAGATED, "recompute")]
+    assert "the forward pass of this call bears the error" in report.roots[1].because
+
+
+def test_a_gradient_alone_is_to_blame_where_its_forward_is_right(tmp_path):
+    assert [one[:2] for one in phases(compare(*pair(tmp_path, layer_norm(1e-5, 1e-2), RIGHT)))] == [
+        ("backward", Cause.BORN)
+    ]
+    assert compare(*pair(tmp_path / "below", layer_norm(1e-5, 1e-5, BELOW), RIGHT)).exit_status == 0
+
+
+@pytest.mark.parametrize("saved, phase", [(1e-5, "forward"), (6e-3, "backward")])
+def test_a_gradient_by_the_arguments_of_the_golden_accuses_the_forward(saved, phase, tmp_path):
+    """The error of the forward is excused by that of its input; its gradient is one of the operators of the sample."""
+    before = [(f"Torch.clone.{at}.forward", [X], [X], {}) for at in range(SAMPLE // 2 - 1)]
+    sides = [[*before, *layer_norm(told, root, dtype=np.float16, noise=noise)]
+             for told, root, noise in ((3e-3, saved, 2e-3), (1e-5, 1e-5, 0.0))]  # fmt: skip
+    report = compare(*pair(tmp_path, *sides))
+    assert ("recompute", phase) in {(rule, where) for where, cause, rule in phases(report) if cause is Cause.BORN}
+    words = "the gradient of this call is float64 of the arguments of the golden"
+    assert (words in report.roots[0].because) == (phase == "forward")
+
+
+def test_tables_tell_what_recomputation_decided(tmp_path):
+    """An error that rounding of the inputs makes, beyond what bounds expect; and a cause that it changed."""
+    golden = X * F32(1.001)
+    sides = [x.astype(float) for x in (X, X * (1 + 1e-7 * normal(8, 32, seed=4)).astype(F32))]
+    losses = []
+    for wide in sides:
+        x, loss = wide.astype(F32), np.asarray(np.square(wide - golden).mean(), F32)
+        copy = "Torch.clone.0.forward", [x], [x], {}
+        losses.append([copy, ("Functional.mse_loss.0.forward", [x, golden], [loss], {})])
+    bound, report = (compare(*pair(tmp_path / how, *losses), recompute=how) for how in ("none", "auto"))
+    assert [root.rule for root in bound.roots] == ["round_off"] and not report.roots
+    write_reports(report, tmp_path / "report")
+    with open(tmp_path / "report" / "tensors.csv", newline="") as file:
+        row = [*csv.DictReader(file)][-1]
+    assert (row["verdict"], row["explained_by"]) == ("match", "recompute") and row["explained_limit"] == row["rel_l2"]
+    assert phases(compare(*pair(tmp_path / "unseen", [soft(SOFT)], [soft(kernels.softmax(X * F32(0.9)), UNSEEN)]))) == [
+        ("forward", Cause.PROPAGATED, "recompute")
+    ]

@@ -10,13 +10,16 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from npucmp.model import Call  # noqa: E402
+from npucmp.model import Call, Judged  # noqa: E402
+from npucmp.recompute import npu  # noqa: E402
 from npucmp.recompute.call_inputs import CallInputs, mapped  # noqa: E402
 from npucmp.recompute.call_table import formula_of  # noqa: E402
 from npucmp.recompute.numpy_steps import Steps  # noqa: E402
+from npucmp.workflows.replay import replay  # noqa: E402
+from tests.recompute import innocent  # noqa: E402
 
 rng = np.random.default_rng(0)
-CONSTANT = {"batch_norm": (1, 2)}  # arguments without a gradient
+CONSTANT = {"batch_norm": (1, 2), "npu_rotary_mul": (1, 2)}  # arguments without a gradient
 
 
 def N(*shape):
@@ -63,6 +66,9 @@ def cases():
     yield "Torch", "clamp", T.clamp, (N(3, 4), -0.5, 0.5), {}
     yield "Torch", "clamp", T.clamp, (N(3, 4),), {"min": 0.1}
     yield "Torch", "lerp", T.lerp, (N(3, 4), N(3, 4), 0.3), {}
+    yield "Torch", "lerp", T.lerp, (N(3, 4), N(4), P(3, 1)), {}
+    yield "Torch", "addcmul", T.addcmul, (N(3, 4), N(4), N(3, 1)), {}
+    yield "Torch", "addcdiv", T.addcdiv, (N(4), N(3, 4), P(3, 1)), {}
     yield "Torch", "addcmul", T.addcmul, (N(3, 4), N(3, 4), N(3, 4)), {"value": 0.3}
     yield "Torch", "addcdiv", T.addcdiv, (N(3, 4), N(3, 4), P(3, 4)), {"value": 0.3}
     for x in (N(4), N(5, 4), N(2, 5, 4)):
@@ -180,6 +186,12 @@ def cases():
         (N(3, 4), rng.random((3, 4))),
         {},
     )
+    shares = rng.random((3, 4)), rng.random((3, 4)).round()
+    for r in ("mean", "sum", "none"):
+        yield "Functional", "binary_cross_entropy", F.binary_cross_entropy, shares, {"reduction": r, "weight": P(4)}
+        more = {"reduction": r, "weight": P(3, 1), "pos_weight": P(4)}
+        logits = "binary_cross_entropy_with_logits"
+        yield "Functional", logits, getattr(F, logits), (N(3, 4), shares[1]), more
     for n in ("sum", "mean", "var", "std", "prod", "amax", "amin"):
         f = getattr(T, n)
         yield "Torch", n, f, (P(3, 4, 5),), {}
@@ -189,6 +201,14 @@ def cases():
     yield "Torch", "var", T.var, (x,), {"dim": 1, "unbiased": False}
     yield "Torch", "var", T.var, (x, 1), {"correction": 0}
     yield "Torch", "norm", T.norm, (x,), {"dim": 1}
+    yield "Torch", "norm", T.norm, (x,), {"dim": (0, 2), "keepdim": True}
+    yield "Tensor", "norm", T.Tensor.norm, (x,), {}
+    hole = N(3, 4)
+    hole[0, 1], hole[2, :2] = 0, 0
+    yield "Torch", "norm", T.norm, (hole * [[1], [0], [1]],), {"dim": 1}
+    yield "Torch", "prod", T.prod, (hole, 1), {}
+    yield "Torch", "prod", T.prod, (hole,), {}
+    yield "Torch", "prod", T.prod, (hole, 0), {"keepdim": True}
     yield "Torch", "cumsum", T.cumsum, (x, 1), {}
     for n in ("max", "min"):
         f = getattr(T, n)
@@ -251,14 +271,41 @@ def cases():
     yield "Functional", "interpolate", F.interpolate, (N(2, 3, 4), 11, None, "nearest-exact"), {}
     yield "Functional", "one_hot", F.one_hot, (I(5, 7), 5), {}
     yield "Tensor", "index_add", TT.index_add, (x, 1, I(6, 8), N(2, 8, 4, 5)), {"alpha": 0.5}
-    yield "Torch", "scatter_add", T.scatter_add, (x, 1, I(6, 2, 3, 4, 5), N(2, 4, 4, 5)), {}
+    yield "Torch", "scatter_add", T.scatter_add, (I(9, *x.shape), 1, I(6, 2, 3, 4, 5), I(9, 2, 4, 4, 5)), {}
+    yield "Torch", "scatter_add", T.scatter_add, (x, 1, I(6, 2, 3, 4, 5), N(2, 3, 4, 5)), {}
+    yield "Tensor", "scatter_add", TT.scatter_add, (x, -1, I(5, 1, 3, 4, 7), N(1, 3, 4, 7)), {}
+    yield "Tensor", "index_fill", TT.index_fill, (x, 1, np.array([1, 4, 1]), np.array(2.0)), {}
     yield "Tensor", "index_fill", TT.index_fill, (x, 1, I(6, 3), 2.0), {}
+    yield from of_the_vendor()
     yield "Torch", "all", T.all, (x > -2, 1), {}
     yield "Torch", "any", T.any, (x > 2,), {}
     for n in "eq ne lt le gt ge".split():
         yield "Torch", n, getattr(T, n), (I(3, 4), I(3, 4)), {}
     yield "Torch", "logical_not", T.logical_not, (x > 0,), {}
     yield "Torch", "bitwise_and", T.bitwise_and, (x > 0, x > 1), {}
+
+
+def of_the_vendor():
+    x, turns = N(2, 3, 4, 6), (N(1, 1, 4, 6), N(1, 1, 4, 6))
+    yield "NPU", "npu_rms_norm", lambda *some: npu.npu_rms_norm(*some)[0], (x, N(6), 1e-3), {}
+    yield "NPU", "npu_rms_norm", lambda *some: npu.npu_rms_norm(*some)[0], (x, N(4, 6)), {}
+    yield "NPU", "npu_add_rms_norm", npu.npu_add_rms_norm, (x, N(2, 3, 4, 6), N(6)), {}
+    yield "NPU", "npu_swiglu", npu.npu_swiglu, (x,), {}
+    yield "NPU", "npu_swiglu", npu.npu_swiglu, (x, 2), {}
+    yield "NPU", "npu_rotary_mul", npu.npu_rotary_mul, (x, *turns), {}
+    yield "NPU", "npu_rotary_mul", npu.npu_rotary_mul, (x, *turns, "interleave"), {}
+    yield "NPU", "npu_gelu", npu.npu_gelu, (x,), {"approximate": "tanh"}
+    yield "NPU", "npu_fast_gelu", npu.fast_gelu, (x,), {}
+    mask = np.triu(np.ones((5, 7), bool), 2)
+    for layout, q, k in (
+        ("BNSD", (2, 4, 5, 6), (2, 2, 7, 6)),
+        ("BSND", (2, 5, 4, 6), (2, 7, 2, 6)),
+        ("BSH", (2, 5, 24), (2, 7, 12)),
+        ("SBH", (5, 2, 24), (7, 2, 12)),
+    ):
+        for more in ({}, {"atten_mask": mask}, {"sparse_mode": 2}, {"sparse_mode": 3, "scale": 0.3}):
+            function = lambda *some, **more: npu.npu_fusion_attention(*some, **more)[0]  # noqa: E731
+            yield "NPU", "npu_fusion_attention", function, (N(*q), N(*k), N(*k), 4, layout), more
 
 
 CASES = [*cases()]
@@ -282,8 +329,9 @@ def called(prefix, name, function, args, kwargs):
     for place in CONSTANT.get(name, ()):
         if again[0][place] is not None:
             again[0][place].requires_grad_(False)
-    if "weight" in again[1] and name in ("cross_entropy", "nll_loss"):
-        again[1]["weight"].requires_grad_(False)
+    for key in ("weight", "pos_weight") if name.endswith(("entropy", "logits", "nll_loss")) else ():
+        if key in again[1]:
+            again[1][key].requires_grad_(False)
     made = function(*again[0], **again[1])
     results = [*made] if isinstance(made, (list, tuple)) else [made]
     return [one for one in leaves.values() if one.requires_grad], results
@@ -307,6 +355,7 @@ def test_results_and_gradients_are_those_of_torch(prefix, name, function, args, 
     leaves, results = called(prefix, name, function, args, kwargs)
     made = formula.forward(steps(), inputs(args, kwargs, results), *args, **kwargs)
     made = [*made] if isinstance(made, (list, tuple)) else [made]
+    made = made[: len(results)] if prefix == "NPU" else made
     assert len(made) == len(results)
     assert all(close(np.asarray(one), other.detach().numpy()) for one, other in zip(made, results))
     pairs = [(one, torch.from_numpy(N(*one.shape))) for one in results if one.requires_grad]
@@ -342,3 +391,36 @@ def _fits(node, recorded, alike):
         if own is None or not any(alike(form, one) for form in (own, own.swapaxes(-1, -2) if own.ndim > 1 else own)):
             return False
     return True
+
+
+DRAWN = frozenset(
+    "lerp addcmul addcdiv outer prod norm scatter_add index_fill binary_cross_entropy "
+    "binary_cross_entropy_with_logits".split()
+)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Calls of DRAWN that torch made in float32 and 16 bits."""
+    calls = {key: some for key, some in innocent.CALLS.items() if key.rpartition(".")[2] in DRAWN}
+    monkeypatch.setattr(innocent, "CALLS", calls)
+    return innocent.records(5, 60)
+
+
+def verdicts(records, folder):
+    found = replay(innocent.write(records, folder), jobs=1, engine="numpy")
+    phases = {one.order: one.phase for one in found.replays[0].run.operators}
+    rows = [row for row in found.rows if row.status == "replayed"]
+    return [(phases[row.order], row.verdict) for row in rows]
+
+
+def test_drawn_calls_of_torch_are_innocent(drawn, tmp_path):
+    found = verdicts(drawn, tmp_path)
+    assert len(found) > 60 and {verdict for _, verdict in found} == {Judged.CLEAN}
+
+
+def test_drawn_gradients_that_are_too_large_are_guilty(drawn, tmp_path):
+    some = [one._replace(gradients=[None if grad is None else grad * 1.1 for grad in one.gradients])
+            for one in drawn if any(grad is not None and bool(grad.any()) for grad in one.gradients)]  # fmt: skip
+    found = [verdict for phase, verdict in verdicts(some, tmp_path) if phase == "backward"]
+    assert len(found) > 20 and found.count(Judged.GUILTY) >= 0.9 * len(found)  # others may be zero

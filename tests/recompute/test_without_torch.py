@@ -1,5 +1,6 @@
 """What a machine without torch is told, where numpy can do nothing (test_numpy_engine.py has what it can)."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -38,9 +39,23 @@ def test_a_case_of_a_simple_call_needs_no_torch(tmp_path, monkeypatch):
     assert f"rel_l2 {rel_l2:.2e} " in said.stdout and "torch is not installed here" in said.stderr
 
 
+def test_the_case_of_a_gradient_needs_no_torch(tmp_path, monkeypatch):
+    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
+    npucmp.extract(SOFTMAX, "Functional.softmax.0.backward", tmp_path / "case")
+    y, given, want = (np.load(tmp_path / "case" / f"{name}_0.npy") for name in ("saved", "given", "expected"))
+    y, given = y.astype(float), given.astype(float)
+    np.testing.assert_allclose(want, y * (given - (given * y).sum(-1, keepdims=True)), rtol=1e-9, atol=1e-12)
+    call = json.loads((tmp_path / "case" / "call.json").read_text())
+    assert call["given"] == [[0, "given_0"]] and call["leaves"] == ["input_0"] and call["outputs"][0]["at"] == -1
+
+
 def test_a_case_that_torch_alone_computes_asks_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
-    for name, options in (("Functional.softmax.1.backward", {}), ("Functional.softmax.1.forward", {"smallest": True})):
+    one = Dump(tmp_path / "dump").add("Torch.cumprod.0.forward", [np.ones(3)], [np.ones(3)], {"dim": 0}).write()
+    for dump, name, options in (
+        (one, "Torch.cumprod.0.forward", {}),
+        (SOFTMAX, "Functional.softmax.1.forward", {"smallest": True}),
+    ):
         with pytest.raises(MissingExtra, match=r"pip install -e '\.\[replay\]'"):
-            npucmp.extract(SOFTMAX, name, tmp_path / "case", **options)
-    assert not list(tmp_path.iterdir())
+            npucmp.extract(dump, name, tmp_path / "case", **options)
+    assert [*tmp_path.iterdir()] == [tmp_path / "dump"]

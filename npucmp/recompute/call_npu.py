@@ -1,0 +1,162 @@
+"""Formulas of the vendor's own operators in numpy, and of their gradients.
+
+Source: torch_npu's documentation; the same arithmetic as npu.py, which has it for torch. UNVERIFIED on a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+
+from npucmp.recompute.arguments import NotInTable, Refused
+from npucmp.recompute.call_inputs import CallInputs, Node, axis
+from npucmp.recompute.call_norms import norm_back, statistics_of, weight_gradient
+from npucmp.recompute.call_products import attention, attention_back
+from npucmp.recompute.numpy_formulas import sigmoid
+from npucmp.recompute.numpy_given import Array
+from npucmp.recompute.numpy_steps import Steps
+
+GELU = 1.702  # of the fast gelu, x sigmoid(1.702 x): definition: torch_npu's documentation
+FLAT, APART = ("BSH", "SBH"), ("BSND", "BNSD")  # layouts: heads side by side in one axis, or in one of their own
+
+
+def rms_norm(m: Steps, g: CallInputs, input: Array, gamma: Array, epsilon: float = 1e-6) -> Any:
+    """The result, and the reciprocal of the size of each row."""
+    away, rstd = statistics_of(m, input, range(input.ndim - gamma.ndim, input.ndim), epsilon, is_centred=False)
+    with m.outside():
+        return m.mul(m.mul(away, rstd), gamma), rstd
+
+
+def rms_norm_back(m: Steps, g: CallInputs, input: Array, gamma: Array, epsilon: float = 1e-6) -> list[Node]:
+    start = input.ndim - gamma.ndim
+    axes = range(start, input.ndim)
+    with m.outside():
+        away, rstd = statistics_of(m, input, axes, epsilon, is_centred=False)
+    dx, products, _ = norm_back(m, g.dy, away, rstd, axes, gamma, is_centred=False)
+    return [[dx, weight_gradient(m, products, gamma, range(start))]]
+
+
+def add_rms_norm(m: Steps, g: CallInputs, x1: Array, x2: Array, gamma: Array, epsilon: float = 1e-6) -> Any:
+    with m.outside():
+        x = m.add(x1, x2)
+    return (*rms_norm(m, g, x, gamma, epsilon), x)
+
+
+def swiglu(m: Steps, g: CallInputs, input: Array, dim: int = -1) -> Any:
+    a, b = _halves(input, dim)
+    with m.outside():
+        return m.mul(m.mul(a, sigmoid(m, a)), b)
+
+
+def swiglu_back(m: Steps, g: CallInputs, input: Array, dim: int = -1) -> list[Node]:
+    a, b = _halves(input, dim)
+    share = sigmoid(m, a)
+    with m.outside():
+        slope = m.mul(share, m.add(1.0, m.mul(a, m.sub(1.0, share))))
+        first, second = m.mul(m.mul(g.dy, b), slope), m.mul(g.dy, m.mul(a, share))
+    return [[np.concatenate((first, second), axis(dim, input.ndim))]]
+
+
+def _halves(x: Array, dim: int) -> tuple[Array, Array]:
+    at = axis(dim, x.ndim)
+    if x.shape[at] % 2:
+        raise Refused(f"halves of {x.shape[at]}")
+    first, second = np.split(x, 2, at)
+    return first, second
+
+
+def rotary(m: Steps, g: CallInputs, input: Array, r1: Array, r2: Array, rotary_mode: str = "half") -> Any:
+    with m.outside():
+        return m.add(m.mul(input, r1), m.mul(_turned(input, rotary_mode), r2))
+
+
+def rotary_back(m: Steps, g: CallInputs, input: Array, r1: Array, r2: Array, rotary_mode: str = "half") -> list[Node]:
+    """That of the input; cosines and sines are constants."""
+    with m.outside():
+        other = _turned(m.mul(g.dy, r2), rotary_mode)
+        return [[m.sub(m.mul(g.dy, r1), other), None, None]]
+
+
+def _turned(x: Array, mode: str) -> Array:
+    """By a right angle: (a, b) as (-b, a), for halves or for neighbours."""
+    if x.shape[-1] % 2:
+        raise Refused(f"a rotation of {x.shape[-1]} elements")
+    if mode == "interleave":
+        return np.stack((-x[..., 1::2], x[..., ::2]), -1).reshape(x.shape)
+    first, second = np.split(x, 2, -1)
+    return np.concatenate((-second, first), -1)
+
+
+def fast_gelu(m: Steps, x: Any) -> Any:
+    return m.mul(x, sigmoid(m, m.mul(GELU, x)))
+
+
+def fast_gelu_slope(m: Steps, s: Any) -> Any:
+    share = sigmoid(m, m.mul(GELU, s.x))
+    return m.mul(share, m.add(1.0, m.mul(m.mul(GELU, s.x), m.sub(1.0, share))))
+
+
+def fusion_attention(
+    m: Steps, g: CallInputs, query: Array, key: Array, value: Array, head_num: int, input_layout: str,
+    pse: Optional[Array] = None, padding_mask: Optional[Array] = None, atten_mask: Optional[Array] = None,
+    scale: float = 1.0, keep_prob: float = 1.0, *rest: Any, sparse_mode: int = 0, **more: Any,
+) -> Any:  # fmt: skip
+    """Attention; the maximum and the sum of each row of scores are left to torch."""
+    q, k, v = _heads(query, key, value, head_num, input_layout)
+    allowed = _allowed(q, k, (pse, padding_mask), atten_mask, keep_prob, rest, sparse_mode)
+    return [_laid(attention(m, g, q, k, v, allowed, scale=scale, enable_gqa=True), input_layout)]
+
+
+def fusion_attention_back(
+    m: Steps, g: CallInputs, query: Array, key: Array, value: Array, head_num: int, input_layout: str,
+    pse: Optional[Array] = None, padding_mask: Optional[Array] = None, atten_mask: Optional[Array] = None,
+    scale: float = 1.0, keep_prob: float = 1.0, *rest: Any, sparse_mode: int = 0, **more: Any,
+) -> list[Node]:  # fmt: skip
+    q, k, v = _heads(query, key, value, head_num, input_layout)
+    allowed = _allowed(q, k, (pse, padding_mask), atten_mask, keep_prob, rest, sparse_mode)
+    given = CallInputs((), {}, gradients=(_split(g.dy, input_layout, head_num),))
+    (found,) = attention_back(m, given, q, k, v, allowed, scale=scale, enable_gqa=True)
+    return [[None if one is None else _laid(one, input_layout) for one in found]]
+
+
+def _allowed(
+    q: Array, k: Array, others: tuple[Any, ...], mask: Optional[Array], keep: float, rest: tuple[Any, ...], mode: int
+) -> Optional[Array]:
+    """Which keys each query sees: a mask of the vendor says which it does not."""
+    if keep != 1.0 or any(one is not None for one in others) or rest or mode not in (0, 2, 3):
+        raise NotInTable("an attention with these arguments has no formula here")
+    if mode:
+        ahead = k.shape[2] - q.shape[2] if mode == 3 else 0
+        return np.tri(q.shape[2], k.shape[2], ahead, dtype=bool)
+    return None if mask is None else np.logical_not(mask.astype(bool))
+
+
+def _heads(q: Array, k: Array, v: Array, heads: int, layout: str) -> tuple[Array, Array, Array]:
+    """As batch, head, place, size; a layout without heads has those of the query, and as many as fit in keys."""
+    if layout in APART:
+        return _split(q, layout, 0), _split(k, layout, 0), _split(v, layout, 0)
+    if layout not in FLAT or heads < 1 or q.shape[-1] % heads:
+        raise Refused(f"{heads} heads of {list(q.shape)} as {layout!r:.8}")
+    few = k.shape[-1] // (q.shape[-1] // heads)
+    return _split(q, layout, heads), _split(k, layout, few), _split(v, layout, few)
+
+
+def _split(x: Array, layout: str, heads: int) -> Array:
+    if layout == "BNSD":
+        return x
+    if layout in FLAT:
+        x = x.swapaxes(0, 1) if layout == "SBH" else x
+        x = x.reshape(*x.shape[:2], heads, -1)
+    turned: Array = x.swapaxes(1, 2)
+    return turned
+
+
+def _laid(x: Array, layout: str) -> Array:
+    if layout == "BNSD":
+        return x
+    x = x.swapaxes(1, 2)
+    if layout == "BSND":
+        return x
+    x = x.reshape(*x.shape[:2], -1)
+    return x.swapaxes(0, 1) if layout == "SBH" else x

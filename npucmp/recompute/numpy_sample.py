@@ -1,0 +1,219 @@
+"""Large products by a sample in numpy: one row and one column of every 16, as torch_sample.py takes them.
+
+Each tile of 16 x 16 of a result is looked at once, for a 256th of the work. What is wrong in a whole tile is seen, a
+single wrong element may not be: so a sample accuses, and acquits nobody. Gradients of products are products too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model.dtypes import lookup, numpy_dtype
+from npucmp.recompute.arguments import Refused, TooLarge, arguments_of
+from npucmp.recompute.budget import Tally
+from npucmp.recompute.numpy_calls import ANOTHER, NEAR, slots_of, unit_of
+from npucmp.recompute.numpy_given import Array
+from npucmp.recompute.numpy_steps import ROUNDING, sigma_of
+from npucmp.recompute.stored import read
+from npucmp.recompute.table import row_of
+from npucmp.recompute.task import Settings, Task, kind_of
+
+EVERY = 16  # rows, columns: work: of as many one is computed
+HEAVY = 2.0**28  # products of two numbers: work: from so many on a sample is taken
+LARGE = 1 << 22  # elements: work: of the largest tensor, from which on a sample is taken
+PRODUCTS = frozenset("linear matmul mm bmm __matmul__".split())
+
+
+class Operand(NamedTuple):
+    """A tensor as a batch of matrices; `is_turned`: rows and columns in each other's place."""
+
+    tensor: TensorRef
+    is_turned: bool = False
+
+
+class Product(NamedTuple):
+    """left @ right + bias of so many pairs of matrices; a gradient is one of two others."""
+
+    left: Operand
+    right: Operand
+    batch: int
+    bias: Optional[TensorRef] = None
+
+
+def is_large(task: Task) -> bool:
+    """Whether a task is a product, or the gradients of one, of which a sample is taken."""
+    found = _forward_of(task)
+    if found is None:
+        return False
+    product, out = found
+    *_, terms = _matrix(product.left, product.batch)
+    sizes = (math.prod(one.shape) for one in (product.left.tensor, product.right.tensor, out))
+    return math.prod(out.shape) * float(terms) > HEAVY or max(sizes) > LARGE
+
+
+def by_sample(task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    """A row for each result of a large product. Raises Refused, and what the readers raise."""
+    found = _forward_of(task)
+    assert found is not None
+    product, out = found
+    elements = sum(math.prod(one.shape) for one in (product.left.tensor, product.right.tensor, out))
+    if 8 * elements > settings.memory:
+        raise TooLarge("its tensors alone take more memory than --limit-memory allows")
+    tensors = {one.slot: one for one in task.operator.tensors}
+    if not task.is_backward:
+        return [_judged(task, out, [product], out, context, settings)]
+    dy = tensors.get("input:0")
+    if dy is None or math.prod(dy.shape) != math.prod(out.shape):
+        raise Refused("no gradient reached it")
+    outputs = [tensors[slot] for slot in slots_of(task.call) if slot in tensors]
+    rows = []
+    for one in outputs:
+        among = [some for shapes, some in _gradients(product, dy) if one.shape in shapes]
+        rows.append(_judged(task, one, among, out, context, settings) if among else _unknown(task, one))
+    return rows
+
+
+def _unknown(task: Task, one: TensorRef) -> Replayed:
+    words = "it is near no gradient of this call that a sample knows"
+    return Replayed(task.operator.order, one.slot, ANOTHER, explanation=words)
+
+
+def _forward_of(task: Task) -> Optional[tuple[Product, TensorRef]]:
+    """The product that a forward is, and its result; None for another call."""
+    operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
+    row = row_of(call) if call is not None else None
+    if operator is None or call is None or row is None or row.call.rpartition(".")[2] not in PRODUCTS:
+        return None
+    tensors = {one.slot: one for one in operator.tensors}
+    outputs = [tensors[slot] for slot in slots_of(call) if slot in tensors]
+    try:
+        args, kwargs = arguments_of(call, row, lambda slot: tensors.get(slot), lambda name: name)
+    except Refused:
+        return None
+    if len(outputs) != 1 or kwargs or len(args) < 2 or not all(isinstance(one, TensorRef) for one in args[:2]):
+        return None
+    a, b, out = args[0], args[1], outputs[0]
+    is_linear = row.call.endswith("linear")
+    if len(a.shape) < 2 or len(b.shape) < 2 or (is_linear and len(b.shape) != 2):
+        return None
+    batch = 1 if len(b.shape) == 2 else math.prod(b.shape[:-2])
+    terms, columns = b.shape[-2:][::-1] if is_linear else b.shape[-2:]
+    wanted = (*a.shape[:-1], columns)
+    if a.shape[-1] != terms or out.shape != wanted or (batch > 1 and b.shape[:-2] != a.shape[:-2]):
+        return None
+    bias = args[2] if len(args) > 2 and isinstance(args[2], TensorRef) else None
+    if bias is not None and bias.shape != (columns,):
+        return None
+    return Product(Operand(a), Operand(b, is_linear), batch, bias), out
+
+
+def _gradients(product: Product, dy: TensorRef) -> list[tuple[list[tuple[int, ...]], Product]]:
+    """The gradients of both operands as products, each with the shapes that a record may hold it in."""
+    a, b, batch = product.left.tensor, product.right.tensor, product.batch
+    given = Operand(dy)
+    first = Product(given, Operand(b, not product.right.is_turned), batch)
+    shapes = [a.shape, (math.prod(a.shape[:-1]), a.shape[-1])]
+    second = Product(Operand(a, True), given, batch)
+    turned = Product(Operand(dy, True), Operand(a), batch)
+    rows = (*b.shape[:-2], b.shape[-1], b.shape[-2])
+    if product.right.is_turned:
+        return [(shapes, first), ([b.shape], turned), ([rows], second)]
+    return [(shapes, first), ([b.shape], second), ([rows], turned)]
+
+
+def _matrix(one: Operand, batch: int) -> tuple[int, int, int]:
+    """The batch, rows and columns of an operand."""
+    shape = one.tensor.shape
+    columns = shape[-1]
+    rows = math.prod(shape) // max(1, batch * columns)
+    return (batch, columns, rows) if one.is_turned else (batch, rows, columns)
+
+
+def _judged(
+    task: Task, tensor: TensorRef, among: list[Product], low: TensorRef, context: ReadContext, settings: Settings
+) -> Replayed:
+    """The row of a result, by the nearest of the products that it may be."""
+    dtype = lookup(tensor.dtype)
+    if dtype is None or dtype.kind != "f" or dtype.name == "float64":
+        raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged by a sample")
+    rows = [_row(task, tensor, one, low, context, settings) for one in among]
+    best = min(rows, key=lambda row: row.rel_l2 if row.rel_l2 is not None else math.inf)
+    is_open = task.is_backward and (best.rel_l2 is None or not best.rel_l2 <= NEAR)
+    return _unknown(task, tensor) if is_open and best.verdict is Judged.GUILTY else best
+
+
+def _row(
+    task: Task, tensor: TensorRef, product: Product, low: TensorRef, context: ReadContext, settings: Settings
+) -> Replayed:
+    """The row of a result as one product."""
+    batch, rows, terms = _matrix(product.left, product.batch)
+    columns = _matrix(product.right, product.batch)[2]
+    random = np.random.default_rng(settings.seed)
+    across, down = _picked(rows, random), _picked(columns, random)
+    treated = _treated(task, product, low)
+    left = _taken(product.left, batch, across, None, treated, context)
+    right = _taken(product.right, batch, None, down, treated, context)
+    recorded = read(tensor, context).reshape(batch, rows, columns)[:, across][:, :, down].astype(np.float64)
+    exact, squares = np.matmul(left, right), np.matmul(left * left, right * right)
+    dtype = lookup(tensor.dtype)
+    assert dtype is not None
+    found = []
+    for name in ("", treated) if product.bias is not None and treated else ("",):
+        added = 0.0 if product.bias is None else _rounded(_wide(product.bias, context)[down], name)
+        sigma = sigma_of(exact + added, squares + added * added, float(terms), 2.0**-24)
+        if treated and dtype.round_off < unit_of(treated):  # a gradient of what autocast rounded
+            sigma = np.hypot(sigma, ROUNDING * unit_of(treated) * np.abs(exact))
+        tally = Tally(dtype, "walk")
+        tally.add(np.ravel(recorded), np.ravel(exact + added), np.ravel(sigma))
+        kind = kind_of(task.operator, task.call.prefix), tensor.slot
+        limit = max(1.0, settings.known.get(kind, 1.0)) * settings.scale
+        found.append(tally.row(task.operator.order, tensor.slot, limit))
+    best = next((one for one in found if one.verdict is Judged.CLEAN), found[0])
+    at = best.max_abs_index
+    if at is not None:
+        place, column = divmod(at, down.size)
+        part, line = divmod(place, across.size)
+        at = int((part * rows + across[line]) * columns + down[column])
+    share = f"1/{round(rows * columns / (across.size * down.size))}"
+    return best._replace(sampled=share, max_abs_index=at, treated=f"autocast {treated}" if treated else "")
+
+
+def _picked(size: int, random: np.random.Generator) -> Array:
+    """One place of every 16."""
+    starts = np.arange(0, size, EVERY)
+    return starts + random.integers(0, np.minimum(EVERY, size - starts))
+
+
+def _taken(
+    one: Operand, batch: int, rows: Optional[Array], columns: Optional[Array], name: str, context: ReadContext
+) -> Array:
+    """The picked rows or columns of an operand in float64, rounded to a type first."""
+    whole = read(one.tensor, context)
+    whole = whole.reshape(batch, -1, one.tensor.shape[-1])
+    whole = whole.swapaxes(1, 2) if one.is_turned else whole
+    whole = whole[:, rows] if rows is not None else whole[:, :, columns]
+    return _rounded(whole.astype(np.float64), name)
+
+
+def _wide(tensor: TensorRef, context: ReadContext) -> Array:
+    found: Array = read(tensor, context).astype(np.float64)
+    return found
+
+
+def _rounded(values: Array, name: str) -> Array:
+    with np.errstate(over="ignore"):
+        return values.astype(numpy_dtype(name)).astype(np.float64) if name else values
+
+
+def _treated(task: Task, product: Product, low: TensorRef) -> str:
+    """The type of 16 bits that autocast rounds wider operands to, "" if it does not."""
+    call = task.forward_call if task.is_backward else task.call
+    row = row_of(call) if call is not None else None
+    types: list[Any] = [one.tensor.dtype for one in (product.left, product.right)]
+    wider = any(0 < unit_of(one) < unit_of(low.dtype) for one in types)
+    return low.dtype if row is not None and row.autocast and unit_of(low.dtype) > 2.0**-12 and wider else ""
