@@ -1,15 +1,17 @@
 """A backward record → rows: gradients by autograd, from what the forward saved, matched with what a record may hold.
 
 msprobe records what the last autograd node of the output handed on. That may be the gradients of the inputs, transposed
-ones, or the gradient that came in, where the call ends in a view: so the nearest candidate is taken, and where none is
-near nobody is guilty. Only child processes import this.
+ones, or the gradient that came in, where the call ends in a view: so the nearest candidate is taken. Where none is
+near, it is a wrong gradient if the call has no other node, and a gradient of another node if it may have one: numpy's
+table tells which calls have none, and torch itself of calls that stand there without a gradient. Only child processes
+import this.
 """
 
 from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import zip_longest
 from typing import Any, Callable, Optional, Sequence
 
@@ -17,10 +19,14 @@ import numpy as np
 import torch
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import Judged, Replayed
-from npucmp.recompute.arguments import Missing
-from npucmp.recompute.budget import Due
+from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.budget import Due, round_to
+from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.noise import Noise
+from npucmp.recompute.numpy_calls import ANOTHER, NEAR, NEARER, is_near
+from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.stored import READ_ERRORS, read
 from npucmp.recompute.table import COMPOSITE, TURNED, Row
 from npucmp.recompute.task import Settings, Task
@@ -43,11 +49,9 @@ from npucmp.recompute.torch_rows import (
 )
 
 Form = Callable[[Any], Any]  # of a candidate → as it was recorded
-NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a candidate
-NEARER = 10.0  # times: then a record is of another gradient than that of its own place
-ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is that of a candidate
 NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version to version
-ANOTHER = "another autograd node"
+OF_TORCH = ("Functional", "Torch", "Tensor")  # prefixes of calls whose autograd nodes are torch's own
+NOT_COMPUTED = (Refused, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
 
 
 def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> list[Replayed]:
@@ -86,6 +90,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
 
     exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
     rows = second_opinion(rows, bound, exact, same_types)
+    rows = _of_all_nodes(rows, task, context, settings)
 
     def again(other: Bound) -> list[Any]:
         """Gradients as they were chosen; a bias that is left out has none, and what follows it stands elsewhere."""
@@ -110,6 +115,17 @@ def _of_backward(
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
     noises = [Noise(unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, *sources, noise) for noise in noises]
+    one_node = cache(lambda: _has_one_node(task, bound))
+
+    def is_own(at: int, tensor: TensorRef, exact: Any) -> bool:
+        """Whether a gradient can be of no other node, or is near the one that it is held against."""
+        actual = recorded[tensor.slot]
+        if is_near(actual, numpy_of(exact), unit_of(tensor.dtype), near):
+            return True
+        in_place = at == number_of(tensor.slot, -1) and tuple(candidates[at].shape) == tensor.shape
+        is_known = in_place and tensor.dtype in bound.dtypes.values() and one_node()
+        return is_known and not _hands_on(actual, sources[0], tensor.dtype)
+
     rows = []
     for tensor, (at, form) in zip(outputs, chosen):
         if at < 0:
@@ -125,23 +141,53 @@ def _of_backward(
         one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
-        if one.verdict is Judged.GUILTY and not _fits(recorded[tensor.slot], exact, own, near):
+        if one.verdict is Judged.GUILTY and not is_own(at, tensor, exact):
             words = "it is near no gradient of this call; a device may take it apart in another way"
             one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
     return rows
 
 
-def _fits(recorded: Any, exact: Any, unit: float, near: float) -> bool:
-    """Whether a gradient is that of a candidate, be it wrong: near it, or the same in most elements that are not zero,
-    as it is where a part of it went wrong."""
-    if distance(recorded, exact) <= near:
-        return True
-    a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact)
-    some = (a != 0) | (b != 0)
-    with np.errstate(invalid="ignore"):
-        same = np.abs(a - b) <= min(ALIKE * unit, NEAREST) * np.abs(b)
-    return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2
+def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    """Rows, those that are near no gradient of torch's nodes as numpy's formulas judge them: they tell the gradients of
+    every node that a record may hold, and whether there is another."""
+    if all(row.status != ANOTHER for row in rows) or NumpyEngine().refuses(task)[0]:
+        return rows
+    from npucmp.recompute import numpy_rows
+
+    try:
+        others = {row.slot: row for row in numpy_rows.replayed(task, context, settings)}
+    except NOT_COMPUTED:  # as numpy's engine is kept from it
+        return rows
+    return [others.get(row.slot, row) if row.status == ANOTHER else row for row in rows]
+
+
+def _has_one_node(task: Task, bound: Bound) -> bool:
+    """Whether a call that numpy has no gradient of is one autograd node, which hands on the gradients of its inputs."""
+    assert task.forward_call is not None
+    formula = formula_of(task.forward_call)
+    if task.forward_call.prefix not in OF_TORCH or bound.row.call.rpartition(".")[2] in COMPOSITE:
+        return False
+    if formula is not None and formula.backward is not None:
+        return False
+    args, kwargs = mapped_any([[*bound.args], bound.kwargs], _leaf)
+    with torch.enable_grad():
+        first = called(bound.row, bound.function, args, kwargs)[0]
+    node = first.grad_fn if isinstance(first, torch.Tensor) else None
+    before = [one for one, _ in node.next_functions if one is not None] if node is not None else []
+    return bool(before) and all(one.name() == "torch::autograd::AccumulateGrad" for one in before)
+
+
+def _leaf(one: Any) -> Any:
+    return one.detach().clone().requires_grad_() if one.is_floating_point() else one
+
+
+def _hands_on(recorded: Any, given: list[Any], name: str) -> bool:
+    """Whether a recorded gradient is the one that came in, element by element, in its own type."""
+    some, dtype = [one for one in given if one is not None], lookup(name)
+    if len(some) != 1 or some[0].numel() != recorded.size or dtype is None:
+        return False
+    return bool(np.array_equal(round_to(numpy_of(some[0]), dtype), recorded.astype(np.float64).reshape(-1)))
 
 
 def _same(some: list[Any], at: int, count: int) -> Any:
