@@ -150,17 +150,23 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         return one
 
     def _copied(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A copy of what has noise has a clean original too."""
+        """A copy of what has noise has a clean original too, and what is written into in place is so in both."""
+        if func.overloadpacket.__name__.endswith("_") and args and self._has_original(args[0]):
+            func(*walk.mapped(list(args), self._before), **kwargs)
+            return func(*args, **kwargs)
         out = func(*args, **kwargs)
         if self._clean and isinstance(out, torch.Tensor) and out.dtype == torch.float64:
             place = out.untyped_storage().data_ptr()
             if place not in self._clean and out.numel():
                 tensors = [one for one in tree_flatten(args)[0] if isinstance(one, torch.Tensor)]
-                if any(one.untyped_storage().data_ptr() in self._clean for one in tensors):
+                if any(map(self._has_original, tensors)):
                     clean = func(*walk.mapped(list(args), self._before), **kwargs)
                     strided = torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).copy_(clean)
                     self._clean[place] = out, strided
         return out
+
+    def _has_original(self, one: Any) -> bool:
+        return isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() in self._clean
 
     def _of_sums(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """The walk of a sum, by the same call on squares and on ones."""

@@ -77,10 +77,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
         raise Missing("its forward has no input with a gradient")
     saved = saved_by(task, bound, context)
     candidates = gradients(bound, given, saved)
-    chosen = [
-        nearest(recorded[tensor.slot], candidates, number_of(tensor.slot, place))
-        for place, tensor in enumerate(outputs)
-    ]
+    chosen = _chosen(outputs, recorded, candidates, len(_leaves_of(bound)))
     rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
 
     def same_types() -> list[Any]:
@@ -146,6 +143,40 @@ def _of_backward(
             one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
     return rows
+
+
+def _leaves_of(bound: Bound) -> list[Any]:
+    """Inputs that have a gradient: floats, but for running statistics."""
+    fixed = {id(one) for one in bound.args[1:3]} if bound.row.call.rpartition(".")[2] in CLONED else set()
+    return [one for one in tensors_in([bound.args, bound.kwargs]) if one.is_floating_point() and id(one) not in fixed]
+
+
+def _chosen(
+    outputs: Sequence[TensorRef], recorded: dict[str, Any], candidates: list[Any], leaves: int
+) -> list[tuple[int, Form]]:
+    """The candidate of each recorded gradient, and its form: those of one node in their places, the last node's or
+    those of the inputs; each the nearest of all where no node has their shapes."""
+    places = [number_of(tensor.slot, place) for place, tensor in enumerate(outputs)]
+    some = [recorded[tensor.slot] for tensor in outputs]
+    every = [*range(len(candidates))]
+    nodes = [every[:-leaves], every[-leaves:]] if leaves else [every]
+    plain = [[at for at in node if candidates[at] is not None] for node in nodes]  # of what has a gradient alone
+    best, found = math.inf, [nearest(one, candidates, place) for one, place in zip(some, places)]
+    for node in [*nodes, *plain]:
+        ats = [node[place] if place < len(node) else -1 for place in places]
+        if any(at < 0 or candidates[at] is None or not _exact_forms(candidates[at], one.shape)
+               for at, one in zip(ats, some)):  # fmt: skip
+            continue
+        fit = [nearest(one, [candidates[at]], 0)[1] for at, one in zip(ats, some)]
+        away = sum(min(1.0, distance(one, form(candidates[at]))) for at, one, form in zip(ats, some, fit))
+        if away * NEARER < best or away <= NEAR * len(some) < best:
+            best, found = away, [*zip(ats, fit)]
+    return found
+
+
+def _exact_forms(one: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it has that shape, as it is or transposed."""
+    return shape in (tuple(one.shape), tuple(one.mT.shape) if one.dim() >= 2 else shape and ())
 
 
 def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
