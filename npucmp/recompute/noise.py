@@ -144,8 +144,7 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
             change = deviation * self._normal(one)
             one.add_(torch.where(torch.isfinite(change), change, 0.0))
         if self.unit > self.accumulator:
-            clean = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype).copy_(one)
-            self._clean[one.untyped_storage().data_ptr()] = one, clean
+            self._clean[one.untyped_storage().data_ptr()] = one, _stored(one)
         one.mul_(self._normal(one).mul_(ROUNDING * self._level).add_(1))
         return one
 
@@ -161,8 +160,8 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
                 tensors = [one for one in tree_flatten(args)[0] if isinstance(one, torch.Tensor)]
                 if any(map(self._has_original, tensors)):
                     clean = func(*walk.mapped(list(args), self._before), **kwargs)
-                    strided = torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).copy_(clean)
-                    self._clean[place] = out, strided
+                    self._clean[place] = out, _stored(out)
+                    self._before(out).copy_(clean)
         return out
 
     def _has_original(self, one: Any) -> bool:
@@ -214,6 +213,11 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
             size = [one.abs() + (source.abs().amax() if name == "logsumexp" else 0.0) for one in results]
             return [REDUCED * math.sqrt(max(terms, 1.0)) * unit * one for one in size]
         return None
+
+
+def _stored(one: Any) -> Any:
+    """A copy of all that lies in its storage, flat."""
+    return torch.empty(0, dtype=one.dtype).set_(one.untyped_storage().clone())
 
 
 def _shares(out: Any, args: Any) -> bool:

@@ -21,6 +21,7 @@ from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import Source, compared
 from npucmp.workflows.runs import StrPath, how_to_pair, keys, pair_runs
 
+ALIASES = {"suspects": "auto", "all": "all"}  # what replay says → recompute
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs: some 50 MB
 
 
@@ -30,12 +31,12 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
 
     Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
     """
-    if options.replay not in (None, "suspects", "all"):
-        raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
+    if options.replay not in (None, *ALIASES):
+        raise UsageError(f"replay is {options.replay!r}", [*ALIASES])
     if options.recompute not in ("none", "auto", "all"):
         raise UsageError(f"recompute is {options.recompute!r}", ["none", "auto", "all"])
-    if options.recompute == "all" and options.replay is None:
-        options = replace(options, replay="all")
+    if options.replay is not None:
+        options = replace(options, recompute=ALIASES[options.replay], replay=None)
     started = time.monotonic()
     context = options.context(target, golden)
     pairing = _paired_heads(target, golden, options)
@@ -47,10 +48,10 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if options.precheck and not report.partial and report.comparisons:
         (line,) = each(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
-    if options.replay is not None and not report.partial:
-        from npucmp.workflows.replay_roots import with_replays
+    if options.recompute == "all" and not report.partial:
+        from npucmp.workflows.replay_gaps import with_gap_words
 
-        report = with_replays(report, options.replay, context, options.jobs)
+        report = with_gap_words(report, context, options.jobs)
     report = with_looks(report, options, context, vendor=True)
     if not report.partial:
         report = with_accused(report, context)
@@ -72,7 +73,8 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
     lefts, rights = options.heads(target, context), options.heads(golden, context, golden=True)
     formats = {head.format for head in (*lefts, *rights)}
     if not fits(options, formats):
-        given = [f"--{name}" for name in ("graph", "also", "replay") if getattr(options, name)]
+        given = [f"--{name}" for name in ("graph", "also") if getattr(options, name)]
+        given += ["--recompute all"] * (options.recompute == "all")
         what = given[0] if given else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
         raise UsageError(f"--scheduler: {what} is of all steps and ranks together, which one process compares")
     pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
@@ -157,7 +159,7 @@ class Pairing(NamedTuple):
 
 def fits(options: Options, formats: set[str]) -> bool:
     """Whether tasks can open the runs: graphs and further dumps are of all runs together."""
-    alone = not (options.graph or options.also or options.replay)
+    alone = not (options.graph or options.also or options.recompute == "all")
     return alone and all(graph_source(name) is None for name in formats)
 
 

@@ -7,6 +7,7 @@ of earlier tasks, and what later tasks need of it, is in the store (scratch.py).
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import defaultdict
 from contextlib import ExitStack
@@ -368,6 +369,11 @@ def _estimator(work: Work, one: StepRank, known: Comparison) -> Optional[Estimat
         known: Comparison = work.store.get(one.number, "judged")
         return known.target, known.golden
 
+    if work.options.recompute == "all" and sys.platform == "linux":  # as they are recomputed in children made by fork
+        from npucmp.recompute.every_operator import JOBS, EveryOperator
+
+        jobs = work.options.jobs or min(default_jobs(), JOBS)
+        return EveryOperator(runs, context, work.reduced or work.alike, jobs)
     return Estimator(runs, context, work.reduced or work.alike)
 
 
@@ -435,10 +441,8 @@ def _put_roots(
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced, work.alike)
-    if estimator is not None and estimator.recomputed:
-        several = len(estimator.recomputed)
-        what = f"{several:,} operator{'s' * (several > 1)}"
-        notes += (f"numpy recomputed {what} in float64 from recorded inputs",)
+    if estimator is not None and (note := estimator.note()):
+        notes += (note,)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
     return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
