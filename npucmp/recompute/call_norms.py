@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
+from npucmp.model.dtypes import ROUNDING
 from npucmp.recompute.arguments import Refused
 from npucmp.recompute.call_inputs import CallInputs, Node, axes_of, axis, is_float, tensor
 from npucmp.recompute.numpy_formulas import log_softmax_of, rsqrt, softmax_of
@@ -540,7 +541,7 @@ def product(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: boo
     axes = axes_of(dim, input.ndim)
     count = math.prod(input.shape[one] for one in axes)
     found = np.prod(_counted(input), axis=axes, keepdims=keepdim)
-    return np.asarray(m.rounded(found, 0.58 * m.accumulator * math.sqrt(count) * np.abs(found)))
+    return np.asarray(m.rounded(found, ROUNDING * m.accumulator * math.sqrt(count) * np.abs(found)))
 
 
 def cumulated(m: Steps, g: CallInputs, input: Array, dim: Any, dtype: Any = None) -> Any:

@@ -1,7 +1,7 @@
 """Rounding noise at every primitive of a float64 computation, so that its outputs show what rounding may do to them.
 
-Each result of an aten call is multiplied by 1 + 0.58 u N(0, 1), u being the round-off of the type of the output:
-kernels of low precision keep intermediates and saved statistics in it. Sums get the random walk of walk.py, statistics
+Each result of an aten call is multiplied by 1 + dtypes.ROUNDING u N(0, 1), u being the round-off of the type of the
+output: kernels of low precision keep intermediates and saved statistics in it. Sums get the random walk of walk.py, statistics
 of norms and softmax what sums of N terms in the accumulator leave. Copies are free. Backward kernels of norms and
 activations are taken apart first, as a device computes their steps.
 
@@ -20,8 +20,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from npucmp.model.dtypes import ROUNDING
 from npucmp.recompute import walk
-from npucmp.recompute.numpy_steps import ROUNDING
 
 REDUCED = 0.25  # rms of a sum of N positive terms in u sqrt(N)
 aten = torch.ops.aten

@@ -12,8 +12,7 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from npucmp.model.dtypes import random_walk
-from npucmp.recompute.numpy_steps import ROUNDING
+from npucmp.model.dtypes import ROUNDING, random_walk
 
 
 def sigma(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
