@@ -57,11 +57,10 @@ class Estimator:
             self.recomputed.add(operator.order)
         return rows
 
-    def note(self) -> str:
-        """How many operators of the target were recomputed, and by what; "" if none was."""
-        several = len(self.recomputed)
-        what = f"{several:,} operator{'s' * (several > 1)}"
-        return f"numpy recomputed {what} in float64 from recorded inputs" if several else ""
+    @property
+    def by_engine(self) -> Mapping[str, int]:
+        """How many operators of the target each engine recomputed."""
+        return {"numpy": len(self.recomputed)} if self.recomputed else {}
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is among those that are recomputed whatever the search knows of them."""

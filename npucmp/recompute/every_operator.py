@@ -36,16 +36,12 @@ class EveryOperator(Estimator):
         """Every operator that can be recomputed is, whatever the search knows of it."""
         return operator is not None and operator.order in self._tasks[0]
 
-    def note(self) -> str:
-        """How many operators of the target were recomputed, and by what."""
+    @property
+    def by_engine(self) -> Mapping[str, int]:
+        """How many operators of the target each engine recomputed."""
         done = [self._tasks[0][order] for order, rows in self._every[0].items()
                 if any(row.status == REPLAYED for row in rows)]  # fmt: skip
-        if not done:
-            return ""
-        counts = Counter(engine.name for one in done if (engine := first_engine(one, self._engines)[0]) is not None)
-        engines = " and ".join(f"{name} recomputed {count:,}" for name, count in counts.items())
-        of = f"{len(self._open()[0].operators):,} operators"
-        return f"{engines} of {of} of the target in float64 from recorded inputs"
+        return Counter(engine.name for one in done if (engine := first_engine(one, self._engines)[0]) is not None)
 
     def _is_due(self, task: Task) -> bool:
         is_reduced = self._reduced and op_type_of(task.operator).has("contracts")

@@ -181,7 +181,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: Settings) -> Work:
     formula = formula_of(forward)
     assert formula is not None
     work = Work(BackwardPlan(formula, {}), bound.inputs, outputs, values, unit, accumulator, settings.memory,
-                bound.treated)  # fmt: skip
+                bound.treated, bound.others)  # fmt: skip
     nodes = work.nodes()
     units = {at: _unit(one) for at, one in outputs.items()}
     types = {at for at, one in outputs.items() if one.dtype in floats}

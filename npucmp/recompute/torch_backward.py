@@ -21,7 +21,7 @@ import torch
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.arguments import Missing, Refused, floats_in
 from npucmp.recompute.budget import Due, round_to
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.noise import Noise
@@ -31,7 +31,7 @@ from npucmp.recompute.stored import READ_ERRORS, read
 from npucmp.recompute.table import COMPOSITE, TURNED, Row
 from npucmp.recompute.task import Settings, Task
 from npucmp.recompute.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
-from npucmp.recompute.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, require, widened
+from npucmp.recompute.torch_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widened
 from npucmp.recompute.torch_hypotheses import with_hypotheses
 from npucmp.recompute.torch_rows import (
     SPREADS,
@@ -79,6 +79,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
     candidates = gradients(bound, given, saved)
     chosen = _chosen(outputs, recorded, candidates, len(_leaves_of(bound)))
     rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
+    rows = _cleared(rows, task, bound, recorded, (given, saved), settings)
 
     def same_types() -> list[Any]:
         native = _native(bound, gradients, given, saved)
@@ -96,6 +97,34 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
         return [form(found[at]) if same and at >= 0 and found[at] is not None else None for at, form in chosen]
 
     return with_hypotheses(rows, outputs, [recorded[one.slot] for one in outputs], exact, bound, again)
+
+
+def _cleared(
+    rows: list[Replayed],
+    task: Task,
+    bound: Bound,
+    recorded: dict[str, Any],
+    sources: tuple[list[Any], list[Any]],
+    settings: Settings,
+) -> list[Replayed]:
+    """Rows, those that are guilty or near nothing replaced where another rounding of the call's scalars gives a clean
+    one: whether a value at the limit of a clamp has a gradient depends on that."""
+    others = ("float64", "float32", bound.low) if floats_in([bound.args, bound.kwargs]) else ()
+    for name in filter(None, others):
+        if not any(_is_open(row) for row in rows):
+            break
+        args, kwargs = bound.with_scalars(NARROW[name])
+        other = bound._replace(args=[*args], kwargs=kwargs)
+        candidates = gradients(other, *sources)
+        chosen = _chosen(task.outputs, recorded, candidates, len(_leaves_of(other)))
+        again = _of_backward(task, other, recorded, candidates, chosen, sources, settings)
+        clean = {row.slot: row for row in again if row.verdict is Judged.CLEAN}
+        rows = [clean.get(row.slot, row) if _is_open(row) else row for row in rows]
+    return rows
+
+
+def _is_open(row: Replayed) -> bool:
+    return row.verdict is Judged.GUILTY or row.status == ANOTHER
 
 
 def _of_backward(

@@ -441,11 +441,20 @@ def _put_roots(
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced, work.alike)
-    if estimator is not None and (note := estimator.note()):
-        notes += (note,)
+    if estimator is not None and estimator.by_engine:
+        notes += (_recomputed_note(estimator.by_engine, known.target),)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
     return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
+
+
+def _recomputed_note(by_engine: Mapping[str, int], run: Run) -> str:
+    several = sum(by_engine.values())
+    what = f"{several:,} operator{'s' * (several > 1)}"
+    if [*by_engine] == ["numpy"]:
+        return f"numpy recomputed {what} in float64 from recorded inputs"
+    by = ", ".join(f"{count:,} by {name}" for name, count in by_engine.items())
+    return f"recomputed {several:,} of {len(run.operators):,} operators in float64 from recorded inputs: {by}"
 
 
 def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:
