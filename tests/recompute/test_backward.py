@@ -188,9 +188,9 @@ def test_what_is_written_in_place_is_no_noise(tmp_path):
 def test_the_limit_of_a_clamp_may_be_rounded_to_the_type_of_its_values(tmp_path, engine):
     """0.1 is 0.09998 in float16: such values have a gradient only where the limit was rounded too."""
     x = np.full((6, 32), 0.1, np.float16)
-    x[0] = 5
+    x[0], x[1] = 5, -5
     g, dump = G.astype(np.float16), Both(tmp_path)
-    for at, dx in enumerate((np.where(x > 1, g, 0), g, np.where(x > 1, 0, g))):
+    for at, dx in enumerate((np.where(x > 1, g, 0), np.where(x < -1, 0, g), np.where(x > 1, 0, g))):
         dump.both(f"Torch.clamp.{at}", [x], np.maximum(x, np.float16(0.1)), [g], [dx.astype(np.float16)], {"min": 0.1})
     verdicts = [row.verdict for row in Dump.rows(_written(dump), engine=engine)]
     assert verdicts == [Judged.CLEAN] * 5 + [Judged.GUILTY]
