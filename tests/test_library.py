@@ -105,7 +105,7 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
         "begins", "csv", "filed", "html", "matrix", "next_dump", "overview", "page_data", "picture", "xlsx",
     )),
     "flow.communications", *(f"workflows.{name}" for name in (
-        "also", "graphs", "parquet", "replay_roots", "scratch",
+        "also", "graphs", "parquet", "replay_gaps", "scratch",
     )),
 }  # fmt: skip
 MOST_MODULES = 171  # without what recomputes suspects by numpy

@@ -20,7 +20,7 @@ folder of .npy files.
 \b
   npucmp compare npu_dump gpu_dump -o report
   npucmp compare npu_dump/step0 gpu_dump/step0 --include '*layer_norm*'
-  npucmp compare npu_dump gpu_dump --replay
+  npucmp compare npu_dump gpu_dump --recompute all
   npucmp compare npu_dump gpu_dump -o report --scheduler scheduler.json
 
 Exit status: 0 all golden tensors are covered and agree · 1 something diverged · 2 could not decide (a part of the

@@ -80,16 +80,6 @@ def with_roots(
     return _in_places(found, ranked)
 
 
-def placed(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same with the places of their roots counted again, after causes were changed."""
-    ranked = [
-        (precedence(one.target.step or one.golden.step or 0, root.cause), root.pair.order, number, root)
-        for number, one in enumerate(comparisons)
-        for root in one.roots
-    ]
-    return _in_places(comparisons, ranked)
-
-
 def _in_places(comparisons: Sequence[Comparison], ranked: Sequence[Ranked]) -> list[Comparison]:
     found = placed_roots(ranked)
     return [replace(one, roots=found.get(number, ())) for number, one in enumerate(comparisons)]

@@ -72,7 +72,7 @@ def by_verdict(findings: Sequence[Finding]) -> dict[Verdict, list[Finding]]:
 class Tally(NamedTuple):
     """What a comparison adds to the verdict on several; tallies are added.
 
-    verdicts    of its findings; `causes` of its roots, `guilty` if a replay found one of these
+    verdicts    of its findings; `causes` of its roots
     decided     tensors with elements whose sides were really held against each other
     undecided   tensors of which nothing tells that they are the same, though they should be
     incomplete  what of the network one side lacks
@@ -85,7 +85,6 @@ class Tally(NamedTuple):
 
     verdicts: Counter[Verdict]
     causes: Counter[Cause]
-    guilty: bool = False
     decided: int = 0
     undecided: int = 0
     incomplete: tuple[str, ...] = ()
@@ -104,7 +103,6 @@ class Tally(NamedTuple):
         return cls(
             Counter({verdict: len(some) for verdict, some in groups.items()}),
             Counter(root.cause for root in one.roots),
-            any(root.cause is Cause.BORN and root.rule == "replay" for root in one.roots),
             decided,
             sum(finding.is_undecided for finding in groups.get(Verdict.UNKNOWN, ())),
             one.incomplete,
@@ -126,7 +124,6 @@ class Tally(NamedTuple):
         return cls(
             verdicts,
             causes,
-            any(one.guilty for one in known),
             sum(one.decided for one in known),
             sum(one.undecided for one in known),
             tuple(dict.fromkeys(words for one in known for words in one.incomplete)),
@@ -153,7 +150,7 @@ class Tally(NamedTuple):
     @property
     def differs(self) -> bool:
         """By any tensor, or by what statistics or a replay say of an operator."""
-        return self.guilty or self.is_suspected or any(self.verdicts[one] for one in DIFFERS)
+        return self.is_suspected or any(self.verdicts[one] for one in DIFFERS)
 
     def is_decided(self, least: float = 1.0) -> bool:
         """Whether tensors with elements were compared, and the golden tensors are covered: all of them, or a share of

@@ -29,6 +29,8 @@ SUM_ROUNDING = 1e-9
 # round-offs: literature: Higham, Accuracy and Stability of Numerical Algorithms, §4.2; standard deviation of the
 # rounding of one partial sum
 WALK = 0.42
+# round-offs: definition: √(1/3), the standard deviation of a rounding error of a value right above a power of two
+ROUNDING = 0.58
 MOST = 2**62  # elements: chosen: no memory holds more, and a dump of statistics may claim any shape, not measured
 
 

@@ -84,9 +84,9 @@ def _uncovered(run: Run, counts: bool) -> Coverage:
 @dataclass(frozen=True, repr=False)
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
-    many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
-    `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `looks` are at tensors that
-    diverged, those of suspects first, as many as could be had for little;
+    many bytes the next dump may take on a side, None for any number; `unreplayed` says what --recompute all could not
+    do, `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `looks` are at tensors
+    that diverged, those of suspects first, as many as could be had for little;
     `accused` tells more of the first suspects. `least` is the share of golden elements that must be covered, and
     `excluded` says which steps and ranks the user excluded."""
 

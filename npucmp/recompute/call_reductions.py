@@ -10,10 +10,11 @@ from typing import Any, Sequence
 
 import numpy as np
 
+from npucmp.model.dtypes import ROUNDING
 from npucmp.recompute.arguments import Refused
 from npucmp.recompute.call_inputs import CallInputs, Node, axes_of, axis
 from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import ROUNDING, Steps
+from npucmp.recompute.numpy_steps import Steps
 
 
 def _kept(one: Array, axes: Sequence[int], rank: int) -> Array:

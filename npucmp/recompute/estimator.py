@@ -78,6 +78,11 @@ class Estimator:
             return ()
         return self._computed(own._replace(forward_call=other.forward_call))
 
+    @property
+    def by_engine(self) -> Mapping[str, int]:
+        """How many operators of the target each engine recomputed."""
+        return {"numpy": len(self.recomputed)} if self.recomputed else {}
+
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is among those that are recomputed whatever the search knows of them."""
         return operator is not None and operator.order in self._sample
@@ -89,8 +94,7 @@ class Estimator:
     @cached_property
     def _sample(self) -> frozenset[int]:
         some = [*self._tasks[0]][SAMPLE // 2 :: SAMPLE]
-        firsts = (tasks[0] for tasks in self._kinds[0].values() if len(tasks) >= FEWEST)
-        return frozenset([*some, *(task.operator.order for task in firsts)])
+        return frozenset([*some, *(orders[0] for orders in self._kinds[0].values() if len(orders) >= FEWEST)])
 
     @cached_property
     def _tasks(self) -> tuple[Mapping[int, Task], ...]:

@@ -1,9 +1,9 @@
 """Rounding noise at every primitive of a float64 computation, so that its outputs show what rounding may do to them.
 
-Each result of an aten call is multiplied by 1 + 0.58 u N(0, 1), u being the round-off of the type of the output:
-kernels of low precision keep intermediates and saved statistics in it. Sums get the random walk of walk.py, statistics
-of norms and softmax what sums of N terms in the accumulator leave. Copies are free. Backward kernels of norms and
-activations are taken apart first, as a device computes their steps.
+Each result of an aten call is multiplied by 1 + dtypes.ROUNDING u N(0, 1), u being the round-off of the type of the
+output: kernels of low precision keep intermediates and saved statistics in it. Sums get the random walk of walk.py,
+statistics of norms and softmax what sums of N terms in the accumulator leave. Copies are free. Backward kernels of
+norms and activations are taken apart first, as a device computes their steps.
 
 What comes last is rounded anyway (budget.py): in 16 bits it is given without that noise. Only child processes import
 this.
@@ -20,8 +20,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from npucmp.model.dtypes import ROUNDING
 from npucmp.recompute import walk
-from npucmp.recompute.numpy_steps import ROUNDING
 
 REDUCED = 0.25  # rms of a sum of N positive terms in u sqrt(N)
 aten = torch.ops.aten
@@ -144,23 +144,28 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
             change = deviation * self._normal(one)
             one.add_(torch.where(torch.isfinite(change), change, 0.0))
         if self.unit > self.accumulator:
-            clean = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype).copy_(one)
-            self._clean[one.untyped_storage().data_ptr()] = one, clean
+            self._clean[one.untyped_storage().data_ptr()] = one, _stored(one)
         one.mul_(self._normal(one).mul_(ROUNDING * self._level).add_(1))
         return one
 
     def _copied(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A copy of what has noise has a clean original too."""
+        """A copy of what has noise has a clean original too, and what is written into in place is so in both."""
+        if func.overloadpacket.__name__.endswith("_") and args and self._has_original(args[0]):
+            func(*walk.mapped(list(args), self._before), **kwargs)
+            return func(*args, **kwargs)
         out = func(*args, **kwargs)
         if self._clean and isinstance(out, torch.Tensor) and out.dtype == torch.float64:
             place = out.untyped_storage().data_ptr()
             if place not in self._clean and out.numel():
                 tensors = [one for one in tree_flatten(args)[0] if isinstance(one, torch.Tensor)]
-                if any(one.untyped_storage().data_ptr() in self._clean for one in tensors):
+                if any(map(self._has_original, tensors)):
                     clean = func(*walk.mapped(list(args), self._before), **kwargs)
-                    strided = torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).copy_(clean)
-                    self._clean[place] = out, strided
+                    self._clean[place] = out, _stored(out)
+                    self._before(out).copy_(clean)
         return out
+
+    def _has_original(self, one: Any) -> bool:
+        return isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() in self._clean
 
     def _of_sums(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """The walk of a sum, by the same call on squares and on ones."""
@@ -208,6 +213,11 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
             size = [one.abs() + (source.abs().amax() if name == "logsumexp" else 0.0) for one in results]
             return [REDUCED * math.sqrt(max(terms, 1.0)) * unit * one for one in size]
         return None
+
+
+def _stored(one: Any) -> Any:
+    """A copy of all that lies in its storage, flat."""
+    return torch.empty(0, dtype=one.dtype).set_(one.untyped_storage().clone())
 
 
 def _shares(out: Any, args: Any) -> bool:

@@ -25,6 +25,7 @@ from npucmp.recompute.task import Task
 NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a node
 NEARER = 10.0  # times: then a record is of another node than the first that fits
 ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is that of a node
+FEW = 16  # values: a multiple of fewer may be a gradient of another node
 ANOTHER = "another autograd node"
 KEYWORDS = {"self": "input", "axis": "dim", "keepdims": "keepdim", "x": "input"}  # of older versions, and of mint
 SEVERAL = frozenset("squeeze unsqueeze flatten reshape view to type".split())  # whose arguments the shape tells
@@ -301,13 +302,29 @@ def _distance(recorded: Array, exact: Optional[Array]) -> float:
     return away / size if size else (0.0 if not away else 1e300)
 
 
-def is_near(recorded: Array, exact: Optional[Array], unit: float) -> bool:
-    """Whether a gradient is that of a node, be it wrong: near it, or the same in most elements that are not zero."""
-    if _distance(recorded, exact) <= NEAR:
+def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = NEAR) -> bool:
+    """Whether a gradient is that of a node, be it wrong: near it, or in most elements that are not zero the same, or
+    the same times a factor."""
+    if _distance(recorded, exact) <= near:
         return True
     assert exact is not None
     a, b = np.ravel(recorded).astype(np.float64), np.ravel(exact)
     some = (a != 0) | (b != 0)
-    with np.errstate(invalid="ignore"):
-        same = np.abs(a - b) <= min(ALIKE * unit, NEAREST) * np.abs(b)
-    return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2
+
+    def is_most(b: Array) -> bool:
+        with np.errstate(invalid="ignore", over="ignore"):
+            same = np.abs(a - b) <= min(ALIKE * unit, NEAREST) * np.abs(b)
+        return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2
+
+    if is_most(b):
+        return True
+    factor = _factor(a, b)
+    return factor != 0 and is_most(factor * b)
+
+
+def _factor(a: Array, b: Array) -> float:
+    """The factor that makes `a` of `b`; 0 where it tells nothing, as `b` has few values, of whatever sign."""
+    use = np.isfinite(a) & np.isfinite(b) & (b != 0)
+    if np.unique(np.abs(b[use])).size < FEW:
+        return 0.0
+    return float(np.median(a[use] / b[use]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
-from npucmp.model.dtypes import Dtype, lookup
+from npucmp.model.dtypes import ROUNDING, Dtype, lookup
 from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import Refused, TooLarge
 from npucmp.recompute.budget import BIAS, SAME, Due, judged, round_to
@@ -28,7 +28,7 @@ from npucmp.recompute.numpy_copies import as_type, shapes_fit
 from npucmp.recompute.numpy_given import Array, Choice, Given
 from npucmp.recompute.numpy_plan import Plan, plan_of
 from npucmp.recompute.numpy_sample import by_sample, is_large
-from npucmp.recompute.numpy_steps import ROUNDING, Steps, sigma_of
+from npucmp.recompute.numpy_steps import Steps, sigma_of
 from npucmp.recompute.stored import read
 from npucmp.recompute.table import TURNED, row_of
 from npucmp.recompute.task import GRAPH, Settings, Task, kind_of
@@ -184,7 +184,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: Settings) -> Work:
     formula = formula_of(forward)
     assert formula is not None
     work = Work(BackwardPlan(formula, {}), bound.inputs, outputs, values, unit, accumulator, settings.memory,
-                bound.treated)  # fmt: skip
+                bound.treated, bound.others)  # fmt: skip
     nodes = work.nodes()
     units = {at: _unit(one) for at, one in outputs.items()}
     types = {at for at, one in outputs.items() if one.dtype in floats}

@@ -13,12 +13,12 @@ import numpy as np
 
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
-from npucmp.model.dtypes import lookup, numpy_dtype
+from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype
 from npucmp.recompute.arguments import Refused, TooLarge, arguments_of
 from npucmp.recompute.budget import Tally
 from npucmp.recompute.numpy_calls import ANOTHER, NEAR, slots_of, unit_of
 from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import ROUNDING, sigma_of
+from npucmp.recompute.numpy_steps import sigma_of
 from npucmp.recompute.stored import read
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import Settings, Task, kind_of

@@ -14,11 +14,10 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.model.dtypes import random_walk
+from npucmp.model.dtypes import ROUNDING, random_walk
 from npucmp.recompute.arguments import TooLarge
 
 Array = NDArray[Any]
-ROUNDING = 0.58  # rms of a rounding error in u, of a value right above a power of two
 FLOPS = 1 << 36  # of the products of one operator: some seconds of one core
 _ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
 

@@ -1,15 +1,17 @@
 """A backward record → rows: gradients by autograd, from what the forward saved, matched with what a record may hold.
 
 msprobe records what the last autograd node of the output handed on. That may be the gradients of the inputs, transposed
-ones, or the gradient that came in, where the call ends in a view: so the nearest candidate is taken, and where none is
-near nobody is guilty. Only child processes import this.
+ones, or the gradient that came in, where the call ends in a view: so the nearest candidate is taken. Where none is
+near, it is a wrong gradient if the call has no other node, and a gradient of another node if it may have one: numpy's
+table tells which calls have none, and torch itself of calls that stand there without a gradient. Only child processes
+import this.
 """
 
 from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import zip_longest
 from typing import Any, Callable, Optional, Sequence
 
@@ -17,15 +19,19 @@ import numpy as np
 import torch
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import Judged, Replayed
-from npucmp.recompute.arguments import Missing
-from npucmp.recompute.budget import Due
+from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.recompute.arguments import Missing, Refused, floats_in
+from npucmp.recompute.budget import Due, round_to
+from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.noise import Noise
+from npucmp.recompute.numpy_calls import ANOTHER, NEAR, NEARER, is_near
+from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.stored import READ_ERRORS, read
 from npucmp.recompute.table import COMPOSITE, TURNED, Row
 from npucmp.recompute.task import Settings, Task
 from npucmp.recompute.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
-from npucmp.recompute.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, require, widened
+from npucmp.recompute.torch_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widened
 from npucmp.recompute.torch_hypotheses import with_hypotheses
 from npucmp.recompute.torch_rows import (
     SPREADS,
@@ -43,11 +49,9 @@ from npucmp.recompute.torch_rows import (
 )
 
 Form = Callable[[Any], Any]  # of a candidate → as it was recorded
-NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a candidate
-NEARER = 10.0  # times: then a record is of another gradient than that of its own place
-ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is that of a candidate
 NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version to version
-ANOTHER = "another autograd node"
+OF_TORCH = ("Functional", "Torch", "Tensor")  # prefixes of calls whose autograd nodes are torch's own
+NOT_COMPUTED = (Refused, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
 
 
 def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> list[Replayed]:
@@ -73,11 +77,9 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
         raise Missing("its forward has no input with a gradient")
     saved = saved_by(task, bound, context)
     candidates = gradients(bound, given, saved)
-    chosen = [
-        nearest(recorded[tensor.slot], candidates, number_of(tensor.slot, place))
-        for place, tensor in enumerate(outputs)
-    ]
+    chosen = _chosen(outputs, recorded, candidates, len(_leaves_of(bound)))
     rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
+    rows = _cleared(rows, task, bound, recorded, (given, saved), settings)
 
     def same_types() -> list[Any]:
         native = _native(bound, gradients, given, saved)
@@ -86,6 +88,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
 
     exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
     rows = second_opinion(rows, bound, exact, same_types)
+    rows = _of_all_nodes(rows, task, context, settings)
 
     def again(other: Bound) -> list[Any]:
         """Gradients as they were chosen; a bias that is left out has none, and what follows it stands elsewhere."""
@@ -94,6 +97,34 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
         return [form(found[at]) if same and at >= 0 and found[at] is not None else None for at, form in chosen]
 
     return with_hypotheses(rows, outputs, [recorded[one.slot] for one in outputs], exact, bound, again)
+
+
+def _cleared(
+    rows: list[Replayed],
+    task: Task,
+    bound: Bound,
+    recorded: dict[str, Any],
+    sources: tuple[list[Any], list[Any]],
+    settings: Settings,
+) -> list[Replayed]:
+    """Rows, those that are guilty or near nothing replaced where another rounding of the call's scalars gives a clean
+    one: whether a value at the limit of a clamp has a gradient depends on that."""
+    others = ("float64", "float32", bound.low) if floats_in([bound.args, bound.kwargs]) else ()
+    for name in filter(None, others):
+        if not any(_is_open(row) for row in rows):
+            break
+        args, kwargs = bound.with_scalars(NARROW[name])
+        other = bound._replace(args=[*args], kwargs=kwargs)
+        candidates = gradients(other, *sources)
+        chosen = _chosen(task.outputs, recorded, candidates, len(_leaves_of(other)))
+        again = _of_backward(task, other, recorded, candidates, chosen, sources, settings)
+        clean = {row.slot: row for row in again if row.verdict is Judged.CLEAN}
+        rows = [clean.get(row.slot, row) if _is_open(row) else row for row in rows]
+    return rows
+
+
+def _is_open(row: Replayed) -> bool:
+    return row.verdict is Judged.GUILTY or row.status == ANOTHER
 
 
 def _of_backward(
@@ -110,6 +141,17 @@ def _of_backward(
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
     noises = [Noise(unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, *sources, noise) for noise in noises]
+    one_node = cache(lambda: _has_one_node(task, bound))
+
+    def is_own(at: int, tensor: TensorRef, exact: Any) -> bool:
+        """Whether a gradient can be of no other node, or is near the one that it is held against."""
+        actual = recorded[tensor.slot]
+        if is_near(actual, numpy_of(exact), unit_of(tensor.dtype), near):
+            return True
+        in_place = at == number_of(tensor.slot, -1) and tuple(candidates[at].shape) == tensor.shape
+        is_known = in_place and tensor.dtype in bound.dtypes.values() and one_node()
+        return is_known and not _hands_on(actual, sources[0], tensor.dtype)
+
     rows = []
     for tensor, (at, form) in zip(outputs, chosen):
         if at < 0:
@@ -125,23 +167,96 @@ def _of_backward(
         one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
-        if one.verdict is Judged.GUILTY and not _fits(recorded[tensor.slot], exact, own, near):
+        if one.verdict is Judged.GUILTY and not is_own(at, tensor, exact):
             words = "it is near no gradient of this call; a device may take it apart in another way"
             one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
     return rows
 
 
-def _fits(recorded: Any, exact: Any, unit: float, near: float) -> bool:
-    """Whether a gradient is that of a candidate, be it wrong: near it, or the same in most elements that are not zero,
-    as it is where a part of it went wrong."""
-    if distance(recorded, exact) <= near:
-        return True
-    a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact)
-    some = (a != 0) | (b != 0)
-    with np.errstate(invalid="ignore"):
-        same = np.abs(a - b) <= min(ALIKE * unit, NEAREST) * np.abs(b)
-    return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2
+def _leaves_of(bound: Bound) -> list[Any]:
+    """Inputs that have a gradient: floats, but for running statistics."""
+    fixed = {id(one) for one in bound.args[1:3]} if bound.row.call.rpartition(".")[2] in CLONED else set()
+    return [one for one in tensors_in([bound.args, bound.kwargs]) if one.is_floating_point() and id(one) not in fixed]
+
+
+def _chosen(
+    outputs: Sequence[TensorRef], recorded: dict[str, Any], candidates: list[Any], leaves: int
+) -> list[tuple[int, Form]]:
+    """The candidate of each recorded gradient, and its form: those of one node in their places, the last node's or
+    those of the inputs; each the nearest of all where no node has their shapes."""
+    places = [number_of(tensor.slot, place) for place, tensor in enumerate(outputs)]
+    some = [recorded[tensor.slot] for tensor in outputs]
+    every = [*range(len(candidates))]
+    nodes = [every[:-leaves], every[-leaves:]] if leaves else [every]
+    plain = [[at for at in node if candidates[at] is not None] for node in nodes]  # of what has a gradient alone
+    best, found, fits = math.inf, [nearest(one, candidates, place) for one, place in zip(some, places)], []
+    for node in [*nodes, *plain]:
+        ats = [node[place] if place < len(node) else -1 for place in places]
+        if any(at < 0 or candidates[at] is None or not _exact_forms(candidates[at], one.shape)
+               for at, one in zip(ats, some)):  # fmt: skip
+            continue
+        fit = [(at, nearest(one, [candidates[at]], 0)[1]) for at, one in zip(ats, some)]
+        away = sum(min(1.0, distance(one, form(candidates[at]))) for one, (at, form) in zip(some, fit))
+        fits.append(fit)
+        if away * NEARER < best or away <= NEAR * len(some) < best:
+            best, found = away, fit
+
+    def is_of(fit: list[tuple[int, Form]]) -> bool:
+        """Whether each is near, or a multiple."""
+        return all(
+            is_near(recorded[tensor.slot], numpy_of(form(candidates[at])), unit_of(tensor.dtype))
+            for tensor, (at, form) in zip(outputs, fit)
+        )
+
+    return found if best <= NEAR * len(some) else next(filter(is_of, fits), found)
+
+
+def _exact_forms(one: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it has that shape, as it is or transposed."""
+    return shape in (tuple(one.shape), tuple(one.mT.shape) if one.dim() >= 2 else shape and ())
+
+
+def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    """Rows, those that are near no gradient of torch's nodes as numpy's formulas judge them: they tell the gradients of
+    every node that a record may hold, and whether there is another."""
+    if all(row.status != ANOTHER for row in rows) or NumpyEngine().refuses(task)[0]:
+        return rows
+    from npucmp.recompute import numpy_rows
+
+    try:
+        others = {row.slot: row for row in numpy_rows.replayed(task, context, settings)}
+    except NOT_COMPUTED:  # as numpy's engine is kept from it
+        return rows
+    return [others.get(row.slot, row) if row.status == ANOTHER else row for row in rows]
+
+
+def _has_one_node(task: Task, bound: Bound) -> bool:
+    """Whether a call that numpy has no gradient of is one autograd node, which hands on the gradients of its inputs."""
+    assert task.forward_call is not None
+    formula = formula_of(task.forward_call)
+    if task.forward_call.prefix not in OF_TORCH or bound.row.call.rpartition(".")[2] in COMPOSITE:
+        return False
+    if formula is not None and formula.backward is not None:
+        return False
+    args, kwargs = mapped_any([[*bound.args], bound.kwargs], _leaf)
+    with torch.enable_grad():
+        first = called(bound.row, bound.function, args, kwargs)[0]
+    node = first.grad_fn if isinstance(first, torch.Tensor) else None
+    before = [one for one, _ in node.next_functions if one is not None] if node is not None else []
+    return bool(before) and all(one.name() == "torch::autograd::AccumulateGrad" for one in before)
+
+
+def _leaf(one: Any) -> Any:
+    return one.detach().clone().requires_grad_() if one.is_floating_point() else one
+
+
+def _hands_on(recorded: Any, given: list[Any], name: str) -> bool:
+    """Whether a recorded gradient is the one that came in, element by element, in its own type."""
+    some, dtype = [one for one in given if one is not None], lookup(name)
+    if len(some) != 1 or some[0].numel() != recorded.size or dtype is None:
+        return False
+    return bool(np.array_equal(round_to(numpy_of(some[0]), dtype), recorded.astype(np.float64).reshape(-1)))
 
 
 def _same(some: list[Any], at: int, count: int) -> Any:

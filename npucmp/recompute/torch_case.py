@@ -15,11 +15,11 @@ from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import Arguments, Refused, arguments_of
 from npucmp.recompute.budget import Tally
 from npucmp.recompute.case import Tensor, Type, as_npy, files, unit_of
+from npucmp.recompute.numpy_calls import NEAR
 from npucmp.recompute.stored import read
 from npucmp.recompute.table import Row
 from npucmp.recompute.task import Settings, Task
 from npucmp.recompute.torch_backward import (
-    NEAR,
     BackwardBlocks,
     cut_of_backward,
     distance,

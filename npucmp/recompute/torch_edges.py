@@ -18,14 +18,13 @@ import torch
 
 from npucmp.dump.context import ReadContext
 from npucmp.model import Edge, Held, Replayed, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import ROUNDING, lookup
 from npucmp.recompute.arguments import Refused
 from npucmp.recompute.budget import MAX, MAX_16, RMS, RMS_16, Due, judged
 from npucmp.recompute.functions import BINARY, SCALE, UNARY, applied
 from npucmp.recompute.gaps import cast
 from npucmp.recompute.links import EdgeTask, Part
 from npucmp.recompute.noise import Noise
-from npucmp.recompute.numpy_steps import ROUNDING
 from npucmp.recompute.rearranged import Found, places_in
 from npucmp.recompute.stored import read
 from npucmp.recompute.table import row_of

@@ -20,6 +20,7 @@ from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, Row
 from npucmp.recompute.task import Settings, Task
 from npucmp.recompute.torch_blocks import Blocks, cut_of
 from npucmp.recompute.torch_call import ANY, NARROW, Bound, bind, mapped_any, require
+from npucmp.recompute.torch_choices import free_choice
 from npucmp.recompute.torch_hypotheses import with_hypotheses
 from npucmp.recompute.torch_rows import (
     SPREADS,
@@ -35,6 +36,9 @@ from npucmp.recompute.torch_rows import (
 )
 from npucmp.recompute.torch_sample import by_sample, product_of
 
+_THIRD = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split()
+ADDED = {**dict.fromkeys(_THIRD, (2, "bias")), "addmm": (0, "input"), "baddbmm": (0, "input")}  # to a product
+
 
 def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> list[Replayed]:
     product = product_of(task, row)
@@ -45,7 +49,10 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> l
     if cut is not None:
         require(task.operator, task.call, row, ANY)
         found = Blocks(task, row, cut, context, settings).rows(lambda state, *more: due_of(state.bound, *more))
-        if found is not None and not (row.kind == "exact" and any(one.verdict is Judged.GUILTY for one in found)):
+        if found is not None and _is_guilty(found) and row.call.rpartition(".")[2] in ADDED:
+            either = Blocks(task, row, cut, context, settings)
+            found = _clean_of(found, either.rows(lambda state, *more: due_of_either(state.bound, *more)) or [])
+        if found is not None and not (row.kind == "exact" and _is_guilty(found)):
             return found
     try:
         bound = bind(task.operator, task.call, row, context, settings.memory)
@@ -64,7 +71,7 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> l
     with torch.no_grad():
         exact = bound.call()
     rows = sure(settings, lambda now: _of_forward(task, bound, recorded, exact, now))
-    if any(one.verdict is Judged.GUILTY for one in rows):
+    if _is_guilty(rows):
         rows = _cleared(rows, task, bound, recorded, exact, settings)
     rows = second_opinion(rows, bound, exact, lambda: same_types(bound))
     some = [slot for slot in bound.slots if slot in recorded]
@@ -78,11 +85,16 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> l
     )
 
 
+def _is_guilty(rows: list[Replayed]) -> bool:
+    return any(row.verdict is Judged.GUILTY for row in rows)
+
+
 def _of_forward(
-    task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: Settings
+    task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: Settings, either: bool = False
 ) -> list[Replayed]:
+    """`either`: a bias may be added before or after the product is rounded."""
     with torch.no_grad():
-        sigmas, made_of = due_of(bound, exact, settings)
+        sigmas, made_of = (due_of_either if either else due_of)(bound, exact, settings)
     tensors = {one.slot: one for one in task.outputs}
     name = bound.row.call.rpartition(".")[2]
     rows = []
@@ -94,7 +106,11 @@ def _of_forward(
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
         if one.verdict is Judged.GUILTY and name in INDICES and not exact[at].is_floating_point():
-            one = one._replace(verdict=Judged.UNKNOWN, explanation="indices differ, as those of equal values may")
+            chosen = free_choice(bound, recorded[slot], exact[at])
+            if chosen is None:
+                one = one._replace(verdict=Judged.UNKNOWN, explanation="indices differ, as those among NaN may")
+            else:
+                one = row_of_output(task, tensors[slot], recorded[slot], chosen, due, settings)
         rows.append(one._replace(treated=bound.treated))
     return rows
 
@@ -109,7 +125,8 @@ def _is_stepped(bound: Bound) -> bool:
 def _cleared(
     rows: list[Replayed], task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: Settings
 ) -> list[Replayed]:
-    """Rows, guilty ones replaced where another rounding of the call's scalars gives a clean one.
+    """Rows, guilty ones replaced where another rounding of the call's scalars, or of a product before its bias is
+    added, gives a clean one.
 
     An operator with steps may round each element to either side of one, in the recorded types."""
     others = _otherwise(bound, exact)
@@ -118,14 +135,16 @@ def _cleared(
         tries.append([_nearest(recorded.get(slot or ""), [exact[at], *(other[at] for other, _ in others)])
                       for at, slot in enumerate(bound.slots[: len(exact)])])  # fmt: skip
     for other in tries:
-        again = {row.slot: row for row in _of_forward(task, bound, recorded, other, settings)}
-        rows = [
-            again[row.slot]
-            if row.verdict is Judged.GUILTY and again[row.slot].verdict is Judged.CLEAN and row.slot in again
-            else row
-            for row in rows
-        ]
+        rows = _clean_of(rows, _of_forward(task, bound, recorded, other, settings))
+    if _is_guilty(rows) and bound.row.call.rpartition(".")[2] in ADDED:
+        rows = _clean_of(rows, _of_forward(task, bound, recorded, exact, settings, either=True))
     return rows
+
+
+def _clean_of(rows: list[Replayed], others: list[Replayed]) -> list[Replayed]:
+    """Rows, guilty ones as they are among others if they are clean there."""
+    again = {row.slot: row for row in others if row.verdict is Judged.CLEAN}
+    return [again.get(row.slot, row) if row.verdict is Judged.GUILTY else row for row in rows]
 
 
 def _otherwise(bound: Bound, exact: list[Any]) -> list[tuple[list[Any], bool]]:
@@ -202,6 +221,20 @@ def due_of(bound: Bound, exact: list[Any], settings: Settings) -> tuple[list[Any
     if bound.low and scalars:
         sigmas = _with_scalars(bound, exact, sigmas)
     return sigmas, "noise"
+
+
+def due_of_either(bound: Bound, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
+    """Sigma where a kernel of 16 bits may round a product before it adds the bias, and under autocast the bias."""
+    sigmas, made_of = due_of(bound, exact, settings)
+    place, name = ADDED[bound.row.call.rpartition(".")[2]]
+    bias = bound.args[place] if len(bound.args) > place else bound.kwargs.get(name)
+    if not bound.low or not isinstance(bias, torch.Tensor):
+        return sigmas, made_of
+    args, kwargs = mapped_any([[*bound.args], bound.kwargs], lambda one: one * 0.0 if one is bias else one)
+    product = bound.call(Arguments(args, kwargs))[0]
+    rounded = [product, exact[0] - product] if bound.treated else [product]
+    before = torch.from_numpy(np.broadcast_to(sigmas[0], product.numel()).copy()).reshape(product.shape)
+    return [numpy_of(walk.of_rounded(before, rounded, bound.unit)), *sigmas[1:]], made_of
 
 
 def _walk(bound: Bound, exact: list[Any]) -> Any:

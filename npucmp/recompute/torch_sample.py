@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import Replayed, TensorRef
+from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute import walk
 from npucmp.recompute.arguments import arguments_of
@@ -82,15 +82,24 @@ def by_sample(
     if treated:
         wide, b = (one.to(DTYPES[treated]).to(torch.float64) for one in (wide, b))
     exact, squares, terms = wide @ b, (wide * wide) @ (b * b), torch.tensor(float(wide.shape[-1]), dtype=torch.float64)
+    alone = exact
     if product.bias is not None:
         bias = load(product.bias, context)[torch.from_numpy(down)]
         exact, squares, terms = exact + bias, squares + bias * bias, terms + 1
     sigma = walk.sigma(exact, squares, terms, 2.0**-24)
-    tally = Tally(dtype, "walk")
-    tally.add(out.reshape(-1, columns)[:, down].astype(np.float64).reshape(-1), numpy_of(exact), numpy_of(sigma))
+    actual = out.reshape(-1, columns)[:, down].astype(np.float64).reshape(-1)
     kind = f"{task.call.prefix}.{task.call.name}.{task.operator.phase}", product.out.slot
     limit = max(1.0, settings.known.get(kind, 1.0)) * settings.scale
-    found = tally.row(task.operator.order, product.out.slot, limit)
+
+    def judged(sigma: Any) -> Replayed:
+        tally = Tally(dtype, "walk")
+        tally.add(actual, numpy_of(exact), numpy_of(sigma))
+        return tally.row(task.operator.order, product.out.slot, limit)
+
+    found = judged(sigma)
+    if found.verdict is Judged.GUILTY and product.bias is not None and dtype.itemsize <= 2:
+        again = judged(walk.of_rounded(sigma, [alone, exact - alone], dtype.round_off))
+        found = again if again.verdict is Judged.CLEAN else found
     share = f"1/{round(rows * columns / (across.size * down.size))}"
     index = _index(found.max_abs_index, across, down, rows, columns)
     return [found._replace(sampled=share, max_abs_index=index, treated=f"autocast {treated}" if treated else "")]

@@ -7,11 +7,12 @@ right. Kernels that add in blocks stay below: measured 0.3 to 1.1 of it. Only ch
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from functools import reduce
+from typing import Any, Callable, Sequence
 
 import torch
 
-from npucmp.model.dtypes import random_walk
+from npucmp.model.dtypes import ROUNDING, random_walk
 
 
 def sigma(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
@@ -22,6 +23,11 @@ def sigma(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
 def of_mean(exact: Any, squares: Any, terms: float, unit: float) -> Any:
     """Of a mean of so many terms; `squares` is the mean of the squares."""
     return random_walk(exact, squares / terms, terms, unit)
+
+
+def of_rounded(before: Any, parts: Sequence[Any], unit: float) -> Any:
+    """Of a sum of parts, any of which may be rounded before they are added; `before` is its noise if none is."""
+    return reduce(torch.hypot, (ROUNDING * unit * part.abs() for part in parts), before)
 
 
 def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:

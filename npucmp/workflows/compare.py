@@ -22,6 +22,7 @@ from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import Source, compared
 from npucmp.workflows.runs import StrPath, how_to_pair, keys, pair_runs
 
+ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
 
 
@@ -31,12 +32,12 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
 
     Raises NpucmpError if there is nothing to compare. Errors of single tensors are in the report.
     """
-    if options.replay not in (None, "suspects", "all"):
-        raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
+    if options.replay not in (None, *ALIASES):
+        raise UsageError(f"replay is {options.replay!r}", [*ALIASES])
     if options.recompute not in ("none", "auto", "all"):
         raise UsageError(f"recompute is {options.recompute!r}", ["none", "auto", "all"])
-    if options.recompute == "all" and options.replay is None:
-        options = replace(options, replay="all")
+    if options.replay is not None:
+        options = replace(options, recompute=ALIASES[options.replay], replay=None)
     started = time.monotonic()
     context = options.context(target, golden)
     pairing = _paired_heads(target, golden, options)
@@ -48,10 +49,10 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if options.precheck and not report.partial and report.comparisons:
         (line,) = each(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
-    if options.replay is not None and not report.partial:
-        from npucmp.workflows.replay_roots import with_replays
+    if options.recompute == "all" and not report.partial:
+        from npucmp.workflows.replay_gaps import with_gap_words
 
-        report = with_replays(report, options.replay, context, options.jobs)
+        report = with_gap_words(report, context, options.jobs)
     report = with_looks(report, options, context, vendor=True)
     if not report.partial:
         report = with_accused(report, context)
@@ -73,7 +74,8 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
     lefts, rights = options.heads(target, context), options.heads(golden, context, golden=True)
     formats = {head.format for head in (*lefts, *rights)}
     if not fits(options, formats):
-        given = [f"--{name}" for name in ("graph", "also", "replay") if getattr(options, name)]
+        given = [f"--{name}" for name in ("graph", "also") if getattr(options, name)]
+        given += ["--recompute all"] * (options.recompute == "all")
         what = given[0] if given else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
         raise UsageError(f"--scheduler: {what} is of all steps and ranks together, which one process compares")
     pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
@@ -158,7 +160,7 @@ class Pairing(NamedTuple):
 
 def fits(options: Options, formats: set[str]) -> bool:
     """Return whether tasks can open the runs; graphs and further dumps belong to all runs together."""
-    alone = not (options.graph or options.also or options.replay)
+    alone = not (options.graph or options.also or options.recompute == "all")
     return alone and all(graph_source(name) is None for name in formats)
 
 

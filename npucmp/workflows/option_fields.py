@@ -248,14 +248,13 @@ class CompareFields(DumpFields):
     recompute: str = option(
         "auto",
         "Recompute operators of both runs in float64 from their own inputs: auto, those that are suspected or excused, "
-        "by numpy; all, every operator, by torch too (pip install -e '.[replay]'); none, no operator. Default: auto.",
+        "by numpy; all, every operator, by torch (pip install -e '.[replay]'); none, no operator. Default: auto.",
         metavar="[none|auto|all]",
         choices=("none", "auto", "all"),
     )
     replay: Optional[str] = option(
         None,
-        "Hold the suspects (or all operators) of TARGET against float64 of their own inputs too, which tells birth "
-        "from passing on. Needs torch: pip install -e '.[replay]'.",
+        "Another name: --replay suspects (or no value) is --recompute auto, --replay all is --recompute all.",
         metavar="[suspects|all]",
         choices=("suspects", "all"),
     )

@@ -280,13 +280,16 @@ def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
 def _recomputed(found: Sequence[tuple[StepRank, Searched]]) -> Iterator[str]:
     """A note on the operators that were recomputed, of all steps and ranks together."""
     shares = [(place, *one.recomputed) for place, one in found if one.recomputed is not None]
-    done, every = sum(some for _, some, _ in shares), sum(count for *_, count in shares)
+    by_engine = sum((Counter(some) for _, some, _ in shares), Counter[str]())
+    done, every = sum(by_engine.values()), sum(count for *_, count in shares)
     if not done:
         return
     ranks, steps = ({getattr(place, name) for place, *_ in shares} for name in ("rank", "step"))
     kinds = " and ".join(name for name, some in (("steps", steps), ("ranks", ranks)) if len(some) > 1)
     places = f" of {len(shares):,} {kinds}" if len(shares) > 1 else ""
-    yield f"recomputed {done:,} of {every:,} operators{places} by numpy, in float64 from their recorded inputs"
+    by = " and ".join(f"{count:,} by {name}" for name, count in by_engine.items())
+    by = by if len(by_engine) > 1 else f"by {next(iter(by_engine))}"
+    yield f"recomputed {done:,} of {every:,} operators{places} {by}, in float64 from their recorded inputs"
 
 
 def _subject(words: str) -> str:

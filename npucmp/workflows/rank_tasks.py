@@ -7,6 +7,7 @@ of earlier tasks, and what later tasks need of it, is in the store (scratch.py).
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import defaultdict
 from contextlib import ExitStack
@@ -323,12 +324,12 @@ class Before(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What the search found in one step and rank: counts, the clock and cause of each root, and how many of the
-    target's operators were recomputed; None where recomputation was not asked for or not possible."""
+    """What the search found in one step and rank: counts, the clock and cause of each root, how many of the target's
+    operators each engine recomputed, and how many there are; None where nothing may be recomputed."""
 
     tally: Tally
     roots: list[tuple[int, Cause]]
-    recomputed: Optional[tuple[int, int]] = None
+    recomputed: Optional[tuple[Mapping[str, int], int]] = None
 
 
 JUDGED = Finding._fields.index("row")
@@ -370,6 +371,11 @@ def _estimator(work: Work, one: StepRank, known: Comparison, packs: bool) -> Opt
         known: Comparison = work.store.get(one.number, "judged")
         return known.target, known.golden
 
+    if work.options.recompute == "all" and sys.platform == "linux":  # as they are recomputed in children made by fork
+        from npucmp.recompute.every_operator import JOBS, EveryOperator
+
+        jobs = work.options.jobs or min(default_jobs(), JOBS)
+        return EveryOperator(runs, context, work.reduced or work.alike, jobs)
     return Estimator(runs, context, work.reduced or work.alike, packs)
 
 
@@ -439,7 +445,7 @@ def _put_roots(
     notes = notes_of(findings, every, work.reduced, work.alike)
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
-    share = None if estimator is None else (len(estimator.recomputed), len(known.target.operators))
+    share = None if estimator is None else (estimator.by_engine, len(known.target.operators))
     return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots], share)
 
 

@@ -14,6 +14,7 @@ from npucmp.errors import MissingExtra, UnsupportedError, UsageError, install_li
 from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Edge, Gap, Operator, Replay, Replayed, Replays, Run
 from npucmp.recompute.edges import settled
+from npucmp.recompute.every_operator import JOBS
 from npucmp.recompute.links import EdgeTask
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.peers import doubted, excused, explained
@@ -28,7 +29,6 @@ from npucmp.workflows.replay_golden import beside, partners
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
 ENGINES: dict[str, Engine] = {"torch": TorchEngine(), "numpy": NumpyEngine()}
-JOBS = 8  # at most, unless told: each has a torch of its own
 NO_CALL = "no data", "the dump does not tell how it was called"
 NO_VALUES = "no data", "the dump holds no values of it"
 

@@ -5,14 +5,19 @@ Forward, what makes its input of earlier outputs; backward, what the gradient is
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
+from npucmp.errors import MissingExtra, NpucmpError
 from npucmp.localise.evidence import reason
-from npucmp.model import Cause, Comparison, Edge, Evidence, Gap, Held, Root, Run
+from npucmp.measure.executor import default_jobs
+from npucmp.model import Cause, Comparison, Edge, Evidence, Gap, Held, Report, Root, Run
+from npucmp.recompute.every_operator import ENGINES, JOBS
 from npucmp.recompute.run import linked, with_edges
 from npucmp.recompute.task import Engine, Settings, tasks_of
+from npucmp.workflows.replay import supported
 
 
 class Between(NamedTuple):
@@ -40,6 +45,31 @@ class Between(NamedTuple):
 
     def _names(self, orders: Iterator[int]) -> str:
         return " and ".join(self.names[order] for order in orders)
+
+
+def with_gap_words(report: Report, context: ReadContext, jobs: Optional[int] = None) -> Report:
+    """The report, each of its gaps with what lies there in both runs; a note says what is missing for more."""
+    missing = [package for one in ENGINES if (package := one.missing())]
+    notes = [str(MissingExtra(package, "--recompute all: recomputing more operators")) for package in missing]
+    engines = tuple(one for one in ENGINES if not one.missing())
+    try:
+        supported()
+        comparisons = [
+            _with_reasons(one, gap_reasons(one, engines, context, jobs or min(default_jobs(), JOBS)))
+            for one in report.comparisons
+        ]
+    except NpucmpError as error:
+        return replace(report, unreplayed=(*notes, str(error)))
+    except KeyboardInterrupt:
+        return replace(report, unreplayed=(*notes, "interrupted: nobody asked what lies in gaps"), partial=True)
+    return replace(report, comparisons=tuple(comparisons), unreplayed=tuple(notes))
+
+
+def _with_reasons(one: Comparison, between: Mapping[int, tuple[Evidence, ...]]) -> Comparison:
+    if not between:
+        return one
+    roots = [replace(root, evidence=(*between.get(at, ()), *root.evidence)) for at, root in enumerate(one.roots)]
+    return replace(one, roots=tuple(roots))
 
 
 def gap_reasons(

@@ -83,3 +83,60 @@ def test_wrong_results_of_the_same_calls_stay_guilty(tmp_path):
         some.append(_record(f"Functional.interpolate.{at}", [image], five, {"scale_factor": 1.1, "mode": "bilinear"}))
     found = _verdicts(tmp_path, some)
     assert {name: one for name, one in found.items() if one[1] is not Judged.GUILTY} == {}
+
+
+def _chosen(name, x, places, *args, values=None, **kwargs):
+    outputs = [torch.tensor(places)] if values is None else [values, torch.tensor(places)]
+    return Record(name, [x, *args], kwargs, outputs, [], [])
+
+
+def test_indices_of_equal_values_are_free_and_others_are_not(tmp_path):
+    """The recorded inputs are exact: the second nearest is wrong, be it nearer than a rounding."""
+    x = torch.tensor([[1.0, 5.0, 5.0, 2.0], [4.0, 3.0, 2.0, 2.0 - 1e-7]])
+    some = [
+        _chosen("Torch.argmax.0", x, [1, 0], 1), _chosen("Torch.argmax.1", x, [2, 0], 1),
+        _chosen("Torch.argmax.2", x, [3, 0], 1), _chosen("Torch.argmin.0", x, [0, 3], 1),
+        _chosen("Torch.argmin.1", x, [0, 2], 1), _chosen("Torch.argmax.3", x, 2), _chosen("Torch.argmax.4", x, 3),
+        _chosen("Torch.min.0", x, [[0], [3]], 1, True, values=x.min(1, True).values),
+        _chosen("Torch.min.1", x, [[0], [2]], 1, True, values=x.min(1, True).values),
+        _chosen("Torch.topk.0", x, [[2, 1], [0, 1]], 2, values=x.topk(2).values),
+        _chosen("Torch.topk.1", x, [[2, 2], [0, 1]], 2, values=x.topk(2).values),
+        _chosen("Torch.argsort.0", x, [[0, 3, 2, 1], [3, 2, 1, 0]], 1),
+        _chosen("Torch.argsort.1", x, [[0, 3, 2, 1], [2, 3, 1, 0]], 1),
+        _chosen("Torch.cummax.0", x, [[0, 1, 1, 2], [0, 0, 0, 0]], 1, values=x.cummax(1).values),
+        _chosen("Torch.cummax.1", x, [[0, 2, 2, 2], [0, 0, 0, 0]], 1, values=x.cummax(1).values),
+    ]  # fmt: skip
+    found = _verdicts(tmp_path, some)
+    wrong = {"argmax.2", "argmin.1", "argmax.4", "min.1", "topk.1", "argsort.1", "cummax.1"}
+    guilty = {name for name, one in found.items() if one[1] is Judged.GUILTY}
+    assert guilty == {f"Torch.{name}.forward" for name in wrong}
+    assert {name: one for name, one in found.items() if one[1] is Judged.UNKNOWN} == {}
+
+
+def test_indices_among_nan_are_unknown(tmp_path):
+    x = torch.tensor([1.0, float("nan"), 5.0])
+    (found,) = _verdicts(tmp_path, [_chosen("Torch.argmax.0", x, 2)]).values()
+    assert found[1] is Judged.UNKNOWN
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_bias_is_added_before_or_after_a_product_is_rounded(tmp_path, large):
+    """In 16 bits; a bias that is left out is neither."""
+    random = torch.Generator().manual_seed(1)
+    rows = 1 << 15 if large else 64
+    x, w, b = (torch.randn(*shape, generator=random).bfloat16() for shape in ((rows, 32), (16, 32), (16,)))
+    product = x.double() @ w.double().T
+    b = (-product.mean(0) + 8).bfloat16()
+    x[:, 0] = -8
+    w[:, 0] = 1  # so that a product and its bias cancel
+    product = x.double() @ w.double().T
+    some = []
+    for at, out in enumerate((product + b, product.bfloat16().double() + b, product, product + b * 1.1)):
+        some.append(Record(f"Functional.linear.{at}", [x, w, b], {}, [out.bfloat16()], [], []))
+        image = x.reshape(rows // 64, 64, 32).mT.contiguous()
+        made = out.bfloat16().reshape(rows // 64, 64, 16).mT.contiguous()
+        some.append(Record(f"Functional.conv1d.{at}", [image, w[..., None], b], {}, [made], [], []))
+    verdicts = {name: one[1] for name, one in _verdicts(tmp_path, some).items()}
+    for call in ("linear", "conv1d"):
+        wanted = [Judged.CLEAN, Judged.CLEAN, Judged.GUILTY, Judged.GUILTY]
+        assert [verdicts[f"Functional.{call}.{at}.forward"] for at in range(4)] == wanted

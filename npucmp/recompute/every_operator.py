@@ -1,0 +1,68 @@
+"""What compare --recompute all asks: all operators of both runs, by torch where it is installed, else by numpy.
+
+The rules that judge are those of the estimator (localise/recomputation.py). Operators are recomputed in child
+processes with limits of memory and time, those of a run together when the search first asks for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import cached_property
+from typing import Callable, Mapping, Optional, Sequence
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import REPLAYED, Operator, Replayed, Run
+from npucmp.model.optypes import op_type_of
+from npucmp.recompute.estimator import Estimator
+from npucmp.recompute.numpy_engine import NumpyEngine
+from npucmp.recompute.peers import doubted
+from npucmp.recompute.run import replayed
+from npucmp.recompute.task import Engine, Task, first_engine
+from npucmp.recompute.torch_engine import TorchEngine
+
+JOBS = 8  # processes at most, unless told: each has a torch of its own
+ENGINES: tuple[Engine, ...] = (TorchEngine(), NumpyEngine())  # the first that takes an operator recomputes it
+
+
+class EveryOperator(Estimator):
+    """See Estimator; `jobs` are processes."""
+
+    def __init__(self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool, jobs: int) -> None:
+        super().__init__(runs, context, reduced)
+        self._engines = tuple(one for one in ENGINES if not one.missing())
+        self._jobs = jobs
+
+    def is_sampled(self, operator: Optional[Operator]) -> bool:
+        """Every operator that can be recomputed is, whatever the search knows of it."""
+        return operator is not None and operator.order in self._tasks[0]
+
+    @property
+    def by_engine(self) -> Mapping[str, int]:
+        """How many operators of the target each engine recomputed."""
+        done = [self._tasks[0][order] for order, rows in self._every[0].items()
+                if any(row.status == REPLAYED for row in rows)]  # fmt: skip
+        return Counter(engine.name for one in done if (engine := first_engine(one, self._engines)[0]) is not None)
+
+    def _is_due(self, task: Task) -> bool:
+        is_reduced = self._reduced and op_type_of(task.operator).has("contracts")
+        return not is_reduced and first_engine(task, self._engines)[0] is not None
+
+    def _rows(self, side: int, task: Task) -> tuple[Replayed, ...]:
+        return self._every[side].get(task.operator.order, ())
+
+    @cached_property
+    def _every(self) -> tuple[Mapping[int, tuple[Replayed, ...]], ...]:
+        """The rows of each operator of both runs, which the same processes recompute."""
+        sides = [side for side, tasks in enumerate(self._tasks) for _ in tasks]
+        every = [task for tasks in self._tasks for task in tasks.values()]
+        rows: tuple[list[Replayed], ...] = [], []
+        for side, some in zip(sides, replayed(every, self._engines, self._context, self._settings, self._jobs)):
+            rows[side].extend(some)
+        return tuple(map(_by_operator, self._open(), rows))
+
+
+def _by_operator(run: Run, rows: Sequence[Replayed]) -> Mapping[int, tuple[Replayed, ...]]:
+    found: dict[int, list[Replayed]] = defaultdict(list)
+    for row in doubted(rows, {operator.order: operator for operator in run.operators}):
+        found[row.order].append(row)
+    return {order: tuple(some) for order, some in found.items()}

@@ -1,0 +1,55 @@
+"""Indices of argmax, topk, sort and their like: of equal values any may be chosen, of others none. The recorded inputs
+are exact, so the value that an index points to must equal the one that float64 chooses. Only child processes import
+this.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from npucmp.recompute.torch_call import Bound
+
+AFTER_A_NUMBER = ("topk", "kthvalue")  # their dim stands behind k
+LAST = ("topk", "kthvalue", "sort", "argsort", "mode")  # without a dim of the last axis; the others of all elements
+RANKED = ("topk", "sort", "argsort")  # no element is chosen twice
+BEFORE = ("cummax", "cummin")  # chosen among what stands before
+
+
+def free_choice(bound: Bound, recorded: Any, exact: Any) -> Optional[Any]:
+    """Return the indices that are due: the recorded ones where they point to the same values as the `exact` ones, else
+    those. None where that cannot be told: among NaN, or if results have no order."""
+    x, axis = _chosen_from(bound)
+    name = bound.row.call.rpartition(".")[2]
+    unsorted = name == "topk" and not _argument(bound, 4, "sorted", True)
+    if x is None or not x.dim() or axis is None or unsorted or bool(torch.isnan(x).any()):
+        return None
+    own = exact if exact.dim() == x.dim() else exact.reshape(-1) if x.dim() == 1 else exact.unsqueeze(axis)
+    told = torch.from_numpy(recorded.astype("int64")).reshape(own.shape)
+    fits = (told >= 0) & (told < x.shape[axis])
+    taken, wanted = (torch.take_along_dim(x, one, axis) for one in (torch.where(fits, told, own), own))
+    right = fits & (taken == wanted)
+    if name in BEFORE:
+        place = torch.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(x.dim())])
+        right &= told <= place
+    if name in RANKED:
+        once = (told.sort(axis).values.diff(dim=axis) > 0).all(axis, keepdim=True)
+        right = (right.all(axis, keepdim=True) & once).expand(own.shape)
+    return torch.where(right, told, own).reshape(exact.shape)
+
+
+def _chosen_from(bound: Bound) -> tuple[Any, Optional[int]]:
+    """The values and the axis, from the front; None for what is not known."""
+    name = bound.row.call.rpartition(".")[2]
+    x = _argument(bound, 0, "input", None)
+    axis = _argument(bound, 2 if name in AFTER_A_NUMBER else 1, "dim", -1 if name in LAST else None)
+    if not isinstance(x, torch.Tensor):
+        return None, None
+    if axis is None:
+        return x.reshape(-1), 0
+    return x, axis % x.dim() if type(axis) is int and x.dim() and -x.dim() <= axis < x.dim() else None
+
+
+def _argument(bound: Bound, place: int, name: str, default: Any) -> Any:
+    return bound.args[place] if len(bound.args) > place else bound.kwargs.get(name, default)
