@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Optional, Sequence
 
-from npucmp.localise.case import MANY
+from npucmp.localise.case import MANY, WHOLE
 from npucmp.localise.evidence import reason
-from npucmp.localise.updates import AGREE, SEVERAL
+from npucmp.localise.updates import SEVERAL
 from npucmp.model import Evidence, Finding, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.moments import SHORT_BITS
@@ -30,7 +30,7 @@ def rounded_parameters(findings: Sequence[Finding]) -> tuple[frozenset[int], lis
         if (key := _rounding(one)) is not None:
             found.setdefault(key, set()).add(one.row)
     (dtype, run), rows = max(found.items(), key=lambda item: len(item[1]), default=(("", ""), set[int]()))
-    if len(rows) < max(SEVERAL, AGREE * len(differing)):
+    if len(rows) < max(SEVERAL, WHOLE * len(differing)):
         return frozenset(), []
     number = f"all {len(rows)}" if len(rows) == len(differing) else f"{len(rows)} of {len(differing)}"
     words = "{number} parameters that differ are rounded to {dtype} in the {run} alone, which keeps them in that type"
