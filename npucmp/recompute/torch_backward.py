@@ -21,7 +21,7 @@ import torch
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import Missing, Refused, floats_in
+from npucmp.recompute.arguments import CALL_ERRORS, Missing, Refused, floats_in
 from npucmp.recompute.budget import Due, round_to
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.noise import Noise
@@ -115,7 +115,10 @@ def _cleared(
             break
         args, kwargs = bound.with_scalars(NARROW[name])
         other = bound._replace(args=[*args], kwargs=kwargs)
-        candidates = gradients(other, *sources)
+        try:
+            candidates = gradients(other, *sources)
+        except CALL_ERRORS:  # a scale that gives another size
+            continue
         chosen = _chosen(task.outputs, recorded, candidates, len(_leaves_of(other)))
         again = _of_backward(task, other, recorded, candidates, chosen, sources, settings)
         clean = {row.slot: row for row in again if row.verdict is Judged.CLEAN}
