@@ -30,13 +30,13 @@ class Figures(NamedTuple):
     """The statistics of one tensor. If only the dump's statistics are known, counts other than NaN and Inf are not
     (`counted` is False).
 
-        extremes   None if nothing is known; `problem` may say why the tensor could not be read
-        mean, rms  of the finite elements; of the magnitudes for complex numbers. None if unknown
-        mean_abs   of the finite elements; None for recorded statistics
-        subnormal  nonzero elements below the smallest normal number of the type; None for recorded statistics, and for
-                   types wider than 16 bits
-        bits       identifies the bits among tensors of one type and shape: a digest of the values, or the hash that the
-                   dump recorded; "" if there is neither, and for an XOR, which different tensors may share
+    extremes   None if nothing is known; `problem` may say why the tensor could not be read
+    mean, rms  of the finite elements; of the magnitudes for complex numbers. None if unknown
+    mean_abs   of the finite elements; None for recorded statistics
+    subnormal  nonzero elements below the smallest normal number of the type; None for recorded statistics, and for
+               types wider than 16 bits
+    bits       identifies the bits among tensors of one type and shape: a digest of the values, or the hash that the
+               dump recorded; "" if there is neither, and for an XOR, which different tensors may share
     """
 
     extremes: Optional[Extremes] = None

@@ -1,8 +1,8 @@
 /* The loops of native.c that take most of the time, for processors with AVX-512 (F, VL, DQ, BW).
  *
  * Every sum uses the same four lanes and the same order as in native.c, so that the results are bitwise equal. Loops
- * that only sum doubles stay 256 bits wide for that reason; 32 registers and masks make them shorter. native.c includes this
- * file. Callers must check has_avx512() first.
+ * that only sum doubles stay 256 bits wide for that reason; 32 registers and masks make them shorter. native.c includes
+ * this file. Callers must check has_avx512() first.
  */
 
 #include <immintrin.h>

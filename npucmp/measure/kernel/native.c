@@ -667,8 +667,8 @@ INLINE int64_t count_outside(const double *sizes, const double *golden, int64_t 
 
 int32_t npucmp_avx512(void) { return has_avx512(); }
 
-/* Bins of the relative errors of a tile: how many reach the lower edge of a bin, from the highest reached bin down, until
- * all nonzero errors are counted. They lie in a few decades; comparing them with these edges in vectors takes a
+/* Bins of the relative errors of a tile: how many reach the lower edge of a bin, from the highest reached bin down,
+ * until all nonzero errors are counted. They lie in a few decades; comparing them with these edges in vectors takes a
  * third of the time of finding the bin of each error. */
 INLINE void count_decades(moments_t *m, const double *relatives, int64_t whole, int64_t nonzero, double most,
                           const double *edges) {
