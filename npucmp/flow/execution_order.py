@@ -119,7 +119,7 @@ def _modules(place: int, operators: Mapping[int, Operator], places: Mapping[str,
 
 class _Ready:
     """Operators that wait for no other operator, by the modules around them. A module that has begun continues until
-    its end. Operators with inputs from no recorded producer come last."""
+    its end. In it, operators with an input without a producer come last."""
 
     def __init__(self, flow: _Flow) -> None:
         self._flow, self._heaps = flow, defaultdict[int, "list[tuple[bool, int]]"](list)

@@ -79,7 +79,7 @@ def _kind(operator: Operator) -> str:
 
 
 def _figures(operator: Operator, rows: Sequence[Finding], of_target: bool) -> Optional[Hashable]:
-    """The type of an operator and the extremes of its tensors; None if values were not read."""
+    """The type of an operator and the statistics of its tensors; None if values were not read."""
     figures = []
     for row in rows:
         moments, tensor = row.measurement.moments, row.pair.target if of_target else row.pair.golden

@@ -67,7 +67,7 @@ def _equal_bytes(x: Payload, y: Payload, context: ReadContext) -> Optional[int]:
 class Differing(NamedTuple):
     """The number of differing elements, the first one, and the `end` after the last, in C order.
 
-    `places` are the indices of all of them, None if there are too many. `picture` maps where they lie.
+    `places` are the indices of all of them, None if there are too many. `picture` maps their positions.
     """
 
     number: int

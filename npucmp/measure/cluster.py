@@ -39,10 +39,10 @@ from npucmp.version import __version__
 
 WAIT = 60.0  # seconds without any worker until an error is raised
 LOOK = 2.0  # seconds between checks for workers
-RETRIES = 2  # of a task after a system error, for example if a file system is out of reach for a moment
+RETRIES = 2  # retries of a task after a system error, for example if a file system is out of reach for a moment
 AHEAD = 4  # tasks per thread of all workers that are submitted at once, and
 LEAST = 64  # at least this many: more workers may join
-NAMES = 10_000  # of a folder that are compared
+NAMES = 10_000  # names of a folder that are compared
 _LARGEST = 1 << 20  # bytes of a scheduler file
 # errors of a connection: sockets, ssl, its configuration, and timeouts (separate classes before 3.11)
 UNREACHABLE = (OSError, RuntimeError, TypeError, ValueError, LookupError, ImportError, asyncio.TimeoutError,

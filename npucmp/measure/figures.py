@@ -98,8 +98,8 @@ class Figures(NamedTuple):
 
 
 class Probe(Protocol):
-    """Finds a property of tensors that are read side by side. Each Work makes a new one in the process that reads
-    it."""
+    """A search for a property of tensors that are read side by side. Each Work makes a new one in the
+    process that reads it."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None: ...
 

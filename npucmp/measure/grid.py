@@ -15,7 +15,7 @@ DOWN, ACROSS = 24, 64  # most cells
 
 
 class Grid:
-    """Counts elements in a grid of at most DOWN × ACROSS cells."""
+    """Counts of elements in a grid of at most DOWN × ACROSS cells."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         import numpy as np

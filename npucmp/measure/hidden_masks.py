@@ -2,7 +2,7 @@
 
 A mask is a property of positions: both sides have values there that are far below all other values of the tensor. The
 constant does not matter if a softmax or an exp reads the tensor, directly or after operators that move, scale, fill or
-join values: exp(-100) is 4e-44. Only if a row has nothing else, and its masks are not one constant, does it matter. In
+join values: exp(-100) is 4e-44. It matters only if a row has nothing else, and its masks are not one constant. In
 other places an operator must pass a known mask on, or the constant must be a known one rounded to a 16-bit type; and
 both sides must have one constant, or one constant added to ordinary values. A mask on one side only is data.
 

@@ -28,7 +28,7 @@ class Slice(NamedTuple):
 
 
 class Views:
-    """Measures views of tensors. `context` limits the files that may be read."""
+    """Measurement of views of tensors. `context` limits the files that may be read."""
 
     def __init__(self, context: ReadContext) -> None:
         self._context = context

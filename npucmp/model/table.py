@@ -101,7 +101,7 @@ class Shared(NamedTuple):
 
 
 class Whole(Protocol):
-    """Provides operators and tensors with all fields."""
+    """A provider of operators and tensors with all fields."""
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""

@@ -91,7 +91,7 @@ class _At(NamedTuple):
 
 
 class _Flow:
-    """Processes the operators once and stores the tensors with events, and why they have them."""
+    """A single pass over the operators that stores the tensors with events and their origin."""
 
     def __init__(self, scopes: Mapping[str, str], ordered: bool) -> None:
         self.events: list[Event] = []

@@ -111,7 +111,7 @@ def _innermost(near: list[Weight], to: Plain) -> list[Weight]:
 
 
 def fused(some: Sequence[Weight], others: Sequence[Weight], is_golden: bool, context: ReadContext) -> list[Group]:
-    """Return operators whose weight consists of several weights of the other run, one below the other. If `is_golden`,
+    """Return operators whose weight consists of several weights of the other run, row after row. If `is_golden`,
     these operators belong to the golden run."""
     by_width: dict[int, list[Weight]] = defaultdict(list)
     for other in others:
