@@ -1,10 +1,11 @@
-"""Run × Run → Pairs. Sees names, order, shapes, arguments, call stacks; of values samples where these leave a choice.
+"""Align the operators of two runs and yield the pairs of their tensors: Run × Run → Pairs.
 
-MATCHERS are tried in turn, each on what the ones before it left. A matcher is a function
+The matchers read names, order, shapes, arguments and call stacks. They sample values only where these leave a choice.
+MATCHERS run in turn, each on the operators that the earlier ones left unmatched. A matcher is a function
     match(target, golden, so_far) -> list[Match]
-of the unmatched operators of both sides and the matches made so far. Calls of an optimizer are matched before these
-(updates.py), and what they leave is matched by order; these two alone may look at values (content.py). Nothing is
-dropped: an operator or tensor without a partner becomes a Pair with one side empty.
+of the unmatched operators of both sides and the matches made so far. updates.py matches the calls of an optimizer
+before all of them, and order.py matches the rest after them; only these two may read values (content.py). No operator
+and no tensor is dropped: without a partner it becomes a Pair with one empty side.
 """
 
 from __future__ import annotations
@@ -24,34 +25,36 @@ from npucmp.model import Match, Operator, Pair, Run, TensorRef
 
 _pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
-_KNOWN = ("fused", "world", "parts", "weights")  # ways that tell as much as equal names
-MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # and then order.match
+_KNOWN = ("fused", "world", "parts", "weights")  # matchers that are as certain as equal names
+MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # order.match follows them
 
 
 class DifferentNetworks(UsageError):
-    """Two runs with so little in common that they are not two of one network."""
+    """Two runs that have too little in common to be runs of one network."""
 
 
 class Alignment(NamedTuple):
-    """Matches in target order, and the operators that only one side has."""
+    """The matches in target order, and the operators that only one side has."""
 
     matches: tuple[Match, ...]
     only_target: tuple[Operator, ...]
     only_golden: tuple[Operator, ...]
-    open: Mapping[tuple[str, int], str] = {}  # why others have no partner: by side and order
-    by_golden: bool = False  # the golden run alone tells the order
+    open: Mapping[tuple[str, int], str] = {}  # why operators have no partner: by side and order
+    by_golden: bool = False  # only the golden run has an order of execution
 
     @property
     def matched(self) -> dict[str, int]:
-        """Operators by matcher."""
+        """The number of matched operators by matcher."""
         return dict(Counter(match.via for match in self.matches))
 
 
 def align(target: Run, golden: Run, names: Optional[Names] = None, context: ReadContext = ANYWHERE) -> Alignment:
-    """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else; it may
-    be what a vendor's file says. Two runs of two worlds are lined up by what names mean there (worlds/).
+    """Align the operators of two runs.
 
-    Raises DifferentNetworks when the runs have so little in common that they are not two runs of one network.
+    `names` maps target names to golden names and takes precedence over all matchers. It may also be a mapping file of
+    msprobe. Runs of two frameworks are aligned by the meaning of their names (worlds/).
+
+    Raises DifferentNetworks if the runs have too little in common to be runs of one network.
     """
     matches: list[Match] = []
     vendor = Vendor()
@@ -85,7 +88,7 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
 def _in_order(
     target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match], context: ReadContext
 ) -> list[Match]:
-    """The matches that the order of what is left tells."""
+    """Match the remaining operators by order."""
     from npucmp.align import order
 
     return order.match(target, golden, so_far, context)
@@ -94,7 +97,8 @@ def _in_order(
 def align_or_part(
     target: Run, golden: Run, names: Optional[Names] = None, context: ReadContext = ANYWHERE
 ) -> tuple[Alignment, Optional[DifferentNetworks]]:
-    """The same for one of several pairs of runs; where two are not of one network nothing of them lines up, and why."""
+    """Align one of several pairs of runs. If they are different networks, return an alignment without matches and the
+    error."""
     try:
         return align(target, golden, names, context), None
     except DifferentNetworks as error:
@@ -102,7 +106,7 @@ def align_or_part(
 
 
 def _unmatched(target: Run, golden: Run, matches: Sequence[Match]) -> tuple[list[Operator], list[Operator]]:
-    """The operators of both sides without a partner; what is inside a fused one gets none of its own."""
+    """The operators of both sides without a partner. Operators inside a fused operator are not included."""
     taken = {match.target.order for match in matches}
     used = {order for match in matches for order in (match.golden.order, *match.inside)}
     return [op for op in target.operators if op.order not in taken], [
@@ -111,10 +115,12 @@ def _unmatched(target: Run, golden: Run, matches: Sequence[Match]) -> tuple[list
 
 
 def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> None:
-    """Names of different networks coincide by chance (linear.0, add.1 …); their shapes then do not.
+    """Raise DifferentNetworks unless enough operators of the smaller side match with equal shapes.
 
-    What lines up of the smaller side decides: a dump may hold a few layers of a network. Names of their own (graph
-    nodes, module paths) coincide less, so that half of the shapes will do; a file that cannot be read contradicts none.
+    Names of different networks may coincide by chance (linear.0, add.1 …), but their shapes then differ. The smaller
+    side is decisive because a dump may contain only a few layers of a network. Unique names (graph nodes, module paths)
+    rarely coincide, so half of the shapes are sufficient for them. A file that cannot be read does not count as a
+    difference.
     """
     sizes = [sum(not operator.inserted for operator in run.operators) for run in (target, golden)]
     smaller, larger = min(sizes), max(sizes)
@@ -143,13 +149,14 @@ def _is_alike(match: Match) -> bool:
 
 
 def _is_unreadable(match: Match) -> bool:
-    """Whether two operators of one name cannot be held against each other, because a file of theirs cannot be read."""
+    """Return whether two operators of one name cannot be compared because a file of theirs cannot be read."""
     tensors = *match.target.tensors, *match.golden.tensors
     return match.target.name == match.golden.name and any(not tensor.slot or tensor.problem for tensor in tensors)
 
 
 def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
-    """The tensor pairs of all operators, matched or not, in merged graph order and in the same logical shapes."""
+    """Yield the tensor pairs of all operators, matched or not, in merged graph order. Both sides have one logical
+    shape."""
     joined = _joined_pairs(alignment)
     if joined is not None and _are_alike(joined):
         yield from joined
@@ -163,7 +170,7 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
 
 
 def _joined_pairs(alignment: Alignment) -> Optional[list[Pair]]:
-    """The pairs of operators that all have a partner with the same slots; None of others."""
+    """The pairs, if every operator has a partner with the same slots; else None."""
     matches = alignment.matches
     if alignment.only_target or alignment.only_golden or alignment.by_golden or not matches:
         return None
@@ -192,8 +199,7 @@ def _joined_pairs(alignment: Alignment) -> Optional[list[Pair]]:
 
 
 def _are_alike(pairs: Sequence[Pair]) -> bool:
-    """Whether all tensors of pairs have the shapes of their partners, and no known values, which may be in another
-    layout."""
+    """Return whether all tensors have the shapes of their partners and none has a payload, whose layout may differ."""
     tensors = [one for pair in pairs for one in (pair.target, pair.golden) if one is not None]
     shapes = [tensor.shape for tensor in tensors]
     return shapes[::2] == shapes[1::2] and not any(tensor.payload for tensor in tensors)
@@ -218,7 +224,7 @@ def _pairs(alignment: Alignment) -> Iterator[Pair]:
 
 
 def _open(alignment: Alignment, target: Optional[Operator], golden: Optional[Operator]) -> str:
-    """What may be the partner of an operator that has none."""
+    """The candidates for the partner of an operator without one, in words."""
     if target and golden:
         return ""
     return alignment.open.get(("target", target.order) if target else ("golden", golden.order if golden else -1), "")
@@ -243,8 +249,8 @@ def _why_missing(
 
 
 def _merged(alignment: Alignment) -> list[tuple[Optional[Operator], Optional[Operator], Optional[Match]]]:
-    """All operators in one order: the target's, a golden-only operator right after the one it follows in its run; the
-    other way round where the golden run alone tells the order."""
+    """All operators in one order: the target's. An operator of the golden run alone follows its predecessor in that
+    run. If only the golden run has an order of execution, the roles are exchanged."""
     rows: list[tuple[tuple[int, int, int], Optional[Operator], Optional[Operator], Optional[Match]]] = []
     leads, others = alignment.only_target, alignment.only_golden
     orders = [(match.golden.order, match.target.order) for match in alignment.matches]
@@ -270,11 +276,12 @@ def _merged(alignment: Alignment) -> list[tuple[Optional[Operator], Optional[Ope
 def _slots(
     target: Optional[Operator], golden: Optional[Operator], settled: bool
 ) -> Iterator[tuple[Optional[TensorRef], Optional[TensorRef], str]]:
-    """Tensors of two operators by slot; those left over by role and shape in order (a keyword on one side only)."""
+    """Pair the tensors of two operators by slot, the remaining ones by role and shape in order (a keyword on one side
+    only)."""
     left = list(target.tensors) if target else []
     right = list(golden.tensors) if golden else []
     slots = [tensor.slot for tensor in left]
-    if slots == [tensor.slot for tensor in right] and len({*slots}) == len(slots):  # of most
+    if slots == [tensor.slot for tensor in right] and len({*slots}) == len(slots):  # the common case
         yield from zip(left, right, slots)
         return
     partner: dict[int, TensorRef] = {}
@@ -299,7 +306,7 @@ def _same_slot(one: TensorRef, other: TensorRef) -> bool:
 
 
 def _same_file(one: TensorRef, other: TensorRef) -> bool:
-    """A file whose header cannot be read has no slot; whatever is left of the same operator is its partner."""
+    """Pair a file whose header cannot be read, which has no slot, with any remaining tensor of the same operator."""
     return not one.slot or not other.slot
 
 

@@ -1,9 +1,9 @@
-"""What the operators of a fused run are made of, guessed from names and order where no graph tells.
+"""The original operators of each fused operator, guessed from names and order if no graph describes the fusion.
 
-The compiler makes the name of a fused operator of the names that went in ("conv1bn1relu1"), or keeps that of the first.
-In the second case the run without fusion executed operators right after the one of that name which the fused run does
-not have; those up to the last whose output has the shape of the fused one are taken for the rest of its chain, unless
-an operator of unknown name comes next, which may be what they were made into.
+The compiler builds the name of a fused operator from the names of its originals ("conv1bn1relu1"), or keeps the name of
+the first one. In the second case, the run without fusion executed further operators right after that operator which the
+fused run does not have. The chain ends with the last of them whose output has the shape of the fused output. If the
+next fused operator has an unknown name, no such operators are added, because it may contain them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from npucmp.model import Operator, Run
 
 
 def guessed(fused: Run, plain: Run) -> tuple[Run, list[str], list[str]]:
-    """(the fused run with originals and origins of its outputs, operators known by their names, those by order)."""
+    """Return (the fused run with originals and origins of its outputs, operators found by name, operators found by
+    order)."""
     golden = [operator for operator in plain.operators if not operator.inserted]
     keys = {escaped(operator.name): at for at, operator in enumerate(golden)}
     own = [operator for operator in fused.operators if not operator.inserted]
@@ -43,8 +44,8 @@ def guessed(fused: Run, plain: Run) -> tuple[Run, list[str], list[str]]:
 def _with_between(
     operator: Operator, golden: Sequence[Operator], places: Sequence[int], claimed: set[str]
 ) -> list[Operator]:
-    """The operators at these places, and those between them that no name claims and that write what the fused one
-    writes: a batch norm between a convolution and its rectifier."""
+    """The operators at these places, and the unclaimed ones between them whose output has the shape of the fused
+    output, for example a batch norm between a convolution and its ReLU."""
     if not places:
         return []
     wrote = _written(operator)[:1]
@@ -56,11 +57,11 @@ def _with_between(
 
 
 def _parts(name: str, keys: Mapping[str, int]) -> list[str]:
-    """The names that a name is made of; none if it is not, or if there is more than one way to take it apart."""
+    """The names that a name consists of; none if it does not consist of names, or if more than one split exists."""
     if name in keys:
         return [name]
     lengths = {len(key) for key in keys if key}
-    ways, ends = {len(name): 1}, {}  # from each place to the end: how many, and where the next name of one begins
+    ways, ends = {len(name): 1}, {}  # by start: number of splits, end of the first name of one split
     for start in range(len(name) - 1, -1, -1):
         found = [
             start + length for length in lengths if start + length in ways and name[start : start + length] in keys
@@ -76,7 +77,7 @@ def _parts(name: str, keys: Mapping[str, int]) -> list[str]:
 
 
 def _followers(operator: Operator, after: Sequence[Operator], claimed: set[str]) -> list[Operator]:
-    """Operators that were executed right after the last of a chain and belong to no other."""
+    """The operators that were executed right after the end of a chain and belong to no other chain."""
     found = list(takewhile(lambda one: escaped(one.name) not in claimed, after))
     while found and _written(found[-1]) != _written(operator):
         found.pop()

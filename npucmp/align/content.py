@@ -1,13 +1,12 @@
-"""How alike two operators are by what they read and wrote: a sample of each tensor, where names and order leave a
-choice.
+"""The similarity of two operators by the content of their tensors, used where names and order leave a choice.
 
-Of one product for three, of two multiplications for one, shapes and order do not tell which is whose partner; the
-weights that an operator reads do, and so does the data where it agrees. Equal content speaks for a pair, another one
-does not speak against it, for that is what a fault looks like. What is sampled: the first values of a tensor, the
-recorded statistics of one that has none, or its checksum. Zeros, constants and what cannot be read say nothing.
+One product may correspond to three, or two multiplications to one. Shapes and order do not
+decide such cases; the weights that an operator reads do, and so do equal data. Equal content supports a pair. Different
+content does not contradict it, because a fault looks the same. A sample is the first values of a tensor, or its
+recorded statistics or checksum if it has no values. Zeros, constants and unreadable tensors have no sample.
 
-Cost: one read of at most 1 MiB per tensor of the operators that are in question, and no more than MOST tensors of a
-stretch; above that content is not asked.
+Cost: one read of at most 1 MiB per tensor of the operators in question, and at most MOST tensors of a stretch; above
+that, content is not read.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from npucmp.errors import NpucmpError
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 
-NEAR = {"values": 0.25, "statistics": 0.03, "checksum": 0.25}  # relative distance at which nothing is left of a
-# likeness: noise of 16 bits is 1e-2 of values; statistics of two weights of one layer can be as near as 4e-2
-OTHER = 0.0625  # distance above which data is another one: partial sums of one gradient are 0.1 and more apart
+NEAR = {"values": 0.25, "statistics": 0.03, "checksum": 0.25}  # relative distance at which the similarity is 0:
+# noise of 16 bits is 1e-2 of values; statistics of two weights of one layer can be as near as 4e-2
+OTHER = 0.0625  # distance above which data differ: partial sums of one gradient are at least 0.1 apart
 MOST = 4096  # tensors of a stretch
-_FIRST = 1024  # elements that a sample is taken from
+_FIRST = 1024  # elements from which a sample is taken
 _SAMPLE = 64  # elements of a sample
-_LARGEST = 1 << 20  # bytes of a tensor that has to be read whole, or nearly so, for its first values
+_LARGEST = 1 << 20  # bytes of a tensor that must be read whole, or nearly so, to get its first values
 
 
 class Content(NamedTuple):
-    """Matrices of what each operator of one side has in common with each of the other."""
+    """Matrices of the similarity of each operator of one side to each operator of the other."""
 
-    like: Any  # 0 for nothing known to 1 for all tensors
-    other: Any  # both read data in one place, and it is not the same
+    like: Any  # from 0 (nothing known) to 1 (all tensors equal)
+    other: Any  # both read data in one slot, and the data differ
     same_weights: Any  # both read the same parameter
 
 
 def content(target: Sequence[Operator], golden: Sequence[Operator], context: ReadContext) -> Content:
-    """What is known of the content of all pairs; nothing of stretches that hold too much."""
+    """Compare the content of all pairs. A stretch with more than MOST tensors yields zeros."""
     import numpy as np
 
     shape = len(target), len(golden)
@@ -63,26 +62,26 @@ def content(target: Sequence[Operator], golden: Sequence[Operator], context: Rea
 
 
 def _distances(a: Any, b: Any) -> Any:
-    """Relative distances of all rows of one matrix to all of another."""
+    """Relative distances of all rows of one matrix to all rows of another."""
     import numpy as np
 
-    with np.errstate(all="ignore"):  # squares of large numbers may overflow: then nothing is known
+    with np.errstate(all="ignore"):  # squares of large numbers may overflow: the distance is then infinite
         sizes = (a * a).sum(1)[:, None], (b * b).sum(1)[None, :]
         found = np.sqrt(np.maximum(sizes[0] + sizes[1] - 2.0 * (a @ b.T), 0.0) / np.maximum(*sizes))
     return np.nan_to_num(found, nan=np.inf)
 
 
 class _Key(NamedTuple):
-    """What two samples must have in common to be held against each other."""
+    """The properties that two samples must share to be compared."""
 
     slot: str
     shape: tuple[int, ...]
     kind: str
-    role: str  # "parameter", "data" that is read besides, or "output"
+    role: str  # "parameter", "data" (any other input), or "output"
 
 
 def _marks(operator: Operator, context: ReadContext) -> dict[_Key, Any]:
-    """The samples of the tensors that say something."""
+    """The samples of the tensors that have one."""
     found = {}
     places = () if is_gradient(operator) else op_type_of(operator).parameters
     parameters = {f"input:{place}" for place in places}
@@ -96,7 +95,7 @@ def _marks(operator: Operator, context: ReadContext) -> dict[_Key, Any]:
 
 
 def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, Any]]:
-    """The first values, spread over a vector of one length; None of constants and of what cannot be read cheaply."""
+    """The first values as a vector of fixed length; None for constants and for tensors that cannot be read cheaply."""
     import numpy as np
 
     if tensor.problem or not (tensor.file or tensor.payload) or math.prod(tensor.shape) < 4:
@@ -109,7 +108,7 @@ def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, A
         if payload.shape != tensor.shape or not _is_cheap(payload):
             return None
         block = next(blocks(payload, _FIRST, context=context))
-    except (NpucmpError, StopIteration):  # measuring will say what is wrong with it
+    except (NpucmpError, StopIteration):  # the measurement reports the problem
         return None
     if block.dtype.kind == "c":
         return None
@@ -121,13 +120,13 @@ def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, A
 
 
 def _is_cheap(payload: Payload) -> bool:
-    """Whether the first values can be had without reading much more."""
+    """Return whether the first values can be read without reading much more."""
     in_one_piece = not (payload.strides or payload.device or payload.parts or payload.dataset)
     return in_one_piece or math.prod(payload.shape) * 8 <= _LARGEST
 
 
 def _of_record(tensor: TensorRef) -> Optional[tuple[str, Any]]:
-    """What was recorded instead of values, as a vector."""
+    """The recorded statistics or checksum as a vector; None if none identifies the tensor."""
     recorded = tensor.statistics
     if recorded is not None and recorded.max == recorded.min:
         return None

@@ -1,7 +1,7 @@
-"""How far one run reaches into the other, in words: where a side ends early or begins late, and which phases it lacks.
+"""The coverage of one run by the other, in words: where a side ends early or begins late, and which phases it lacks.
 
-localise/coverage.py decides whether the golden is covered. Modules say nothing that the operators inside them do not,
-so that they count only where there is nothing else.
+localise/coverage.py decides whether the golden run is covered. Modules count only if no other operators were dumped,
+because they add nothing to the operators inside them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Iterator, NamedTuple, Sequence
 from npucmp.align.updates import updated_alone
 from npucmp.model import Operator, Pair
 
-FEW = 2  # operators at an end that may be missing, or be named differently
+FEW = 2  # operators at an end that may be missing or have other names
 
 BOTH, TARGET, GOLDEN = "both", "target", "golden"
 
 
 class Extent(NamedTuple):
-    """Words on the parts of the network that one side lacks; those in `incomplete` leave repeated runs undecided."""
+    """Words about the parts of the network that one side lacks. Words in `incomplete` leave repeated runs undecided."""
 
     words: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
 
 
 class _Row(NamedTuple):
-    """An operator, and the sides that have it."""
+    """An operator and the sides that have it."""
 
     side: str
     operator: Operator
@@ -37,9 +37,11 @@ def extent(
     called: tuple[str, str] = ("the target", "the golden"),
     again: frozenset[int] = frozenset(),
 ) -> Extent:
-    """Of the pairs that are compared, in merged graph order; `ordered` is False where a dump does not tell the order
-    of execution, so that nothing is known of ends. `called` is what target and golden are called; `again` are the
-    places of operators that were only run once more, and are no part of the network."""
+    """Describe the coverage of the compared pairs, which are in merged graph order.
+
+    If `ordered` is False, the dump has no order of execution and the ends are unknown. `called` are the names of target
+    and golden in words. `again` are the places of recomputed operators, which are not part of the network.
+    """
     if _are_whole(pairs):
         return Extent()
     rows, incomplete, lacking = _rows([pair for pair in pairs if pair.order not in again]), [], []
@@ -50,12 +52,12 @@ def extent(
 
 
 def _are_whole(pairs: Sequence[Pair]) -> bool:
-    """Whether every tensor has a partner."""
+    """Return whether every tensor has a partner."""
     return all(pair.target and pair.golden and pair.target_op and pair.golden_op for pair in pairs)
 
 
 def _lacking(rows: Sequence[_Row], short: str, long: str) -> list[str]:
-    """Phases that one side has and the other has not; what is called by no phase is forward."""
+    """Phases that one side has and the other lacks. An operator without a phase counts as forward."""
     own, other = ({row.operator.phase for row in rows if row.side in (BOTH, side)} for side in (short, long))
     return sorted(other - own - ({"", "forward"} if "" in own else {""})) if own else []
 
@@ -74,7 +76,7 @@ def _rows(pairs: Sequence[Pair]) -> list[_Row]:
 
 
 def _ends(rows: Sequence[_Row], short: str, long: str) -> Iterator[str]:
-    """Where a side begins late or ends early: more is missing there than anywhere between."""
+    """Where a side begins late or ends early: more operators are missing there than at any place in between."""
     numbered = [row.operator for row in rows if row.side in (BOTH, long)]
     phases = {row.operator.phase for row in rows if row.side in (BOTH, short)}
     rows = [row for row in rows if row.operator.phase in phases]
@@ -94,5 +96,6 @@ def _ends(rows: Sequence[_Row], short: str, long: str) -> Iterator[str]:
 
 
 def _surplus(rows: Sequence[_Row], short: str, long: str) -> int:
-    """By how many operators one side has more here; as many on the other may be the same under other names."""
+    """The surplus of operators of one side in these rows. As many on the other side may be the same under other
+    names."""
     return sum((row.side == long) - (row.side == short) for row in rows)

@@ -1,11 +1,11 @@
-"""Matcher of operators that a compiler fused: tensors by what the graph says they stand for.
+"""Matcher of operators that a compiler fused, by the tensors of the original network that the graph names.
 
 A fused operator has no partner of its own. Its outputs are compared with the outputs of the reference that its
-descriptors name, its inputs with the outputs that they stand for. The partner is therefore made up: an operator that
-holds these tensors, under the name that the graph has for the one that wrote the first output. Names may be escaped
-on either side. An operator that was inserted and hands on what it gets (TransData, Cast) is compared with that.
+descriptors name, its inputs with the tensors that they correspond to. The partner is therefore synthetic: an operator
+with these tensors, under the name that the graph gives to the producer of the first output. Names may be escaped on
+either side. An inserted operator that passes its input on (TransData, Cast) is compared with that tensor.
 
-Without a graph a fused operator may still be known by its name, which the compiler made of the names that went in
+Without a graph, a fused operator may still be recognised by its name, which the compiler built from the original names
 ("conv1bn1relu1").
 """
 
@@ -20,7 +20,7 @@ from npucmp.model import Match, Operator, TensorRef
 
 
 class Reference(NamedTuple):
-    """One tensor of the golden run and the operator that wrote it."""
+    """One tensor of the golden run and its operator."""
 
     operator: Operator
     tensor: TensorRef
@@ -30,7 +30,7 @@ Written = Mapping[str, Sequence[Reference]]  # "{escaped operator}:{index}" or "
 
 
 def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
-    """Operators of a GE graph with made-up partners; the newest executions with the newest."""
+    """Match operators of a GE graph with synthetic partners; the newest executions with the newest."""
     if not any(tensor.origin for operator in target for tensor in operator.tensors):
         return []
     written = _written(golden)
@@ -54,13 +54,14 @@ def _writes(operator: Operator) -> bool:
 
 
 def _only(match: Match, compared: set[int]) -> Match:
-    """A match without an output of its own: its originals are inside of it as far as another one compares theirs."""
+    """A match without an output: keep only those originals inside it whose outputs another match compares."""
     return match._replace(inside=tuple(order for order in match.inside if order in compared))
 
 
 def _is_itself(operator: Operator, own: Mapping[str, Operator]) -> bool:
-    """Whether the golden run executed the same operator of the same graph, so that names say it all, or one that
-    neither compiler touched: they may read different things where two codings of one network differ."""
+    """Return whether the name alone finds the partner: the golden run executed the same operator of the same graph, or
+    an operator that neither compiler changed. The latter may read other tensors if two implementations of a network
+    differ."""
     partner = own.get(escaped(operator.name))
     if partner is None or partner.originals != operator.originals or partner.inserted != operator.inserted:
         return False
@@ -77,9 +78,10 @@ def _by_key(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
 
 
 def _written(golden: Sequence[Operator]) -> Written:
-    """What each tensor is called in the network; a golden run of a GE graph is fused itself.
+    """The golden tensors by their names in the network. The golden run of a GE graph is fused itself.
 
-    Of what nothing dumped wrote (weights, what is fed), the first that read it tells, of each type by itself.
+    For a tensor without a dumped producer (weights, fed inputs), the first consumer provides it, for each dtype
+    separately.
     """
     found: dict[str, list[Reference]] = defaultdict(list)
     read: dict[str, dict[tuple[str, str], list[Reference]]] = defaultdict(lambda: defaultdict(list))
@@ -104,7 +106,7 @@ def _key(tensor: str) -> str:
 
 
 def _name(operator: Operator) -> tuple[str, ...]:
-    """Inserted operators of two models share their names, and are told apart by what they hand on."""
+    """A key for an operator. Inserted operators of two models share names, but pass different tensors on."""
     return operator.name, *(tensor.origin for tensor in operator.tensors if tensor.is_output)
 
 
@@ -127,8 +129,8 @@ def _partner(operator: Operator, written: Written, back: int, made: set[str]) ->
 
 
 def _fed(operator: Operator, writer: Operator, known: set[str], made: set[str]) -> list[TensorRef]:
-    """What an operator that stands for a single one reads and nothing dumped wrote, as that one read it: in the same
-    place, of the same shape. Graphs of FX tell no names of these."""
+    """The inputs of an operator with one original that have no dumped producer, as that original read them: same slot,
+    same shape. FX graphs have no names for them."""
     own = {tensor.slot: tensor for tensor in writer.tensors}
     fed = [
         (one, own[one.slot])
@@ -145,7 +147,8 @@ def _fed(operator: Operator, writer: Operator, known: set[str], made: set[str]) 
 def _within(
     operator: Operator, written: Written, keys: Mapping[str, Sequence[Operator]], back: int
 ) -> Optional[Operator]:
-    """For one of several operators that together compute its originals, not the last: what it reads can be compared."""
+    """A partner for one of several operators that together compute the originals, but not the last: its inputs are
+    compared."""
     chain = [one for name in operator.originals for one in keys.get(escaped(name), ())[-1 - back :][:1]]
     read = [(tensor, _reference(tensor, written, back)) for tensor in operator.tensors if not tensor.is_output]
     tensors = [found.tensor.in_slot(t.slot)._replace(source=t.source, origin="") for t, found in read if found]
@@ -159,7 +162,7 @@ def _reference(tensor: TensorRef, written: Written, back: int) -> Optional[Refer
 
 
 def match_parts(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
-    """Operators whose names are made of at least two names of the golden run, against the last of these."""
+    """Match operators whose names consist of at least two names of the golden run with the last of these operators."""
     keys = _by_key(golden)
     lengths = sorted({len(key) for key in keys if key}, reverse=True)
     matches = []

@@ -1,8 +1,8 @@
-"""In which order of axes two tensors are compared, where a device's layout leaves it open.
+"""The order of axes in which two tensors are compared if a device layout leaves it open.
 
-A stored [2, 1, 16, 16, 16] in NC1HWC0 holds [2, 16, 16, 16] as NCHW as well as NHWC. Where the graph does not say
-which, the other tensors of the same kind do: those whose shapes fit in one way only. The tensors that are compared
-keep one shape, that of the side that is in plain order.
+A stored [2, 1, 16, 16, 16] in NC1HWC0 can be [2, 16, 16, 16] in NCHW or in NHWC. If the graph does not specify the
+order, the other tensors of the same kind decide: those whose shapes fit in only one order. The compared tensors keep
+one shape, that of the side in plain order.
 
 Statistics of a stored tensor are converted to the shape of its partner. The order of axes does not matter. Padding is
 zeros, which change neither sum nor L2 norm.
@@ -17,11 +17,11 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.dump.layouts import DEVICE_LAYOUTS, LAYOUTS, fits, origins
 from npucmp.model import Device, Pair, Statistics, TensorRef
 
-FAVOURED = ("NCHW", "HWCN", "NCDHW", "DHWCN")  # of equally good orders, where nothing tells; as MindSpore assumes
+FAVOURED = ("NCHW", "HWCN", "NCDHW", "DHWCN")  # preferred among equally good orders, as MindSpore assumes
 
 
 class AxesGuess(NamedTuple):
-    """One tensor with a layout: the shape that is wanted of it and the orders of axes that give it."""
+    """One tensor with a layout: its wanted shape and the orders of axes that produce it."""
 
     layout: str
     shape: tuple[int, ...]
@@ -29,10 +29,10 @@ class AxesGuess(NamedTuple):
 
 
 def settle_axes(pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs with every tensor in the logical shape of its partner, as far as its layout can hold that."""
+    """Return the pairs with every tensor in the logical shape of its partner, if its layout can hold that shape."""
     shaped = [_with_logical_statistics(pair) for pair in pairs]
     if all(one is None or one.payload is None for pair in shaped for one in (pair.target, pair.golden)):
-        return shaped  # no values, of which a layout would have to be undone
+        return shaped  # no values whose layout must be undone
     votes: dict[str, Counter[str]] = {}
     for pair in shaped:
         for choice in _choices(pair):
@@ -52,7 +52,8 @@ def _settled(pair: Pair, votes: dict[str, Counter[str]]) -> Pair:
 
 
 def _choices(pair: Pair) -> tuple[Optional[AxesGuess], Optional[AxesGuess]]:
-    """What is open about target and golden. The target meets the golden; were both to move, they would swap."""
+    """The open choices of target and golden. The target adopts the golden's shape first; if both changed, they would
+    swap."""
     target, golden = pair.target, pair.golden
     of_target = _choice(target, golden)
     if target is None or of_target is None:
@@ -63,7 +64,7 @@ def _choices(pair: Pair) -> tuple[Optional[AxesGuess], Optional[AxesGuess]]:
 
 
 def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[AxesGuess]:
-    """What is open about a tensor; None if nothing is, or nothing can be done."""
+    """The open choice of a tensor; None if nothing is open or nothing can be done."""
     if one is None or one.payload is None or one.layout not in LAYOUTS or one.payload.strides:
         return None
     device = one.payload.device
@@ -100,7 +101,8 @@ def _in_order(
 
 
 def _as_stored(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[TensorRef]:
-    """A tensor whose logical shape nothing tells, as it lies in memory; a problem if it would be compared so."""
+    """Return a tensor of unknown logical shape with its stored shape. If its partner has another shape, set a
+    problem."""
     device = one.device if one is not None else None
     if one is None or one.payload is None or device is None or device.shape != one.shape or one.problem:
         return one
@@ -113,7 +115,8 @@ def _as_stored(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional
 
 
 def _with_logical_statistics(pair: Pair) -> Pair:
-    """A pair of unlike shapes with the recorded statistics of a stored tensor as those of its partner's shape."""
+    """If the shapes of a pair differ, convert the recorded statistics of a stored tensor to the shape of its
+    partner."""
     target, golden = pair.target, pair.golden
     if target is None or golden is None or target.shape == golden.shape:
         return pair
@@ -124,7 +127,7 @@ def _with_logical_statistics(pair: Pair) -> Pair:
 
 
 def _statistics_as(one: TensorRef, other: TensorRef) -> TensorRef:
-    """A tensor without values in the shape of another, where its layout holds that shape."""
+    """Convert a tensor without values to the shape of another one, if its layout holds that shape."""
     if one.payload is not None or one.file or one.problem or one.layout not in LAYOUTS or _is_stored(other):
         return one
     orders = origins(one.layout)
@@ -138,13 +141,14 @@ def _statistics_as(one: TensorRef, other: TensorRef) -> TensorRef:
 
 
 def _is_stored(tensor: TensorRef) -> bool:
-    """Whether nothing tells the logical shape of a tensor."""
+    """Return whether the logical shape of a tensor is unknown."""
     device = tensor.device
     return device.shape == tensor.shape if device is not None else tensor.layout in DEVICE_LAYOUTS
 
 
 def _without_padding(recorded: Statistics, ratio: float) -> Statistics:
-    """Figures without the zeros of padding, of `ratio` times the elements. An extreme of 0 may be that of padding."""
+    """Remove the zeros of padding from statistics; `ratio` is stored / logical elements. An extreme of 0 may be
+    padding."""
     if ratio == 1.0:
         return recorded
     high, low, mean, norm = recorded
@@ -157,6 +161,6 @@ def _without_padding(recorded: Statistics, ratio: float) -> Statistics:
 
 
 def _family(layout: str) -> str:
-    """Activations and weights of a network each have one order of axes."""
+    """The kind of a layout. Activations and weights of a network each have one order of axes."""
     kind = "weights" if layout.startswith(("FRACTAL_Z", "C1HWN", "HWC", "CHWN", "DHW")) else "activations"
     return f"{kind} {'3-D' if 'D' in layout.replace('FRACTAL', '') else '2-D'}"

@@ -1,8 +1,8 @@
-"""Matcher of first resort: the names a user wrote down, target name → golden name.
+"""Matcher by a user's mapping, target name → golden name. It precedes all other matchers.
 
-A file is YAML or TOML with one flat table, or CSV with two columns (a header row `target,golden` may stand). It may
-also be one of msprobe's: worlds/vendor.py has their forms. In a flat table, what is no name of an operator is that of a
-tensor (data_mapping) or a part of the paths of modules (cell_mapping).
+A file is YAML or TOML with one flat table, or CSV with two columns (and an optional header row `target,golden`). It may
+also be a mapping file of msprobe; worlds/vendor.py has their forms. In a flat table, a name that is not an operator is
+the name of a tensor (data_mapping) or a part of module paths (cell_mapping).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from npucmp.dump.readers.toml import load_toml
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
 
-_LARGEST = 16 * 2**20  # bytes; also what keeps a YAML alias bomb small
+_LARGEST = 16 * 2**20  # bytes; also limits a YAML alias bomb
 
 
 def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping[str, str]) -> list[Match]:
-    """Operators whose names the mapping pairs, executions in order. A name that no run holds pairs nothing."""
+    """Match operators whose names the mapping pairs, executions in order. A name that no run has matches nothing."""
     waiting: dict[str, deque[Operator]] = defaultdict(deque)
     for operator in golden:
         waiting[operator.name].append(operator)
@@ -36,23 +36,23 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping
 
 
 class Known:
-    """Names of operators, and what a flat table may say of them."""
+    """The names of operators, and which entries of a flat table refer to them."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = {*names}
         self._words = {word for name in self.names for word in name.split(".")}
 
     def has(self, name: str) -> bool:
-        """Whether a name means an operator, one of its tensors or a part of its path."""
+        """Return whether a name refers to an operator, one of its tensors or a part of its path."""
         return name in self.names or named(name, of_msprobe=True).operator in self.names or self.has_part(name)
 
     def has_part(self, name: str) -> bool:
-        """Whether it is a part of the path of a module."""
+        """Return whether a name is part of a module path."""
         return self._words.issuperset(name.split(".")) and any(f".{name}." in one for one in self.names)
 
 
 def taken_apart(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[str, str], Vendor]:
-    """Names of operators, and what a vendor's file says of others; `operators` are the target's."""
+    """Split a mapping into names of operators and the entries of a vendor's file. `operators` are the target's."""
     if isinstance(names, Vendor):
         return {}, names
     runs = Known(operator.name for operator in operators)
@@ -76,7 +76,7 @@ def taken_apart(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[st
 
 
 def load(path: Path) -> Names:
-    """Reads a mapping file. Raises DumpError if it cannot be read, UsageError if it is none of those known."""
+    """Read a mapping file. Raises DumpError if it cannot be read, UsageError if its form is unknown."""
     text = read_text(path, _LARGEST)
     suffix = path.suffix.lower()
     table: Any = (
@@ -114,7 +114,7 @@ def _yaml(path: Path, text: str) -> Any:
         raise MissingExtra("PyYAML", f"the YAML mapping {path}") from None
 
     class Loader(yaml.SafeLoader):
-        """PyYAML's safe loader, which refuses a key that stands twice instead of taking the last."""
+        """PyYAML's safe loader, which rejects a duplicate key instead of using the last value."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [one.value for one, _ in node.value if isinstance(one, yaml.ScalarNode) and one.value != "<<"]

@@ -1,9 +1,9 @@
-"""Matcher by exact name, where a name can be trusted.
+"""Matcher by exact name, where a name is reliable.
 
-A module path or a node name is the operator's own; equal names are partners. A name with a call index
-("Tensor.__mul__.7.forward") is only a position: one call inserted early shifts all later ones. Such names are
-trusted kind by kind: both runs must hold the same indices with the same shapes, and the pairs must keep the
-order that all other trusted names agree on. What is not trusted is left to the matcher by order.
+A module path or a node name belongs to one operator; equal names are partners. A name with a call index
+("Tensor.__mul__.7.forward") is only a position: one additional early call shifts all later ones. Such names are trusted
+kind by kind: both runs must have the same indices with the same shapes, and the pairs must keep the order of all other
+trusted names. The matcher by order receives the remaining operators.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _match = partial(tuple.__new__, Match)
 
 
 def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
-    """Pairs of equal names; of repeated executions the newest with the newest."""
+    """Match equal names; of repeated executions the newest with the newest."""
     certain = _own_names(target, golden)
     groups = _call_names(target, golden)
     trusted = _in_order(list(so_far) + certain, groups)
@@ -36,14 +36,14 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequen
     for kind in [kind for kind in trusted if kind.endswith(".backward")]:
         forward = kind[: -len("backward")] + "forward"
         if forward in counted and forward not in trusted:
-            del trusted[kind]  # backward calls share the index of their forward, and its shift
+            del trusted[kind]  # backward calls share the index of their forward call, and its shift
     return certain + [found for group in trusted.values() for found in group]
 
 
 def join(target: Sequence[Operator], golden: Sequence[Operator]) -> Optional[list[Match]]:
-    """All operators by their names, where both runs have the same operators in the same order, with tensors in the same
-    slots and shapes: what all matchers together find there. None where the runs differ in any of these, or where an
-    operator stands twice or for operators of another graph."""
+    """Match all operators by name if both runs have the same operators in the same order, with the same slots and
+    shapes. All matchers together give this result for such runs. Return None if the runs differ in any of these, if a
+    name occurs twice, or if an operator represents operators of another graph."""
     left, right = ([*zip(*run)] for run in (target, golden))
     if not left or not right or len(target) != len(golden):
         return None
@@ -65,7 +65,8 @@ def _is_increasing(orders: Sequence[int]) -> bool:
 
 
 def _have_same_slots(target: Sequence[Sequence[TensorRef]], golden: Sequence[Sequence[TensorRef]]) -> bool:
-    """Whether operators have the same slots and shapes in the same order, and none stands for other operators."""
+    """Return whether operators have the same slots and shapes in the same order, and none has tensors of another
+    graph."""
     if [*map(len, target)] != [*map(len, golden)]:
         return False
     left, right = [*chain.from_iterable(target)], [*chain.from_iterable(golden)]
@@ -77,14 +78,14 @@ def _have_same_slots(target: Sequence[Sequence[TensorRef]], golden: Sequence[Seq
 
 
 def _is_backward_alone(kinds: Sequence[str], unique: Sequence[bool]) -> bool:
-    """Whether calls of a backward are numbered where those of its forward are not."""
+    """Return whether backward calls are numbered and their forward calls are not."""
     numbered = {kind for kind, is_unique in zip(kinds, unique) if not is_unique}
     forward = {f"{kind[: -len('backward')]}forward" for kind in numbered if kind.endswith(".backward")}
     return not (forward & {*kinds}) <= numbered
 
 
 def _own_names(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
-    """Equal names, and then names that are equal once both are written as file names hold them."""
+    """Match equal names, then names that are equal once both are escaped for file names."""
     exact = _equal_names(target, golden, lambda operator: operator.name)
     taken = {found.target.order for found in exact}, {found.golden.order for found in exact}
     left = [operator for operator in target if operator.order not in taken[0]]
@@ -105,7 +106,7 @@ def _equal_names(target: Sequence[Operator], golden: Sequence[Operator], key: Ca
 
 
 def _call_names(target: Sequence[Operator], golden: Sequence[Operator]) -> dict[str, list[Match]]:
-    """Kinds whose calls have the same indices and shapes on both sides."""
+    """The kinds whose calls have the same indices and shapes on both sides."""
     groups = {}
     right = _by_kind(golden)
     for kind, left in _by_kind(target).items():
@@ -126,7 +127,7 @@ def _by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
 
 
 def _in_order(certain: Sequence[Match], groups: dict[str, list[Match]]) -> dict[str, list[Match]]:
-    """The groups all of whose pairs lie on the longest chain of pairs that keeps both orders."""
+    """The groups whose pairs all lie on the longest chain of pairs that keeps both orders."""
     together = sorted(
         [*certain, *(found for group in groups.values() for found in group)], key=lambda found: found.target.order
     )
@@ -135,7 +136,7 @@ def _in_order(certain: Sequence[Match], groups: dict[str, list[Match]]) -> dict[
 
 
 def longest_increasing(values: Sequence[int]) -> list[int]:
-    """Indices of a longest increasing subsequence (patience sorting, O(n log n))."""
+    """The indices of a longest increasing subsequence (patience sorting, O(n log n))."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int] = []

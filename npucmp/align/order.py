@@ -1,8 +1,8 @@
-"""Matcher by order: the order-preserving alignment that explains what the names could not.
+"""Matcher by order: an order-preserving alignment of the operators that names could not match.
 
-Needleman-Wunsch between the operators that are already matched, over what two operators have in common:
-kind, shapes, containing module, call stack, arguments, and least of all the call index. Backward operators
-follow the forward of their call first, because autograd gives them its index.
+Needleman-Wunsch between the operators that are already matched, scored by common properties: kind, shapes, containing
+module, call stack, arguments, and with the least weight the call index. Backward operators first follow the forward
+operator of their call, because autograd gives them its index.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from npucmp.model import Match, Operator
 
 VIA = "order"
 _CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut first
-_STRIP = 4_000_000  # cells of which likenesses are in memory while the cuts are looked for
-_SEARCHED = 128_000_000  # cells that are looked through for the cuts: 2 s; of longer stretches
-_BAND = 8192  # golden operators for each of the target, those nearest to the diagonal
+_STRIP = 4_000_000  # scores in memory during the search for cuts
+_SEARCHED = 128_000_000  # cells searched for the cuts: 2 s; in longer stretches a band of
+_BAND = 8192  # golden operators for each target operator, those nearest to the diagonal
 
 KIND, SHAPES, OUTPUTS, SCOPE, STACK, LINE, ARGUMENTS, NAME = 4.0, 4.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0
-TYPE_ONLY = 2.0  # the same computation under another name, as Torch.add and Tensor.__add__
+TYPE_ONLY = 2.0  # the same computation under another name, such as Torch.add and Tensor.__add__
 UNLIKE_SHAPES = -3.0
-CONTENT = 4.0  # what is read and written is the same; asked where types and shapes are not
+CONTENT = 4.0  # the inputs and outputs are the same; compared if types and shapes leave a choice
 WEIGHTS = {"scope": SCOPE, "stack": STACK, "line": LINE, "arguments": ARGUMENTS, "name": NAME}
 BEST = KIND + SHAPES + sum(WEIGHTS.values())
 
@@ -35,7 +35,7 @@ BEST = KIND + SHAPES + sum(WEIGHTS.values())
 def match(
     target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match], context: ReadContext = ANYWHERE
 ) -> list[Match]:
-    """Aligns forward operators, then backward operators by their calls, then what is left of them."""
+    """Align forward operators, then backward operators by their calls, then the remaining ones."""
     aligner = _Aligner(context)
     matches = aligner.between(_forward(target), _forward(golden), _anchors(so_far, backward=False))
     backward = [op for op in target if op.phase == "backward"], [op for op in golden if op.phase == "backward"]
@@ -53,20 +53,20 @@ def _forward(operators: Sequence[Operator]) -> list[Operator]:
 
 
 def _anchors(matches: Sequence[Match], backward: bool) -> list[Match]:
-    """Matches that keep both orders, to align between."""
+    """The matches that keep both orders and bound the stretches to align."""
     phase = sorted((m for m in matches if (m.target.phase == "backward") == backward), key=lambda m: m.target.order)
     return [phase[i] for i in longest_increasing([m.golden.order for m in phase])]
 
 
 class _Aligner:
-    """Aligns what lies between matches that are known."""
+    """Align the operators between known matches."""
 
     def __init__(self, context: ReadContext) -> None:
         self.context = context
-        self.strange: set[int] = set()  # of the target, by order: what reads other data than what stands in its place
+        self.strange: set[int] = set()  # target operators by order that read other data than their counterparts
 
     def between(self, target: Sequence[Operator], golden: Sequence[Operator], anchors: Sequence[Match]) -> list[Match]:
-        """Aligns stretch by stretch; anchors bound the stretches and are not matched again."""
+        """Align each stretch. Anchors bound the stretches and are not matched again."""
         matches: list[Match] = []
         i = j = 0
         for anchor in [*anchors, None]:
@@ -93,7 +93,7 @@ class _Aligner:
         if Counter(map(_shaped, target)) != Counter(map(_shaped, golden)):  # else the order leaves no choice
             like, other, same = content(target, golden, self.context)
             unlike &= ~same
-            elsewhere = (same.any(1)[:, None] | same.any(0)[None, :]) & ~same  # the weight of one of them is another's
+            elsewhere = (same.any(1)[:, None] | same.any(0)[None, :]) & ~same  # one has the weight of another operator
             scores += np.where(elsewhere, -np.inf, CONTENT * like)
         path = _best_path(np.where(unlike, -np.inf, scores))
         strange = {pair for pair, bare in zip(path, _are_bare(path, *scores.shape)) if bare and other[pair]}
@@ -120,7 +120,7 @@ def _by_call(target: Sequence[Operator], golden: Sequence[Operator], matches: Se
 
 
 def _leftover_names(target: Sequence[Operator], golden: Sequence[Operator], matches: Sequence[Match]) -> list[Match]:
-    """Equal names with equal shapes that no order explains: executed in another order."""
+    """Match equal names with equal shapes that no order explains: they were executed in another order."""
     taken = {m.target.order for m in matches}, {m.golden.order for m in matches}
     waiting = {op.name: op for op in golden if op.order not in taken[1]}
     found = []
@@ -138,11 +138,11 @@ def _named(target: Operator, golden: Operator, confidence: float) -> Match:
 
 
 def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> list[tuple[int, int]]:
-    """Where a long stretch is cut: its ends, and places between them that a path of the largest total likeness goes
-    through, one for every so many operators of the target. Of stretches with more than _SEARCHED cells, the path keeps
-    within a band along the diagonal, so that work grows with the length and not with its square.
+    """The cuts of a long stretch: its ends, and cells between them on a path of the largest total score, one for every
+    few rows. In stretches with more than _SEARCHED cells, the path stays in a band along the diagonal, so that work
+    grows with the length and not with its square.
 
-    A path is known by the column in which it entered each strip of rows; which step led to a cell is as in _best_path.
+    A path is represented by the column in which it enters each strip of rows; the step to a cell is as in _best_path.
     """
     import numpy as np
 
@@ -171,7 +171,7 @@ def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> list[tuple[
                 is_pair = (row > 0) & (after[1:] == paired)
                 came = np.where(after == before, columns, 0)
                 came[1:][is_pair] = columns[1:][is_pair]
-                steps = np.maximum.accumulate(came)  # the column that steps along the row come from
+                steps = np.maximum.accumulate(came)  # the column in which the steps along the row begin
                 came = entered.copy()
                 came[1:][is_pair] = entered[:-1][is_pair]
                 entered = came[steps]
@@ -187,7 +187,7 @@ def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> list[tuple[
 
 
 def _strips(a: dict[str, Any], b: dict[str, Any], rows: range, columns: slice) -> Iterator[tuple[Any, Any]]:
-    """Likenesses of some operators of the target and some of the golden, a few rows at a time."""
+    """Yield the scores of some target operators against some golden operators, a few rows at a time."""
     right = {what: column[columns] for what, column in b.items()}
     count = max(1, _STRIP // max(1, columns.stop - columns.start))
     for start in range(rows.start, rows.stop, count):
@@ -196,8 +196,8 @@ def _strips(a: dict[str, Any], b: dict[str, Any], rows: range, columns: slice) -
 
 
 def _are_bare(path: Sequence[tuple[int, int]], n: int, m: int) -> list[bool]:
-    """Whether operators without a partner are next to a pair: there the two codings of the network differ, and what
-    reads other data altogether is no partner; elsewhere it is what a fault looks like."""
+    """Return for each pair whether an operator without a partner is next to it. The two implementations differ there,
+    and an operator that reads entirely different data is not a partner; elsewhere different data may be the fault."""
     steps = [
         after[0] - before[0] + after[1] - before[1] > 2 for before, after in zip([(-1, -1), *path], [*path, (n, m)])
     ]
@@ -205,8 +205,8 @@ def _are_bare(path: Sequence[tuple[int, int]], n: int, m: int) -> list[bool]:
 
 
 def _gaps(path: Sequence[tuple[int, int]], n: int, m: int) -> Iterator[tuple[range, range]]:
-    """What no pair takes between one pair and the next, on both sides. A fault may change a shape, so that operators of
-    unlike shapes are partners if nothing else can be meant: as many of each type on both sides."""
+    """The operators between two pairs on both sides. A fault may change a shape, so operators of different shapes are
+    still partners if both sides have equally many of each type."""
     for before, after in zip([(-1, -1), *path], [*path, (n, m)]):
         left, right = range(before[0] + 1, after[0]), range(before[1] + 1, after[1])
         if left and right:
@@ -214,7 +214,7 @@ def _gaps(path: Sequence[tuple[int, int]], n: int, m: int) -> Iterator[tuple[ran
 
 
 def _scores(a: dict[str, Any], b: dict[str, Any]) -> tuple[Any, Any]:
-    """Matrix of likenesses, -inf where two operators cannot be partners; and where what they wrote is unlike."""
+    """The matrix of scores, -inf for pairs that cannot be partners; and where the shapes of the outputs differ."""
     import numpy as np
 
     def equal(what: str) -> Any:
@@ -230,8 +230,8 @@ def _scores(a: dict[str, Any], b: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The compared keys, each turned into a small integer so that numpy can compare all with all; nothing is -1 on one
-    side and -2 on the other, so that it equals nothing."""
+    """The compared keys as small integers, so that numpy can compare all with all. An empty value is -1 on one side and
+    -2 on the other, so that it equals nothing."""
     numbers: dict[Any, int] = {}
     return _numbered(target, numbers, -1), _numbered(golden, numbers, -2)
 
@@ -268,14 +268,15 @@ def _shaped(operator: Operator) -> tuple[object, ...]:
 
 
 def _frame(text: str) -> str:
-    """A frame without its folders and line number, which differ between two installations of one source."""
+    """A stack frame without folder and line number, which differ between two installations of one source."""
     return re.sub(r"^File .*?([^/\\,]+), line \d+", r"\1", text)
 
 
 def _best_path(scores: Any) -> list[tuple[int, int]]:
-    """Order-preserving pairs of the largest total likeness, by diagonals so that numpy does the inner loop.
+    """The order-preserving pairs of the largest total score, by diagonals so that numpy runs the inner loop.
 
-    total[i, j] = max(total[i-1, j], total[i, j-1], total[i-1, j-1] + scores[i, j]); of equal totals the pair wins.
+    total[i, j] = max(total[i-1, j], total[i, j-1], total[i-1, j-1] + scores[i, j]); of equal totals the pair is
+    preferred.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""What two operators' shapes say of each other."""
+"""Comparison of two operators by the shapes of their tensors."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from npucmp.model import Operator
 
 
 def signature(operator: Operator) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Slots and shapes of an operator's tensors; empty for one without tensors."""
+    """Slots and shapes of an operator's tensors; empty for an operator without tensors."""
     return tuple((tensor.slot, tensor.shape) for tensor in operator.tensors)
 
 
 def outputs(operator: Operator) -> tuple[tuple[int, ...], ...]:
-    """Shapes of its outputs."""
+    """Shapes of the outputs."""
     return tuple(tensor.shape for tensor in operator.tensors if tensor.is_output)
 
 
 def written(operator: Operator) -> tuple[object, ...]:
-    """What the shapes of two partners have in common: those of the outputs, without ones, or of all there is where no
-    output was recorded; empty where that cannot be told."""
+    """The shapes that two partners have in common: those of the outputs, or of all tensors if no output was recorded,
+    without axes of length 1. Empty if they are unknown."""
     told = [tensor for tensor in operator.tensors if tensor.is_output] or operator.tensors
     if any(tensor.layout not in ("", "ND") or not tensor.slot or tensor.is_unshaped for tensor in told):
         return ()
@@ -27,8 +27,8 @@ def written(operator: Operator) -> tuple[object, ...]:
 
 
 def same_but_for_rows(target: Operator, golden: Operator) -> bool:
-    """Every slot that both have holds a shape that differs along one axis at most, and is no single number everywhere:
-    rows that were chosen, another batch."""
+    """Return whether each common slot has shapes that differ along at most one axis, and one of them has several axes:
+    other rows were selected, or the batch differs."""
     golden_shapes = dict(signature(golden))
     common = [(shape, golden_shapes[slot]) for slot, shape in signature(target) if slot in golden_shapes]
     return any(len(shape) > 1 for shape, _ in common) and all(
@@ -37,8 +37,8 @@ def same_but_for_rows(target: Operator, golden: Operator) -> bool:
 
 
 def same_shapes(target: Operator, golden: Operator) -> bool:
-    """Every slot that both have holds the same shape, and there is at least one, or neither has tensors. Where no file
-    tells a shape, none contradicts."""
+    """Return whether each common slot has one shape. Without common slots, neither operator may have tensors or the
+    shapes of the outputs must agree. An unknown shape does not differ from any other."""
     golden_shapes = dict(signature(golden))
     common = [(shape, golden_shapes[slot]) for slot, shape in signature(target) if slot in golden_shapes]
     if not common:
@@ -53,14 +53,15 @@ def _same_where_told(target: Operator, golden: Operator) -> bool:
 
 
 def merged(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape of three axes with the first two in one: batch and sequence, one axis of tokens in vLLM. Of more
-    axes nobody knows which these are."""
+    """A shape of three axes with the first two merged: batch and sequence are one axis of tokens in vLLM. With more
+    axes, the position of batch and sequence is unknown."""
     bare = _bare(shape)
     return (bare[0] * bare[1], bare[2]) if len(bare) == 3 else bare
 
 
 def alike(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two shapes are the same without axes of one, or once the first two of the longer are in one."""
+    """Return whether two shapes are equal without axes of length 1, or after merging the first two axes of the longer
+    one."""
     short, long = sorted((_bare(one), _bare(other)), key=len)
     return short == long or short == (math.prod(long[:2]), *long[2:])
 

@@ -1,6 +1,6 @@
-"""Tensors whose shape no file tells, a row of elements: the partner tells it, if it has as many.
+"""Shapes for tensors without a recorded shape, which are rows of elements: the partner's shape, if the counts agree.
 
-A device's layout is undone where the shape of the partner is stored in just so many elements in one way only.
+A device layout is undone if the partner's shape has exactly this many stored elements in only one way.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from npucmp.errors import UnsupportedError
 from npucmp.model import Device, Pair, TensorRef
 from npucmp.model.dtypes import lookup
 
-_BLOCK = 32  # bytes of the innermost axis that devices store matrices in
+_BLOCK = 32  # bytes of the innermost axis in which devices store matrices
 
 
 def shaped(pair: Pair) -> Pair:
-    """The pair with such tensors in the shape of their partner, or with the reason why they have none."""
+    """Return the pair with such tensors in the shape of their partner, or with the reason why they have none."""
     target, golden = pair.target, pair.golden
     if target is None or golden is None or not (target.is_unshaped or golden.is_unshaped):
         return pair
@@ -41,13 +41,13 @@ def _shaped(one: TensorRef, other: TensorRef) -> TensorRef:
         if device is None:
             return one._replace(problem=f"{count} elements in {one.layout}: no file tells their shape")
     elif math.prod(other.shape) != count:
-        return one  # as many elements as it has are shown beside the partner's shape
+        return one  # its number of elements is reported beside the partner's shape
     payload = one.payload._replace(shape=other.shape, device=device, unshaped=False)
     return one._replace(shape=other.shape, payload=payload)
 
 
 def _device(one: TensorRef, other: TensorRef, count: int) -> Optional[Device]:
-    """How a device stored the partner's shape in so many elements; None if it cannot have, or if that is not sure."""
+    """The device layout in which the partner's shape has `count` stored elements; None if none fits or several do."""
     kind = lookup(one.dtype)
     orders = origins(one.layout) if one.layout in LAYOUTS and not other.layout else ()
     found = set()

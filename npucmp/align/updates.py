@@ -1,12 +1,11 @@
-"""Matcher of the calls of an optimizer, and of gradient clipping, by the parameter that they update.
+"""Matcher of calls of an optimizer, and of gradient clipping, by the parameter that they update.
 
-Such calls come parameter by parameter, and their names hold nothing but a call index. A parameter that one side has in
-another group, or has alone, moves the calls of all parameters behind it. Where the calls of both sides differ in kind
-or shape, those that read and wrote the same are partners, in any order, and so are calls next to these, which read
-nothing of their own (the counter of steps). Calls are known as those of an optimizer by their module in the dump or by
-their call stack.
+Such calls follow each other parameter by parameter, and their names contain only a call index. A parameter that is in
+another group, or on one side only, shifts the calls of all later parameters. If the calls of both sides differ in kind
+or shape, calls with equal inputs and outputs are partners in any order. So are calls next to them that read no data of
+their own (the step counter). The module in the dump or the call stack identifies a call of an optimizer.
 
-Where a call takes a list of tensors (`_foreach_norm`), its entries are partners in the same way: see `by_entries`.
+If a call takes a list of tensors (`_foreach_norm`), its entries are matched in the same way: see `by_entries`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from npucmp.model.optypes import is_gradient, op_type_of
 
 VIA = "content"
 CONFIDENCE = 0.9
-LIKE = 0.5  # of two partners, from 0 to 1
+LIKE = 0.5  # similarity of two partners, from 0 to 1
 _SCOPES = ("optimizer", "clip_grad")  # as construct.json of msprobe names them
 ENTRY = re.compile(r"(.+\.|output:)([0-9]{1,9})", re.ASCII)
 _SOURCE = re.compile(r"[/\\](?:optim|clip_grad)\w*(?:[/\\]|\.py)")
@@ -34,7 +33,7 @@ _SOURCE = re.compile(r"[/\\](?:optim|clip_grad)\w*(?:[/\\]|\.py)")
 def match(
     target: Sequence[Operator], golden: Sequence[Operator], _: Sequence[Match], context: ReadContext = ANYWHERE
 ) -> list[Match]:
-    """The partners of calls of an optimizer; none where both sides hold the same kinds and shapes in the same order."""
+    """Match calls of an optimizer; return nothing if both sides have the same kinds and shapes in the same order."""
     left, right = ([one for one in side if is_update(one)] for side in (target, golden))
     if [(one.kind, signature(one)) for one in left] == [(one.kind, signature(one)) for one in right]:
         return []
@@ -43,7 +42,7 @@ def match(
         rows = [at for at, one in enumerate(left) if one.kind == kind]
         columns = [at for at, one in enumerate(right) if one.kind == kind]
         if len(rows) == len(columns) and all(map(_takes_lists, [left[at] for at in rows])):
-            found.update(zip(rows, columns))  # each is of all parameters of a group
+            found.update(zip(rows, columns))  # each call takes all parameters of a group
             continue
         some = partners([left[at] for at in rows], [right[at] for at in columns], context)
         found.update((rows[i], columns[j]) for i, j in some.items())
@@ -52,7 +51,7 @@ def match(
 
 
 def is_update(operator: Operator) -> bool:
-    """Whether an optimizer, or the clipping of gradients, called an operator."""
+    """Return whether an optimizer, or gradient clipping, called an operator."""
     if operator.phase == "backward" or operator.path:
         return False
     return operator.scope in _SCOPES or _is_of_optimizer(operator.stack)
@@ -64,7 +63,7 @@ def _is_of_optimizer(stack: tuple[str, ...]) -> bool:
 
 
 def partners(left: Sequence[Operator], right: Sequence[Operator], context: ReadContext) -> dict[int, int]:
-    """Operators of both sides of which each is most like the other, and no third one is as like."""
+    """The operators of both sides that are each other's unique best match by content."""
     if not left or not right:
         return {}
     like = content(left, right, context).like
@@ -78,8 +77,8 @@ def partners(left: Sequence[Operator], right: Sequence[Operator], context: ReadC
 
 
 def _extend(found: dict[int, int], left: Sequence[Operator], right: Sequence[Operator]) -> None:
-    """Adds calls of one kind and shape next to partners: first those before, with which the calls of a parameter begin,
-    then those behind."""
+    """Add calls of one kind and shape next to partners: first the preceding ones, with which the calls of a parameter
+    begin, then the following ones."""
     taken = {*found.values()}
     for step in (-1, 1):
         for i, j in sorted(found.items(), reverse=step < 0):
@@ -94,7 +93,7 @@ def _extend(found: dict[int, int], left: Sequence[Operator], right: Sequence[Ope
 
 @dataclass(frozen=True)
 class _List:
-    """The entries of a list of tensors, by their numbers in it."""
+    """The entries of a list of tensors by their numbers."""
 
     entries: Mapping[int, TensorRef]
 
@@ -108,8 +107,8 @@ def _takes_lists(operator: Operator) -> bool:
 
 
 def by_entries(found: Match, context: ReadContext = ANYWHERE) -> Match:
-    """The match with entries of the golden in the slots of their partners, where shapes tell that two lists of tensors
-    differ; entries without a partner stand behind all others."""
+    """If the shapes show that two lists of tensors differ, move the golden's entries to the slots of their partners.
+    Entries without a partner follow all others."""
     if not any("." in one.slot for one in found.target.tensors):
         return found
     lists = _lists(found.target), _lists(found.golden)
@@ -138,7 +137,7 @@ def _lists(operator: Operator) -> dict[str, _List]:
 
 
 def _numbers(found: Match, target: _List, golden: _List, context: ReadContext) -> dict[int, int]:
-    """The number in the target's list of each entry of the golden's: by content, then in order by shape."""
+    """The number in the target's list of each golden entry: by content, then in order by shape."""
     sides = [
         [one._replace(tensors=(entry.in_slot("input:0"),)) for entry in entries.entries.values()]
         for one, entries in ((found.target, target), (found.golden, golden))
@@ -161,8 +160,8 @@ def _numbers(found: Match, target: _List, golden: _List, context: ReadContext) -
 
 
 def updated_alone(pairs: Sequence[Pair]) -> Iterator[str]:
-    """The parameters of which one side alone has calls of its optimizer, or entries of their lists, in words. Their
-    names are those of tensors with the same record."""
+    """Yield in words the parameters for which only one side has calls of the optimizer, or entries of their lists. The
+    names come from tensors with the same record."""
     for side in ("target", "golden"):
         own = [(pair.target, pair.target_op) if side == "target" else (pair.golden, pair.golden_op) for pair in pairs]
         alone = [one for one, pair in zip(own, pairs) if one[0] and not (pair.target and pair.golden)]
@@ -185,7 +184,7 @@ def _mark(tensor: Optional[TensorRef]) -> Hashable:
 
 
 def parameter_name(tensor: Optional[TensorRef], operator: Optional[Operator]) -> str:
-    """The name of a parameter, of which a tensor is the value or the gradient; "" of any other tensor."""
+    """The name of the parameter whose value or gradient a tensor is; "" for any other tensor."""
     if tensor is None or operator is None:
         return ""
     role, _, key = tensor.slot.partition(":")

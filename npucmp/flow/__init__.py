@@ -1,1 +1,1 @@
-"""The edges of a comparison: which tensors of one run are the same tensor, and who produced what is read."""
+"""Data flow of a comparison: which tensors of one run are the same tensor, and which operator produced each input."""

@@ -1,11 +1,11 @@
-"""What ranks of one step tell each other, and the order of all that they do.
+"""Communication between ranks of one step, and the order of the operators of all ranks.
 
-A collective puts in what every rank of its group reads there; a receive, what the matching send reads. Collectives are
+A collective transfers the inputs of every rank of its group; a receive, the input of the matching send. Collectives are
 matched by name, sends and receives by peer and count.
 
-Order numbers of two ranks mean nothing to each other. Each operator gets a clock: one more than all that it waits for,
-on any rank (Lamport, Time, Clocks and the Ordering of Events, 1978). What stands at a smaller clock cannot have come
-from what stands at a larger one.
+Order numbers of different ranks are not comparable. Each operator gets a clock: one more than those of all operators
+for which it waits, on any rank (Lamport, Time, Clocks and the Ordering of Events, 1978). An operator with a smaller
+clock cannot depend on an operator with a larger one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from npucmp.model.roles import peer_of
 
 
 class Communications:
-    """Of the operators of several ranks, each in order of execution; None for one that tells no other rank anything.
+    """The communication between the operators of several ranks. Each sequence has the operators of a rank in order of
+    execution; None replaces an operator that does not communicate.
 
-    numbers  what the ranks are called, None where a dump does not tell
-    given    the operators of other ranks that put something into this one
-    joint    operators of other ranks that it waits for, and they for it: one collective
-    read     operators of other ranks that wrote or sent what it reads, as far as the caller knows
+    numbers  the numbers of the ranks, None if a dump does not record one
+    given    the operators of other ranks that send data to an operator
+    joint    operators of other ranks with which it forms one collective; they wait for each other
+    read     operators of other ranks that wrote or sent its inputs, as far as the caller knows
     clocks   of all operators
     """
 
@@ -47,7 +48,7 @@ class Communications:
         self.clocks = self._clocks()
 
     def in_order(self) -> Iterator[list[Place]]:
-        """All operators, those of one clock together."""
+        """Yield all operators, those of one clock together."""
         for _, group in groupby(sorted(self.clocks, key=lambda place: (self.clocks[place], place)), self.clocks.get):
             yield list(group)
 
@@ -58,8 +59,8 @@ class Communications:
                     yield Place(rank, at), operator
 
     def _match_calls(self) -> None:
-        """Collectives of one name and group, as far as it is recorded, and of one shape where ranks add up what they
-        have."""
+        """Match collectives of one name and group, if it is recorded, and of one shape if the ranks' inputs are
+        summed."""
         calls: dict[object, list[Place]] = defaultdict(list)
         sources: dict[object, set[Optional[int]]] = defaultdict(set)
         for place, operator in self._communicating():
@@ -77,7 +78,7 @@ class Communications:
                 self.given[place] = [one for one in self.joint[place] if source in (None, self._numbers[one.rank])]
 
     def _match_peers(self) -> None:
-        """The sends and receives between two ranks, first with first."""
+        """Match the sends and receives between two ranks, first with first."""
         sends: dict[tuple[int, int], list[Place]] = defaultdict(list)
         receives: dict[tuple[int, int], list[Place]] = defaultdict(list)
         for place, operator in self._communicating():
@@ -91,14 +92,14 @@ class Communications:
             self.given.update((receive, [send]) for receive, send in zip(some, sends[between]))
 
     def _index(self, own: int, number: Optional[int]) -> Optional[int]:
-        """Which of the ranks a number names; of two, it can only be the other one."""
+        """The index of the rank with a number. With two ranks, an unknown number can only be the other one."""
         if number is not None and number in self._numbers:
             return self._numbers.index(number)
         return 1 - own if len(self._numbers) == 2 else None
 
     def _clocks(self) -> dict[Place, int]:
-        """Ranks go on until they wait; where all wait for each other (calls that were matched wrongly), the one that is
-        least far goes on."""
+        """Compute the clocks. A rank advances until it waits. If all wait for each other (wrongly matched calls), the
+        rank with the smallest clock advances."""
         clocks: dict[Place, int] = {}
         at, now = [0] * len(self._sequences), [0] * len(self._sequences)
 
@@ -107,14 +108,14 @@ class Communications:
             return [one for one in told if one not in together] if told else []
 
         def awaited(rank: int) -> Optional[int]:
-            """A rank that has to go on before this one can."""
+            """A rank that must advance before this one can; None if there is none."""
             place = Place(rank, at[rank])
             behind = (one.rank for one in before(place) if at[one.rank] <= one.at)
             return next(behind, next((one.rank for one in self.joint.get(place, ()) if at[one.rank] < one.at), None))
 
-        ready: list[tuple[int, int]] = []  # a heap of how far ranks are that can go on; outdated once they did
+        ready: list[tuple[int, int]] = []  # a heap of (clock, rank) of ranks that can advance; outdated once they did
         waiting: set[int] = set()
-        awaiting: dict[int, list[int]] = defaultdict(list)  # by rank: those that may be ready once it went on
+        awaiting: dict[int, list[int]] = defaultdict(list)  # by rank: those that may be ready once it advances
 
         def look(rank: int) -> None:
             other = awaited(rank)
@@ -148,7 +149,7 @@ class Communications:
 
 
 def sends(operator: Operator) -> bool:
-    """Whether it hands what it reads to one other rank."""
+    """Return whether an operator sends its input to one other rank."""
     op = op_type_of(operator)
     return op.has("point to point") and not op.has("receives")
 

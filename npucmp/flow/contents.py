@@ -1,9 +1,9 @@
-"""The content of a tensor as one number, by which it is found again within its run.
+"""The content of a tensor as one number, which identifies the tensor within its run.
 
 Two tensors of one run with equal content are the same tensor: an output and the inputs that read it, a view, a reshape,
-a transpose, a cast that loses nothing. Where values were measured, their number and their hash are the content
-(measure/kernel/numpy_kernel.py). Numbers that dumps hold by chance alike link nothing: constants and zeros, and what
-people write: 0, 1, a half. Without values, the recorded figures or the checksum are the content.
+a transpose, a lossless cast. If values were measured, their number and their hash are the content
+(measure/kernel/numpy_kernel.py). Numbers that are equal by chance do not link tensors: constants and zeros, and simple
+numbers: 0, 1, a half. Without values, the recorded statistics or the checksum are the content.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
 
 @of_row
 def content_of(finding: Finding) -> int:
-    """The content of the golden tensor of a row; 0 if it is not known, or if equality would say nothing."""
+    """The content of the golden tensor of a row; 0 if it is unknown or does not identify the tensor."""
     return golden_content(finding.measurement)
 
 
 @of_row
 def target_content_of(finding: Finding) -> int:
-    """The content of the target tensor of a row; 0 likewise."""
+    """The content of the target tensor of a row; 0 if it is unknown or does not identify the tensor."""
     return target_content(finding.measurement)
 
 
 def golden_content(measurement: Measurement) -> int:
-    """The content of the golden tensor of a pair; 0 if it is not known, or if equality would say nothing."""
+    """The content of the golden tensor of a pair; 0 if it is unknown or does not identify the tensor."""
     return _content(measurement, measurement.pair.golden, of_target=False)
 
 
 def target_content(measurement: Measurement) -> int:
-    """The content of the target tensor of a pair; 0 likewise."""
+    """The content of the target tensor of a pair; 0 if it is unknown or does not identify the tensor."""
     return _content(measurement, measurement.pair.target, of_target=True)
 
 
@@ -54,7 +54,7 @@ def _content(measurement: Measurement, tensor: Optional[TensorRef], of_target: b
         if count < TINY:
             few = side.minimum, side.maximum, side.total
             return _number(moments.elements, side.hash) if any(map(is_computed, few)) else 0
-        if side.minimum == side.maximum:  # a constant is known again by its error only
+        if side.minimum == side.maximum:  # only its error identifies a constant
             return _number(moments.elements, side.minimum, moments.sum_dd, moments.max_abs) if moments.max_abs else 0
         return _number(moments.elements, side.hash)
     recorded = measurement.recorded(0 if of_target else 1)
@@ -70,7 +70,7 @@ def _content(measurement: Measurement, tensor: Optional[TensorRef], of_target: b
 
 
 def _number(*parts: object) -> int:
-    """One number of 64 bits, the same in all processes for numbers."""
+    """One 64-bit number, the same in all processes for numbers."""
     for one in parts:
         if one != one:  # NaN equals nothing
             return 0
@@ -78,15 +78,15 @@ def _number(*parts: object) -> int:
 
 
 def is_computed(value: Optional[float]) -> bool:
-    """Whether a number is none that people write or count: more than 4 significant bits."""
+    """Return whether a number is not a simple one, which people write or count: it has more than 4 significant bits."""
     return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 2.0**FEW_BITS) % 1.0 != 0.0
 
 
 def is_few(finding: Finding) -> bool:
-    """Whether a tensor is a number, or hardly more."""
+    """Return whether a tensor has fewer than TINY elements."""
     return finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
 
 
 def is_vector(finding: Finding) -> bool:
-    """Whether a tensor has one axis or none, as the sums over all others have."""
+    """Return whether a tensor has at most one axis, as sums over all other axes have."""
     return finding.pair.golden is not None and len(finding.pair.golden.shape) <= 1

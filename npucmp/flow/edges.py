@@ -1,7 +1,8 @@
 """The producer of every tensor that an operator reads, computed once for each step and rank.
 
-A graph names producers. Other dumps have no edges: there, the nearest earlier tensor of equal content is the producer.
-The golden run is asked, whose numbers no fault disturbs; the target only where the golden recorded nothing that tells.
+A graph names producers. Other dumps have no edges: the nearest earlier tensor of equal content is the producer. The
+content is the golden run's, because no fault changes it; the target's is used only if the golden's does not identify
+the tensor.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from npucmp.model.roles import is_argument, is_buffer, is_output
 
 
 class _Index:
-    """The latest row that holds a tensor, by the names that graphs have for it and by its content."""
+    """The latest row of a tensor, by its names in graphs and by its content."""
 
     def __init__(self, has_names: bool) -> None:
         self._target, self._golden = Producers[int](), Producers[int]()
         self.by_content = self._golden.by_content
-        self._unasked: list[tuple[int, Finding]] = []  # outputs that are not in `_target` yet: few dumps need them
+        self._unasked: list[tuple[int, Finding]] = []  # outputs not yet in `_target`, which few dumps need
         self._has_names = has_names
 
     def named(self, pair: Pair) -> int:
@@ -34,7 +35,8 @@ class _Index:
         return -1 if found is None else found
 
     def found(self, finding: Finding, content: int) -> int:
-        """The row of equal content: of the golden tensor, or of the target's where the golden has none that tells."""
+        """The row of equal content: of the golden tensor, or of the target's if the golden's content is not
+        conclusive."""
         golden = finding.pair.golden
         if golden is None or (not content and math.prod(golden.shape) < TINY):
             return self.of_target(finding)
@@ -65,9 +67,9 @@ class _Index:
 class Edges:
     """The edges of one step and rank, as columns with an entry for each row of its table.
 
-    contents  the golden tensor as one number; 0 if it is not known
-    sources   the row that holds the same tensor before this one, of operators that both runs have: the latest output,
-              else the first input; -1 without one
+    contents  the golden tensor as one number; 0 if it is unknown
+    sources   the earlier row with the same tensor, of operators that both runs have: the latest output, else the
+              first input; -1 without one
     """
 
     __slots__ = ("_findings", "_outputs", "_rows", "contents", "sources")
@@ -98,7 +100,7 @@ class Edges:
                 index.wrote(row, findings[row], contents[row])
 
     def rows_of(self, content: int) -> Sequence[int]:
-        """The rows that hold a content and have no source, or write it, in graph order; empty for the content 0."""
+        """The rows with a content that have no source, or write it, in graph order; empty for the content 0."""
         if self._rows is None:
             self._rows = {}
             for at, (one, source) in enumerate(zip(self.contents, self.sources)):
@@ -121,13 +123,13 @@ class Edges:
 
 
 def _has_names(findings: Sequence[Finding]) -> bool:
-    """Whether a graph names the producer of any tensor."""
+    """Return whether a graph names the producer of any tensor."""
     sides = ((one.pair.target, one.pair.golden) for one in findings)
     return any((target and target.source) or (golden and golden.source) for target, golden in sides)
 
 
 def _operators(findings: Sequence[Finding]) -> Iterator[Sequence[Finding]]:
-    """The rows of each operator, in graph order."""
+    """Yield the rows of each operator, in graph order."""
     start = 0
     for at, one in enumerate(findings):
         if one.pair.order != findings[start].pair.order:
@@ -138,21 +140,21 @@ def _operators(findings: Sequence[Finding]) -> Iterator[Sequence[Finding]]:
 
 
 def _is_buffer(pair: Pair, rank: Optional[int]) -> bool:
-    """Whether an input is memory that a received tensor is put into."""
+    """Return whether an input is memory for a received tensor."""
     operator, tensor = pair.golden_op or pair.operator, pair.golden or pair.target
     return tensor is not None and is_buffer(operator, tensor, rank)
 
 
 class Link(NamedTuple):
-    """The operator, by its order, that produced what a row reads, and how that is known."""
+    """The order of the operator that produced the tensor of a row, and the evidence for it."""
 
     order: int
     how: str
 
 
 def links(findings: Sequence[Finding]) -> Iterator[Optional[Link]]:
-    """The producer of what each row reads, of operators of one run too, for findings in graph order; None for outputs,
-    and where nothing tells."""
+    """Yield the producer of each input, including operators of one run only, for findings in graph order; None for
+    outputs and for unknown producers."""
     index, row = _Index(_has_names(findings)), 0
     for own in _operators(findings):
         for finding in own:

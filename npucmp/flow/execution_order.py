@@ -1,9 +1,8 @@
-"""The order of operators of dumps that do not tell the order of execution, by what they read and wrote.
+"""The order of operators for dumps without an order of execution, from inputs and outputs.
 
-An operator that reads a tensor stands behind those that wrote it, and a module behind those that it holds, which stand
-together and behind those that wrote what the module reads. In a module, an operator that reads what no operator wrote
-stands behind those that do not. All others keep their order. The tensors are those of the golden, known again by their
-content.
+An operator follows the producers of its inputs. A module follows the operators inside it, which stay together and
+follow the producers of the module's inputs. In a module, an operator with an input without a producer follows the
+operators without such inputs. All others keep their order. Golden tensors of equal content are one tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _NETWORK = -1  # place: definition: that of all that is in no module
 
 
 class Placed(NamedTuple):
-    """Measurements and excluded pairs in the order of their places, and what is to be told of that order."""
+    """Measurements and excluded pairs in the order of their places, and notes about that order."""
 
     measured: Sequence[Measurement]
     left_out: Sequence[Pair]
@@ -31,7 +30,7 @@ class Placed(NamedTuple):
 def in_content_order(
     target: Run, golden: Run, measured: Sequence[Measurement], left_out: Sequence[Pair] = ()
 ) -> Placed:
-    """What was measured of two runs, with new places where neither tells the order of execution."""
+    """Reorder the measurements of two runs if neither records the order of execution."""
     if target.ordered or golden.ordered:
         return Placed(measured, left_out)
     places = sorted({one.pair.order for one in measured} | {pair.order for pair in left_out})
@@ -48,11 +47,11 @@ def in_content_order(
 
 
 class _Flow:
-    """What is known of each operator, by its place.
+    """The dependencies of each operator, by its place.
 
     earlier     operators that ended before it
-    modules     those that hold it, the innermost first
-    unexplained whether it reads what no other operator wrote, and no module around it read
+    modules     modules around it, the innermost first
+    unexplained whether it has an input that no other operator wrote and no module around it read
     """
 
     def __init__(self, measured: Sequence[Measurement]) -> None:
@@ -67,7 +66,7 @@ class _Flow:
                 self.earlier[reader] |= content.made_before(reader) - {*self.modules[reader]}
         before = {place: self.earlier[place] for place in operators}
         for place, above in self.modules.items():
-            for module in above:  # which began after what it reads was written, and ended behind all that it holds
+            for module in above:  # a module begins after its producers and ends after its contents
                 self.earlier[place] |= {one for one in before[module] if module not in (one, *self.modules[one])}
                 self.earlier[place] -= {*above}
         for place, above in self.modules.items():
@@ -88,7 +87,8 @@ class _Content(NamedTuple):
     readers: set[int]
 
     def made_before(self, reader: int) -> set[int]:
-        """Who made it; what reads and writes one content hands it on."""
+        """The producers of the content before a reader. An operator that both reads and writes a content only passes it
+        on."""
         return (self.writers - self.readers) or (self.writers if reader not in self.writers else set())
 
 
@@ -108,7 +108,7 @@ def _contents(measured: Sequence[Measurement]) -> list[_Content]:
 
 
 def _modules(place: int, operators: Mapping[int, Operator], places: Mapping[str, int]) -> Iterator[int]:
-    """The modules that hold an operator."""
+    """Yield the modules around an operator, from the innermost."""
     seen = {place}
     above = places.get(operators[place].scope)
     while above is not None and above not in seen:
@@ -118,8 +118,8 @@ def _modules(place: int, operators: Mapping[int, Operator], places: Mapping[str,
 
 
 class _Ready:
-    """Operators that wait for no other, by the modules around them. A module that was begun goes on until its end, and
-    what reads something that nobody recorded stands behind what does not."""
+    """Operators that wait for no other operator, by the modules around them. A module that has begun continues until
+    its end. In it, operators with an input without a producer come last."""
 
     def __init__(self, flow: _Flow) -> None:
         self._flow, self._heaps = flow, defaultdict[int, "list[tuple[bool, int]]"](list)
@@ -142,7 +142,7 @@ class _Ready:
 
 
 def _order(places: Sequence[int], flow: _Flow) -> list[int]:
-    """All places, those that are earlier first; of operators that wait for each other the first does not wait."""
+    """Sort all places by their dependencies. If operators wait for each other, the first one does not wait."""
     later: dict[int, list[int]] = defaultdict(list)
     waits = {place: len(flow.earlier.get(place, ())) for place in places}
     ready, done, first = _Ready(flow), dict[int, None](), 0
@@ -166,7 +166,7 @@ def _order(places: Sequence[int], flow: _Flow) -> list[int]:
 
 
 def _of_circle(start: int, flow: _Flow, done: Mapping[int, None]) -> int:
-    """The first of some operators that wait for each other."""
+    """The first of several operators that wait for each other."""
     path, place = dict[int, None](), start
     while place not in path:
         path[place] = None

@@ -1,4 +1,4 @@
-"""Findings grouped by operator: what it read, what it wrote, and what contains it."""
+"""Findings grouped by operator, with inputs, outputs and context."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRADIENTS = ".parameters_grad"  # in the names of records of the gradients of a 
 
 
 class Place(NamedTuple):
-    """An operator: which of the ranks, and where in its sequence."""
+    """An operator: the index of its rank and its position in that rank's sequence."""
 
     rank: int
     at: int
@@ -22,14 +22,15 @@ class Place(NamedTuple):
 
 @dataclass
 class OperatorFindings:
-    """One matched operator: its findings, and what the search has made of it.
+    """One matched operator: its findings, and the state of the root-cause search.
 
-    context  forward tensors that a backward operator also reads, and what other ranks put in
-    presumed where no inputs were recorded: what came just before
-    tainted  it bears an error or wrote one on; inherits: some of what it reads descends from a root
-    arrived  what other ranks put in is known; carried: an error comes in with it that descends from a root there
-    unheard  other ranks put something in, and not all of them are compared
-    recomputed  the forward that a backward reads from, where it ran again, alone and with other values
+    context  forward tensors that a backward operator also reads, and tensors from other ranks
+    presumed outputs of the preceding operator, if no inputs were recorded
+    tainted  it bears an error or passes one on; inherits: an input descends from a root
+    arrived  the data from other ranks are known; carried: an error arrives with them that descends from a root
+             there
+    unheard  other ranks send data to it, and not all of these data are compared
+    recomputed  the forward from which a backward reads, if it ran again on one side only and with other values
     unequal     outputs of a collective that differ from those of other ranks, by slot (rank_equality.py)
     row         the row of its first tensor
     """
@@ -57,33 +58,33 @@ class OperatorFindings:
 
     @property
     def reads_operands(self) -> bool:
-        """Whether it is a gradient of products that reads the operands of its forward itself, as those of graphs do."""
+        """Whether it is a gradient of products that reads the operands of its forward directly, as in graphs."""
         return self.is_gradient and not self.context and self.op.has("contracts")
 
     @property
     def reads_saved(self) -> bool:
-        """Whether it is a backward of something that its forward saves; what is called by no index, as are operators
-        of graphs, reads what it needs itself."""
+        """Whether it is a backward that reads tensors saved by its forward. An operator without a call index, as in
+        graphs, reads all its inputs directly."""
         operator, op = self.operator, self.op
         forgets = op.has("saves nothing") or (op.has("views", "hands on") and not op.has("picks"))
         return operator.phase == "backward" and operator.call not in ("", operator.name) and not forgets
 
     def writes_to(self, finding: Finding) -> bool:
-        """Whether an input is memory that it was given to write to, and does not read."""
+        """Whether an input is memory that the operator writes to and does not read."""
         return self.op.has("in place") and self.op.has("overwrites", "copies") and finding.pair.slot == "input:0"
 
     @property
     def reads_recorded(self) -> bool:
-        """Whether either run says what the operator reads: what one read, the other did. What receives reads what was
-        sent."""
+        """Whether either run records the inputs of the operator; both runs read the same. A receiving operator reads
+        the data that were sent."""
         sides = self.pair.target_op, self.pair.golden_op
         return (self.arrived and not self.inputs) or any(op.reads_recorded for op in sides if op is not None)
 
 
 def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
-    """Matched operators in graph order; gradients of parameters read what their module's backward reads."""
+    """Matched operators in graph order. Gradients of parameters read the inputs of their module's backward."""
     nodes = []
-    alone: dict[tuple[str, str], Operator] = {}  # forwards that one side has, by side and call
+    alone: dict[tuple[str, str], Operator] = {}  # forward operators that only one side has, by side and call
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):
         rows = list(group)
         pair = rows[0].pair
@@ -128,8 +129,8 @@ def _backward_of(
 
 
 def _recomputed(node: OperatorFindings, partner: OperatorFindings, alone: Mapping[tuple[str, str], Operator]) -> str:
-    """The forward that ran again on one side (checkpointing), for a backward to read from, if other values were
-    recorded of it than the first time: then what was compared the first time is not what is read."""
+    """The forward that ran again on one side (checkpointing) and from which a backward reads, if its recorded values
+    differ from the first execution; else "". The comparison of the first execution then does not apply."""
     first = {"target": partner.pair.target_op, "golden": partner.pair.golden_op}
     for side, call in _calls(node):
         again, before = alone.get((side, call)), first[side]
@@ -139,11 +140,12 @@ def _recomputed(node: OperatorFindings, partner: OperatorFindings, alone: Mappin
 
 
 def _figures(operator: Operator) -> list[str]:
-    """What was recorded of its tensors beside their values; NaN equals NaN."""
+    """The recorded statistics and checksums of its tensors; NaN equals NaN."""
     return [repr((one.slot, one.shape, one.statistics, one.checksum)) for one in operator.tensors]
 
 
 def _calls(node: OperatorFindings) -> list[tuple[str, str]]:
-    """The call of an operator on each side; where one side ran its forward twice (checkpointing), the other knows."""
+    """The call of an operator on each side. If one side ran its forward twice (checkpointing), the other
+    identifies it."""
     sides = (("golden", node.pair.golden_op), ("target", node.pair.target_op))
     return [(side, operator.call) for side, operator in sides if operator is not None and operator.call]

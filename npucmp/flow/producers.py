@@ -1,4 +1,4 @@
-"""The latest tensor of one run under a name and with a content: what a later reader of either reads."""
+"""Index of the latest tensor of one run by name and by content, for the lookup of producers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ V = TypeVar("V")
 
 
 class Producers(Generic[V]):
-    """What is known of each tensor that was written, found again by its reader.
+    """Values for written tensors, found by their consumers.
 
-    by_name     of outputs, by "{operator}:{index}", escaped, as graphs name the producer of an input
-    by_content  of tensors, by what they hold; a content that proves nothing is not put there
+    by_name     outputs by "{operator}:{index}", escaped, as graphs name the producer of an input
+    by_content  tensors by content; inconclusive contents are not included
     """
 
     __slots__ = ("by_content", "by_name")

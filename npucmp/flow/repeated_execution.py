@@ -1,8 +1,8 @@
-"""Operators that one side alone ran once more: where activations are not kept, a forward is computed again on the way
-back (checkpointing), and its records stand behind the others. They are known by what they wrote, which is the same.
+"""Operators that one side executed a second time. If activations are not kept, a forward is recomputed in the backward
+pass (checkpointing), and its records follow the others. Equal outputs identify such operators.
 
-A constant or a single number links nothing by itself. An operator that wrote nothing else ran again if it holds what an
-operator of its type held before, and the operators around it ran again.
+A constant or a single number alone does not identify an operator. An operator without other outputs ran again if its
+values equal those of an earlier operator of its type, and the operators around it ran again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from npucmp.model.roles import is_output
 
 
 class _Execution(NamedTuple):
-    """An operator of one side. `figures` of all its tensors are None where some are not known; `again` is None for one
-    whose outputs link nothing."""
+    """An operator of one side. `figures` of all its tensors are None if one is unknown. `again` is None for an operator
+    whose outputs are not conclusive."""
 
     order: int
     alone: bool
@@ -27,8 +27,8 @@ class _Execution(NamedTuple):
 
 
 def ran_again(findings: Sequence[Finding]) -> frozenset[int]:
-    """The places, in merged graph order, of operators without partner that an operator of the same type wrote the same
-    outputs as before on that side."""
+    """The places, in merged graph order, of operators without a partner whose outputs equal those of an earlier
+    operator of the same type on that side."""
     if not any(finding.pair.target_op is None or finding.pair.golden_op is None for finding in findings):
         return frozenset()
     found = set()
@@ -57,8 +57,8 @@ def _executions(findings: Sequence[Finding], of_target: bool) -> Iterator[_Execu
 
 
 def _between(executions: Sequence[_Execution]) -> Iterator[int]:
-    """The places of operators whose outputs link nothing, that hold what one of their type held before, between
-    operators that ran again."""
+    """The places of operators with inconclusive outputs whose values equal those of an earlier operator of their type,
+    between operators that ran again."""
     held: set[Hashable] = set()
     before = False
     waiting: list[int] = []
@@ -79,7 +79,7 @@ def _kind(operator: Operator) -> str:
 
 
 def _figures(operator: Operator, rows: Sequence[Finding], of_target: bool) -> Optional[Hashable]:
-    """The type of an operator and the figures of its tensors; None where values were not read."""
+    """The type of an operator and the statistics of its tensors; None if values were not read."""
     figures = []
     for row in rows:
         moments, tensor = row.measurement.moments, row.pair.target if of_target else row.pair.golden

@@ -1,4 +1,4 @@
-"""What follows from a row of the table alone, computed once for the time of a search."""
+"""Cache of results that depend on one row of the table only, for the duration of a search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNKNOWN = object()
 
 
 class RowCache:
-    """The results of functions of a row, by its number; the rows are `count` from `first` on."""
+    """The results of functions of a row, by its number. The rows are `count` rows from `first` on."""
 
     __slots__ = ("_count", "_results", "first")
 
@@ -24,14 +24,14 @@ class RowCache:
         return f"<cache of {self._count} rows>"
 
     def __eq__(self, other: object) -> bool:
-        """Results are no part of what a finding is."""
+        """Compare the ranges of rows. Results are not part of a finding's identity."""
         return isinstance(other, RowCache) and (self.first, self._count) == (other.first, other._count)
 
     def __hash__(self) -> int:
         return hash((self.first, self._count))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Results do not leave the process: the cache of a finding that is pickled is empty."""
+        """Pickle without results: the cache of a pickled finding is empty."""
         return RowCache, (self.first, self._count)
 
     def results(self, function: object) -> list[Any]:
@@ -43,13 +43,13 @@ class RowCache:
 
 
 def numbered(findings: Sequence[Finding], first: int = 0) -> list[Finding]:
-    """Findings with their row numbers, from `first` on, and a cache that they share."""
+    """Findings with their row numbers, from `first` on, and a shared cache."""
     cache = RowCache(first, len(findings))
     return [one._replace(row=row, cache=cache) for row, one in enumerate(findings, first)]
 
 
 def of_row(function: Callable[[Finding], Found]) -> Callable[[Finding], Found]:
-    """A function of a finding that depends on its measurement alone; it is called once for each row of a cache."""
+    """Cache a function of a finding that depends only on its measurement; it is called once for each row of a cache."""
 
     @wraps(function)
     def found(finding: Finding) -> Found:

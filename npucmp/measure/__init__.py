@@ -1,1 +1,1 @@
-"""Pair → Measurement: opens tensors, walks them in blocks, adds up. Numbers, no opinion."""
+"""Measurement of tensor pairs: Pair → Measurement. Tensors are read in blocks and added up; no verdict is made."""

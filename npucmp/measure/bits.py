@@ -1,4 +1,4 @@
-"""Are two tensors the same bits, and if not, where do they differ? Equal bytes are settled without their values."""
+"""Bitwise comparison of two tensors, and the places where they differ. Equal bytes need no look at their values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
     Places = npt.NDArray[np.int64]
 
-CHUNK = 1 << 18  # bytes compared at once: what malloc hands out again without asking the system
+CHUNK = 1 << 18  # bytes compared at once: malloc reuses this much without a system call
 PLACES = 1 << 22  # differing elements: work: their places are kept, and their bits are looked at
 
 
 def measure_bits(pair: Pair, context: ReadContext = ANYWHERE) -> Measurement:
-    """`same` for equal bytes; everything that measure tells for others. Never raises for what a dump holds."""
+    """Measure a pair: `same` alone for equal bytes, else the result of `measure`. Never raises for the content of a
+    dump."""
     if pair.target is None or pair.golden is None:
         return Measurement(pair)
     read = same_bytes(pair.target, pair.golden, context)
@@ -31,7 +32,7 @@ def measure_bits(pair: Pair, context: ReadContext = ANYWHERE) -> Measurement:
 
 
 def same_bytes(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE) -> Optional[int]:
-    """Bytes read of two payloads that lie in one piece and are equal; None if they are not, or do not."""
+    """The number of bytes read if two contiguous payloads are equal; None if they differ or are not contiguous."""
     try:
         x, y = payload_of(one, context=context), payload_of(other, context=context)
         if x is None or y is None or not (in_one_piece(x) and in_one_piece(y)):
@@ -40,11 +41,11 @@ def same_bytes(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE
             return None
         return _equal_bytes(x, y, context)
     except NpucmpError:
-        return None  # measure says why
+        return None  # measure reports the reason
 
 
 def in_one_piece(payload: Payload) -> bool:
-    """Whether the values lie in C order, one after the other."""
+    """Return whether the values lie in C order without gaps."""
     return not (payload.strides or payload.parts or payload.dataset)
 
 
@@ -64,9 +65,9 @@ def _equal_bytes(x: Payload, y: Payload, context: ReadContext) -> Optional[int]:
 
 
 class Differing(NamedTuple):
-    """How many elements differ, from the first to before `end`, in C order.
+    """The number of differing elements, the first one, and the `end` after the last, in C order.
 
-    `places` are all of them, None where there are too many; `picture` shows where they lie.
+    `places` are the indices of all of them, None if there are too many. `picture` maps their positions.
     """
 
     number: int
@@ -96,7 +97,7 @@ def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHER
         if len(differs) and count <= PLACES:
             found.append(differs + start)
         elif len(differs):
-            found[-1] = differs + start  # for the end
+            found[-1] = differs + start  # keeps the last index
         count += len(differs)
         start += len(a)
     if not count or picture is None:
@@ -106,7 +107,7 @@ def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHER
 
 
 class _Picture:
-    """Where elements differ, and in which bits."""
+    """The places of differing elements, and the bits that differ."""
 
     def __init__(self, x: Payload, y: Payload) -> None:
         import numpy as np
@@ -115,10 +116,10 @@ class _Picture:
         row = lookup(y.dtype)
         self.dtype = y.dtype
         self.size = row.itemsize if row and x.dtype == y.dtype and not row.memory and row.kind != "c" else 0
-        self.bytes = np.zeros((self.size, 256), np.int64)  # of the bits that differ, by byte from the lowest
+        self.bytes = np.zeros((self.size, 256), np.int64)  # counts of XOR values by byte, from the lowest
 
     def add(self, places: Places, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> None:
-        """Elements that differ: their places, and their values."""
+        """Add differing elements: their indices and both values."""
         import numpy as np
 
         self.grid.add(places)
@@ -131,7 +132,7 @@ class _Picture:
     def drawn(self) -> DifferenceMap:
         import numpy as np
 
-        set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # of each byte, from its highest
+        set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # bits of each byte, from the highest
         bits = (self.bytes[::-1] @ set_in).reshape(-1).tolist()
         grid = self.grid
         return DifferenceMap(self.dtype, grid.rows, grid.columns, grid.across, tuple(grid.counts.tolist()), tuple(bits))

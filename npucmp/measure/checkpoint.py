@@ -1,12 +1,13 @@
-"""The rows that a comparison has measured so far, on disk, so that an interrupted one can be resumed.
+"""Checkpoint of a comparison: the measured rows on disk, so that an interrupted run can be resumed.
 
-    .npucmp-checkpoint   blocks, each with a line before it: CRC-32 of the block in hexadecimal, its length in bytes
-    first block          fingerprint: version, options that enter a measurement, every pair, size and time of every file
+    .npucmp-checkpoint   blocks, each after a line with the CRC-32 of the block in hexadecimal and its length in bytes
+    first block          fingerprint: version, options that affect a measurement, every pair, size and time of every
+                         file
     other blocks         rows of the table (model/table.py): a line with the number of rows, of moments and of bytes of
                          text, the rows, the moments, the texts as JSON
 
-Measurements arrive in the order of the pairs, so the blocks always hold the first pairs. A block that was cut short, or
-anything else that does not fit, ends the checkpoint: what follows is measured again.
+Measurements arrive in the order of the pairs, so the blocks always hold the first pairs. A truncated or invalid block
+ends the checkpoint: all later pairs are measured again.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from npucmp.model.table import MOMENTS, ROW, Columns, columns_of, measurements_o
 from npucmp.version import __version__
 
 FILE = ".npucmp-checkpoint"
-EVERY = 5.0  # seconds between writes: what a killed run has to measure again; shorter runs write nothing
+EVERY = 5.0  # seconds between writes: the work that a killed run loses; shorter runs write nothing
 _LARGEST = 1 << 30  # bytes of a block
 _LINE = 64  # bytes of the line before a block, at most
 
 
 class Checkpoint:
     """The measurements of one comparison, or of a `part` of it, appended as they arrive. With `resume`, `known` holds
-    those of an earlier run.
+    the measurements of an earlier run.
 
-    `note` is for the user: an earlier checkpoint is of no use, or this one could not be kept.
-    Raises DumpError if the folder cannot be written.
+    `note` is a message for the user: an earlier checkpoint does not apply, or this one could not be written. Raises
+    DumpError if the folder cannot be written.
     """
 
     def __init__(
@@ -75,18 +76,18 @@ class Checkpoint:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:  # an exception, or Ctrl-C
+        if kind is not None:  # an exception or Ctrl-C
             self.flush()
         self.close()
 
     def add(self, measurement: Measurement) -> None:
-        """Keeps the measurement of the next pair; it is on disk after EVERY seconds of work, or after flush."""
+        """Add the measurement of the next pair. It is on disk after at most EVERY seconds of work, or after flush."""
         self._waiting.append(measurement)
         if time.monotonic() - self._written >= EVERY:
             self.flush()
 
     def close(self) -> None:
-        """Writes what waits if the file has been begun, and closes it."""
+        """Write pending rows if the file has been started, and close it."""
         if self._has_head:
             self.flush()
         if self._fd is not None:
@@ -94,7 +95,7 @@ class Checkpoint:
             self._fd = None
 
     def flush(self) -> None:
-        """Writes what waits. A full disk costs the checkpoint, not the comparison."""
+        """Write pending rows. If the disk is full, the checkpoint ends, but the comparison continues."""
         self._written = time.monotonic()
         if self._fd is None or not self._waiting:
             return
@@ -119,7 +120,7 @@ class Checkpoint:
             data = data[os.write(self._fd, data) :]
 
     def _read(self, head: bytes, pairs: Sequence[Pair]) -> int:
-        """Fills `known`; returns how many bytes of the file are good, 0 if it belongs to another comparison."""
+        """Fill `known` and return the number of valid bytes in the file, 0 if it belongs to another comparison."""
         assert self._fd is not None
         with open(os.dup(self._fd), "rb") as file:
             file.seek(0)
@@ -141,14 +142,14 @@ class Checkpoint:
 
 
 def remove(folder: str | os.PathLike[str]) -> None:
-    """Removes those of a comparison that is complete and written; one that cannot be removed does no harm."""
+    """Remove the checkpoints of a completed comparison. Failure to remove a file is ignored."""
     for path in (Path(folder, FILE), *Path(folder).glob(f"{FILE}-*")):
         with suppress(OSError):
             path.unlink()
 
 
 def _fingerprint(pairs: Sequence[Pair], settings: object, states: object) -> str:
-    """One digest of everything that the measurements depend on."""
+    """A digest of everything that affects the measurements."""
     digest = sha256(repr((__version__, ROW.descr, MOMENTS.descr, settings, states)).encode())
     for pair in pairs:
         names = [one and one.name for one in (pair.target_op, pair.golden_op)]
@@ -174,7 +175,7 @@ def _paths(tensor: TensorRef) -> Iterator[str]:
 def _state(path: str) -> Optional[tuple[int, ...]]:
     try:
         found = os.stat(path)
-    except (OSError, ValueError):  # no such file, or a name that no file can have
+    except (OSError, ValueError):  # no such file, or an invalid name
         return None
     return found.st_size, found.st_mtime_ns, found.st_ino
 
@@ -184,7 +185,7 @@ def _block(data: bytes) -> bytes:
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    """The content of whole blocks, from the start of the file."""
+    """The content of complete blocks, from the start of the file."""
     while True:
         sum_, _, length = file.readline(_LINE).rstrip(b"\n").partition(b" ")
         if not length.isdigit() or int(length) > _LARGEST:
@@ -196,14 +197,14 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _packed(columns: Columns) -> bytes:
-    """The numbers and texts of columns; pairs are known to whoever reads them."""
+    """The numbers and texts of columns. Pairs are not stored; the reader has them."""
     texts = json.dumps(columns.words).encode()
     head = b"%d %d %d\n" % (len(columns.rows), len(columns.moments), len(texts))
     return b"".join([head, columns.rows.tobytes(), columns.moments.tobytes(), texts])
 
 
 def _unpacked(data: bytes) -> Optional[Columns]:
-    """The columns of a block, None if it holds anything else."""
+    """The columns of a block; None if the block is invalid."""
     head, _, rest = data.partition(b"\n")
     try:
         count, measured, length = map(int, head.split())

@@ -1,16 +1,16 @@
-"""Checksums of values, spelled as dumps that kept no values recorded theirs.
+"""Checksums of values in the notation of dumps that recorded checksums instead of values.
 
     8 hexadecimal digits     CRC-32 of the elements in C order                     msprobe, summary_mode md5
-    0x and 16 of them        XOR of their 64-bit words, little endian, the last
-                             word filled up with zeros                             msprobe, summary_mode xor
-    32 of them               MD5                                                   MindSpore's statistic.csv
+    0x and 16 digits         XOR of their 64-bit words, little endian, the last
+                             word padded with zeros                                msprobe, summary_mode xor
+    32 digits                MD5                                                   MindSpore's statistic.csv
 
-Which bytes of a bfloat16 are meant depends on the release: newer msprobe takes its 16 bits, older ones and MindSpore
-widen it to float32 before. Both are tried.
+The bytes of a bfloat16 depend on the release: newer msprobe uses its 16 bits, older msprobe and MindSpore first widen
+it to float32. Both are tried.
 
-Source: dumps of mindstudio-probe 26.2 with and without values, in which every CRC-32 and every XOR is found again. MD5
-is UNVERIFIED, so that it proves equality and no difference. An XOR proves a difference and no equality (recorded.py).
-mindstudio-probe 26.2 records the value of a 0-d tensor and no XOR; an XOR there is UNVERIFIED and proves nothing.
+Source: dumps of mindstudio-probe 26.2 with and without values; every CRC-32 and every XOR was reproduced. MD5 is
+UNVERIFIED, so it proves equality but not a difference. An XOR proves a difference but not equality (recorded.py).
+mindstudio-probe 26.2 records the value of a 0-d tensor and no XOR; an XOR of it is UNVERIFIED and proves nothing.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ _KINDS = (
 
 
 class Checksum:
-    """The checksum of values that are given block by block, of the kind of `recorded`, that of a tensor of `dtype`.
+    """The checksum of values that arrive block by block, of the kind of `recorded`, a checksum of a tensor of `dtype`.
 
-    Of another kind, and of values that do not lie in memory as they lie in the file, nothing is known.
+    For unknown kinds, and for values whose memory layout differs from the file, the checksum is unknown.
     """
 
     def __init__(self, recorded: str, dtype: str, payload: Payload) -> None:
@@ -87,7 +87,7 @@ class Checksum:
 
     @property
     def text(self) -> str:
-        """`recorded`, if that is theirs, else their own; "" where nothing tells."""
+        """`recorded` if it matches the values, else their own checksum; "" if unknown."""
         texts = [made.hexdigest() for _, made in self._made]
         if self._recorded.lower() in texts:
             return self._recorded
@@ -95,6 +95,6 @@ class Checksum:
 
 
 def _forms(stored: str, recorded: str) -> list[Any]:
-    """The numpy types of the bytes that a checksum may be of, where values of a type are stored in one."""
+    """The numpy types of the bytes that a checksum may cover, for values stored in one type and recorded as another."""
     names = {stored, "bfloat16", "float32"} if recorded == "bfloat16" else {stored}
     return [numpy_dtype(name, NATIVE) for name in sorted(names, key=lambda name: name != stored)]

@@ -1,14 +1,14 @@
-"""The workers of a Dask cluster (dask.distributed), which may be other machines: an executor like those beside it.
+"""Workers of a Dask cluster (dask.distributed), which may be other machines: an executor like that of executor.py.
 
-Dask hands tasks out, does them again where a worker is lost, and brings the answers. What npucmp adds is what a worker
-has to be before it gets work (`unfit`): it has this version and sees the files; who is not told so ends the run, as its
-figures might be others. Tasks, answers and errors travel as bytes that npucmp pickled itself: Dask looks into none.
+Dask distributes tasks, repeats them if a worker is lost, and collects the results. npucmp adds a check before a worker
+gets work (`unfit`): the worker has the same version and sees the same files. If the check fails, the run ends, because
+results might differ. npucmp pickles tasks, results and errors itself; Dask only transports bytes.
 
-A worker does one task of npucmp at a time, in the folder that npucmp was called in if a path is told from there: what
-it tells of a file then reads as if this process had read it. Workers with one thread each are best.
+A worker runs one task of npucmp at a time. If a path is relative, it works in the folder in which npucmp was called, so
+that its messages name files as this process would. Workers with one thread each are best.
 
-A scheduler runs whatever it is sent, for whoever reaches it. So only connections within this machine are made, or such
-as Dask encrypts, where both sides have to show a certificate.
+A scheduler executes any code sent to it, by any client that reaches it. Connections are therefore made only within this
+machine, or with Dask's encryption, for which both sides must present a certificate.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from npucmp.measure.executor import Item, Result
 from npucmp.measure.kernel import native
 from npucmp.version import __version__
 
-WAIT = 60.0  # seconds without any worker until that is an error
-LOOK = 2.0  # seconds between looks at whether there is one
-RETRIES = 2  # of a task that the system could not do, as a file system may be out of reach for a moment
-AHEAD = 4  # tasks per thread of all workers that are handed out at once, and
-LEAST = 64  # so many at least: workers may come
-NAMES = 10_000  # of a folder that are held against each other
+WAIT = 60.0  # seconds without any worker until an error is raised
+LOOK = 2.0  # seconds between checks for workers
+RETRIES = 2  # retries of a task after a system error, for example if a file system is out of reach for a moment
+AHEAD = 4  # tasks per thread of all workers that are submitted at once, and
+LEAST = 64  # at least this many: more workers may join
+NAMES = 10_000  # names of a folder that are compared
 _LARGEST = 1 << 20  # bytes of a scheduler file
-# that a connection raises: sockets, ssl, its configuration, and time that ran out (classes of their own before 3.11)
+# errors of a connection: sockets, ssl, its configuration, and timeouts (separate classes before 3.11)
 UNREACHABLE = (OSError, RuntimeError, TypeError, ValueError, LookupError, ImportError, asyncio.TimeoutError,
                concurrent.futures.TimeoutError, concurrent.futures.CancelledError)  # fmt: skip
 
 
 def address_of(scheduler: str) -> str:
-    """Where the scheduler is that a user named, by address or by its scheduler file. UsageError where the way there is
-    open to others."""
+    """The address of the scheduler that a user gave by address or scheduler file. Raises UsageError if the connection
+    is not private."""
     if "://" in scheduler:
         return _private(scheduler, scheduler)
     if os.path.exists(scheduler) or scheduler.endswith(".json"):
@@ -81,7 +81,7 @@ def _private(address: str, scheduler: str) -> str:
 
 
 def is_private(address: str) -> bool:
-    """Whether nobody else can listen or speak on the way to it: it is on this machine, or encrypted."""
+    """Return whether a connection to an address is private: it is on this machine, or encrypted."""
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
@@ -93,8 +93,9 @@ def is_private(address: str) -> bool:
 
 
 class Cluster:
-    """Workers of the Dask cluster at `scheduler`. `reads` are files and folders that tasks read, `writes` a folder that
-    they write. UsageError, if there is no such cluster, or a worker cannot do it. To be closed, or used by `with`."""
+    """Workers of the Dask cluster at `scheduler`. `reads` are files and folders that tasks read, `writes` is a folder
+    that they write. Raises UsageError if the cluster does not exist or a worker is not suitable. Close it, or use
+    `with`."""
 
     def __init__(self, scheduler: str, reads: Sequence[str | os.PathLike[str]], writes: str) -> None:
         self._address = address_of(scheduler)
@@ -112,10 +113,10 @@ class Cluster:
         self._probe = _probe(writes)
         self._place = pickle.dumps({**_self(), "folder": folder, "reads": {one: _seen(one) for one in paths},
                                     "probe": self._probe.name})  # fmt: skip
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is wrong is told in one line
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported in one line
         warnings.filterwarnings("ignore", module="distributed")
         try:
-            with concurrent.futures.ThreadPoolExecutor(1) as thread:  # a Client without a scheduler ends after a minute
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:  # without a scheduler a Client fails after 1 min
                 thread.submit(asyncio.run, self._knock()).result()
             self._client = distributed.Client(self._address, set_as_default=False)
         except UNREACHABLE as error:
@@ -128,8 +129,8 @@ class Cluster:
             raise
 
     def close(self) -> None:
-        """What is under way is given up."""
-        with suppress(FileNotFoundError):  # of a run of hours the report that was written has taken it away
+        """Close the connection. Tasks in progress are abandoned."""
+        with suppress(FileNotFoundError):  # after hours, the written report has removed the file
             self._probe.close()
         self._client.close()
 
@@ -161,7 +162,7 @@ class Cluster:
                     submit(waiting.popleft())
                 at, future = under_way[0]
                 because = self._ended(future)
-                if because is not None:  # over this task, or over others that the workers had then
+                if because is not None:  # caused by this task, or by others that the workers had then
                     for _, other in under_way:
                         self._ended(other)
                     submit(at, "-alone")
@@ -174,7 +175,7 @@ class Cluster:
                 future.cancel()
 
     def _ended(self, future: Any) -> Optional[str]:
-        """Waits for it. None if it is done, in words what happened if several workers ended over it."""
+        """Wait for a task. Return None if it is done, or a message if several workers ended during it."""
         without = 0.0
         while True:
             try:
@@ -206,7 +207,7 @@ class Cluster:
         await comm.close()
 
     def _workers(self) -> dict[str, int]:
-        """Addresses of workers, and how many threads each has."""
+        """Addresses of workers, and the number of threads of each."""
         try:
             found: dict[str, int] = self._client.nthreads()
         except UNREACHABLE as error:
@@ -220,7 +221,7 @@ class Cluster:
         return found
 
     def _meet(self) -> None:
-        """Asks each worker whether it can do the work."""
+        """Check that each worker can do the work."""
         until = time.monotonic() + WAIT
         while not self._workers():
             if time.monotonic() > until:
@@ -237,12 +238,12 @@ class Cluster:
 
 
 def _line(told: object) -> str:
-    """In one line."""
+    """A message in one line."""
     return " ".join(str(told).split()) or type(told).__name__
 
 
 def _self() -> dict[str, str]:
-    """What has to be the same everywhere, so that figures are."""
+    """The properties that must agree on all workers so that results agree."""
     return {
         "npucmp": __version__,
         "Python": f"{sys.version_info[0]}.{sys.version_info[1]}",
@@ -251,8 +252,8 @@ def _self() -> dict[str, str]:
 
 
 def _probe(folder: str) -> Any:
-    """A file in a folder, which is created, that only who sees this folder can see. By its name a later report takes it
-    away (report/files.py) if this process is killed."""
+    """Create the folder and a file in it, by which a worker proves that it sees this folder. If this process is killed,
+    a later report recognises the file by its name and removes it (report/files.py)."""
     try:
         os.makedirs(folder, exist_ok=True)
         return tempfile.NamedTemporaryFile(prefix=".npucmp-seen-", suffix=".tmp", dir=os.path.abspath(folder))
@@ -261,7 +262,7 @@ def _probe(folder: str) -> Any:
 
 
 def _seen(path: str) -> str:
-    """What is there, "" for nothing: names in a folder, or the size of a file."""
+    """The content of a path: a digest of the names in a folder, or the size of a file; "" if it does not exist."""
     try:
         if os.path.isdir(path):
             with os.scandir(path) as found:
@@ -272,14 +273,14 @@ def _seen(path: str) -> str:
         return ""
 
 
-# What workers do
+# Functions that workers run
 
 _one = threading.Lock()
 _fit = b""
 
 
 def unfit(place: bytes) -> Optional[str]:
-    """Why this process cannot do the work that is told of in `place`, None if it can."""
+    """The reason why this process cannot do the work described in `place`; None if it can."""
     told = pickle.loads(place)
     for name, own in _self().items():
         if own != told[name]:
@@ -302,7 +303,7 @@ def unfit(place: bytes) -> Optional[str]:
 
 
 def work(place: bytes, task: bytes) -> bytes:
-    """Answers a task. What is raised, which the system's trouble is, is tried again."""
+    """Run a task and return its result or error. A system error is raised, so that Dask tries again."""
     global _fit
     with _one:
         if place != _fit:
@@ -314,13 +315,13 @@ def work(place: bytes, task: bytes) -> bytes:
         with _standing(pickle.loads(place)["folder"]):
             try:
                 return pickle.dumps((function(item), None), pickle.HIGHEST_PROTOCOL)
-            except (NpucmpError, RecursionError) as error:  # a deep stack is what Dask cannot send, and waits for
+            except (NpucmpError, RecursionError) as error:  # Dask cannot send the error of a deep stack, and would wait
                 return pickle.dumps((None, error))
 
 
 @contextmanager
 def _standing(folder: Optional[str]) -> Iterator[None]:
-    """This process stands in that folder meanwhile, unless it is none."""
+    """Change to a folder for the duration, unless it is None."""
     before = os.getcwd()
     try:
         if folder is not None:

@@ -1,14 +1,14 @@
-"""Rows that a layer norm reads and that are constant up to rounding: what it writes there is rounding alone.
+"""Rows that a layer norm reads and that are constant up to rounding; its output there is only rounding error.
 
-A norm subtracts the mean of a row and divides by √(variance + eps). Where all elements of a row are nearly the same,
-what is left of the subtraction is the rounding of the mean, and the division enlarges it. No moments of a whole tensor
-tell such rows, so that input and output of a layer norm whose output differs are read a second time.
+A norm subtracts the mean of a row and divides by √(variance + eps). If all elements of a row are nearly equal, the
+subtraction leaves only the rounding of the mean, and the division amplifies it. Moments of a whole tensor do not show
+such rows, so input and output of a layer norm whose output differs are read a second time.
 
 With u the round-off of the sums, n the length of a row, M its size, σ its deviation and d the difference of both runs
-there, a row is constant if σ ≤ 8 (8 u M max(1, √n / 16) + 2 d). Its mean is off by δ = u M max(8, n / 2) + 2 d at most,
-for rounding of a sum of equal terms has one sign, and its variance by δ M, if that is the difference of two means. The
-output then differs by up to w (δ / s + σ (1 / s - 1 / s')), s and s' the least and the largest √(variance + eps). A row
-that differs by more is not explained by that, and then nothing is.
+there, a row is constant if σ ≤ 8 (8 u M max(1, √n / 16) + 2 d). The error of its mean is at most δ = u M max(8, n / 2)
++ 2 d, because rounding of a sum of equal terms has one sign. The error of its variance is at most δ M, if that is the
+difference of two means. The output then differs by at most w (δ / s + σ (1 / s - 1 / s')), with s and s' the least and
+the largest √(variance + eps). If a row differs by more, this does not explain it, and no row of the tensor is excused.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ EPS = 1e-5  # eps of a layer norm: definition: the default of torch
 
 
 def with_constant_rows(found: Sequence[Measurement], context: ReadContext) -> list[Measurement]:
-    """The measurements of one step and rank, in graph order; those of layer norms with constant rows say what differs
-    in the others."""
+    """Return the measurements of one step and rank, in graph order. If a layer norm has constant rows, its measurement
+    states the error of the other rows."""
     result = [*found]
     for _, group in groupby(range(len(found)), key=lambda at: found[at].pair.order):
         rows = [*group]
@@ -45,7 +45,7 @@ def with_constant_rows(found: Sequence[Measurement], context: ReadContext) -> li
 
 
 def _differs(one: Measurement) -> bool:
-    """Whether an output differs by more than roundings of its own type."""
+    """Return whether an output differs by more than rounding of its own type."""
     moments, pair = one.moments, one.pair
     if pair.target is None or pair.golden is None or not pair.golden.is_output:
         return False
@@ -58,8 +58,8 @@ def _unit(*tensors: TensorRef) -> float:
 
 
 def _settled(output: Measurement, rows: Sequence[Measurement], context: ReadContext) -> Optional[float]:
-    """rel_l2 of the rows of an output that are not constant in the input; None if none is, or if one differs by more
-    than rounding explains."""
+    """rel_l2 of the rows of an output that are not constant in the input; None if no row is constant, or if one differs
+    by more than rounding explains."""
     read = [one for one in rows if one.moments is not None and one.pair.golden and not one.pair.golden.is_output]
     shape = output.pair.golden.shape if output.pair.golden else ()
     data = next((one for one in read if one.pair.golden and one.pair.golden.shape == shape), None)
@@ -85,7 +85,7 @@ def _rest(
 
     tensors = [data.pair.target, data.pair.golden, output.pair.target, output.pair.golden]
     known = [one for one in tensors if one is not None]
-    unit, rounding = min(SINGLE, _unit(*known[:2])), _unit(*known[2:])  # sums are no coarser than float32
+    unit, rounding = min(SINGLE, _unit(*known[:2])), _unit(*known[2:])  # sums are not coarser than float32
     longer = max(1.0, math.sqrt(width) / SHORT_SUM)
     constant, apart, size = 0, 0.0, 0.0
     for a, b, x, y in _rows(known, width, context):
@@ -109,7 +109,7 @@ def _rest(
 
 
 def _rows(tensors: Sequence[TensorRef], width: int, context: ReadContext) -> Iterator[list[Any]]:
-    """The values of tensors of one shape in float64, some rows at a time."""
+    """The values of tensors of one shape in float64, a few rows at a time."""
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.kernel.numpy_kernel import widen
 

@@ -1,15 +1,15 @@
-"""Who executes the work: this process, or workers beside it. Same results in the same order, whoever does it.
+"""Executors of the measurement: this process, or worker processes beside it. Results and their order are the same.
 
-Workers are copies of this process, made by fork: they have function and items in memory, only numbers of items travel
-to them and results back. Each has pipes of its own, so that one that crashes takes nothing with it but its task.
+Workers are forked copies of this process. They have function and items in memory; only item numbers are sent to them
+and results are sent back. Each worker has pipes of its own, so that a crash loses only its task.
 
-Processes and pipes are those of multiprocessing; who gets what is decided here, not by ProcessPoolExecutor. That one
-ends with its first dead worker and cannot tell over what it died, leaves its workers behind if this process is killed,
-and costs 0.13 ms a task and 0.03 s a run: up to 9 % of comparing 2 × 0.4 GB, 2 % of 2 × 2.5 GB, nothing with 10,000
-small pairs (docs/performance.md, tests/benchmarks/executor.py).
+Processes and pipes come from multiprocessing; tasks are assigned here, not by ProcessPoolExecutor. ProcessPoolExecutor
+ends with its first dead worker and cannot name the task, leaves its workers behind if this process is killed, and costs
+0.13 ms a task and 0.03 s a run: up to 9 % of comparing 2 × 0.4 GB, 2 % of 2 × 2.5 GB, nothing with 10,000 small pairs
+(docs/performance.md, tests/benchmarks/executor.py).
 
-Of a program with several threads only the one that asks for results is copied: a lock that another one holds in that
-moment stays locked in the workers. One job forks nothing.
+In a program with several threads, only the thread that requests results is copied: a lock that another thread holds at
+that moment stays locked in the workers. With one job nothing is forked.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Found = TypeVar("Found")
-Answer = tuple[list[Result], Optional[Exception]]  # of a task: results, and what ended it before its end
+Answer = tuple[list[Result], Optional[Exception]]  # of a task: results, and the error that ended it early
 
-BATCH = 256  # items that make a task: handing one over costs as much as measuring a small tensor
-WEIGHT = 4 << 20  # or items that weigh so much together
-AHEAD = 2  # tasks that a worker has: one under way, and one so that it need not wait
-LOOKS = 0.5  # seconds after which a worker looks again whether its parent lives
-HELD = 16 * BATCH  # items per worker that may be begun while the first has no result: theirs wait in memory
+BATCH = 256  # items that make a task: sending one costs as much as measuring a small tensor
+WEIGHT = 4 << 20  # or fewer items with this total weight
+AHEAD = 2  # tasks of a worker: one in progress, and one more so that it need not wait
+LOOKS = 0.5  # seconds between a worker's checks that its parent lives
+HELD = 16 * BATCH  # items per worker that may be started before the first has a result; their results wait in memory
 
 
 class Executor(Protocol):
-    """What comes out does not depend on which one it was."""
+    """The interface of executors. Results do not depend on the executor."""
 
     def map(
         self,
@@ -50,24 +50,26 @@ class Executor(Protocol):
         lost: Callable[[Item, str], Result],
         weight: Optional[Callable[[Item], int]] = None,
     ) -> Iterator[Result]:
-        """function of each item, in the order of the items. `weight` tells how much work an item is, in bytes.
+        """Apply `function` to each item, in the order of the items. `weight` is the amount of work of an item, in
+        bytes.
 
-        An item that ends its worker twice costs only itself: `lost` makes its result, from the item and the reason.
-        What `function` raises is raised here, after the results before it. Results are pickled; so that function and
-        items can be, they are plain functions and data.
+        An item that ends its worker twice loses only its own result: `lost` makes one from the item and the reason. An
+        error of `function` is raised here, after the earlier results. Results are pickled. Use plain functions and
+        data, so that function and items can be pickled too.
         """
 
 
 def workers(jobs: int, apart: bool = False) -> Executor:
-    """So many at work at once; `apart`: be it one, this process has none of the work, so that its memory stays small.
-    Other systems than Linux have no fork, or libraries that do not survive one."""
+    """Return an executor with `jobs` workers. If `apart`, even one job runs in a worker, so that the memory of this
+    process stays small. Systems other than Linux have no fork, or libraries that do not survive one; they use this
+    process."""
     if sys.platform != "linux" or (jobs <= 1 and not apart):
         return Serial()
     return Processes(jobs, apart and not _is_daemon())
 
 
 def default_jobs() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS
@@ -75,7 +77,7 @@ def default_jobs() -> int:
 
 
 class Serial:
-    """This process; `lost` is never asked, as nobody is left to ask."""
+    """Execution in this process; `lost` is never called, because a crash ends the process itself."""
 
     def map(
         self,
@@ -88,8 +90,8 @@ class Serial:
 
 
 class Processes:
-    """Workers that live as long as results are asked for; none if there is too little work to share, unless it has to
-    be done `apart`: nothing of it in this process, which may not survive it."""
+    """Worker processes that live while results are requested. If there is too little work to share, this process does
+    it, unless `apart`: then nothing runs in this process, which might not survive it."""
 
     def __init__(self, jobs: int, apart: bool = False) -> None:
         self._jobs, self._apart = jobs, apart
@@ -107,7 +109,7 @@ class Processes:
             yield from map(function, items)
             return
         done: dict[int, Answer[Result]] = {}
-        again: set[int] = set()  # places of items that were in a task over which a worker died
+        again: set[int] = set()  # items of a task during which a worker died
         crew: list[_Worker] = []
         place = 0
         try:
@@ -117,7 +119,7 @@ class Processes:
                 for worker in crew:
                     while todo and len(worker.tasks) < AHEAD and todo[0].start < place + jobs * HELD:
                         worker.give(todo.popleft())
-                if not crew:  # no process is to be had
+                if not crew:  # no process can be started
                     task = todo.popleft()
                     if task.start in again or self._apart:
                         done[task.start] = [lost(items[at], "no other process is to be had") for at in task], None
@@ -130,7 +132,7 @@ class Processes:
                         because, undone = worker.end(), [*worker.tasks]
                         if task.start in again:
                             answer = [lost(items[task.start], because)], None
-                        else:  # item by item, to find the one
+                        else:  # item by item, to find the cause
                             again.update(task)
                             undone += [range(at, at + 1) for at in task]
                         todo = deque(sorted([*undone, *todo], key=lambda some: some.start))
@@ -148,7 +150,7 @@ class Processes:
 
 
 def batches(items: Sequence[Item], weight: Optional[Callable[[Item], int]] = None) -> Iterator[range]:
-    """Places of neighbours: BATCH, or fewer if they weigh WEIGHT; without `weight` each item goes alone."""
+    """Ranges of consecutive items: BATCH, or fewer if their weight reaches WEIGHT. Without `weight`, one item each."""
     start = heavy = 0
     for end, item in enumerate(items, 1):
         heavy += WEIGHT if weight is None else weight(item)
@@ -168,7 +170,7 @@ def _answer(function: Callable[[Item], Result], items: Sequence[Item], task: ran
 
 
 class _Worker:
-    """A process that gets tasks on one pipe and answers on another. If this one is killed, it leaves."""
+    """A process that receives tasks on one pipe and sends results on another. It exits if its parent is killed."""
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         from multiprocessing import get_context
@@ -183,7 +185,7 @@ class _Worker:
             orders,
             out,
             warnings.catch_warnings(),
-        ):  # Python warns of threads that numpy's BLAS has; it is ready for that
+        ):  # Python warns about the threads of numpy's BLAS, which is prepared for fork
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process.start()
 
@@ -194,11 +196,11 @@ class _Worker:
     def _send(self, order: Optional[tuple[int, int]]) -> None:
         try:
             self._orders.send(order)
-        except OSError:  # it has died, which its answer will tell
+        except OSError:  # it has died, which its answer will show
             pass
 
     def answer(self) -> Optional[Answer[Any]]:
-        """Of the first of its tasks; None if it died over it."""
+        """The result of its first task; None if it died."""
         try:
             answer: Answer[Any] = self.answers.recv()
         except (EOFError, OSError):
@@ -206,7 +208,7 @@ class _Worker:
         return answer
 
     def end(self) -> str:
-        """Wait for it to leave, or make it leave if it is at work. How it ended, in words."""
+        """Wait until the worker exits, or kill it if it is at work. Return its exit status in words."""
         if self.tasks:
             self._process.kill()
         self._send(None)
@@ -218,7 +220,7 @@ class _Worker:
 
 
 def _hired(function: Callable[[Any], Any], items: Sequence[Any]) -> Optional[_Worker]:
-    """None if the system grants no more."""
+    """A new worker; None if the system does not grant one."""
     try:
         return _Worker(function, items)
     except OSError:
@@ -226,14 +228,14 @@ def _hired(function: Callable[[Any], Any], items: Sequence[Any]) -> Optional[_Wo
 
 
 def _is_daemon() -> bool:
-    """Whether this process is a worker itself, of multiprocessing: those may not have children."""
+    """Return whether this process is a worker of multiprocessing, which may not have children."""
     from multiprocessing import current_process
 
     return current_process().daemon
 
 
 def _answering(crew: list[_Worker]) -> list[_Worker]:
-    """Those that have something to say, or never will again; waits until there is one."""
+    """Wait for workers that have an answer or have died, and return them."""
     from multiprocessing.connection import wait
 
     ready = wait([worker.answers for worker in crew if worker.tasks]) if crew else ()
@@ -248,9 +250,9 @@ def _serve(
     parent: int,
     parents: tuple[Connection, ...],
 ) -> NoReturn:
-    """What a worker does. Ctrl-C is for its parent, and nothing of the parent's is flushed or closed at the end; what
-    its parent does in an orderly end by other signals is none of its business. The `parents` ends of its pipes are
-    closed here: a pipe whose reader is gone refuses an answer only if no worker holds the reader's end."""
+    """Run tasks in a worker. Ctrl-C is left to the parent. Buffers of the parent are not flushed or closed at the end,
+    and its handlers of other signals are reset. The `parents` ends of the pipes are closed here: a pipe without a
+    reader rejects an answer only if no worker holds the reader's end."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -259,8 +261,8 @@ def _serve(
         for end in parents:
             end.close()
         _watch(parent)
-        gc.freeze()  # looking for cycles in what the parent had would copy all of it
-        gc.enable()  # who forked it may do without for a while, this one works for long
+        gc.freeze()  # a search for cycles would copy all memory of the parent
+        gc.enable()  # the parent may have disabled it for a short time; a worker runs for long
         gc.set_threshold(100_000)
         _keep_pages()
         while order := orders.recv():
@@ -272,21 +274,21 @@ def _serve(
 def _watch(parent: int) -> None:
     try:
         threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
-    except RuntimeError:  # no thread is to be had; it leaves when it next reads or writes
+    except RuntimeError:  # no thread can be started; the worker exits when it next reads or writes
         pass
 
 
 def _leave_after(parent: int) -> None:
-    """Ends this process soon after its parent, whatever it is doing: at a task, or at an answer to a pipe of which
-    another worker holds the reader's end."""
+    """End this process soon after its parent, even during a task or while it writes to a pipe whose reader's end
+    another worker holds."""
     while os.getppid() == parent:
         time.sleep(LOOKS)
     os._exit(1)
 
 
 def _keep_pages() -> None:
-    """glibc gives the pages of every large temporary array back and asks for them again: half the time of numpy's
-    kernel. Only in workers, whose memory is nobody else's."""
+    """Keep freed pages: glibc returns the pages of every large temporary array to the system and requests them again,
+    half the time of numpy's kernel. This is done only in workers, whose memory is not shared."""
     try:
         libc = ctypes.CDLL(None)
         for what in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
@@ -300,14 +302,14 @@ def once(
     values: Callable[[Item], Optional[Hashable]],
     read: Callable[[Sequence[Item]], Iterator[Found]],
 ) -> Iterator[tuple[Item, Found, bool]]:
-    """(item, what was found, whether that was for an earlier one), in the order of the items: values that several
-    tensors share (an output, and the same tensor as the input of another) are read once.
+    """Yield (item, result, whether an earlier item provided it), in the order of the items. Values that several tensors
+    share (an output, and the same tensor as the input of another operator) are read once.
 
-    `values` tells the values of an item from those of all others, None of one that shares none. `read` gets the first
-    items of each and finds something for each, in their order.
+    `values` returns a key that identifies the values of an item, None if they are not shared. `read` gets the first
+    item of each key and yields one result for each, in order.
     """
     places: dict[Hashable, int] = {}
-    firsts = [  # the place of the first item with the same values
+    firsts = [  # the first item with the same values
         at if key is None else places.setdefault(key, at) for at, key in enumerate(map(values, items))
     ]
     shared = {first for at, first in enumerate(firsts) if first != at}

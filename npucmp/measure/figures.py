@@ -1,8 +1,8 @@
-"""Tensors of one run → their figures, in one pass; what several of them are together is found in the same pass.
+"""Statistics of the tensors of one run in one pass, and properties of several tensors together in the same pass.
 
-A `Work` names tensors that are walked side by side, block by block: a parameter through all its steps with its
-gradients, what a dropout read and wrote, or a single tensor. Each gets its `Figures`; a `Probe` sees the blocks of all
-of them, and finds what no figure of one tensor tells. Nothing is read twice, and a few blocks are all that is held.
+A `Work` names tensors that are read side by side, block by block: a parameter through all its steps with its gradients,
+the input and output of a dropout, or a single tensor. Each gets its `Figures`. A `Probe` sees the blocks of all of them
+and finds properties that no statistics of one tensor show. Nothing is read twice; only a few blocks are in memory.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from npucmp.model.dtypes import Dtype, lookup, size_of
 if TYPE_CHECKING:
     from npucmp.measure.kernel.extremes import Array
 
-LEAST = 1 << 12  # elements of a block, however many tensors are walked side by side
+LEAST = 1 << 12  # elements of a block, for any number of tensors side by side
 
 
 class Figures(NamedTuple):
-    """What is known of one tensor. Of statistics alone counts are not (`counted` is False) but for NaN and Inf.
+    """The statistics of one tensor. If only the dump's statistics are known, counts other than NaN and Inf are not
+    (`counted` is False).
 
-    extremes   None where nothing is known, be it that `problem` says why it could not be read
-    mean, rms  of the finite elements; of complex numbers the magnitudes count. None where unknown
-    mean_abs   of the finite elements; None of statistics
-    subnormal  elements below the smallest normal number of the type that are not 0; None of statistics, and of wider
-               types than 16 bits
-    bits       what tells its bits from others of the same type and shape: a digest of the values, or the hash that the
-               dump recorded; "" where there is neither, and for an XOR, which tensors of other bits share
+    extremes   None if nothing is known; `problem` may say why the tensor could not be read
+    mean, rms  of the finite elements; of the magnitudes for complex numbers. None if unknown
+    mean_abs   of the finite elements; None for recorded statistics
+    subnormal  nonzero elements below the smallest normal number of the type; None for recorded statistics, and for
+               types wider than 16 bits
+    bits       identifies the bits among tensors of one type and shape: a digest of the values, or the hash that the
+               dump recorded; "" if there is neither, and for an XOR, which different tensors may share
     """
 
     extremes: Optional[Extremes] = None
@@ -53,7 +54,7 @@ class Figures(NamedTuple):
 
     @property
     def is_finite(self) -> bool:
-        """Whether all of it is known to be finite."""
+        """Whether all elements are known to be finite."""
         return self.extremes is not None and not (self.extremes.nan or self.extremes.inf)
 
     @property
@@ -66,12 +67,12 @@ class Figures(NamedTuple):
 
     @property
     def largest(self) -> Optional[float]:
-        """Largest finite magnitude."""
+        """The largest finite magnitude."""
         return _known(self.extremes.largest) if self.extremes is not None else None
 
     @property
     def constant(self) -> Optional[float]:
-        """The value of all elements, None if they are not known to be one."""
+        """The common value of all elements; None if they differ or are unknown."""
         low, high = self.minimum, self.maximum
         return low if low is not None and low == high and self.is_finite else None
 
@@ -81,36 +82,38 @@ class Figures(NamedTuple):
 
     @property
     def zeros(self) -> Optional[float]:
-        """Share of zeros, None where they were not counted (all of statistics but those of a tensor of zeros)."""
+        """The share of zeros; None if they were not counted (recorded statistics, except those of a tensor of
+        zeros)."""
         if self.extremes is None or not self.elements:
             return None
         return 1.0 if self.is_zero else self.extremes.zeros / self.elements if self.counted else None
 
     @property
     def std(self) -> Optional[float]:
-        """Deviation of the finite elements about their mean."""
+        """Standard deviation of the finite elements."""
         if self.mean is None or self.rms is None:
             return None
-        share = self.mean / self.rms if self.rms else 0.0  # no square of a large number
+        share = self.mean / self.rms if self.rms else 0.0  # avoids the square of a large number
         return self.rms * math.sqrt(max(1.0 - share * share, 0.0)) if abs(share) < 1 else 0.0
 
 
 class Probe(Protocol):
-    """Finds something of tensors that are walked side by side; made anew for each Work, where that is read."""
+    """A search for a property of tensors that are read side by side. Each Work makes a new one in the
+    process that reads it."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None: ...
 
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
-        """The next blocks, of the same elements of all; None for a tensor that cannot be read."""
+        """Add the next blocks, which cover the same elements of all tensors; None for a tensor that cannot be read."""
 
     def found(self) -> Any: ...
 
 
-MakeProbe = Callable[["Sequence[Optional[Payload]]"], Probe]  # what a worker can be sent: a class, a partial of one
+MakeProbe = Callable[["Sequence[Optional[Payload]]"], Probe]  # picklable for workers: a class, or a partial of one
 
 
 class Work(NamedTuple):
-    """Tensors to be walked side by side, and what else is to be found of them, by name."""
+    """Tensors to be read side by side, and the probes for them by name."""
 
     tensors: tuple[TensorRef, ...]
     probes: Mapping[str, MakeProbe] = {}
@@ -121,7 +124,7 @@ class Work(NamedTuple):
 
 
 class Worked(NamedTuple):
-    """The figures of each tensor of a Work, what its probes found (None: nothing could be), and the bytes read."""
+    """The statistics of each tensor of a Work, the results of its probes (None: no result), and the bytes read."""
 
     figures: tuple[Figures, ...]
     found: Mapping[str, Any] = {}
@@ -129,7 +132,7 @@ class Worked(NamedTuple):
 
 
 def work_through(works: Sequence[Work], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Worked]:
-    """What is known of each, in their order; trouble with a tensor stands in its figures."""
+    """Process each Work, in order. A problem with a tensor is stored in its statistics."""
     return workers(jobs).map(partial(figures_of, context=context), works, lost=_lost, weight=lambda one: one.bytes)
 
 
@@ -138,7 +141,7 @@ def _lost(work: Work, because: str) -> Worked:
 
 
 def figures_of(work: Work, context: ReadContext = ANYWHERE) -> Worked:
-    """One Work; never raises for what a dump holds. Tensors that do not go side by side are read one by one."""
+    """Process one Work; never raises for the content of a dump. Tensors of different shapes are read one by one."""
     opened = [_opened(tensor, context) for tensor in work.tensors]
     told = tuple(one for one in opened if isinstance(one, Figures))
     if len(told) == len(opened):
@@ -149,13 +152,13 @@ def figures_of(work: Work, context: ReadContext = ANYWHERE) -> Worked:
         except NpucmpError as error:
             if len(opened) == 1:
                 return Worked((Figures(problem=_because(error)),))
-    # they do not go together, or one ends too early: each by itself, so that the others are not lost
+    # shapes differ, or one file ends early: read each alone, so that the others are not lost
     alone = [figures_of(Work((tensor,)), context) for tensor in work.tensors]
     return Worked(tuple(one.figures[0] for one in alone), {}, sum(one.bytes_read for one in alone))
 
 
 def _opened(tensor: TensorRef, context: ReadContext) -> Payload | Figures:
-    """Where its values lie, or what is known without them."""
+    """The payload of a tensor, or its statistics without values."""
     try:
         return payload_of(tensor, context=context) or from_record(tensor)
     except NpucmpError as error:
@@ -163,7 +166,8 @@ def _opened(tensor: TensorRef, context: ReadContext) -> Payload | Figures:
 
 
 def from_record(tensor: TensorRef) -> Figures:
-    """What a dump recorded of a tensor that it did not keep. Checksums of records stand beside figures or alone."""
+    """The statistics that a dump recorded for a tensor without values. A record may also have a checksum, or only a
+    checksum."""
     told, count = tensor.statistics, math.prod(tensor.shape)
     mean = _known(told.mean) if told is not None else None
     norm = _known(told.norm) if told is not None else None
@@ -204,11 +208,11 @@ def _walked(work: Work, opened: Sequence[Payload | Figures], context: ReadContex
 
 
 class _Sums:
-    """The figures of one tensor, block by block."""
+    """The statistics of one tensor, block by block."""
 
     def __init__(self, payload: Payload) -> None:
         row = lookup(payload.dtype)
-        assert row is not None, payload.dtype  # a payload of another type is never made
+        assert row is not None, payload.dtype  # no payload of another type exists
         self.row: Dtype = row
         self.bytes = row.stored(math.prod(payload.shape))
         self._extremes: Optional[Extremes] = None

@@ -1,4 +1,4 @@
-"""Where in a tensor elements are: how many in each cell of a small picture, its last axis across, all others down."""
+"""Counts of elements by place in a tensor: a small grid with the last axis across and all other axes down."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     Places = npt.NDArray[np.int64]
 
-DOWN, ACROSS = 24, 64  # cells at most
+DOWN, ACROSS = 24, 64  # most cells
 
 
 class Grid:
-    """Counts elements in a grid of at most DOWN × ACROSS cells."""
+    """Counts of elements in a grid of at most DOWN × ACROSS cells."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         import numpy as np
@@ -26,7 +26,7 @@ class Grid:
         self.counts = np.zeros(self.down * self.across, np.int64)
 
     def add(self, places: Places) -> None:
-        """Elements by their places in C order."""
+        """Add elements by their indices in C order."""
         import numpy as np
 
         row = places // self.columns  # several times as fast as divmod

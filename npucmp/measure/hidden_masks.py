@@ -1,14 +1,13 @@
-"""Masks whose constants the kernel does not know: scaled, added to scores, rounded, or another one in each run.
+"""Masks whose constants the kernel does not know: scaled, added to scores, rounded, or different in each run.
 
-A mask is a property of positions: both sides hold there what lies far below all other values of the tensor. Which
-constant that is decides nothing if a softmax or an exp reads the tensor, directly or behind operators that move, scale,
-fill or join values: exp(-100) is 4e-44. Only where a row has nothing else, and its masks are not one constant, does it
-see them. Elsewhere an operator must carry on a mask that is known, or the constant must be a known one as a type of 16
-bits rounds it; and both sides must hold one constant, or one constant added to ordinary values. A mask on one side
-alone is data.
+A mask is a property of positions: both sides have values there that are far below all other values of the tensor. The
+constant does not matter if a softmax or an exp reads the tensor, directly or after operators that move, scale, fill or
+join values: exp(-100) is 4e-44. It matters only if a row has nothing else, and its masks are not one constant. In
+other places an operator must pass a known mask on, or the constant must be a known one rounded to a 16-bit type; and
+both sides must have one constant, or one constant added to ordinary values. A mask on one side only is data.
 
-The extremes of a tensor show that it may hold such masks. It is read once more if it stands in one of these places and
-something of its operator differs.
+The extremes of a tensor show that it may have such masks. It is read once more if it is in one of these places and a
+tensor of its operator differs.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ Key = tuple[object, ...]
 
 
 def with_hidden_masks(found: Sequence[Measurement], closeness: Closeness, context: ReadContext) -> list[Measurement]:
-    """The measurements of one step and rank, in graph order, without the masks that the kernel does not know. The same
-    content is read once more at most."""
+    """Return the measurements of one step and rank, in graph order, without masks that the kernel does not know. Each
+    content is read at most once more."""
     search = _Search(found, closeness, context)
     search.until_nothing_new(search.before_exponentials, search.operators[::-1])
     search.rounded()
@@ -41,12 +40,13 @@ def with_hidden_masks(found: Sequence[Measurement], closeness: Closeness, contex
 
 
 class _Search:
-    """What may hold masks, by content: a dump without a graph has no other edges.
+    """Search for masks by content, because a dump without a graph has no other edges.
 
-    keys       the content of each row that may, of an input without values that of its producer in the graph
-    contents   a row of each content
-    known      of each content that was asked for the measurement without masks; None if it holds none
-    operators  rows of those of forward passes that have such a tensor, and something that differs
+    keys       the content of each row that may have masks; for an input without values, that of its producer in the
+               graph
+    contents   one row of each content
+    known      for each content examined, its measurement without masks; None if it has none
+    operators  rows of forward operators with such a tensor and a difference
     """
 
     def __init__(self, found: Sequence[Measurement], closeness: Closeness, context: ReadContext) -> None:
@@ -64,12 +64,12 @@ class _Search:
         return any((moments := self.found[at].moments) is None or moments.differing for at in rows)
 
     def measurement(self, at: int) -> Measurement:
-        """Of a row, without the masks that were found so far."""
+        """The measurement of a row without the masks found so far."""
         one, again = self.found[at], self.known.get(self.keys[at]) if at in self.keys else None
         return one if again is None or one.moments is None else one._replace(moments=again.moments)
 
     def until_nothing_new(self, look: Callable[[list[int]], None], operators: Sequence[list[int]]) -> None:
-        """A dump may tell an operator before those that it reads from."""
+        """Repeat a search until it finds nothing new. A dump may list an operator before its producers."""
         known = -1
         while known < len(self.known):
             known = len(self.known)
@@ -77,21 +77,21 @@ class _Search:
                 look(rows)
 
     def before_exponentials(self, rows: list[int]) -> None:
-        """What an exponential reads, and what is carried there."""
+        """Search the inputs of an exponential, and tensors that pass masks to it."""
         op = op_type_of(self.found[rows[0]].pair.operator)
         fills = _carries(op) and any(self.known.get(self.keys[at]) for at in rows if at in self.keys)
         for at in rows if fills or op.has("fades") else ():
             self._ask(at, _Values.are_unseen, fills)
 
     def rounded(self) -> None:
-        """What holds a known constant as a type of 16 bits has it, in a wider type."""
+        """Search wider tensors with a known constant as a 16-bit type rounds it."""
         for at in (at for rows in self.operators for at in rows):
             moments = self.found[at].moments
             if moments is not None and are_rounded(moments.target, moments.golden):
                 self._ask(at, _Values.are_alike)
 
     def behind_masks(self, rows: list[int]) -> None:
-        """What an operator makes of masks."""
+        """Search the outputs of operators that read masks."""
         if not _carries(op_type_of(self.found[rows[0]].pair.operator)):
             return
         inputs = [self.measurement(at).moments for at in rows if not is_output(self.found[at].pair)]
@@ -101,7 +101,7 @@ class _Search:
                     self._ask(at, _Values.are_alike)
 
     def _ask(self, at: int, accepts: Callable[[_Values], bool], fills: bool = False) -> None:
-        """`fills`: of a constant all is mask."""
+        """Measure the content of a row without masks if it has any. If `fills`, a constant tensor is all mask."""
         key = self.keys.get(at)
         if key is None or key in self.known:
             return
@@ -119,12 +119,12 @@ class _Search:
 
 
 def _carries(op: OpType) -> bool:
-    """Whether an operator leaves a mask that it reads a mask."""
+    """Return whether an operator passes a mask from input to output."""
     return op.has("shifts", "masks", "views", "copies", "hands on", "bounds")
 
 
 def _may_hide(one: Measurement) -> bool:
-    """Whether these are floats that lie far below zero on both sides."""
+    """Return whether both sides are floats far below zero."""
     moments = one.moments
     sides = [lookup(tensor.dtype) for tensor in (one.pair.target, one.pair.golden) if tensor is not None]
     if moments is None or moments.mismatched or len(sides) < 2:
@@ -133,13 +133,13 @@ def _may_hide(one: Measurement) -> bool:
 
 
 def _content(moments: Moments) -> Key:
-    """A tensor on both sides."""
+    """A key for the content of both sides."""
     sides = ((side.minimum, side.maximum, side.total, side.squares) for side in (moments.target, moments.golden))
     return (moments.elements, *sides)
 
 
 def _by_graph(found: Sequence[Measurement], keys: dict[int, Key]) -> Iterator[tuple[int, Key]]:
-    """Inputs without values of their own whose producer a graph names, with the content of what it wrote."""
+    """Yield inputs without values whose producer a graph names, with the content of the producer's output."""
     written = {}
     for at, key in keys.items():
         pair = found[at].pair
@@ -156,10 +156,10 @@ def _all_masked(moments: Moments) -> Moments:
 
 
 class _Values(NamedTuple):
-    """What two tensors hold below bounds, the masks, and above them.
+    """Extremes of two tensors below the bounds (the masks) and above them.
 
-    Each of the lists has one number for target and golden: the ends of the masks, and of all that is finite otherwise.
-    `only_masks`: whether a row has nothing else. `round_off` is that of the coarser type.
+    Each list has one number for target and one for golden: the ends of the masks, and those of all other finite values.
+    `only_masks` is True if a row has nothing else. `round_off` is that of the coarser type.
     """
 
     masks: int = 0
@@ -172,7 +172,7 @@ class _Values(NamedTuple):
     round_off: float = 0.0
 
     def are_unseen(self) -> bool:
-        """Whether an exponential sees nothing of the masks of either side."""
+        """Whether the masks of both sides do not affect an exponential."""
         return self._are_far() and not (self.only_masks and self.lowest != self.highest)
 
     def are_alike(self) -> bool:
@@ -187,7 +187,7 @@ class _Values(NamedTuple):
 
 
 def _values(one: Measurement, moments: Moments, context: ReadContext) -> _Values:
-    """Of nothing if a side cannot be read."""
+    """The extremes of a pair; those of empty tensors if a side cannot be read."""
     target, golden = one.pair.target, one.pair.golden
     assert target is not None and golden is not None
     try:
@@ -201,7 +201,7 @@ def _values(one: Measurement, moments: Moments, context: ReadContext) -> _Values
 def _round_off(tensor: TensorRef, side: Side) -> float:
     row = lookup(tensor.dtype)
     own = row.round_off if row is not None else 0.0
-    return max(own, 2.0**-side.bits) if side.bits else own  # float32 may hold values of 16 bits
+    return max(own, 2.0**-side.bits) if side.bits else own  # float32 may contain values of 16 bits
 
 
 def _walked(target: TensorRef, golden: TensorRef, bounds: tuple[float, float], context: ReadContext) -> _Values:
@@ -226,7 +226,7 @@ def _walked(target: TensorRef, golden: TensorRef, bounds: tuple[float, float], c
 
 
 def _rows(target: TensorRef, golden: TensorRef, elements: int, context: ReadContext) -> Iterator[tuple[Any, Any]]:
-    """The values of both sides, in float64 and in whole rows."""
+    """The values of both sides in float64 and in whole rows."""
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.kernel.numpy_kernel import widen
 

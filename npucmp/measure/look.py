@@ -1,5 +1,7 @@
-"""A second look at a tensor that diverged: the worst elements, where the error lies, how the values of both sides and
-the error spread. The measurement has told the range by then, so that one walk will do; a few blocks are in memory.
+"""Details of a tensor that diverged: the worst elements, the position of the error, the distributions of values and
+error.
+
+The measurement has already found the ranges, so one pass is sufficient; only a few blocks are in memory.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 WORST = 10  # elements that are kept
-PARTS = 32  # of a range, for values; of errors one more, so that zero is in the middle of one
-SMALL = 1e-200  # a range of values below this is multiplied before it is divided into parts,
-UP = 2.0**600  # by a power of two, which rounds nothing
+PARTS = 32  # bins of a value range; errors have one more, so that zero is in the middle of a bin
+SMALL = 1e-200  # a smaller range of values is scaled up before it is divided into bins,
+UP = 2.0**600  # by a power of two, which is exact
 
 
 def look(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False) -> Optional[Look]:
-    """None where the values are not to be had, or not any more. Never raises for what a dump holds. vendor: with the
-    figures by the vendor's rules, of the same pass."""
+    """Return the details; None if the values are not available or have changed. Never raises for the content of a dump.
+    If `vendor`, the same pass computes the statistics of the vendor's rules."""
     pair, moments = finding.pair, finding.measurement.moments
     if pair.target is None or pair.golden is None or moments is None:
         return None
@@ -59,13 +61,13 @@ def look(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False
 
 
 def bar_of(moments: Moments) -> float:
-    """The root mean square of the error, less what adding it up may have lost: above it lies what makes the error, be
-    it a corner, a few elements, or (where the same is wrong everywhere) all of it."""
+    """The root mean square of the error, reduced by what the summation may have lost. Elements above it make up the
+    error: a corner, a few elements, or (if all errors are equal) all of them."""
     return 0.999 * math.sqrt(moments.sum_dd / moments.compared) if moments.compared else 0.0
 
 
 class _Candidates(NamedTuple):
-    """The worst elements so far: their errors, places and values, as arrays of one length."""
+    """The worst elements so far: their errors, indices and values, as arrays of one length."""
 
     errors: Floats
     places: npt.NDArray[np.int64]
@@ -92,7 +94,7 @@ class _Looker:
         self.start = 0
 
     def add(self, x: Array, y: Array) -> None:
-        """One block of both sides."""
+        """Add one block of both sides."""
         import numpy as np
 
         from npucmp.measure.kernel.numpy_kernel import difference, widen
@@ -105,7 +107,7 @@ class _Looker:
                 alike = (np.isnan(wide_x) & np.isnan(wide_y)) | (wide_x == wide_y)
                 size = np.where(finite, size, np.where(alike, 0.0, np.inf))
             if self.bars.masking and not self.complex:
-                beyond = size > self.most  # masks of unequal constants alone, which the measurement left out
+                beyond = size > self.most  # only masks of unequal constants, which the measurement excluded
                 masks = (self.bars.masks.held(wide_x, wide_y) | beyond) & finite
                 size, finite = np.where(masks, 0.0, size), finite & ~masks
             all_finite = bool(finite.all())
@@ -119,7 +121,7 @@ class _Looker:
         self.start += len(x)
 
     def _keep(self, size: Floats, x: Array, y: Array) -> None:
-        """The worst of a block among those before it."""
+        """Merge the worst elements of a block with the earlier ones."""
         import numpy as np
 
         before = self.worst
@@ -135,7 +137,7 @@ class _Looker:
         if before is not None:
             both: list[Array] = [np.concatenate(one) for one in zip(before, new)]
             new = _Candidates(*both)
-        order = np.argsort(-new.errors, kind="stable")[:WORST]  # those before stand first, and so do lower places
+        order = np.argsort(-new.errors, kind="stable")[:WORST]  # earlier elements and lower indices come first
         first: list[Array] = [column[order] for column in new]
         self.worst = _Candidates(*first)
 
@@ -165,14 +167,15 @@ class _Looker:
 
 
 def number(value: Any) -> Number:
-    """An element of an array as a number of Python, without loss."""
+    """An element of an array as a Python number, without loss."""
     kind: Any = {"b": bool, "i": int, "u": int, "c": complex}.get(value.dtype.kind, float)
     found: Number = kind(value)
     return found
 
 
 def counted(values: Array, low: float, high: float, parts: int) -> npt.NDArray[np.int64]:
-    """How many lie in each of the parts of a range; in the middle one if it has no length, or too much."""
+    """Counts of values in equal parts of a range; all are in the middle part if the length of the range is 0 or
+    overflows."""
     import numpy as np
 
     if 0 < max(abs(low), abs(high)) < SMALL:  # parts of this range have no length in float64

@@ -1,9 +1,9 @@
-"""Every comparator: a small pure function of Moments, in one table. Adding one touches METRICS only: the columns of
-tensors.csv and the direction of tolerances follow it.
+"""The metrics: each is a small pure function of Moments, in one table. To add a metric, change METRICS only: the
+columns of tensors.csv and the direction of tolerances follow it.
 
-x is the target, y the golden; sums run over positions that are finite on both sides. NaN is returned where a
-formula has no value. A position that is NaN or Inf on one side only makes rel_l2 infinite: no rule may pass it.
-Where a formula differs from the one of an Ascend tool, docs/metrics.md says why.
+x is the target, y the golden; sums cover positions that are finite on both sides. A formula without a value returns
+NaN. A position that is NaN or Inf on one side only makes rel_l2 infinite, so that no rule accepts it. Where a formula
+differs from that of an Ascend tool, docs/metrics.md explains why.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NAN = float("nan")
 
 
 def cosine(m: Moments) -> float:
-    """Σxy / (‖x‖‖y‖), in [-1, 1]; both all-zero 1, one all-zero 0.
+    """Σxy / (‖x‖‖y‖), in [-1, 1]; 1 if both sides are zero, 0 if one is.
 
-    NaN when there is nothing to compare, or when squares leave the range of float64.
+    NaN if no element was compared, or if squares leave the range of float64.
     """
     if not m.compared:
         return NAN
@@ -37,7 +37,8 @@ def cosine(m: Moments) -> float:
 
 
 def rel_l2(m: Moments) -> float:
-    """‖x-y‖ / ‖y‖ (CANN: RelativeEuclideanDistance); golden all-zero: inf unless x is too; empty 0."""
+    """‖x-y‖ / ‖y‖ (CANN: RelativeEuclideanDistance). If the golden is zero: inf unless x is zero too. 0 for empty
+    tensors."""
     if m.mismatched:
         return math.inf
     if not m.max_abs:
@@ -51,17 +52,17 @@ def rel_l2(m: Moments) -> float:
 
 
 def _all_zero(m: Moments) -> bool:
-    """Whether the golden is zero wherever it was compared; masks are not zero, but are not compared either."""
+    """Return whether the golden is zero at all compared positions; masks are not zero, but are not compared."""
     return m.masked > 0 or not _magnitude(m.golden)
 
 
 def _magnitude(side: Side) -> float:
-    """Largest finite magnitude; 0 when nothing is finite."""
+    """The largest finite magnitude; 0 if nothing is finite."""
     return max(abs(side.minimum), abs(side.maximum)) if side.minimum == side.minimum else 0.0
 
 
 def gain(m: Moments) -> float:
-    """Σxy / Σy² - 1: by how much the target is scaled as a whole. Noise leaves it near 0, a wrong factor does not."""
+    """Σxy / Σy² - 1: the relative scale error of the whole target. Noise leaves it near 0, a wrong factor does not."""
     return m.xy / m.yy - 1.0 if m.yy and m.max_abs else 0.0
 
 
@@ -83,7 +84,7 @@ def mean_abs_err(m: Moments) -> float:
 
 
 def mean_rel_err(m: Moments) -> float:
-    """mean of |x-y| / max(|y|, smallest normal) (CANN: MeanRelativeError, which leaves out zeros of y)."""
+    """Mean of |x-y| / max(|y|, smallest normal) (CANN: MeanRelativeError, which omits zeros of y)."""
     return _mean(m.sum_rel, m)
 
 
@@ -103,27 +104,27 @@ def err_5e3_ratio(m: Moments) -> float:
 
 
 def allclose(m: Moments) -> bool:
-    """Every |x-y| ≤ atol + rtol·|y|, and NaN and Inf at the same places; rtol and atol by the narrower type."""
+    """Return whether |x-y| ≤ atol + rtol·|y| everywhere, with equal NaN and Inf; rtol and atol by the narrower type."""
     return not m.outside and not m.mismatched
 
 
 def mismatch_ratio(m: Moments) -> float:
-    """Share of elements outside the bar of allclose."""
+    """The share of elements outside the bar of allclose."""
     return (m.outside + m.mismatched) / m.elements if m.elements else 0.0
 
 
 def max_ulp(m: Moments) -> Value:
-    """Largest distance in units in the last place of the narrower type; only where both sides are floats."""
+    """The largest distance in units in the last place of the narrower type; only if both sides are floats."""
     return m.max_ulp
 
 
 def exact_ratio(m: Moments) -> float:
-    """Share of positions with the same bits."""
+    """The share of positions with equal bits."""
     return m.equal / m.elements if m.elements else 1.0
 
 
 def nonfinite_mismatch(m: Moments) -> int:
-    """Number of positions that are NaN or Inf on one side only, or differently so."""
+    """The number of positions that are NaN or Inf on one side only, or differ in kind."""
     return m.mismatched
 
 
@@ -141,7 +142,7 @@ def snr(m: Moments) -> float:
 
 
 def accumulated_rel_err(m: Moments) -> float:
-    """Σ|x-y| / max(|y|, smallest normal) (CANN: AccumulatedRelativeError, which leaves out zeros of y)."""
+    """Σ|x-y| / max(|y|, smallest normal) (CANN: AccumulatedRelativeError, which omits zeros of y)."""
     return m.sum_rel
 
 
@@ -159,8 +160,8 @@ def _mean(total: float, m: Moments) -> float:
 
 
 class Metric(NamedTuple):
-    """A comparator: its column, its formula, what a tolerance holds against it (more than its limit, or less), and
-    whether tensors.csv always shows it."""
+    """A metric: its column, its formula, whether less or more is better (the side on which a tolerance fails), and
+    whether tensors.csv always has it."""
 
     name: str
     function: Callable[[Moments], Value]
@@ -193,13 +194,13 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def by_name(name: str) -> Metric:
-    """The metric of that column. Raises KeyError for a name that METRICS does not hold."""
+    """The metric of a column. Raises KeyError for a name that METRICS lacks."""
     return _BY_NAME[name]
 
 
 def asked(names: Iterable[str]) -> list[str]:
-    """The columns that a user asks for besides those that are always there, in the order of the table. UsageError, with
-    the nearest ones, for a name that is none."""
+    """The optional columns that a user requests, in the order of the table. Raises UsageError with the closest names
+    for an unknown name."""
     wanted = {name.strip() for name in names if name.strip()}
     for name in sorted(wanted - {*_BY_NAME}):
         raise UsageError(f"no metric {name!r:.60}", difflib.get_close_matches(name, _BY_NAME) or [*_BY_NAME])

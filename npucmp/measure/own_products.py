@@ -1,8 +1,8 @@
-"""How far a side's matrix product is from the exact product of the operands that the same side recorded.
+"""Distance of a side's matrix product from the exact product of the operands that the same side recorded.
 
-The difference of two runs shows what one of them rounds and the other does not. If both round their operands alike, it
-shows nothing: an operand that differs by d crosses a step δ of 11 bits with the probability d / δ, and the product is
-off by √(d δ) where it does, by none where it does not. The values of one run show it whatever the other run does.
+The difference of two runs shows rounding that only one of them does. If both round their operands alike, it shows
+nothing: an operand that differs by d crosses a step δ of 11 bits with the probability d / δ. The product is then off by
+√(d δ), otherwise by nothing. The values of one run show the rounding, independent of the other run.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ UNLIKE = 0.01  # rel_l2: chosen: tensors that are farther from it are no product
 
 
 class OwnProduct(NamedTuple):
-    """A block of a product: the root mean squares of two operands and of the exact product, how many terms an element
-    has, the distance (rel_l2) of what was recorded, and its elements."""
+    """A block of a product: the root mean squares of two operands and of the exact product, the number of terms of an
+    element, the distance (rel_l2) of the recorded product, and the number of elements."""
 
     operands: tuple[float, float]
     wrote: float
@@ -40,7 +40,7 @@ class OwnProduct(NamedTuple):
 def own_product(
     operands: Sequence[TensorRef], addends: Sequence[TensorRef], output: TensorRef, context: ReadContext
 ) -> Optional[OwnProduct]:
-    """The block of the first matrix; None for tensors that are no such product, too large, or not readable."""
+    """The block of the first matrix; None for tensors that are not such a product, too large, or unreadable."""
     tensors = (*operands, output, *addends)
     if any(not 0 < math.prod(one.shape) <= MOST for one in tensors):
         return None
@@ -53,8 +53,8 @@ def own_product(
 
 
 def _orders(a: Array, b: Array, y: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """The ways to multiply two operands so that the product has the shape of the output: a dump does not always record
-    which of them was transposed."""
+    """The products of two operands, possibly transposed, that have the shape of the output. A dump does not always
+    record which operand was transposed."""
     is_batch = min(a.ndim, b.ndim, y.ndim) > 2
     a, b, y = (one.reshape(-1, *one.shape[-2:])[0] if is_batch else one.reshape(-1, one.shape[-1]) for one in (a, b, y))
     for left, right in product((a, a.T), (b, b.T)):

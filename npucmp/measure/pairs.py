@@ -1,7 +1,8 @@
-"""Pairs → Measurements: opens both tensors, reconciles what they are, and walks them once in blocks.
+"""Measurement of pairs: Pairs → Measurements. Both tensors are opened, checked against each other, and read once in
+blocks.
 
-Trouble with a tensor never ends a run: it becomes the Measurement's `problem` (a side cannot be read) or
-`unlike` (both can, but not be compared). Peak memory is a few blocks, whatever the tensors' size.
+A problem with a tensor never ends a run: it becomes the Measurement's `problem` (a side cannot be read) or `unlike`
+(both are readable, but not comparable). Peak memory is a few blocks, for tensors of any size.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ ALLCLOSE = {
 
 
 class Closeness(NamedTuple):
-    """The user's bar for allclose; None stands for the table."""
+    """The user's bar for allclose; None selects the table."""
 
     rtol: Optional[float] = None
     atol: Optional[float] = None
@@ -61,7 +62,7 @@ class Unlike(Exception):
 def measure_pairs(
     pairs: Iterable[Pair], closeness: Closeness = Closeness(), jobs: int = 1, context: ReadContext = ANYWHERE
 ) -> Iterator[Measurement]:
-    """One Measurement per pair, in the order of the pairs. Values that several pairs share are read once."""
+    """Yield one Measurement per pair, in the order of the pairs. Values that several pairs share are read once."""
     for pair, measurement, again in once(
         list(pairs), values_of, lambda firsts: each(measure, firsts, jobs, closeness, context)
     ):
@@ -71,7 +72,7 @@ def measure_pairs(
 def each(
     function: Callable[..., Measurement], pairs: Sequence[Pair], jobs: int, *more: object
 ) -> Iterator[Measurement]:
-    """function of each pair and more. Between workers travels what was found, not the pair."""
+    """Apply `function` to each pair and the other arguments. Workers send back the result without the pair."""
     if jobs == 1:
         return (function(pair, *more) for pair in pairs)
     found = workers(jobs).map(partial(_found, function, more), pairs, _lost, payload_bytes)
@@ -87,7 +88,7 @@ def _lost(pair: Pair, because: str) -> tuple[Any, ...]:
 
 
 def payload_bytes(pair: Pair) -> int:
-    """Bytes of values that measuring a pair will read, as far as the dumps tell."""
+    """Bytes of values that a measurement of a pair will read, as far as the dumps state it."""
     target, golden = pair.target, pair.golden
     if not (target is not None and target.file) and not (golden is not None and golden.file):
         return 0
@@ -96,7 +97,7 @@ def payload_bytes(pair: Pair) -> int:
 
 
 def values_of(pair: Pair) -> Optional[tuple[object, ...]]:
-    """What tells the values of a pair from those of all others; None if there are none on a side."""
+    """A key that identifies the values of a pair; None if a side has none."""
     target, golden = pair.target, pair.golden
     if target is None or golden is None or not (target.file and golden.file):
         return None
@@ -112,8 +113,8 @@ def measure(
     context: ReadContext = ANYWHERE,
     unseen: Optional[tuple[float, float]] = None,
 ) -> Measurement:
-    """Everything that one pass over a pair can tell; never raises for what a dump holds. `unseen`: what is below these
-    bounds of target and golden is a mask."""
+    """Measure a pair in one pass; never raises for the content of a dump. `unseen` are bounds of target and golden:
+    values below both are masks."""
     try:
         if pair.target is None or pair.golden is None:
             return _one_side(pair, context)
@@ -123,7 +124,7 @@ def measure(
 
 
 class _Trouble(Exception):
-    """Which side cannot be read, and why."""
+    """The side that cannot be read, and the reason."""
 
 
 def _one_side(pair: Pair, context: ReadContext) -> Measurement:
@@ -151,7 +152,7 @@ def _both_sides(
     context: ReadContext,
     unseen: Optional[tuple[float, float]],
 ) -> Measurement:
-    left: list[RegularFile] = []  # by hand: an ExitStack takes a tenth of the time of a small pair
+    left: list[RegularFile] = []  # closed by hand: an ExitStack takes a tenth of the time of a small pair
     right: list[RegularFile] = []
     try:
         x = _payload("target", target, left, context)
@@ -186,10 +187,10 @@ def _trouble(side: str, error: NpucmpError) -> _Trouble:
 def payload_of(
     tensor: TensorRef, opened: Optional[list[RegularFile]] = None, context: ReadContext = ANYWHERE
 ) -> Optional[Payload]:
-    """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept.
+    """The header of a tensor's file, checked against the dump; None if no values were kept.
 
-    A file that had to be opened is left open in `opened`, if that is given; a small one is read whole. Raises DumpError
-    if the two do not agree or the file cannot be read, UnsupportedError for a type that is not read.
+    If `opened` is given, a file that had to be opened is added to it and stays open; a small one is read whole. Raises
+    DumpError if header and dump disagree or the file cannot be read, UnsupportedError for an unsupported type.
     """
     if tensor.problem:
         raise DumpError(tensor.file, tensor.problem)
@@ -219,7 +220,8 @@ def payload_of(
 
 
 def _widened(stored: str, recorded: str) -> bool:
-    """Stored without loss in a wider type, as MindSpore keeps bfloat16 in float32; an unknown word cannot disagree."""
+    """Return whether a file stores a type without loss in a wider one, as MindSpore stores bfloat16 in float32. An
+    unknown type of the dump does not conflict."""
     file, dump = lookup(stored), lookup(recorded)
     if file is None or dump is None:
         return dump is None
@@ -227,12 +229,12 @@ def _widened(stored: str, recorded: str) -> bool:
 
 
 def recorded_type(tensor: TensorRef, found: Payload) -> str:
-    """The type the run computed in: the dump's word, unless npucmp does not know it."""
+    """The type in which the run computed: the dump's type, unless npucmp does not know it."""
     return tensor.dtype if lookup(tensor.dtype) else found.dtype
 
 
 def alike(x: Payload, y: Payload) -> bool:
-    """Whether two payloads can be held against each other, element by element."""
+    """Return whether two payloads can be compared element by element."""
     try:
         _require_alike(x, y)
     except Unlike:
@@ -250,7 +252,8 @@ def _require_alike(x: Payload, y: Payload) -> None:
 
 
 def _require_one_shape(x: tuple[int, ...], y: tuple[int, ...]) -> None:
-    """Equal shapes, but for axes of length one: compilers fold Squeeze away and make 1-d convolutions 2-d."""
+    """Raise Unlike unless shapes are equal, ignoring axes of length one: compilers remove Squeeze and make 1-d
+    convolutions 2-d."""
     if x != y and [n for n in x if n != 1] != [n for n in y if n != 1]:
         raise Unlike(f"shape {list(x)} against {list(y)}", shapes_differ=True)
 
@@ -270,8 +273,8 @@ def _moments(
     bars: Bars,
     context: ReadContext,
 ) -> Moments:
-    """One walk over both; a second one where what looked like masks is none, for they stand more than once, beside
-    other values."""
+    """Read both sides once, or a second time without masks if they are not masks: a mask occurs more than once, and
+    beside other values."""
     found = _walked(x, y, left, right, bars, context)
     if found.masked == 1 or (found.masked and not found.compared):
         return _walked(x, y, left, right, bars._replace(masking=False), context)
@@ -321,7 +324,7 @@ def _blocks(
 
 
 class _Rooms(threading.local):
-    """Of each thread: one for the blocks of either side."""
+    """Read buffers of each thread: one for each side."""
 
     def __init__(self) -> None:
         self.rooms: dict[str, Room] = {}
@@ -353,8 +356,8 @@ def _recorded(
     y: Optional[Payload],
     context: ReadContext,
 ) -> Measurement:
-    """What checksums and statistics prove when a payload is missing. Those of values on one side are computed, unless
-    the dump recorded as much with them: both sides are then rounded alike."""
+    """Measure a pair without a payload on one side or both, by checksums and statistics. They are computed for a
+    side with values, unless the dump recorded as much with them: both sides are then rounded alike."""
     _require_one_shape(target.shape, golden.shape)
     x = None if x is None or _tells_as_much(target, golden) else x
     y = None if y is None or _tells_as_much(golden, target) else y
@@ -365,27 +368,28 @@ def _recorded(
     same = equal_by_record(target, golden)
     bound = None if same is not None else least_error(target, golden)
     if same and (error := least_error(target, golden)) is not None and error > SUMS_SLACK + 8.0 * _round_off(target):
-        same, bound = None, error  # figures that differ contradict equal hashes
+        same, bound = None, error  # statistics that differ contradict equal hashes
     read = (_size(x) if x else 0) + (_size(y) if y else 0)
     statistics = (target.statistics, golden.statistics)
     return Measurement(pair, bound=bound, same=same, statistics=statistics, bytes_read=read)
 
 
 def _round_off(tensor: TensorRef) -> float:
-    """The unit round-off of the type in which figures of a tensor may be recorded, 0 for whole numbers."""
+    """The unit round-off of the type in which statistics of a tensor may be recorded, 0 for integers."""
     row = lookup(tensor.dtype)
     return row.round_off if row is not None and row.kind == "f" else 0.0
 
 
 def _tells_as_much(one: TensorRef, other: TensorRef) -> bool:
-    """Whether all that was recorded of a tensor's partner was recorded of it too."""
+    """Return whether a tensor has every record that its partner has."""
     if one.statistics is None or other.statistics is None or (other.checksum and not one.checksum):
         return False
     return all(a is not None or b is None for a, b in zip(one.statistics, other.statistics))
 
 
 def _as_recorded(tensor: TensorRef, payload: Payload, checksum: str, context: ReadContext) -> TensorRef:
-    """A tensor with values, as a dump without them would have recorded it: with a checksum of the other side's kind."""
+    """A tensor with values, as a dump without values would have recorded it: with a checksum of the other side's
+    kind."""
     from npucmp.measure.checksums import Checksum
     from npucmp.measure.kernel.merge import merge_sides
     from npucmp.measure.kernel.native import measure_side

@@ -1,5 +1,6 @@
-"""The values of one tensor, for who looks at them: how they spread, the largest and the smallest, corners, elements by
-their index; or all of them, as one array. Of the first a few blocks are in memory at once."""
+"""Preview of one tensor: distribution, largest and smallest elements, corners, elements by index; or all values as one
+array. A preview holds only a few blocks in memory.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 PARTS = 12
-MOST = 5  # of the largest, and of the smallest
+MOST = 5  # largest elements, and smallest elements
 EDGE = 3  # rows and columns of a corner
 
 
 def peek(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadContext = ANYWHERE) -> Peek:
-    """`side` is what measuring it told; `at` are indices in C order. NpucmpError where it cannot be read."""
+    """Return a preview. `side` is the measurement of the tensor; `at` are indices in C order. Raises NpucmpError if the
+    tensor cannot be read."""
     import numpy as np
 
     from npucmp.dump.readers.values import blocks
@@ -65,7 +67,7 @@ def peek(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadCon
 
 
 class _Ends:
-    """The elements that come first in an order, those of lower places before equal ones."""
+    """The first elements in an order; among equal elements those with the lowest indices."""
 
     def __init__(self) -> None:
         self.found: tuple[tuple[int, Number], ...] = ()
@@ -75,7 +77,7 @@ class _Ends:
         import numpy as np
 
         first = keys.argpartition(MOST - 1)[:MOST] if len(keys) > MOST else np.arange(len(keys))
-        if len(keys) > MOST:  # of equal ones the first
+        if len(keys) > MOST:  # among equal elements the first
             last = keys[first].max()
             below = np.flatnonzero(keys < last)
             first = np.concatenate([below, np.flatnonzero(keys == last)[: MOST - len(below)]])
@@ -86,8 +88,8 @@ class _Ends:
 
 
 def corners_of(shape: Sequence[int]) -> Iterator[tuple[str, list[list[int]]]]:
-    """The corners of the last two axes at the first and the last of all others: what they are called, and indices in C
-    order by row; -1 stands for what is left out between two."""
+    """The corners of the last two axes, at the first and the last index of all other axes: their titles, and indices in
+    C order by row. -1 marks omitted elements."""
     if 0 in shape:
         return
     outer, inner = shape[:-2], shape[-2:]
@@ -101,7 +103,7 @@ def corners_of(shape: Sequence[int]) -> Iterator[tuple[str, list[list[int]]]]:
 
 
 def _edges(length: int) -> list[int]:
-    """The first and the last places, -1 between them."""
+    """The first and the last indices, with -1 between them."""
     if length <= 2 * EDGE + 1:
         return [*range(length)]
     return [*range(EDGE), -1, *range(length - EDGE, length)]
@@ -112,8 +114,8 @@ def _at(base: int, row: int, column: int, rows: int, columns: int) -> int:
 
 
 def array_of(tensor: TensorRef, context: ReadContext = ANYWHERE) -> Array:
-    """All values, in the tensor's logical shape, an array of one's own; bfloat16 and the like as ml_dtypes has them.
-    NpucmpError where they cannot be read."""
+    """All values in the tensor's logical shape, as a new array; bfloat16 and similar types as types of ml_dtypes.
+    Raises NpucmpError if they cannot be read."""
     import numpy as np
 
     from npucmp.dump.readers.values import blocks

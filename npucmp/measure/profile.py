@@ -1,4 +1,6 @@
-"""One run → what each of its tensors holds at the limits of its type, in one pass; or what its statistics tell."""
+"""Scan of one run for the extremes of each tensor at the limits of its type, by one pass or from recorded
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from npucmp.model.dtypes import lookup, size_of
 
 
 class Scanned(NamedTuple):
-    """One tensor and what it holds; extremes is None where nothing is known of it, `problem` says why it could not be
-    read. `counted` is False for statistics, which tell that there is a NaN but not how many."""
+    """The extremes of one tensor; None if nothing is known. `problem` is the reason why the tensor could not be read.
+    If `counted` is False, statistics show that there is a NaN but not how many."""
 
     operator: Operator
     tensor: TensorRef
@@ -27,7 +29,7 @@ class Scanned(NamedTuple):
 
 
 def scan(operators: Iterable[Operator], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Scanned]:
-    """Every tensor of the operators, in their order. Tensors that are the same values are read once."""
+    """Scan every tensor of the operators, in order. Tensors with the same values are read once."""
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
     read = partial(workers(jobs).map, partial(_scanned, context=context), lost=_lost, weight=_weight)
     for pair, found, again in once(pairs, _values, read):
@@ -53,7 +55,7 @@ def _values(pair: tuple[Operator, TensorRef]) -> Optional[tuple[object, ...]]:
 
 
 def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = ANYWHERE) -> Scanned:
-    """One tensor; never raises for what a dump holds."""
+    """Scan one tensor; never raises for the content of a dump."""
     try:
         payload = payload_of(tensor, context=context)
         if payload is None:
@@ -62,7 +64,7 @@ def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = AN
         from npucmp.measure.kernel.extremes import extremes_of, merge_extremes
 
         row = lookup(payload.dtype)
-        assert row is not None, payload.dtype  # a payload of another type is never made
+        assert row is not None, payload.dtype  # no payload of another type exists
         total: Optional[Extremes] = None
         start = 0
         for block in blocks(payload, READ, context=context):
@@ -75,7 +77,7 @@ def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = AN
 
 
 def recorded(tensor: TensorRef) -> Optional[Extremes]:
-    """What recorded figures tell; a NaN in any of them stands for NaN somewhere in the tensor."""
+    """The extremes that recorded statistics show. A NaN in any of them means at least one NaN in the tensor."""
     recorded = tensor.statistics or Statistics()
     count, row = math.prod(tensor.shape), lookup(tensor.dtype)
     known = [value for value in (recorded.max, recorded.min) if value is not None]
@@ -96,7 +98,8 @@ def recorded(tensor: TensorRef) -> Optional[Extremes]:
 
 
 def _tells_nan(recorded: Statistics) -> bool:
-    """Some producers leave NaN out of maximum and minimum; that of Inf-Inf in mean and norm tells nothing."""
+    """Return whether statistics show a NaN. Some producers omit NaN from maximum and minimum. A NaN in mean and norm
+    may come from Inf - Inf and shows nothing."""
     limits = [value for value in (recorded.max, recorded.min) if value is not None]
     sums = [value for value in (recorded.mean, recorded.norm) if value is not None]
     return any(map(math.isnan, limits if any(map(math.isinf, limits)) else limits + sums))

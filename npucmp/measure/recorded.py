@@ -1,4 +1,4 @@
-"""What checksums and statistics that a dump recorded prove of a pair of tensors whose values it did not keep."""
+"""Comparison of tensors without values, by the checksums and statistics that the dumps recorded."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BOTH, _ONE_SIDE = (True, True), {(True, False), (False, True)}
 
 
 def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
-    """Whether two tensors of one shape are the same; None where nothing proves it.
+    """Return whether two tensors of one shape are equal; None if their checksums do not prove it.
 
-    Checksums of different algorithms, or over different types, prove nothing. An XOR proves a difference alone.
+    Checksums of different algorithms, or over different types, prove nothing. An XOR proves only a difference.
     """
     if 0 in target.shape:
         return True
@@ -30,8 +30,8 @@ def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
 
 
 def has_equal_xor(pair: Pair) -> bool:
-    """Whether both tensors of a pair of which no difference is known have the same XOR, or one has it and the other has
-    values: an equal XOR proves nothing."""
+    """Return whether both tensors of a pair without a known difference have the same XOR, or one has an XOR and the
+    other has values: an equal XOR proves nothing."""
     target, golden = pair.target, pair.golden
     if target is None or golden is None or target.dtype != golden.dtype:
         return False
@@ -42,8 +42,8 @@ def has_equal_xor(pair: Pair) -> bool:
 
 
 def statistics_of(side: Side, elements: int) -> Statistics:
-    """What msprobe records of values, in float64: NaN makes all four NaN, an infinity is the largest or the smallest
-    and takes mean and norm with it."""
+    """The statistics of values as msprobe records them, in float64. A NaN makes all four NaN. An infinity becomes the
+    maximum or minimum, and makes mean and norm infinite or NaN."""
     if side.nan:
         return Statistics(math.nan, math.nan, math.nan, math.nan)
     if not elements:
@@ -56,8 +56,9 @@ def statistics_of(side: Side, elements: int) -> Statistics:
 
 
 def least_error(target: TensorRef, golden: TensorRef) -> Optional[float]:
-    """lower_bound, without what masks decide, where the minima are masks of two types and other values stand beside
-    them: they agree, as those of values do. Masks of equal value add nothing to any difference."""
+    """lower_bound without the part that masks decide. If the minima are masks of two types and other values exist, the
+    minima are ignored: such masks agree, as in a comparison of values. Masks of equal value add nothing to any
+    difference."""
     x, y = target.statistics, golden.statistics
     types = (lookup(target.dtype), lookup(golden.dtype)) if target.dtype != golden.dtype else (None, None)
     if x and y and types[0] and types[1]:
@@ -73,18 +74,18 @@ def least_error(target: TensorRef, golden: TensorRef) -> Optional[float]:
 def lower_bound(
     target: Optional[Statistics], golden: Optional[Statistics], elements: int, rounding: float = 0.0
 ) -> Optional[float]:
-    """A proven lower bound of rel_l2 = ‖x-y‖/‖y‖ from recorded statistics; None when they prove nothing.
+    """A proven lower bound of rel_l2 = ‖x-y‖/‖y‖ from recorded statistics; None if they prove nothing.
 
-    |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ hold always; |max x - max y| ≤ ‖x-y‖ and the same of the
-    minima too. Where ‖y‖ was not recorded, what it is at most stands for it. NaN or Inf on one side only gives inf.
-    Of norms that differ what a sum in float32 loses is taken off, of all figures what a dump rounded them by.
+    |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ always hold; so do |max x - max y| ≤ ‖x-y‖ and the same for the
+    minima. If ‖y‖ was not recorded, its upper bound replaces it. NaN or Inf on one side only yields inf. The loss of a
+    sum in float32 is subtracted from a difference of norms, and the rounding of the dump from all differences.
     """
     if target is None or golden is None:
         return None
     weights = (1.0, 1.0, math.sqrt(min(elements, MOST)), 1.0)
     together = [(a, b, w) for a, b, w in zip(target, golden, weights) if a is not None and b is not None]
     finite: list[tuple[bool, bool]] = []
-    if len(together) < len(weights) or not math.isfinite(sum([a + b for a, b, _ in together])):  # few
+    if len(together) < len(weights) or not math.isfinite(sum([a + b for a, b, _ in together])):  # rare
         finite = [(math.isfinite(a), math.isfinite(b)) for a, b, _ in together]
         extremes = sum(a is not None and b is not None for a, b in zip(target[:2], golden[:2]))
         if _ONE_SIDE.intersection(finite[:extremes] or finite):
@@ -103,7 +104,7 @@ def lower_bound(
 def lower_bounds(
     target: Sequence[Statistics], golden: Sequence[Statistics], elements: Sequence[int], rounding: Sequence[float]
 ) -> list[Optional[float]]:
-    """lower_bound of many pairs of which all four figures were recorded, bit for bit."""
+    """lower_bound of many pairs with all four statistics recorded; the results are bitwise equal."""
     import numpy as np
 
     x, y = (np.fromiter(chain.from_iterable(one), np.float64, 4 * len(one)).reshape(-1, 4) for one in (target, golden))
@@ -125,14 +126,14 @@ def lower_bounds(
         largest, norm = apart.max(axis=1), y[:, 3] + lost
         bounds = np.where(norm != 0.0, largest / norm, np.where(largest != 0.0, math.inf, 0.0))
     found: list[Optional[float]] = bounds.tolist()
-    for at in np.flatnonzero(~np.isfinite(total) | np.isnan(bounds)).tolist():  # NaN and infinities decide otherwise
+    for at in np.flatnonzero(~np.isfinite(total) | np.isnan(bounds)).tolist():  # NaN and infinities follow other rules
         found[at] = lower_bound(target[at], golden[at], elements[at], rounding[at])
     return found
 
 
 def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:
-    """The measurements of pairs of one type and shape of which the dumps recorded the four figures alone; None of all
-    other pairs."""
+    """The measurements of pairs of one type and shape for which the dumps recorded only the four statistics; None for
+    all other pairs."""
     found: list[Optional[Measurement]] = [None] * len(pairs)
     places = [at for at, pair in enumerate(pairs) if _is_plain(pair)]
     if not places:
@@ -156,8 +157,8 @@ def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:
 
 
 def _is_plain(pair: Pair) -> bool:
-    """Whether two tensors have one type and shape, and the dumps recorded the four figures of both, and neither values
-    nor checksums."""
+    """Return whether two tensors have one type and shape, and the dumps recorded the four statistics of both, but
+    neither values nor checksums."""
     target, golden = pair.target, pair.golden
     if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
         return False
@@ -170,18 +171,18 @@ def _is_plain(pair: Pair) -> bool:
 
 
 def lost_in_norm(elements: int) -> float:
-    """By how much a recorded norm of many elements may be too small, relative to it.
+    """The relative error by which a recorded norm of many elements may be too small.
 
-    Source: torch.norm of float32 on a CPU adds squares in 8 partial sums: with 2^20, 2^22, 2^24, 2^26 and 2^27 normal
-    numbers it was 1.1e-5, 8.3e-5, 6.5e-4, 5.1e-3 and 1.4e-2 too small (torch 2.13), of cubes of such numbers, added
-    alike, up to 5 times as much; of 2^16 4e-8. Means, in a cascade of sums, were within 5e-8. Devices add in trees.
+    Source: torch.norm of float32 on a CPU adds squares in 8 partial sums. With 2^20, 2^22, 2^24, 2^26 and 2^27 normal
+    numbers it was 1.1e-5, 8.3e-5, 6.5e-4, 5.1e-3 and 1.4e-2 too small (torch 2.13), with cubes of such numbers up to 5
+    times as much, with 2^16 numbers 4e-8. Means, in a cascade of sums, were within 5e-8. Devices add in trees.
     """
     many = min(elements, MOST) / SUMMED_WELL
     return SUMS_SLACK * (max(1.0, many * math.sqrt(many)) - 1.0)
 
 
 def _most_norm(one: Statistics, elements: int) -> Optional[float]:
-    """What the L2 norm is at most: recorded, or √n times the largest magnitude; None where nothing tells."""
+    """An upper bound of the L2 norm: the recorded norm, or √n times the largest magnitude; None if unknown."""
     if one.norm is not None and math.isfinite(one.norm):
         return one.norm
     if one.max is None or one.min is None or not 0 < elements <= MOST:

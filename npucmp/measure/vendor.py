@@ -1,10 +1,10 @@
-"""The vendor's own rules for single operators: its engineers ask by them.
+"""The acceptance rules of Ascend for single operators, for reports to its engineers.
 
     mixed tolerance     at least 99 % of elements within atol + rtol·|y|, and max |x - y| ≤ max(limit, 32 ulp)
     MERE and MARE       mean and largest |x - y| / (|y| + 1e-7): below t, and below 10 t (the older rule)
-    small values        where |y| < s a relative error means nothing: |x - y| > e is wrong
+    small values        if |y| < s, a relative error is meaningless: |x - y| > e is wrong
 
-Source: the precision standards that CANN's operator repositories publish; tables by type, which they change.
+Source: the precision standards that CANN's operator repositories publish; their tables by type change over time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Bars(NamedTuple):
-    """Limits of a type; `most` is the largest error that passes, `mean` that of the mean relative error."""
+    """The limits of a type. `most` is the largest absolute error that passes, `mean` limits the mean relative error."""
 
     rtol: float
     atol: float
@@ -42,23 +42,25 @@ BARS = {
     "bfloat16": Bars(2.0**-6, 2.0**-6, 1.0, 2.0**-7, 2.0**-8, 2.0**-16),
     "float32": Bars(2.0**-10, 2.0**-16, 1e-2, 2.0**-13, 2.0**-14, 2.0**-30),
 }
-SMALL = 1e-7  # what the vendor adds to the size of an element
-SHARE, ULPS = 0.99, 32  # of elements within the tolerance; units in the last place that pass whatever the limit is
+SMALL = 1e-7  # the rule adds this to the magnitude of an element
+SHARE, ULPS = 0.99, 32  # share of elements within the tolerance; units in the last place that always pass
 
 
 def passes_mixed(bars: Bars, inside: float, largest: float, ulps: float) -> bool:
-    """The mixed tolerance, of the share of elements inside, and the largest error, plainly and in ulp."""
+    """Return whether the mixed tolerance passes: the share of elements inside, and the largest error, absolute and in
+    ulp."""
     return inside >= SHARE and (largest <= bars.most or ulps <= ULPS)
 
 
 def passes_mere_mare(bars: Bars, mere: float, mare: float) -> bool:
-    """The older rule, of the mean and the largest relative error."""
+    """Return whether the older rule passes: the mean and the largest relative error."""
     return mere < bars.mean and mare < 10 * bars.mean
 
 
 def vendor_of(pair: Pair, context: ReadContext = ANYWHERE) -> Optional[Vendor]:
-    """The figures of a pair, whose values are read once more; None where they cannot be compared, are not there, or the
-    vendor has no limits for their type. Empty tensors pass. Raises NpucmpError for values that cannot be read."""
+    """The vendor's statistics of a pair, whose values are read once more; None if values are missing or not comparable,
+    or the vendor has no limits for their type. Empty tensors pass. Raises NpucmpError for values that cannot be read.
+    """
     if pair.target is None or pair.golden is None:
         return None
     x, y = payload_of(pair.target, context=context), payload_of(pair.golden, context=context)
@@ -73,7 +75,7 @@ def vendor_of(pair: Pair, context: ReadContext = ANYWHERE) -> Optional[Vendor]:
 
 
 def figures_of(pair: Pair, x: Optional[Payload], y: Optional[Payload]) -> Optional[Figures]:
-    """What is to be given the blocks of both sides; None where the vendor's rules do not speak of them."""
+    """An accumulator for the blocks of both sides; None if the vendor's rules do not cover the pair."""
     if pair.target is None or pair.golden is None or x is None or y is None or not alike(x, y):
         return None
     kinds = [lookup(tensor.dtype) or lookup(one.dtype) for tensor, one in ((pair.target, x), (pair.golden, y))]
@@ -85,7 +87,7 @@ def figures_of(pair: Pair, x: Optional[Payload], y: Optional[Payload]) -> Option
 
 
 class Figures:
-    """The figures of one pair, block by block."""
+    """The vendor's statistics of one pair, block by block."""
 
     def __init__(self, slot: str, dtype: Dtype, bars: Bars) -> None:
         self.slot, self.dtype, self.bars = slot, dtype, bars
@@ -93,7 +95,7 @@ class Figures:
         self.total = self.mare = self.largest = self.ulps = 0.0
 
     def add(self, x: Array, y: Array) -> None:
-        """One block of both sides."""
+        """Add one block of both sides."""
         import numpy as np
 
         target, golden = x.astype(np.float64), y.astype(np.float64)
@@ -116,7 +118,7 @@ class Figures:
         self.small_wrong += int(np.count_nonzero(is_small & (away > self.bars.small_error)))
 
     def told(self) -> Vendor:
-        """Of all blocks."""
+        """The result of all blocks."""
         bars, compared, mismatched = self.bars, self.compared, self.mismatched
         share = self.inside / (compared + mismatched) if compared + mismatched else 1.0
         mere, mare = (self.total / compared if compared else 0.0, self.mare) if not mismatched else (math.inf, math.inf)

@@ -1,5 +1,6 @@
-"""Tensors held against views of others: a golden tensor against one of the target with its last two axes exchanged, or
-against a slice of it; the gradient of a broadcast operand against the sum of the gradient that arrived."""
+"""Comparison with views: a golden tensor with the target's transposed last two axes or with a slice of the target, and
+the gradient of a broadcast operand with the sum of the gradient that arrived.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +21,22 @@ MOST = 1 << 22  # elements of a tensor that is summed
 
 
 class Slice(NamedTuple):
-    """The elements from `start` on along `axis`, as many as the golden tensor has."""
+    """The elements from `start` along `axis`, as many as the golden tensor has."""
 
     axis: int
     start: int
 
 
 class Views:
-    """Measures views of tensors; `context` is what may be read."""
+    """Measurement of views of tensors. `context` limits the files that may be read."""
 
     def __init__(self, context: ReadContext) -> None:
         self._context = context
 
     def rel_l2(self, pair: Pair, part: Optional[Slice] = None) -> Optional[float]:
-        """rel_l2 of the values of a pair, of which the target is a `part` of its tensor, or may hold the last two axes
-        the other way round; infinity for NaN or Inf on one side, None for a pair without comparable values. Matrices of
-        a file of weights are taken as they stand if they are square, as nothing shows which way round they are read."""
+        """rel_l2 of a pair whose target tensor is a `part` of its tensor, or may have its last two axes exchanged. It
+        is infinite for NaN or Inf on one side, None for a pair without comparable values. Square matrices of a weight
+        file are used unchanged, because nothing shows in which orientation they are read."""
         if pair.target is None or pair.golden is None:
             return None
         turns = _is_square(pair.golden.shape) and not is_weight(pair.operator)
@@ -47,9 +48,9 @@ class Views:
         return min(errors, default=None)
 
     def sum_error(self, tensor: TensorRef, whole: TensorRef) -> Optional[float]:
-        """‖tensor - sum‖ / ‖whole‖ for the sum of `whole` over the axes along which `tensor` was broadcast to it, of
-        either sign; None for shapes that are not broadcast, complex numbers, values that cannot be read, and more than
-        MOST elements."""
+        """‖tensor - sum‖ / ‖whole‖ for the sum of `whole`, with either sign, over the axes along which `tensor` was
+        broadcast to it. None for shapes that are not broadcast, complex numbers, unreadable values, and more than MOST
+        elements."""
         axes = _broadcast(tensor.shape, whole.shape)
         is_complex = any(one.dtype.startswith("complex") for one in (tensor, whole))
         if not axes or is_complex or math.prod(whole.shape) > MOST:
@@ -68,7 +69,7 @@ def _is_square(shape: tuple[int, ...]) -> bool:
 
 
 def _broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of a shape along which another one was repeated; () if none, or if it cannot be."""
+    """The axes of a shape along which another one was repeated; () if there is none, or shapes do not match."""
     lead = len(to) - len(shape)
     if lead < 0 or any(own not in (1, length) for own, length in zip(shape, to[lead:])):
         return ()
@@ -76,8 +77,8 @@ def _broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _viewed(tensor: TensorRef, shape: tuple[int, ...], part: Optional[Slice], context: ReadContext) -> TensorRef:
-    """A slice of a tensor in this shape, or the tensor with its last two axes exchanged; as it is where no stride gives
-    that shape."""
+    """A slice of a tensor in this shape, or the tensor with its last two axes exchanged; unchanged if no strides
+    produce that shape."""
     try:
         payload = payload_of(tensor, context=context)
     except NpucmpError:

@@ -1,7 +1,7 @@
-"""The nouns. A newcomer reads these files first, in this order: dump, pair, moments, finding, cause, result; then call
-and replayed, those of a replay.
+"""The data model. Read its modules in this order: dump, pair, moments, finding, cause, result; then call and replayed,
+for a replay.
 
-Data flows one way through them:
+Data flows through them in one direction:
     Run × 2 → [Pair] → Moments → Finding → Root → Result
 Everything is immutable. dtypes.py is the table of element types, stack.py finds the user's line in a call stack.
 """

@@ -1,4 +1,4 @@
-"""What a ticket tells of an operator besides its rows: its call, and the vendor's own figures of its outputs."""
+"""Facts about an operator for a ticket besides its rows: its call, and the vendor's statistics of its outputs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Mapping, NamedTuple, Optional
 
 
 class Vendor(NamedTuple):
-    """One output by the vendor's rules for single operators; target against golden.
+    """One output by the vendor's rules for single operators, target against golden.
 
-    dtype        the coarser type of both sides, by which the rules have their limits
+    dtype        the coarser type of both sides, which selects the limits
     compared     elements that are finite on both sides; `mismatched` are NaN or infinite on one side only
     mere, mare   mean and largest |x - y| / (|y| + 1e-7)
     inside       share of elements within atol + rtol·|y|; `largest` is the largest |x - y|
-    small        elements of the golden below the vendor's bound for small values; `small_wrong` of them are too far off
+    small        elements of the golden below the vendor's bound for small values; `small_wrong` of them fail
     mixed, mere_mare   whether it passes the mixed tolerance, and the older rule of mean and largest relative error
     limits       of the type, by name: rtol, atol, most, mean, small, small_error
     """
@@ -33,7 +33,7 @@ class Vendor(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """An argument that is no tensor, in words, by name; None on a side that does not have it."""
+    """A non-tensor argument in words, by name; None on a side that lacks it."""
 
     name: str
     target: Optional[str]
@@ -41,9 +41,9 @@ class Argument(NamedTuple):
 
 
 class Accused(NamedTuple):
-    """An operator that bears error, by its place and where it ran. `evidence` are its reasons, a sentence each; `stack`
-    are the frames of its call, innermost first, as either dump has them, `unread` says of which outputs there are no
-    figures by the vendor's rules because they could not be read again, or are too large."""
+    """An operator that bears error, by its priority, step and rank. `evidence` has its reasons, one sentence each.
+    `stack` has the frames of its call, innermost first, from either dump. `unread` lists outputs without statistics by
+    the vendor's rules, because they could not be read again or are too large."""
 
     place: int
     step: Optional[int]

@@ -1,8 +1,8 @@
-"""What the arguments of a call are named, where the dump has them by place: beside optypes.py the one module that
-knows operators by name.
+"""Names of the arguments of a call that the dump records by position. Besides optypes.py, only this module knows
+operators by name.
 
-Source: the signatures of torch.nn.functional, torch and torch_npu 2.x and of mindspore.ops and mint 2.x. Only names
-that stand at these places in all spellings of a row are told.
+Source: the signatures of torch.nn.functional, torch and torch_npu 2.x and of mindspore.ops and mint 2.x. The tables
+contain only names that have the same position in all spellings of a row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Iterable
 from npucmp.model.dump import Operator, Scalar
 from npucmp.model.optypes import op_type
 
-PLACES = {  # canonical name of optypes.py → the arguments by place; - for one that spellings disagree about
+PLACES = {  # canonical name of optypes.py → the arguments by position; - if spellings disagree
     "dropout": "input p training inplace",
     "batch_norm": "input - - - - training momentum eps",
     "instance_norm": "input - - - - use_input_stats momentum eps",
@@ -30,9 +30,9 @@ PLACES = {  # canonical name of optypes.py → the arguments by place; - for one
     "max_pool2d": "input kernel_size stride padding dilation ceil_mode",
     "attention": "query key value attn_mask dropout_p is_causal scale",
 }
-OWN = {"npu_rms_norm": "self gamma epsilon", "rms_norm": "input normalized_shape weight eps"}  # of one spelling alone
-KERNELS = {"LayerNorm": "x gamma beta begin_norm_axis begin_params_axis eps"}  # of MindSpore, as its dumps have it
-PREFIXED = {  # of one spelling with a prefix: where signatures of the worlds differ in their order
+OWN = {"npu_rms_norm": "self gamma epsilon", "rms_norm": "input normalized_shape weight eps"}  # of one spelling only
+KERNELS = {"LayerNorm": "x gamma beta begin_norm_axis begin_params_axis eps"}  # of MindSpore, as in its dumps
+PREFIXED = {  # of one spelling with a prefix, where signatures of frameworks differ in their order
     ("Primitive", "layer_norm"): "input weight bias",
     ("Primitive", "batch_norm"): "input weight bias running_mean running_var",
     ("Functional", "batch_norm"): "input running_mean running_var weight bias",
@@ -61,9 +61,10 @@ SYNONYMS = {
 
 
 def by_name(operator: Operator, slot: str) -> str:
-    """A slot with the name of its argument, where a dump has it by place and the signature is known: "input:4 (eps)".
+    """A slot with the name of its argument, if the dump has it by position and the signature is known: "input:4 (eps)".
 
-    What a kernel reads stands in an order of its own, what a module or a gradient reads is not in these signatures."""
+    Kernels have an order of their own. Inputs of modules and gradients are not in these signatures.
+    """
     role, _, word = slot.partition(":")
     if operator.path or role != "input" or not word.isdecimal() or len(word) > 4:
         return slot
@@ -74,13 +75,13 @@ def by_name(operator: Operator, slot: str) -> str:
 
 
 def named_arguments(operator: Operator) -> dict[str, Scalar]:
-    """The arguments of an operator by name ("eps"), by slot where nobody knows its name ("input:3"); those within
-    a list have its name and their place ("stride.0")."""
+    """The arguments of an operator by name ("eps"), or by slot if the name is unknown ("input:3"). Elements of a list
+    have the name of the list and their index ("stride.0")."""
     return {argument_name(operator, slot): value for slot, value in operator.arguments.items()}
 
 
 def argument_name(operator: Operator, slot: str) -> str:
-    """The key of `named_arguments` under which an argument stands."""
+    """The key of an argument in `named_arguments`."""
     names = places(operator.op_type)
     word, dot, rest = (slot.partition(":")[2] or slot).partition(".")
     if word.isdecimal():
@@ -92,7 +93,7 @@ def argument_name(operator: Operator, slot: str) -> str:
 
 
 def tensor_name(operator: Operator, slot: str) -> str:
-    """What a tensor is called that an operator reads, in the words of any world: by the signature, or by its slot."""
+    """The framework-neutral name of a tensor that an operator reads: by the signature, or by its slot."""
     role, _, word = slot.partition(":")
     if role != "input":
         return slot
@@ -106,13 +107,13 @@ def tensor_name(operator: Operator, slot: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def places(spelled: str) -> tuple[str, ...]:
-    """The names of an operator's arguments by place."""
+    """The names of an operator's arguments by position."""
     words = OWN.get(spelled) or PLACES.get(op_type(spelled).name, "")
     return tuple(SYNONYMS.get(word, word) for word in words.split())
 
 
 def _respelled(target: Operator, golden: Operator) -> dict[str, str]:
-    """Slot of the target → slot of the golden, of arguments that one side gives by keyword and the other by place."""
+    """Target slot → golden slot, for arguments that one side passes by keyword and the other by position."""
     if target.arguments.keys() == golden.arguments.keys():
         return {}
     alone = {argument_name(golden, slot): slot for slot in golden.arguments if slot not in target.arguments}
@@ -121,10 +122,10 @@ def _respelled(target: Operator, golden: Operator) -> dict[str, str]:
 
 
 def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:
-    """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN.
+    """Yield (slot, target's value, golden's value). Devices are expected to differ; NaN equals NaN.
 
-    What is an argument on one side and a tensor on the other is compared as a tensor, or not at all. Nothing is absent
-    where nothing that the operator reads was recorded, or what the other side gives by keyword instead of by place.
+    An argument on one side that is a tensor on the other is not reported here. An argument is not reported as absent if
+    the inputs of the operator were not recorded, or if one side passes it by keyword and the other by position.
     """
     if target.arguments is golden.arguments or not (target.arguments or golden.arguments):
         return

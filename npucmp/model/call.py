@@ -1,4 +1,4 @@
-"""The call that a record of a dump tells: what was called with which arguments, its tensors by their slots."""
+"""The call that a record of a dump describes: the function, its arguments, and its tensors by slot."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any, Mapping, NamedTuple, Union
 
 
 class Slot(NamedTuple):
-    """An argument or result that is a tensor: that of the operator with this slot."""
+    """An argument or result that is a tensor: the operator's tensor in this slot."""
 
     name: str
 
 
 class Word(NamedTuple):
-    """An argument that is none: its type and value as the dump spells them ("float" 1e-05, "slice" [0, None, 1])."""
+    """A non-tensor argument: its type and value as the dump spells them ("float" 1e-05, "slice" [0, None, 1])."""
 
     kind: str
     value: Any
 
 
-Tree = Union[Slot, Word, None, "list[Any]", "dict[str, Any]"]  # None where the record holds null
+Tree = Union[Slot, Word, None, "list[Any]", "dict[str, Any]"]  # None if the record has null
 
 
 class Call(NamedTuple):
     """One recorded call.
 
-    prefix, name  whose function it is and which one ("Functional", "softmax"), without the number of the call
+    prefix, name  the namespace and name of the function ("Functional", "softmax"), without the number of the call
     args, kwargs  of a forward record; a backward record has the gradients that reached its outputs
-    outputs       what it returned; of a backward record the gradients that it handed on
+    outputs       the results; of a backward record the gradients that it returned
     """
 
     prefix: str

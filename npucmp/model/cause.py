@@ -1,4 +1,4 @@
-"""Which operator bears the error, and why it is said to."""
+"""Root causes: the operator that bears the error, and the evidence."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from npucmp.model.pair import Pair
 
 
 class Cause(str, Enum):
-    """What an operator has to do with the error that it shows. Best suspects first."""
+    """The part of an operator in the error of its tensors. The best suspects come first."""
 
-    BORN = "BORN"  # inputs agree, an output does not
-    GAP = "GAP"  # an input differs although everything dumped upstream agrees
-    WORSENED = "WORSENED"  # inputs differ, outputs far more than that explains
-    SUSPECT = "SUSPECT"  # statistics alone: it stands out of the noise before it, which proves nothing
+    BORN = "BORN"  # inputs match, an output differs
+    GAP = "GAP"  # an input differs although all tensors dumped upstream match
+    WORSENED = "WORSENED"  # inputs differ, and outputs differ far more than this explains
+    SUSPECT = "SUSPECT"  # statistics only: it exceeds the upstream noise, which is not proof
     UNKNOWN = "UNKNOWN"  # inputs were not dumped or cannot be compared
-    PROPAGATED = "PROPAGATED"  # passes on what it got
+    PROPAGATED = "PROPAGATED"  # passes on the error of its inputs
 
 
 class Fact(NamedTuple):
-    """What a sentence states: a figure or a name. `op` and `slot` say on which tensor a figure was measured, "" if on
-    none; text that comes from a dump stands here and nowhere else."""
+    """A number or name in a sentence. `op` and `slot` identify the tensor on which a number was measured, else they are
+    "". Text from a dump occurs only here."""
 
     value: Union[str, int, float, None]
     op: str = ""
     slot: str = ""
 
 
-UNSEEN = "unseen"  # the kind of reason that nobody knows what an operator read
+UNSEEN = "unseen"  # the kind of evidence for unknown inputs of an operator
 
 
 class Evidence(NamedTuple):
     """One reason, as data.
 
-    kind   what sort of reason it is ("inputs agree", "argument"): what a program asks for, never the sentence
-    words  the sentence, with {name} where a fact stands
-    facts  by name; floats are errors, shown with two digits where the sentence has no format of its own ({size:.4g})
+    kind   the type of the reason ("inputs agree", "argument"); programs must check it, not the sentence
+    words  the sentence, with {name} for each fact
+    facts  by name; floats are errors, shown with two digits unless the sentence has a format of its own
+           ({size:.4g})
     """
 
     kind: str
@@ -46,7 +47,7 @@ class Evidence(NamedTuple):
     facts: Mapping[str, Fact] = {}
 
     def sentence(self, show: Callable[[str], str] = str) -> str:
-        """The reason in words; `show` makes text of a dump harmless for where it is to stand."""
+        """The reason in words; `show` makes text of a dump safe for its destination."""
         return self.words.format(**{name: _Shown(fact.value, show) for name, fact in self.facts.items()})
 
 
@@ -56,17 +57,17 @@ def sentences(evidence: Iterable[Evidence], show: Callable[[str], str] = str) ->
 
 
 def brief(error: Optional[float]) -> str:
-    """An error in a sentence."""
+    """An error, formatted for a sentence."""
     return "unknown" if error is None else "inf" if math.isinf(error) else f"{error:.1e}"
 
 
 def first_of(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and whether there are more."""
+    """The first names, with "…" if there are more."""
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
 
 class _Shown(NamedTuple):
-    """The value of a fact, as a sentence shows it."""
+    """The value of a fact with the formatting of sentences."""
 
     value: Union[str, int, float, None]
     show: Callable[[str], str]
@@ -80,7 +81,7 @@ class _Shown(NamedTuple):
 
 
 class Reasoned:
-    """What is said with evidence: as data, and in words."""
+    """A statement with evidence, as data and in words."""
 
     evidence: tuple[Evidence, ...]
 
@@ -92,9 +93,9 @@ class Reasoned:
 
 @dataclass(frozen=True)
 class Root(Reasoned):
-    """An operator that diverged and what it has to do with it; one row of roots.csv. `rule` decided that it is one.
+    """An operator that diverged and its part in the error; one row of roots.csv. `rule` is the rule that decided this.
 
-    input_error and output_error are the largest errors over its inputs and outputs (None: unknown).
+    `input_error` and `output_error` are the largest errors of its inputs and outputs (None: unknown).
     """
 
     place: int
@@ -116,7 +117,7 @@ class Root(Reasoned):
 
     @property
     def growth(self) -> Optional[float]:
-        """output_error / input_error; None when one is unknown or there is no input error."""
+        """output_error / input_error; None if one is unknown or there is no input error."""
         if self.input_error is None or self.output_error is None or not self.input_error:
             return None
         return self.output_error / self.input_error

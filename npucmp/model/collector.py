@@ -1,4 +1,4 @@
-"""Work that makes hundreds of thousands of records that stay."""
+"""Pause of the garbage collector, for work that creates hundreds of thousands of permanent records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Iterator
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the garbage collector, which looks at all records again and again: a third of the time to open a
-    dump.json or to write a report. What is made here refers to nothing in circles.
-    """
+    """Disable the garbage collector, which would scan all records repeatedly: a third of the time to open a dump.json
+    or to write a report. The records contain no reference cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""One (step, rank) of two runs, compared, and the little of it that the verdict on all of them needs."""
+"""The comparison of one (step, rank) of two runs, and its summary for the verdict on all of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from npucmp.model.dump import Run
 from npucmp.model.finding import DIFFERS, Finding, Verdict
 from npucmp.model.pair import Pair
 
-DECIDED = DIFFERS | {Verdict.MATCH}  # the two sides were really held against each other
+DECIDED = DIFFERS | {Verdict.MATCH}  # the two sides were compared
 Part = TypeVar("Part")
-PartOf = Callable[[int, "Comparison"], Part]  # of a comparison and its number
+PartOf = Callable[[int, "Comparison"], Part]  # function of a comparison's number and the comparison
 
 
 class Where(NamedTuple):
-    """As dumps number it; None where they do not."""
+    """Step and rank as numbered in the dumps; None if they are not numbered."""
 
     step: Optional[int]
     rank: Optional[int]
@@ -28,21 +28,24 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
-    agreement of the rest is none; `left_out` are the tensors that the user did not want compared, and `coverage` counts
-    the golden tensors that the others account for."""
+    """The comparison of one (step, rank) of target and golden.
+
+    `incomplete` describes the parts of the network that one side lacks, so that agreement of the rest is not
+    sufficient. `left_out` are the tensors that the user excluded. `coverage` counts the golden tensors that are
+    accounted for.
+    """
 
     target: Run
     golden: Run
     findings: Sequence[Finding]
     roots: tuple[Root, ...]
     matched: Mapping[str, int]  # operators by matcher
-    alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
+    alone: tuple[int, int] = (0, 0)  # operators that only the target has, and only the golden
     notes: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     left_out: tuple[Pair, ...] = ()
     coverage: Coverage = Coverage()
-    seconds: Optional[float] = None  # to open and measure it; None where several were worked on together
+    seconds: Optional[float] = None  # to open and measure it; None if several were processed together
 
     def __repr__(self) -> str:
         found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"
@@ -58,29 +61,29 @@ class Comparison:
 
     @cached_property
     def tally(self) -> Tally:
-        """What it adds to the verdict on several; counted once."""
+        """Its summary for the verdict on several comparisons; computed once."""
         return Tally.of(self)
 
 
 def by_verdict(findings: Sequence[Finding]) -> dict[Verdict, list[Finding]]:
     """The findings of each verdict, in the order in which verdicts appear."""
     verdicts = [finding.verdict for finding in findings]
-    different = {id(verdict): verdict for verdict in verdicts}.values()  # to hash a member of an enumeration is slow
+    different = {id(verdict): verdict for verdict in verdicts}.values()  # hashing a member of an enumeration is slow
     return {verdict: [one for one, own in zip(findings, verdicts) if own is verdict] for verdict in different}
 
 
 class Tally(NamedTuple):
-    """What a comparison adds to the verdict on several; tallies are added.
+    """The summary of a comparison for the verdict on several; summaries are added.
 
     verdicts    of its findings; `causes` of its roots
-    decided     tensors with elements whose sides were really held against each other
-    undecided   tensors of which nothing tells that they are the same, though they should be
-    incomplete  what of the network one side lacks
-    first       the place of its first root, and the cause; None where it has none
-    shown       whether any tensor that diverged was measured by its values, which a second look could show
-    bare        comparisons that have tensors, and of none of them anything was decided
+    decided     non-empty tensors that were compared
+    undecided   tensors that should be equal, but are not known to be
+    incomplete  the parts of the network that one side lacks
+    first       priority and cause of its first root; None without one
+    shown       whether any tensor that diverged was measured by its values, so that details are available
+    bare        comparisons that have tensors, but none was decided
     coverage    of the golden tensors
-    lost        comparisons of which nothing can be told any more
+    lost        comparisons that cannot be read any more
     """
 
     verdicts: Counter[Verdict]
@@ -96,7 +99,7 @@ class Tally(NamedTuple):
 
     @classmethod
     def of(cls, one: Comparison) -> Tally:
-        """That of one comparison, which has it as `tally`."""
+        """The summary of one comparison, which stores it as `tally`."""
         groups = by_verdict(one.findings)
         decided = sum(finding.has_elements for verdict in DECIDED for finding in groups.get(verdict, ()))
         first = min(one.roots, key=lambda root: root.place, default=None)
@@ -114,7 +117,7 @@ class Tally(NamedTuple):
 
     @classmethod
     def sum(cls, some: Iterable[Tally]) -> Tally:
-        """Of all; what several lack is told once."""
+        """The sum of all; parts that several lack are listed once."""
         known = [*some]
         verdicts: Counter[Verdict] = Counter()
         causes: Counter[Cause] = Counter()
@@ -135,7 +138,7 @@ class Tally(NamedTuple):
         )
 
     def spoiled(self) -> Tally:
-        """That of a comparison which cannot be told: whatever agrees in it decides nothing."""
+        """The summary of a comparison that cannot be read; its agreement decides nothing."""
         return self._replace(verdicts=self.verdicts + Counter({Verdict.UNREADABLE: 1}), lost=1)
 
     @property
@@ -144,26 +147,26 @@ class Tally(NamedTuple):
 
     @property
     def is_suspected(self) -> bool:
-        """Whether the operator to look at first is one that statistics alone make suspect."""
+        """Whether the first root is a suspect by statistics only."""
         return self.first is not None and self.first[1] is Cause.SUSPECT
 
     @property
     def differs(self) -> bool:
-        """By any tensor, or by what statistics or a replay say of an operator."""
+        """Whether any tensor differs, or statistics accuse an operator."""
         return self.is_suspected or any(self.verdicts[one] for one in DIFFERS)
 
     def is_decided(self, least: float = 1.0) -> bool:
-        """Whether tensors with elements were compared, and the golden tensors are covered: all of them, or a share of
+        """Whether non-empty tensors were compared, and the golden tensors are covered: all of them, or a share of
         `least` of their elements."""
         whole = self.coverage.suffices(least)
         return bool(self.decided) and whole and not (self.incomplete or self.bare or self.lost)
 
 
 class StoredComparisons(Sequence[Comparison]):
-    """Comparisons in a scratch folder, each read when somebody asks for it and not kept.
+    """Comparisons in a scratch folder. Each is read on request and not kept in memory.
 
-    tallies  the counts of each; `where`: step and rank of each
-    folder   in which they are, with what is made of them until the report is written
+    tallies  the summary of each; `where`: step and rank of each
+    folder   the scratch folder, which also holds intermediate results until the report is written
     """
 
     def __init__(
@@ -183,7 +186,7 @@ class StoredComparisons(Sequence[Comparison]):
         return len(self._tallies)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, ((*self,),)  # the folder goes with this process
+        return tuple, ((*self,),)  # the folder is removed with this process
 
     @overload
     def __getitem__(self, at: int) -> Comparison: ...
@@ -203,8 +206,8 @@ class StoredComparisons(Sequence[Comparison]):
         lost: Optional[Callable[[int, str], Part]] = None,
         numbers: Optional[Sequence[int]] = None,
     ) -> Iterator[Part]:
-        """What a function makes of each comparison, or of those with these numbers, in order; the function and its
-        results can be pickled. If workers die over a comparison, the result is that of `lost`, by number and reason;
+        """Apply a function to each comparison, or to those with these numbers, in order. The function and its results
+        must be picklable. If workers die during a comparison, `lost` makes the result from its number and the reason;
         without `lost` a DumpError is raised."""
         chosen = range(len(self)) if numbers is None else numbers
         for at, found in zip(chosen, self._parts(part, chosen)):
@@ -218,13 +221,13 @@ class StoredComparisons(Sequence[Comparison]):
 
 
 class Died(NamedTuple):
-    """The result of a task over which workers died."""
+    """The result of a task during which workers died."""
 
     because: str
 
 
 def tallies_of(comparisons: Sequence[Comparison]) -> Sequence[Tally]:
-    """The counts of each comparison."""
+    """The summary of each comparison."""
     return comparisons.tallies if isinstance(comparisons, StoredComparisons) else [one.tally for one in comparisons]
 
 
@@ -241,7 +244,7 @@ def each(
     lost: Optional[Callable[[int, str], Part]] = None,
     numbers: Optional[Sequence[int]] = None,
 ) -> Iterator[Part]:
-    """What a function makes of each comparison, or of those with these numbers."""
+    """Apply a function to each comparison, or to those with these numbers."""
     if isinstance(comparisons, StoredComparisons):
         return comparisons.each(part, lost, numbers)
     chosen = range(len(comparisons)) if numbers is None else numbers

@@ -1,4 +1,6 @@
-"""How much of the golden dump a comparison accounts for: the part of the verdict that tolerances do not decide."""
+"""The share of the golden dump that a comparison accounts for: the part of the verdict that tolerances do not
+decide.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ LISTED = 50  # open tensors: work: so many are listed by name; all are counted
 class OpenTensor(NamedTuple):
     """A tensor of the golden that the comparison does not account for.
 
-    op, slot  the golden's names; the target's for an unreadable file that the target alone has
-    elements  number of elements, None where no header tells it
-    verdict   verdict of its row in tensors.csv, "" for a record that has no row
+    op, slot  the golden's names; the target's for an unreadable file that only the target has
+    elements  number of elements, None if no header contains it
+    verdict   verdict of its row in tensors.csv, "" for a record without a row
     because   the reason in one sentence
     """
 
@@ -24,14 +26,14 @@ class OpenTensor(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """The golden tensors of one or more comparisons, by what became of them; coverages are added.
+    """The golden tensors of one or more comparisons by their status; coverages are added.
 
     covered   elements of tensors that were compared, or that a compared tensor accounts for
     missed    elements of open tensors
     tensors   number of open tensors, of which `unsized` have no known size
     accounted number of tensors without a comparison of their own that compared tensors account for
     excluded  number of tensors that the user excluded
-    first     the first open tensors in graph order, LISTED at most
+    first     the first open tensors in graph order, at most LISTED
     """
 
     covered: int = 0
@@ -44,7 +46,7 @@ class Coverage(NamedTuple):
 
     @classmethod
     def sum(cls, some: Iterable[Coverage]) -> Coverage:
-        """The coverage of all of them together."""
+        """The sum of several coverages."""
         covered = missed = tensors = unsized = accounted = excluded = 0
         first: list[OpenTensor] = []
         for one in some:
@@ -55,9 +57,9 @@ class Coverage(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share of golden elements that is covered, 0 to 1; 1 of a golden without elements."""
+        """The covered share of golden elements, 0 to 1; 1 for a golden without elements."""
         return self.covered / (self.covered + self.missed) if self.covered + self.missed else 1.0
 
     def suffices(self, least: float = 1.0) -> bool:
-        """Whether the covered share is at least `least`. Tensors of unknown size never suffice."""
+        """Return whether the covered share is at least `least`. Tensors of unknown size are never sufficient."""
         return not self.tensors or (not self.unsized and self.share >= least and least < 1.0)

@@ -1,8 +1,8 @@
-"""One table of element types: names in dumps ↔ numpy / ml_dtypes ↔ width, round-off, range.
+"""The table of element types: names in dumps ↔ numpy / ml_dtypes ↔ width, round-off, range.
 
-Sources: IEEE 754-2019 (float16/32/64); Micikevicius et al., "FP8 formats for deep learning"
-(arXiv 2209.05433) for e4m3fn and e5m2; OCP Microscaling Formats 1.0 for e8m0 and float4; Luo et al., "Ascend
-HiFloat8 Format for Deep Learning" (arXiv 2409.16626); bfloat16 is the upper half of a float32.
+Sources: IEEE 754-2019 (float16/32/64); Micikevicius et al., "FP8 formats for deep learning" (arXiv 2209.05433) for
+e4m3fn and e5m2; OCP Microscaling Formats 1.0 for e8m0 and float4; Luo et al., "Ascend HiFloat8 Format for Deep
+Learning" (arXiv 2409.16626); bfloat16 is the upper half of a float32.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MOST = 2**62  # elements: chosen: no memory holds more, and a dump of statistics
 
 
 class Dtype(NamedTuple):
-    """One element type. round_off is the unit round-off (0 for non-floats), tiny the smallest normal
-    number, largest the largest finite one. kind: b bool, i signed, u unsigned, f float, c complex.
+    """One element type. `round_off` is the unit round-off (0 for non-floats), `tiny` the smallest normal number,
+    `largest` the largest finite one. `kind`: b bool, i signed, u unsigned, f float, c complex.
 
-    `memory` names the type that values are held in once they are read, "" for the type itself; `bits` is the width
-    in a file where that is not itemsize bytes (elements of 4 bits and less are packed, the last byte is filled up).
+    `memory` is the type of the values in memory, "" for the type itself. `bits` is the width in a file if that is not
+    `itemsize` bytes (elements of 4 bits and less are packed, and the last byte is padded).
     """
 
     name: str
@@ -57,10 +57,11 @@ class Dtype(NamedTuple):
 
 
 def random_walk(total: Any, squares: Any, terms: Any, unit: float) -> Any:
-    """Return how far rounding carries a sum of `terms` terms, one partial sum after the other: the standard deviation.
+    """Return the standard deviation of the rounding error of a sum of `terms` terms, added one after the other.
 
     0.42 u √(K/3·r² + K/2·Q) for K terms with the sum r and the sum of squares Q: the random walk of K partial sums,
-    which grow to r and wander by the terms. No other order of addition is worse. Numbers, arrays and tensors.
+    which grow to r and fluctuate with the terms. No other order of addition is worse. Accepts numbers, arrays and
+    tensors.
     """
     return WALK * unit * (terms * (total * total / 3.0 + squares / 2.0)) ** 0.5
 
@@ -84,8 +85,8 @@ _TABLE = (
     Dtype("complex64", "c", 8, 2.0**-24, 2.0**-126, 3.4028234663852886e38),
     Dtype("complex128", "c", 16, 2.0**-53, 2.0**-1022, 1.7976931348623157e308),
     Dtype("complex32", "c", 4, 2.0**-11, 2.0**-14, 65504.0, memory="complex64"),
-    # float8_e8m0 holds scales, powers of two that are equal or not
-    # HiFloat8: 3 bits of mantissa for |exponent| below 4, 2 below 8, 1 below 16; the round-off is that of the middle
+    # float8_e8m0 is for scales, powers of two that are either equal or not
+    # HiFloat8: 3 bits of mantissa for |exponent| below 4, 2 below 8, 1 below 16; round_off is that of the middle range
     Dtype("hifloat8", "f", 1, 2.0**-3, 2.0**-15, 32768.0, memory="float32"),
     Dtype("float8_e8m0", "f", 1, 0.0, 2.0**-127, 2.0**127, memory="float32"),
     Dtype("float4_e2m1", "f", 1, 2.0**-2, 1.0, 6.0, memory="float32", bits=4),
@@ -94,7 +95,7 @@ _TABLE = (
     Dtype("uint2", "u", 1, memory="uint8", bits=2),
     Dtype("uint1", "u", 1, memory="uint8", bits=1),
 )
-PACKED = "_x2"  # ends torch's word for a type of which two elements count as one
+PACKED = "_x2"  # suffix of torch's name for a type in which two elements count as one
 DTYPES = {row.name: row for row in _TABLE}
 
 _ALIASES = {
@@ -105,11 +106,11 @@ _ALIASES = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=1024)  # a dump says the same few words thousands of times
+@lru_cache(maxsize=1024)  # a dump repeats the same few words thousands of times
 def canonical(word: str) -> str:
     """The table's name for a dump's word: "torch.bfloat16", "BFloat16", "<class 'float'>" … → "bfloat16".
 
-    A word that is not in the table is returned as it stands, so that a report can show it.
+    A word that is not in the table is returned unchanged, so that a report can show it.
     """
     name = word.rsplit(".", 1)[-1].strip().lower()
     name = _ALIASES.get(name, name)
@@ -129,8 +130,7 @@ def size_of(name: str, shape: Sequence[int]) -> int:
 
 @cache
 def numpy_dtype(name: str, byteorder: str = "<") -> np.dtype[Any]:
-    """The numpy dtype that values of a canonical name are held in; ml_dtypes is imported only when one of its types
-    is met.
+    """The numpy dtype for values of a canonical name; ml_dtypes is imported only for one of its types.
 
     Raises UnsupportedError for a name that is not in the table.
     """
@@ -150,11 +150,11 @@ def numpy_dtype(name: str, byteorder: str = "<") -> np.dtype[Any]:
 
 
 def narrower(a: Dtype, b: Dtype) -> Dtype:
-    """The coarser of two types: what a comparison can resolve. Floats beat integers."""
+    """The coarser of two types, which limits the resolution of a comparison. A float is coarser than an integer."""
     return a if a.round_off >= b.round_off else b
 
 
 def is_short(dtype: str) -> bool:
-    """Whether a type is a float of 16 bits or fewer."""
+    """Return whether a type is a float of 16 bits or fewer."""
     row = lookup(dtype)
     return row is not None and row.kind == "f" and row.itemsize <= 2

@@ -1,4 +1,6 @@
-"""What a dump holds: tensors, operators, runs; values of tensors are never held here, only where they lie."""
+"""The content of a dump: tensors, operators, runs. Values of tensors are never in memory here, only their place in a
+file.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool,
 
 
 class Group(tuple[int, ...]):
-    """An argument that is a group of ranks, by their numbers among all."""
+    """An argument that is a group of ranks, by their global numbers."""
 
 
 def position(index: int, shape: tuple[int, ...]) -> str:
-    """Where the element number `index` (in C order) of a tensor lies, axis by axis: "[1, 1, 0, 2]"."""
+    """The position of element number `index` (in C order) of a tensor by axis: "[1, 1, 0, 2]"."""
     places: list[int] = []
     for size in reversed(shape):
         index, at = divmod(index, max(1, size))
@@ -27,7 +29,7 @@ def position(index: int, shape: tuple[int, ...]) -> str:
 
 
 class Device(NamedTuple):
-    """How a device laid out the values of a tensor in memory, where that is not the C order of its logical shape.
+    """A device's memory layout of a tensor, if it is not the C order of the logical shape.
 
     layout  name of layouts.py ("NC1HWC0", "FRACTAL_NZ"); shape the stored shape, padding included
     origin  order of the logical axes ("NHWC", "NCHW", "ND"); groups the group count of a grouped FRACTAL_Z
@@ -40,13 +42,13 @@ class Device(NamedTuple):
 
 
 class Payload(NamedTuple):
-    """Where the values of one tensor lie in a file, as its own header tells it.
+    """The place of the values of one tensor in a file, from its header.
 
     `shape` is the logical shape, in which the values are read. `shape` and `strides` count elements, `offset` bytes
-    from the start of the file to the first element; `strides` is empty for a C-contiguous tensor. `byteorder` is
-    "<" or ">". `device` is set where the stored order is a device's own. A tensor that was computed in slices has
-    `parts`, to be joined along `axis` of their stored shapes. `dataset` names an HDF5 dataset that does not lie in
-    one piece. Of `unshaped` values no file tells the shape: they are counted as a row.
+    from the start of the file to the first element. `strides` is empty for a C-contiguous tensor. `byteorder` is "<" or
+    ">". `device` is set if the stored order is a device's own. A tensor that was computed in slices has `parts`, to be
+    joined along `axis` of their stored shapes. `dataset` names an HDF5 dataset that is not contiguous. `unshaped`
+    values have no shape in any file: `shape` is their number.
     """
 
     path: str
@@ -63,7 +65,8 @@ class Payload(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What a dump without payload recorded of a tensor; None where it recorded nothing. `norm` is L2."""
+    """Recorded statistics of a tensor without payload; None for a value that was not recorded. `norm` is the L2
+    norm."""
 
     max: Optional[float] = None
     min: Optional[float] = None
@@ -74,12 +77,12 @@ class Statistics(NamedTuple):
     def recorded(
         cls, max: Optional[float], min: Optional[float], mean: Optional[float], norm: Optional[float]
     ) -> Statistics:
-        """As a dump says them: msprobe writes the value of a 0-d tensor for all four, with its sign."""
+        """Statistics as a dump records them: msprobe writes the value of a 0-d tensor for all four, with its sign."""
         return cls(max, min, mean, -norm if norm is not None and norm < 0 else norm)
 
 
 class Elsewhere(Enum):
-    """In place of the figures of a tensor that ranks share: they are in the measurement of each rank."""
+    """Marker in place of the statistics of a tensor that ranks share: the measurement of each rank has them."""
 
     ELSEWHERE = 0
 
@@ -91,23 +94,24 @@ ELSEWHERE: Any = Elsewhere.ELSEWHERE
 
 
 class TensorRef(NamedTuple):
-    """One tensor of a dump: what it is and where it lies, never its values.
+    """One tensor of a dump: its properties and its place in a file, never its values.
 
-    slot      "input:0", "output:1", "param:weight", "grad:weight"; "" when the header is unreadable
+    slot      "input:0", "output:1", "param:weight", "grad:weight"; "" if the header is unreadable
     dtype     canonical name of dtypes.py, or the dump's own word for one that is not in that table
     shape     logical shape; () is 0-d
     file      payload file, "" if the dump kept none; `encoding` names the reader ("torch_pt", "npy")
-    checksum  recorded checksum in the dump's own spelling, "" if none; "0x…" is an XOR, other hexadecimal digits a hash
+    checksum  recorded checksum in the dump's own spelling, "" if none; "0x…" is an XOR, other hexadecimal digits a
+              hash
     layout    a device's layout of the stored values ("NC1HWC0"), "" for plain C order
-    problem   why this tensor is known to be unreadable without opening it, "" if it is not
+    problem   the reason why this tensor is known to be unreadable without opening it, "" if it is not
     label     the dump's own name of the tensor, for reports
-    payload   where the values lie, if that is known without opening the file again
+    payload   the place of the values, if it is known without opening the file again
     source    of an input: the tensor of the same run that it reads, "{operator}:{output index}", "" if unknown
-    origin    of an output: the tensor of the unfused network that it stands for, in the same words
-    stored    of an input: it lies in the graph, a weight, which the compiler may have folded others into
-    rounding  how far a figure of `statistics` may be from what it was before the dump rounded it to some decimals
-    trainable whether a gradient is wanted of it, as the dump says; None if it does not
-    own_slot  the slot in its own dump where the alignment gave it that of its partner, "" where `slot` is it
+    origin    the corresponding tensor of the unfused network, in the same notation
+    stored    of an input: it is in the graph, a weight into which the compiler may have folded other weights
+    rounding  largest rounding error of `statistics`, which the dump rounded to some decimals
+    trainable whether the tensor requires a gradient, by the dump; None if unknown
+    own_slot  the slot in its own dump if the alignment moved it to its partner's slot, "" otherwise
     """
 
     slot: str
@@ -144,13 +148,13 @@ class TensorRef(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The recorded checksum if it is a hash, whose equality proves equal values; else ""."""
+        """The recorded checksum if it is a hash, for which equality proves equal values; else ""."""
         return self.checksum.lower() if _DIGITS.fullmatch(self.checksum) else ""
 
     @property
     def has_sums(self) -> Optional[bool]:
-        """Whether Mean or Norm was recorded of a float tensor beside Max and Min; None of others: single numbers, and
-        types of which msprobe records no sums (float64, complex numbers, whole numbers)."""
+        """Whether Mean or Norm was recorded for a float tensor besides Max and Min. None for other tensors: 0-d
+        tensors, and types for which msprobe records no sums (float64, complex numbers, integers)."""
         recorded, row = self.statistics, lookup(self.dtype)
         if recorded is None or recorded.max is None or not self.shape or row is None or row.kind != "f":
             return None
@@ -158,8 +162,8 @@ class TensorRef(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """The checksum by which a tensor is found again in its own run; "" where there is none, and for an XOR that a
-        constant or a mask can have: its pieces of 8, 16 or 32 bits are all zero or one number."""
+        """The checksum that identifies a tensor in its own run. "" without one, and for an XOR that a constant or a
+        mask can have: its pieces of 8, 16 or 32 bits are all zero or one number."""
         if not self.has_xor:
             return self.checksum
         digits = f"{self.checksum[2:].lower():0>16}"
@@ -171,12 +175,12 @@ class TensorRef(NamedTuple):
 
     @property
     def device(self) -> Optional[Device]:
-        """How a device laid its values out, None in plain order or where that is not known."""
+        """The device layout of the values; None for plain order, or if it is unknown."""
         return self.payload.device if self.payload is not None else None
 
     @property
     def is_unshaped(self) -> bool:
-        """Whether `shape` is but the number of its elements."""
+        """Whether `shape` is only the number of elements."""
         return self.payload is not None and self.payload.unshaped
 
     @property
@@ -185,7 +189,8 @@ class TensorRef(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One execution on a device; -1 where a dump does not tell. context and thread are those of a slice."""
+    """One execution on a device; -1 for a number that the dump does not contain. context and thread are those of a
+    slice."""
 
     task: int
     stream: int = -1
@@ -197,20 +202,20 @@ class Operator(NamedTuple):
     """One executed operator.
 
     name       the dump's name
-    op_type    what it computes ("softmax", "Linear"), without index, phase or path
-    kind       name without call index: what stays the same when calls are inserted before it
+    op_type    the computation ("softmax", "Linear"), without index, phase or path
+    kind       name without call index, which is stable when calls are inserted before it
     phase      "forward", "backward" or ""
     order      position in the execution order of its run, from 0
-    scope      name of the operator record of the module that contains it, "" if the dump does not say
-    path       of a module: where it sits in the model ("Module.encoder.layers.0"), "" for other operators
+    scope      name of the operator record of the module that contains it, "" if the dump does not contain it
+    path       of a module: its path in the model ("Module.encoder.layers.0"), "" for other operators
     arguments  its non-tensor arguments by slot ("input:4" → 1e-12)
     stack      call stack, innermost frame first, as the dump spells it
-    unique     False when the name holds a call index, which shifts when a call is inserted
+    unique     False if the name has a call index, which shifts when a call is inserted
     originals  operators of the unfused network that it computes, by its graph
-    inserted   the graph compiler put it in; no operator of the network stands behind it
+    inserted   the graph compiler added it; it has no operator of the network
     passes     fusion passes that made it
-    tasks      what the device called its execution, by which overflow records name it
-    attributes how it computes, as its graph says: by the graph's words, constant inputs by slot ("input:1")
+    tasks      the device's numbers of its execution, by which overflow records identify it
+    attributes settings of its computation from its graph: by the graph's names, constant inputs by slot ("input:1")
     """
 
     name: str
@@ -225,7 +230,7 @@ class Operator(NamedTuple):
     stack: tuple[str, ...] = ()
     unique: bool = True
     call: str = ""  # forward and backward of one call share this text
-    reads_recorded: bool = True  # whether the dump says what it reads, be it nothing
+    reads_recorded: bool = True  # whether the dump records the inputs, even if there are none
     originals: tuple[str, ...] = ()
     inserted: bool = False
     passes: tuple[str, ...] = ()
@@ -237,7 +242,8 @@ class Operator(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What tells one run of a dump before it is read: the dump, its format, step and rank, and the run's own path."""
+    """The identity of one run of a dump before it is read: the dump, its format, step and rank, and the run's own
+    path."""
 
     dump: str
     format: str
@@ -250,8 +256,8 @@ class Head(NamedTuple):
 class Run:
     """One rank and step of a dump. `detail` and `notes` are words for the reader of a report.
 
-    ordered is False when the dump does not tell the order of execution; `problem` says why a run cannot be read
-    (it then has no operators), "" if it can. `records` are files in which the device noted overflows.
+    `ordered` is False if the dump does not record the order of execution. `problem` is the reason why a run cannot be
+    read (it then has no operators), "" if it can. `records` are files in which the device recorded overflows.
     """
 
     path: str

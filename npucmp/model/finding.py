@@ -1,4 +1,4 @@
-"""One pair of tensors, measured and judged."""
+"""The measurement of one pair of tensors and the verdict on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npucmp.model.pair import Pair
 
 
 class Verdict(str, Enum):
-    """What a tensor pair turned out to be. The words are those of tensors.csv."""
+    """The verdict on a tensor pair, in the words of tensors.csv."""
 
     MATCH = "match"
     DIVERGED = "diverged"
@@ -24,9 +24,9 @@ class Verdict(str, Enum):
     UNKNOWN = "unknown"  # statistics or checksums cannot decide
 
 
-MEANINGLESS = ("meaningless", "overwritten")  # rules by which what a tensor holds need not be the same
-OTHER_NODE = "another autograd node"  # the rule by which two outputs are two tensors of which neither is wrong
-DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # the two sides are not the same
+MEANINGLESS = ("meaningless", "overwritten")  # rules for tensors whose values need not be equal
+OTHER_NODE = "another autograd node"  # the rule for two outputs that are different tensors, neither of them wrong
+DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # verdicts for sides that are not the same
 
 
 class _Measured(NamedTuple):
@@ -43,25 +43,25 @@ class _Measured(NamedTuple):
 
 
 class Measurement(_Measured):
-    """A pair and what came of measuring it.
+    """A pair and the result of its measurement.
 
-    moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
-    recorded statistics, `same` what checksums say; each None where the dump cannot tell.
-    `problem` says which side cannot be read and why; `unlike` why two readable sides cannot be compared, and
-    `shapes_differ` whether it is for their shapes. `settled` is the rel_l2 of the rows of a layer norm that rounding
-    does not decide, if it decides others and these are within it.
+    `moments` is None if nothing was measured. `bound` is a proven lower bound of rel_l2 from recorded statistics,
+    `same` the result of checksums; each is None if the dump does not decide. `problem` names the unreadable side and
+    the reason; `unlike` is the reason why two readable sides cannot be compared, and `shapes_differ` whether the shapes
+    are the reason. `settled` is the rel_l2 of the rows of a layer norm that rounding does not decide, if rounding
+    decides others and their error is within its bound.
     """
 
     __slots__ = ()
 
     def recorded(self, side: int) -> Optional[Statistics]:
-        """What the dump recorded of the values of the target's tensor (side 0), or of the golden's (1)."""
+        """The recorded statistics of the target's tensor (side 0), or of the golden's (1)."""
         tensor = self.pair.golden if side else self.pair.target
         found = None if tensor is None else tensor.statistics
         return self.statistics[side] if found is ELSEWHERE else found
 
     def tensor(self, side: int) -> Optional[TensorRef]:
-        """The target's tensor (side 0), or the golden's (1), with its figures."""
+        """The target's tensor (side 0), or the golden's (1), with its statistics."""
         tensor = self.pair.golden if side else self.pair.target
         if tensor is None or tensor.statistics is not ELSEWHERE:
             return tensor
@@ -69,14 +69,14 @@ class Measurement(_Measured):
 
     @property
     def unreadable(self) -> Optional[TensorRef]:
-        """The tensor that `problem` speaks of, by the side that it begins with."""
+        """The tensor to which `problem` refers, by the side at its beginning."""
         sides = {"target": self.pair.target, "golden": self.pair.golden}
         return sides.get(self.problem.partition(":")[0])
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """One row of the rules: which metric may be how large, for whom, and why."""
+    """One row of the rules: the limit of a metric, the tensors to which it applies, and the reason."""
 
     metric: str
     limit: float
@@ -103,12 +103,12 @@ class _Judged(NamedTuple):
 class Finding(_Judged):
     """A measured pair with the verdict on it.
 
-    error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
-    difference of unknown size, None if nothing is known. `limit` is what it was held against, `rule` the rule that
-    decided, `explained_by` the one that says that the errors of the inputs make an error of this size, and
-    `explained_limit` the largest error that they make by it.
-    `working` is the coarsest unit round-off that its values went through. `row` is the number of its row in the table,
-    -1 outside of one; in a search over several ranks no two findings have one number. `cache` is of that search.
+    `error` is the rel_l2 that the rules used: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
+    difference of unknown size, None if unknown. `limit` is the limit of the error, `rule` the rule that decided.
+    `explained_by` is the rule by which the errors of the inputs explain the error, and `explained_limit` the largest
+    error that it explains. `working` is the coarsest unit round-off in the computation of the values. `row` is the
+    number of its row in the table, -1 outside of one; in a search over several ranks all numbers are different. `cache`
+    belongs to that search.
     """
 
     __slots__ = ()
@@ -123,19 +123,19 @@ class Finding(_Judged):
 
     @property
     def has_elements(self) -> bool:
-        """Whether there is anything in the tensor; agreement of empty ones says nothing of two runs."""
+        """Whether the tensor has elements; agreement of empty tensors is no evidence."""
         tensor = self.pair.target or self.pair.golden
         return tensor is not None and 0 not in tensor.shape
 
     @property
     def can_be_shown(self) -> bool:
-        """Whether it diverged, and its values were measured, so that they can be looked at again."""
+        """Whether it diverged and its values were measured, so that details are available."""
         return self.verdict in (Verdict.DIVERGED, Verdict.NONFINITE) and self.measurement.moments is not None
 
     @property
     def is_undecided(self) -> bool:
-        """Whether both sides have the tensor and nothing tells that it is the same, though it should be: what is known
-        to mean nothing is no question, nor is an error that the inputs explain."""
+        """Whether both sides have the tensor and it should be equal, but is not known to be. Tensors with meaningless
+        values, and errors that the inputs explain, are not undecided."""
         if self.verdict is not Verdict.UNKNOWN or self.explained_by or self.rule in MEANINGLESS:
             return False
         pair = self.measurement.pair

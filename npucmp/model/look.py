@@ -1,4 +1,4 @@
-"""What a look at values tells: of a tensor that diverged its worst elements, where the error lies, how values lie."""
+"""Details from the values of tensors: worst elements, position of the error, distribution of the values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Number = Union[int, float, complex]
 
 
 class DifferenceMap(NamedTuple):
-    """Where two tensors differ, as a picture: the last axis across, all others down.
+    """The position of differences between two tensors, as a picture: the last axis across, all other axes down.
 
-    rows, columns  of the tensor so cut
+    rows, columns  of the tensor in this form
     across         cells in a line of the picture
-    counts         of elements that differ, cell by cell, line by line
-    bits           of elements that differ in a bit, bit by bit from the highest; () where types have no common bits.
-                   Of several millions only the first count here
+    counts         of differing elements, cell by cell, line by line
+    bits           of elements that differ in a bit, bit by bit from the highest; () if the types have no common
+                   bits. Beyond several millions, further elements do not count here
     """
 
     dtype: str
@@ -29,7 +29,7 @@ class DifferenceMap(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """How many values lie in each of some equal parts of low to high; () where nothing is finite."""
+    """Counts of values in equal parts of the range low to high; () if nothing is finite."""
 
     low: float
     high: float
@@ -37,8 +37,8 @@ class Histogram(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """One element: its place in C order, both values, and its errors as `max_abs_err` and `max_rel_err` take them; inf
-    where one side alone is NaN or Inf, or both differently so."""
+    """One element: its index in C order, both values, and its errors as in `max_abs_err` and `max_rel_err`; inf if only
+    one side is NaN or Inf, or both are but differ in kind."""
 
     at: int
     target: Number
@@ -48,8 +48,8 @@ class Worst(NamedTuple):
 
 
 class Peek(NamedTuple):
-    """What the values of one tensor are: how they spread, the first of the largest and of the smallest, with their
-    places in C order; corners, as (name, rows), None for what is left out; elements that were asked for."""
+    """A preview of the values of one tensor: their distribution; the largest and the smallest with their indices in C
+    order; corners as (name, rows), with None for omitted elements; and the requested elements."""
 
     values: Histogram
     largest: tuple[tuple[int, Number], ...]
@@ -60,15 +60,15 @@ class Peek(NamedTuple):
 
 
 class Look(NamedTuple):
-    """One tensor.
+    """Details of one tensor.
 
-    run      number of its comparison, from 0, and that one's step and rank
-    place    of the root that its operator is, and its cause; 0 and "" if it is none
-    worst    by |target - golden|, the largest first; of equal ones the first in the tensor
-    bar      the picture counts elements whose error is above it: about the root mean square of all errors
-    values   of target and golden, over the same range; of complex numbers the magnitudes
-    errors   of target - golden; of complex numbers |target - golden|
-    vendor   of an output of a suspect its figures by the vendor's rules, if there are any
+    run      number of its comparison, from 0, with step and rank
+    place    priority of the root that its operator is, and its cause; 0 and "" if it is not one
+    worst    by |target - golden|, the largest first; equal ones in the order of the tensor
+    bar      the picture counts elements with a larger error: about the root mean square of all errors
+    values   of target and golden, over the same range; magnitudes for complex numbers
+    errors   of target - golden; |target - golden| for complex numbers
+    vendor   statistics of a suspect's output by the vendor's rules, if there are any
     """
 
     pair: Pair

@@ -1,4 +1,4 @@
-"""What `npucmp merge` makes of reports: their rows where they lie, their roots in a new order."""
+"""The result of `npucmp merge`: rows of several reports in their files, and roots in a new order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npucmp.model.cause import Cause, Root
 from npucmp.model.finding import DIFFERS
 from npucmp.model.result import Result
 
-Numbers = tuple[Optional[int], Optional[int]]  # step and rank, None where the dump has none
+Numbers = tuple[Optional[int], Optional[int]]  # step and rank, None if the dump has none
 
 
 class Slice(NamedTuple):
@@ -28,16 +28,16 @@ class Source(NamedTuple):
     summary: Mapping[str, Any]
     shards: Sequence[Numbers]
     matrix: Sequence[Mapping[str, str]] = ()
-    paired: bool = False  # all that it left open are steps and ranks that another report compared
+    paired: bool = False  # every open item is a step and rank that another report compared
 
     @property
     def status(self) -> int:
-        """Its exit status, but for what a baseline excused."""
+        """Its exit status, ignoring a baseline."""
         return 1 if self.is_excused else 0 if self.paired else int(self.summary["exit_status"])
 
     @property
     def is_excused(self) -> bool:
-        """Whether it differs and its exit status does not say so."""
+        """Whether it differs and its exit status does not show this."""
         counts = self.summary["verdicts"], self.summary["causes"]
         differing = [*(one.value for one in DIFFERS), Cause.SUSPECT.value]
         return self.summary["exit_status"] == 0 and any(some.get(name) for some in counts for name in differing)
@@ -45,11 +45,11 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Merged(Result):
-    """Reports as one; paths are their folders.
+    """Several reports as one; paths are their folders.
 
     columns  of tensors.csv; `rows` are its lines in order of step and rank
     ranked   the rows of roots.csv in their new order
-    spool    the folder of rows that were no CSV, if it has any; it goes with this
+    spool    the folder of rows that were not CSV, if any; it is removed with this result
     """
 
     command = "merge"
@@ -62,7 +62,7 @@ class Merged(Result):
 
     @property
     def roots(self) -> tuple[Root, ...]:
-        """None: there are rows of them, and nothing is known besides."""
+        """Empty: only rows of roots exist."""
         return ()
 
     @property

@@ -1,8 +1,8 @@
-"""What one pass over tensors measured; no opinion.
+"""Moments: the sums, extremes and counts that one pass over tensors measures, without a verdict.
 
-Side and Moments are tables as well: the annotation of each field says how those of two neighbouring blocks become one,
-and what C keeps it as. Of FIELDS are made the merge (measure/kernel/merge.py), the record that C fills (native.py) and
-the columns of the table (table.py).
+Side and Moments are also tables: the annotation of each field declares its merge for two neighbouring blocks and its
+type in C. FIELDS is the source of the merge (measure/kernel/merge.py), the record that C fills (native.py) and the
+columns of the table (table.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Annotated, Any, Callable, NamedTuple, Optional, get_type_hint
 
 
 class Extremes(NamedTuple):
-    """What one tensor holds at the limits of its type, over all its elements.
+    """Extremes of one tensor at the limits of its type, over all its elements.
 
-    high and low count the elements that equal the largest and the lowest finite value, zeros those that are 0;
-    first_… are flat indices of the first NaN, infinity and element at a limit, -1 for none. minimum and maximum are
-    those of the finite elements, NaN if there is none.
+    `high` and `low` count the elements that equal the largest and the lowest finite value, `zeros` those that are 0.
+    first_… are flat indices of the first NaN, infinity and element at a limit, -1 for none. `minimum` and `maximum`
+    cover the finite elements, NaN if there is none.
     """
 
     elements: int = 0
@@ -37,7 +37,7 @@ class Extremes(NamedTuple):
         return self.posinf + self.neginf
 
     def of(self, kind: str) -> tuple[int, int]:
-        """(elements of a kind of event, the flat index of the first)."""
+        """Return (number of elements of a kind of event, the flat index of the first)."""
         return {
             "nan": (self.nan, self.first_nan),
             "inf": (self.inf, self.first_inf),
@@ -46,12 +46,12 @@ class Extremes(NamedTuple):
 
     @property
     def largest(self) -> float:
-        """Largest finite magnitude; NaN if nothing is finite."""
+        """The largest finite magnitude; NaN if nothing is finite."""
         return max(abs(self.minimum), abs(self.maximum))
 
 
 class Merge(Enum):
-    """How a field of two neighbouring blocks becomes one. NaN and None stand for "nothing there"."""
+    """The merge of a field of two neighbouring blocks. NaN and None mean "no value"."""
 
     SUM = "sum"
     SUMS = "sums, place by place"
@@ -63,7 +63,7 @@ class Merge(Enum):
 
 
 class Kept(NamedTuple):
-    """What the annotation of a field says; without a type in C, only numpy's kernel fills it."""
+    """The annotation of a field. Without a type in C, only numpy's kernel fills it."""
 
     merge: Merge
     c_type: str = ""
@@ -82,20 +82,20 @@ Decades = Annotated[tuple[int, ...], Kept(Merge.SUMS, "decades_t")]
 
 
 class Side(NamedTuple):
-    """One side's own half of Moments, over all its elements.
+    """One side's half of Moments, over all its elements.
 
-    minimum, maximum, total and squares (sum of squares) are over the finite elements; for complex
-    tensors over the magnitudes. minimum and maximum are NaN when nothing is finite.
+    `minimum`, `maximum`, `total` and `squares` (sum of squares) cover the finite elements, for complex tensors their
+    magnitudes. `minimum` and `maximum` are NaN if nothing is finite.
 
-    Float32 tensors may hold values of 16 bits. Over the compared values, where both sides are float32:
+    Float32 tensors may contain 16-bit values. Over the compared values, if both sides are float32:
 
-    bits        significant bits that a value needs at most; 24 means more than 11, 0 means zeros alone
-    last_bit    smallest place value of a last set bit; inf for zeros alone, 0 where a value needs more than 11 bits
-    nonzero     values that are not zero; -inf where a value needs more than 11 bits, as are the next two
-    full_8      values whose 8th significant bit is set: the last one of bfloat16
-    full_11     values whose 11th significant bit is set: the last one of float16
+        bits        largest number of significant bits that a value needs; 24 means more than 11, 0 means only zeros
+        last_bit    smallest place value of a last set bit; inf for only zeros, 0 if a value needs more than 11 bits
+        nonzero     nonzero values; -inf if a value needs more than 11 bits, as are the next two
+        full_8      values whose 8th significant bit is set: the last one of bfloat16
+        full_11     values whose 11th significant bit is set: the last one of float16
 
-    hash is that of all elements in any order, masks among them (measure/kernel/numpy_kernel.py).
+    `hash` is the hash of all elements in any order, including masks (measure/kernel/numpy_kernel.py).
     """
 
     nan: Count = 0
@@ -124,7 +124,7 @@ def add_hashes(a: int, b: int) -> int:
 
 
 def repeated_hash(one: int, times: int) -> int:
-    """The hash of elements that all stand there several times."""
+    """The hash of elements that each occur `times` times."""
     word = (1 << 32) - 1
     return ((one & word) * times & word) | (((one >> 32) * times & word) << 32)
 
@@ -139,14 +139,14 @@ HISTOGRAM_BINS = 24
 
 
 class Moments(NamedTuple):
-    """What one pass over a tensor pair measured; no opinion. x is the target, y the golden.
+    """The result of one pass over a tensor pair, without a verdict. x is the target, y the golden.
 
-    elements    how many were looked at
-    compared    positions that are finite on both sides and no mask: all sums below run over these
-    masked      positions where both sides hold the same "minus infinity" (measure/kernel/masks.py)
-    mismatched  positions that are NaN or Inf on one side only, or differently so
-    equal       positions with the same bits, masks among them
-    outside     positions outside the bar of allclose, masks among them
+    elements    number of elements examined
+    compared    positions that are finite on both sides and not a mask: all sums below cover these
+    masked      positions where both sides have the same "minus infinity" (measure/kernel/masks.py)
+    mismatched  positions that are NaN or Inf on one side only, or differ in kind
+    equal       positions with the same bits, including masks
+    outside     positions outside the bar of allclose, including masks
     max_abs_exact  largest |x-y| of integer tensors, exact, None for other dtypes
     """
 
@@ -177,12 +177,13 @@ class Moments(NamedTuple):
 
     @property
     def differing(self) -> int:
-        """Positions that hold two numbers: other bits of one number, as of 0 and -0, of NaN or of a mask, are none."""
+        """The number of positions with different numbers. Different bits of one number (0 and -0, NaN) and masks do not
+        count."""
         return self.compared - self.histogram[0] + self.mismatched
 
 
 class Field(NamedTuple):
-    """A field of Moments or Side; `make` makes it of plain values, if it holds several."""
+    """A field of Moments or Side; `make` builds it from plain values if it has several."""
 
     name: str
     neutral: Any

@@ -1,14 +1,14 @@
-"""What an operator is: the one place that knows operators by name.
+"""Properties of operators by type: the one module that knows operators by name.
 
 A row of TABLE has the canonical name, its traits, and the spellings of PyTorch and aten, MindSpore and mint,
-TensorFlow, ONNX and GE that are not the canonical name in other letters. Rules ask for traits and never for names, so
-that the same tensors get the same verdict under every spelling. What names tell by themselves needs no row:
+TensorFlow, ONNX and GE that are not the canonical name in other letters. Rules check traits and never names, so that
+the same tensors get the same verdict under every spelling. These parts of names are recognised without a row:
     case and underscores     layer_norm, LayerNorm, layernorm
     namespaces, overloads    aten::_softmax.int, torch.nn.functional.softmax
     versions, GE's constant  SoftmaxV2, ReduceSumD (its attributes are constants)
     in place                 add_, __iadd__, InplaceAdd
     gradients                SoftmaxGrad, MaxPoolGradWithArgmax, native_layer_norm_backward, Conv2DBackpropFilterD
-A name that is in no row has the traits that its words tell: npu_scaled_masked_softmax has a mask and a softmax.
+A name without a row gets the traits of its words: npu_scaled_masked_softmax has a mask and a softmax.
 
 Sources: torch.nn.functional and aten/native_functions.yaml, mindspore.ops.operations and mindspore.mint, TensorFlow's
 raw_ops, the ONNX operator list, and the operator prototypes (op_proto) of CANN.
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from npucmp.model.dump import Operator, Run
 
-SPELLINGS = 1 << 18  # of which is known what they are; the names of a file of weights may each be one
+SPELLINGS = 1 << 18  # spellings in the caches; each name in a file of weights may be a different one
 
 TRAITS = {
     "sums": "adds terms that may cancel",
@@ -92,12 +92,12 @@ TRAITS = {
 
 
 class OpType(NamedTuple):
-    """One operator, however spelled.
+    """One operator type, in any spelling.
 
-    name        canonical, "" where no row of the table knows it
-    parameters  places of the inputs that are weights, biases or running statistics
-    workspaces  places of the outputs that only its own gradient reads, whose content is the device's business
-    overwritten places of inputs that it overwrites besides its first, if it is in place
+    name        canonical, "" if no row of the table has it
+    parameters  positions of the inputs that are weights, biases or running statistics
+    workspaces  positions of the outputs that only its own gradient reads, with device-specific content
+    overwritten positions of inputs that it overwrites besides its first, if it is in place
     """
 
     name: str
@@ -113,7 +113,7 @@ class OpType(NamedTuple):
 
 class Row(NamedTuple):
     name: str
-    traits: str = ""  # with commas
+    traits: str = ""  # separated by commas
     spellings: str = ""
     parameters: tuple[int, ...] = ()
     workspaces: tuple[int, ...] = ()
@@ -288,7 +288,7 @@ TABLE = (
     Row("barrier", "collective", "HcomBarrier"),
 )  # fmt: skip
 
-# What a name tells by itself where no row knows it, be it that of a module ("LlamaRMSNorm"): parts of it, and its words
+# traits from a name without a row, also that of a module ("LlamaRMSNorm"): by parts of the name, and by its words
 _PARTS = (
     ("contracts", r"linear|matmul|mm$|bmm|conv|einsum|dot|attention"),
     ("non-smooth", r"relu|hardtanh|hardswish|hardsigmoid|(?<!soft)max|(?<!soft)min|clamp|clip|topk|sort|argm|where"
@@ -311,7 +311,7 @@ _WORDS = {
     "views": {"view", "reshape", "slice", "narrow", "split", "transpose", "permute", "flatten", "expand", "strided"},
 }
 _TRAITS = [(trait, re.compile(parts)) for trait, parts in _PARTS]
-_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")  # of masked_fill or MaskedFill
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")  # words of masked_fill or MaskedFill
 _WEIGHT = re.compile(
     r"(^|[./])(([a-zA-Z0-9]+_)*(weight|bias)(_scale(_inv)?)?|gamma|beta|embedding_table|running_(mean|var)"
     r"|moving_(mean|variance)|num_batches_tracked)$"
@@ -330,7 +330,7 @@ _COMMUNICATION = ("Distributed.", "MintDistributed.", "MindSpeed.")  # records o
 
 
 def op_type_of(operator: Operator) -> OpType:
-    """What an operator is, by its type; that it communicates, by the name of its record too."""
+    """The type of an operator. The name of its record may also mark it as a collective."""
     found = op_type(operator.op_type)
     if operator.name.startswith(_COMMUNICATION) and not found.has("collective"):
         return found._replace(traits=found.traits | {"collective"})
@@ -338,26 +338,26 @@ def op_type_of(operator: Operator) -> OpType:
 
 
 def is_gradient(operator: Operator) -> bool:
-    """Whether an operator is of a backward pass, as its dump says or its type."""
+    """Return whether an operator belongs to a backward pass, by the dump or by its type."""
     return operator.phase == "backward" or (not operator.phase and op_type(operator.op_type).has("gradient"))
 
 
 def is_weight(operator: Operator) -> bool:
-    """Whether a record is a weight, a bias or a running statistic of a file of weights: by its name, and because
-    nothing of it is an input."""
+    """Return whether a record is a weight, a bias or a running statistic of a weight file: by its name, and because it
+    has no input."""
     alone = not operator.reads_recorded and all(tensor.is_output for tensor in operator.tensors)
     return alone and bool(_WEIGHT.search(operator.name))
 
 
 def holds_weights_alone(run: Run) -> bool:
-    """Whether a run is a checkpoint, which has no operators and therefore no inputs."""
+    """Return whether a run is a checkpoint, which has no operators and therefore no inputs."""
     return bool(run.operators) and all(map(is_weight, run.operators))
 
 
 @lru_cache(maxsize=SPELLINGS)
 def op_type(spelled: str) -> OpType:
-    """What the operator of this spelling is. Any text will do: of what nobody knows, nothing is told."""
-    name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")  # aten's overloads
+    """The type of an operator by its spelling. Any text is accepted; an unknown one gets no traits."""
+    name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")  # removes aten's overloads
     bare = _GRADIENT.sub("", name)
     more = {"in place"} if _IN_PLACE.search(name) else set()
     more |= {"gradient"} if bare not in ("", name) else set()
@@ -372,7 +372,7 @@ def op_type(spelled: str) -> OpType:
 
 @lru_cache(maxsize=SPELLINGS)
 def same_type(spelled: str) -> str:
-    """A word that all spellings of one operator share: of one that no row knows, its own letters."""
+    """A word that all spellings of one operator share; for an operator without a row, its own letters."""
     name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")
     key = _OWN.sub("", _key(name))
     known, end = op_type(spelled).name or _ALIKE.get(key) or op_type(key).name, _CLASS.search(key)
@@ -381,11 +381,11 @@ def same_type(spelled: str) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def _unknown(traits: frozenset[str]) -> OpType:
-    return OpType("", traits)  # one for all spellings with these traits
+    return OpType("", traits)  # one object for all spellings with these traits
 
 
 def _told(name: str) -> set[str]:
-    """The traits of an operator that no row knows."""
+    """The traits of an operator without a row."""
     words = {word.lower() for word in _WORD.findall(name)}
     key = _key(name)
     found = {trait for trait, parts in _TRAITS if parts.search(key)}
@@ -397,7 +397,7 @@ def _key(name: str) -> str:
 
 
 def _row(key: str) -> Row | None:
-    """The row of a spelling: as it is, or without what GE puts behind it."""
+    """The row of a spelling, unchanged or without GE's suffixes."""
     while key not in _ROWS:
         shorter = _SUFFIX.sub("", key)
         if shorter == key or not shorter:
@@ -406,11 +406,11 @@ def _row(key: str) -> Row | None:
     return _ROWS[key]
 
 
-_ALIKE = {  # spellings of what has no row, for no rule asks: mindspore.ops, Tensor, ATB, torch
+_ALIKE = {  # spellings of operators without a row, because no rule needs one: mindspore.ops, Tensor, ATB, torch
     "or": "logicalor", "and": "logicaland", "xor": "logicalxor", "invert": "logicalnot", "equal": "eq",
     "notequal": "ne", "greater": "gt", "greaterequal": "ge", "less": "lt", "lessequal": "le",
     "selfattention": "attention", "pagedattention": "attention",
 }  # fmt: skip
-_CLASS = re.compile(r"(rmsnorm|layernorm|linear|embedding)$")  # of LlamaRMSNorm, VocabParallelEmbedding
+_CLASS = re.compile(r"(rmsnorm|layernorm|linear|embedding)$")  # ends of LlamaRMSNorm, VocabParallelEmbedding
 _OWN = re.compile(r"^npu(?=.)|(?<=.)operation$")
 _ROWS = {_key(spelling): row for row in TABLE for spelling in (row.name, *row.spellings.split())}

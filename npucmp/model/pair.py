@@ -1,4 +1,4 @@
-"""What should agree: operators that were lined up, and their tensors."""
+"""Matches of operators, and pairs of tensors that should agree."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from npucmp.model.dump import Operator, TensorRef
 
 
 class Match(NamedTuple):
-    """Two operators that were lined up; `via` is the matcher, `confidence` from 0 to 1.
+    """Two operators that were aligned. `via` is the matcher, `confidence` from 0 to 1.
 
-    For a fused operator `golden` is made up of the tensors of several operators of the golden run; `inside` are the
-    orders of all that lie within it. Of a `settled` match tensors are partners by their slots and by nothing else.
+    For a fused operator, `golden` is synthetic, with tensors of several operators of the golden run; `inside` are the
+    orders of all operators inside it. In a `settled` match, tensors are paired only by slot.
     """
 
     target: Operator
@@ -25,8 +25,8 @@ class Match(NamedTuple):
 class Pair(NamedTuple):
     """Two tensors that should agree, or one without a partner.
 
-    `via` is empty where a side is missing; `note` then says why. `order` is the place in the merged
-    graph order of both runs, the same for all pairs of an operator.
+    If a side is missing, `via` is empty and `note` has the reason. `order` is the position in the merged graph order of
+    both runs, the same for all pairs of an operator.
     """
 
     order: int
@@ -41,14 +41,15 @@ class Pair(NamedTuple):
 
     @property
     def operator(self) -> Operator:
-        """The operator as the target knows it, the golden's if the target has none."""
+        """The target's operator, or the golden's if the target has none."""
         operator = self.target_op or self.golden_op
         assert operator is not None
         return operator
 
     @property
     def is_inside(self) -> bool:
-        """Whether the tensor, or the one of both that is there, is the compiler's own: the network has none like it."""
+        """Whether the tensor is internal to the compiler's result and has no counterpart in the network. The target's
+        tensor decides if it exists, else the golden's."""
         tensor, operator = (self.target, self.target_op) if self.target else (self.golden, self.golden_op)
         if tensor is None or operator is None:
             return False

@@ -1,4 +1,4 @@
-"""What `npucmp precheck` finds: whether two runs are the same experiment, row by row."""
+"""The result of `npucmp precheck`: whether two runs are the same experiment, check by check."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 class Status(str, Enum):
-    """What a row came to. The words are those of precheck.csv."""
+    """The status of a row, in the words of precheck.csv."""
 
     SAME = "same"
     CLOSE = "close"  # within round-off or 1 %
     DIFFERS = "DIFFERS"
-    UNKNOWN = "unknown"  # neither dump tells
+    UNKNOWN = "unknown"  # neither dump has the information
     NOT_APPLICABLE = "n/a"
 
 
-SEVERITIES = ("error", "warning", "note")  # of what differs, the worst first
-DECISIVE = ("network.operators",), ("input", "tokens"), ("weights",)  # one of each, or nobody can call runs comparable
+SEVERITIES = ("error", "warning", "note")  # of differences, the worst first
+DECISIVE = ("network.operators",), ("input", "tokens"), ("weights",)  # needed: one of each group
 
 
 class Told(NamedTuple):
-    """One row of precheck.csv; None where a figure does not apply.
+    """One row of precheck.csv; None if a number does not apply.
 
-    severity        of the difference, were there one: "error" (numbers of the two runs mean nothing before it is
-                    cleared), "warning" (it wants an explanation), "note"
-    target, golden  what each side has, in words
-    places, first   how many were looked at or, of what differs, differ; and the first of these
-    value, limit    the figure that decided, and its limit
-    because, remedy the finding, and what to do about it, each in one sentence
+    severity        of a difference in this row: "error" (comparisons of the two runs are meaningless until it is
+                    resolved), "warning" (it requires an explanation), "note"
+    target, golden  the state of each side, in words
+    places, first   number of places checked, or of differences if there are any; and the first of these
+    value, limit    the number that decided, and its limit
+    because, remedy the finding and the remedy, each in one sentence
     """
 
     row: str
@@ -54,17 +54,17 @@ class Told(NamedTuple):
 
     @property
     def forbids(self) -> bool:
-        """Whether numbers of the two runs must not be compared before it is cleared."""
+        """Whether numbers of the two runs must not be compared before the difference is resolved."""
         return self.status is Status.DIFFERS and self.severity == "error"
 
 
 class Relation(NamedTuple):
-    """What one input of the target is of the same input of the golden run; one row of inputs.csv.
+    """The relation of a target input to the same input of the golden run; one row of inputs.csv.
 
     kind      "same bits", "same statistics", "close", "rounded", "shuffled", "normalised", "channels reversed",
               "layout", "shape", "differs", "unknown"
     a, b      target = a·golden + b; one number, or one per channel
-    residual  rel_l2 of what the relation leaves
+    residual  rel_l2 of the rest that the relation does not explain
     """
 
     kind: str
@@ -75,8 +75,8 @@ class Relation(NamedTuple):
 
 
 class InputRow(NamedTuple):
-    """A network input of a step and rank, by the first operator that reads it; `role` is "input", "labels" or
-    "tokens". `certain` is False where the network may have made it of what differs before."""
+    """A network input of a step and rank, by the first operator that reads it. `role` is "input", "labels" or "tokens".
+    `certain` is False if the network may have computed it from an earlier difference."""
 
     step: Optional[int]
     rank: Optional[int]
@@ -90,8 +90,8 @@ class InputRow(NamedTuple):
 
 
 class CurvePair(NamedTuple):
-    """A figure that both runs logged, as far as a drawing shows it; all windows, those of curves.csv: (first step, last
-    step, mean of target, mean of golden, relative difference, its error, whether they part)."""
+    """A quantity that both runs logged, thinned for a drawing. `windows` has all windows, as in curves.csv: (first
+    step, last step, mean of target, mean of golden, relative difference, its error, whether they part)."""
 
     name: str
     words: str
@@ -102,8 +102,8 @@ class CurvePair(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Precheck(Result):
-    """What `npucmp precheck` found; paths are target and golden, "-" for one that was not given. strict: what wants an
-    explanation makes the runs not comparable too."""
+    """The result of `npucmp precheck`. Paths are target and golden, "-" for one that was not given. If `strict`,
+    differences that require an explanation also make the runs not comparable."""
 
     command = "precheck"
 
@@ -116,7 +116,7 @@ class Precheck(Result):
 
     @property
     def roots(self) -> tuple[Root, ...]:
-        """None: nothing is said of operators."""
+        """Empty: operators are not evaluated."""
         return ()
 
     @property
@@ -125,7 +125,7 @@ class Precheck(Result):
 
     @property
     def reservations(self) -> tuple[Told, ...]:
-        """What differs and wants an explanation."""
+        """Differences that require an explanation."""
         return tuple(row for row in self.rows if row.status is Status.DIFFERS and row.severity == "warning")
 
     @property
@@ -134,8 +134,7 @@ class Precheck(Result):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the network, its inputs and its weights were held against each other; of files alone, whether
-        anything was."""
+        """Whether the network, its inputs and its weights were compared; without dumps, whether any row was decided."""
         known = {row.row: row.status not in (Status.UNKNOWN, Status.NOT_APPLICABLE) for row in self.rows}
         if not self.targets:
             return any(known.values())

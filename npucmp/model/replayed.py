@@ -1,4 +1,4 @@
-"""What a replay found: each output of a dump against what float64 makes of its own operator's inputs."""
+"""The result of a replay: each output of a dump compared with a float64 recomputation from its operator's inputs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from npucmp.model.result import Result
 
 
 class Judged(str, Enum):
-    """What an output is, given its own operator's inputs."""
+    """The verdict on an output, given its own operator's inputs."""
 
     CLEAN = "CLEAN"  # within the budget of rounding
-    GUILTY = "GUILTY"  # beyond it: this operator computes something else
+    GUILTY = "GUILTY"  # beyond it: this operator computes a different result
     AMPLIFIER = "AMPLIFIER"  # beyond it too, but so is every kernel of this type, or every operator of the kind
-    UNKNOWN = "UNKNOWN"  # it could not be replayed; `status` says why
+    UNKNOWN = "UNKNOWN"  # it could not be replayed; `status` has the reason
 
 
-GUILTY_ABOVE = {"rms_ratio": (3.0, 2.0), "max_ratio": (8.0, 4.0), "bias": (0.25, 0.25)}  # of float32, of 16 bits
+GUILTY_ABOVE = {"rms_ratio": (3.0, 2.0), "max_ratio": (8.0, 4.0), "bias": (0.25, 0.25)}  # limits: float32, 16 bits
 REPLAYED = "replayed"
 STATUSES = (
     REPLAYED, "not in table", "no data", "random", "overwritten", "container", "shape", "another autograd node",
@@ -31,23 +31,24 @@ STATUSES = (
 
 
 class Replayed(NamedTuple):
-    """One output of one operator; None where a figure does not apply or is not known.
+    """One output of one operator; None for a number that does not apply or is unknown.
 
-    order, slot   whose it is
-    status        one of STATUSES; `explanation` has the reason in words, or what would explain a guilty output
+    order, slot   of the output
+    status        one of STATUSES; `explanation` has the reason in words, or a possible explanation of a guilty
+                  output
     rms_ratio     error in units of the budget: rms over rms; max_ratio is the largest over elements
     bias          mean error toward zero, in unit round-offs
-    rel_l2, mere, mare, rmse, max_abs_err   the error plainly; rel_l2_u is rel_l2 in unit round-offs
+    rel_l2, mere, mare, rmse, max_abs_err   the error itself; rel_l2_u is rel_l2 in unit round-offs
     nonfinite     elements that are NaN or infinite where float64 is not, or the other way round
     vendor_mixed, vendor_mere_mare   whether the vendor's rules for single operators pass it
-    golden_mare_ratio, golden_mere_ratio, golden_rmse_ratio   the error over that of the golden's own call, where it was
-                  replayed too and is of the same type; vendor_level is what the vendor's double benchmark says of them
+    golden_mare_ratio, golden_mere_ratio, golden_rmse_ratio   the error over that of the golden's own call, if that
+                  was replayed too and has the same type; vendor_level is the result of the vendor's double benchmark
     same_dtype_ratio   rms error over that of the same call on a CPU in the recorded types
-    budget        what it is made of: walk, noise, rounding or exact
-    sampled       share of the elements that were looked at, "" for all of them
-    treated       what was done to arguments: "autocast bfloat16"
+    budget        its kind: walk, noise, rounding or exact
+    sampled       share of the elements that were examined, "" for all of them
+    treated       changes made to arguments: "autocast bfloat16"
     where         the box of elements that are beyond the budget
-    picture       of a guilty output: the elements that are further off than rounding may make them
+    picture       for a guilty output: the elements with errors beyond rounding
     explained_by  the hypothesis of `explanation` alone: "eps 0.01 instead of 1e-05"
     """
 
@@ -84,20 +85,20 @@ class Replayed(NamedTuple):
 
 
 class Held(str, Enum):
-    """What a gradient between two dumped operators is."""
+    """The verdict on a gradient between two dumped operators."""
 
-    CLEAN = "CLEAN"  # the sum of what its consumers hand back
-    BROKEN = "BROKEN"  # something else: what lies between them changed it
+    CLEAN = "CLEAN"  # the sum of the gradients that its consumers return
+    BROKEN = "BROKEN"  # a different value: code between them changed it
     UNKNOWN = "UNKNOWN"  # not all consumers are known, or none can be computed
 
 
 class Edge(NamedTuple):
-    """A gradient that reached an output, held against the float64 gradients of who read that output.
+    """A gradient that reached an output, compared with the float64 gradients of the consumers of that output.
 
-    order, slot   the backward record that it is an input of
+    order, slot   the backward record that reads it
     consumers     the backward records whose gradients must add up to it, by order
     via           how their inputs follow from the output: "bit-equal", or the functions
-    ratio         its error over the rounding that is due, rms over rms; rel_l2_u the relative one in unit round-offs
+    ratio         its error over the expected rounding, rms over rms; rel_l2_u the relative one in unit round-offs
     """
 
     order: int
@@ -111,14 +112,14 @@ class Edge(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """An input that no dumped operator wrote: which function it is of which earlier outputs.
+    """An input that no dumped operator wrote, and the function that produces it from earlier outputs.
 
-    order, slot   who reads it
-    writers       outputs that it follows from: order and slot; empty where none is found
-    function      what makes it of them, "" if nothing known does
-    ratio         its error over the rounding that is due; `equal` if every element is the rounded float64 result
+    order, slot   of the input
+    writers       outputs that it follows from: order and slot; empty if none is found
+    function      the function of these outputs, "" if no known function fits
+    ratio         its error over the expected rounding; `equal` if every element is the rounded float64 result
     others        further functions that fit
-    differs       how the same place looks in other layers, where that is another function in as many of them or more
+    differs       other functions at the same place in other layers, if one of them occurs at least as often as this one
     """
 
     order: int
@@ -133,9 +134,9 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """One run, replayed: a row per output, in order of execution. `peers` are the kinds of operators all of which are
-    beyond their budget alike, `golden` what a replay of `golden_run` tells besides, both in words; `edges` what lies
-    between backward operators, `gaps` what lies between forward ones."""
+    """The replay of one run: a row per output, in order of execution. `peers` are the kinds of operators that all
+    exceed their budget alike, `golden` further results of a replay of `golden_run`, both in words. `edges` are the
+    gradients between backward operators, `gaps` the inputs between forward operators."""
 
     run: Run
     rows: tuple[Replayed, ...]
@@ -161,8 +162,8 @@ class Replay:
 
 @dataclass(frozen=True, repr=False)
 class Replays(Result):
-    """What `npucmp replay` found; paths are the dump and the golden one, if there is one. strict: what could not be
-    replayed leaves it undecided."""
+    """The result of `npucmp replay`. Paths are the dump and the golden dump, if there is one. If `strict`, any output
+    that could not be replayed leaves the result undecided."""
 
     command = "replay"
 
@@ -179,7 +180,7 @@ class Replays(Result):
 
     @property
     def roots(self) -> tuple[Root, ...]:
-        """None: a replay sees each operator alone."""
+        """Empty: a replay evaluates each operator alone."""
         return ()
 
     @property
@@ -188,6 +189,7 @@ class Replays(Result):
 
     @property
     def is_decided(self) -> bool:
-        """At least one output was really judged; those that cannot be replayed are told, not held against the dump."""
+        """Whether at least one output was evaluated. Outputs that cannot be replayed are reported, but are not
+        errors."""
         decided = [row.verdict is not Judged.UNKNOWN for row in self.rows]
         return not self.broken and (all(decided) if self.strict else any(decided))

@@ -1,4 +1,4 @@
-"""What the commands return: all that a presenter may see. A command adds a type, never a branch."""
+"""Results of the commands: the only input of a presenter. A command adds a type, never a branch."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from npucmp.model.shown import Shown
 
 @dataclass(frozen=True, repr=False)
 class Result(Shown, ABC):
-    """What every command returns; each has a type of its own, with what it has found. `print` shows what the terminal
-    shows, a notebook the suspects; it can be pickled.
+    """The base of all results; each command has a type of its own. `print` shows the output of the terminal, a notebook
+    shows the suspects; results can be pickled.
 
     paths   the dumps, in the order in which they were given
-    broken  (side, run) that cannot be read; `notes` are what a reader should know besides
-    partial True where Ctrl-C ended it: it holds what was done by then
-    known   all that differs is in the report that the user gave as the baseline
-    settings  the options that decide a verdict and are not at their default (workflows/settings.py)
+    broken  (side, run) that cannot be read; `notes` are further remarks for the reader
+    partial True if Ctrl-C ended the run: the result covers the work done by then
+    known   True if the baseline report of the user contains every difference
+    settings  the options that affect a verdict and are not at their default (workflows/settings.py)
     """
 
     command: ClassVar[str]
@@ -47,30 +47,30 @@ class Result(Shown, ABC):
     @property
     @abstractmethod
     def roots(self) -> tuple[Root, ...]:
-        """All roots by place, over all steps and ranks."""
+        """All roots by priority, over all steps and ranks."""
 
     @property
     @abstractmethod
     def differs(self) -> bool:
-        """Whether something was found that should not be: an answer even where some tensor could not be read."""
+        """Whether a problem was found. This holds even if a tensor could not be read."""
 
     @property
     @abstractmethod
     def is_decided(self) -> bool:
-        """Whether, where nothing was found, enough was looked at to say so."""
+        """Whether, if nothing was found, enough was examined to conclude this."""
 
     @property
     def exit_status(self) -> int:
-        """0 agrees, 1 differs, 2 could not decide, 130 interrupted."""
+        """0 no difference, 1 a difference, 2 not decided, 130 interrupted."""
         return 130 if self.partial else 1 if self.differs and not self.known else 0 if self.is_decided else 2
 
     def close(self) -> None:
-        """Nobody asks it any more: what lies on disk for it goes."""
+        """Release the result and remove its temporary files."""
 
 
 def _uncovered(run: Run, counts: bool) -> Coverage:
-    """The coverage of a golden step and rank that has no partner; its elements are counted where a share of them
-    decides, and where it was opened."""
+    """The coverage of a golden step and rank without a partner. Its elements are counted if a share of them decides,
+    and the run was opened."""
     where = " ".join(f"{name} {at}" for name, at in (("step", run.step), ("rank", run.rank)) if at is not None)
     because = "the target has no such step and rank"
     if not run.operators or not counts:
@@ -83,12 +83,14 @@ def _uncovered(run: Run, counts: bool) -> Coverage:
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
-    many bytes the next dump may take on a side, None for any number; `unreplayed` says what --recompute all could not
-    do, `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `looks` are at tensors
-    that diverged, those of suspects first, as many as could be had for little;
-    `accused` tells more of the first suspects. `least` is the share of golden elements that must be covered, and
-    `excluded` says which steps and ranks the user excluded."""
+    """The result of `npucmp compare`. Paths are target and golden, `also` further dumps as "target=DUMP".
+
+    `disk` is the limit of the next dump in bytes per side, None for no limit. `unreplayed` is what --recompute all
+    could not do, `unlike` one line about why the runs are not comparable, "" if they are or this was not checked.
+    `looks` has details of tensors that diverged, suspects first, as many as are cheap to get. `accused` has facts about
+    the first suspects. `least` is the share of golden elements that must be covered, and `excluded` describes the steps
+    and ranks that the user excluded.
+    """
 
     command = "compare"
 
@@ -123,8 +125,8 @@ class Report(Result):
 
     @property
     def tally(self) -> Tally:
-        """What the verdict needs to know of all comparisons, which may lie elsewhere."""
-        if isinstance(self.comparisons, StoredComparisons):  # reporting may lose some of them
+        """The summary of all comparisons for the verdict. Comparisons may be on disk."""
+        if isinstance(self.comparisons, StoredComparisons):  # reports may lose comparisons
             return Tally.sum(self.comparisons.tallies)
         return self._tally
 
@@ -143,7 +145,7 @@ class Report(Result):
 
     @property
     def is_suspected(self) -> bool:
-        """Whether the operator to look at first is one that statistics alone make suspect."""
+        """Whether the first root is a suspect by statistics only."""
         return self.tally.is_suspected
 
     @property
@@ -154,7 +156,7 @@ class Report(Result):
 
     @property
     def coverage(self) -> Coverage:
-        """The coverage of all steps and ranks of the golden, those without a partner included."""
+        """The coverage of all steps and ranks of the golden, including those without a partner."""
         alone = [_uncovered(run, self.least < 1.0) for side, run in self.unpaired if side == "golden"]
         return Coverage.sum([self.tally.coverage, *alone])
 
@@ -164,7 +166,7 @@ class Report(Result):
 
 
 class FusionPass(NamedTuple):
-    """How often a fusion pass took effect with fusion switched on and off; None where that is not known."""
+    """How often a fusion pass took effect with fusion on and off; None if unknown."""
 
     name: str
     kind: str
@@ -174,7 +176,7 @@ class FusionPass(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Fused(Report):
-    """What `npucmp fusion-diff` found; paths are those of the run with fusion and of the one without."""
+    """The result of `npucmp fusion-diff`. Paths are those of the run with fusion and of the run without."""
 
     command = "fusion-diff"
 
@@ -185,9 +187,9 @@ class Fused(Report):
 class Rerun(Reasoned):
     """One operator that is not bit-equal in all runs; one row of rerun.csv.
 
-    odd numbers the runs, from 1, that do not agree with most of them (all, where no two agree). `excused` if the
-    operator is random or asynchronous on purpose. Figures and evidence are of run `pictured`, which is
-    the farthest from run 1; None where unknown. `picture` shows where the two differ, None where nobody looked.
+    `odd` numbers the runs, from 1, that do not agree with most of them (all, if no two agree). `excused` is True if the
+    operator is random or asynchronous by design. Numbers and evidence are of run `pictured`, which is the farthest from
+    run 1; None if unknown. `picture` maps where the two differ, None if it was not computed.
     """
 
     place: int
@@ -208,7 +210,7 @@ class Rerun(Reasoned):
 
 
 class Noise(NamedTuple):
-    """How far repeated runs put one tensor apart; one row of noise.csv."""
+    """The largest differences of one tensor between repeated runs; one row of noise.csv."""
 
     op: str
     slot: str
@@ -219,9 +221,10 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Repeated(Report):
-    """What `npucmp rerun-diff` found; paths are all runs. Each later run (target) is compared with the first (golden).
+    """The result of `npucmp rerun-diff`. Paths are all runs. Each later run (target) is compared with the first
+    (golden).
 
-    warnings are what spoils the answer: runs that are no repeats.
+    `warnings` are reasons why the answer may be invalid: runs that are not repeats.
     """
 
     command = "rerun-diff"
@@ -241,17 +244,17 @@ class Repeated(Report):
 
 @dataclass(frozen=True)
 class Event(Reasoned):
-    """A tensor at the limits of its type, or an overflow that the device noted; one row of overflow.csv.
+    """A tensor at the limits of its type, or an overflow that the device recorded; one row of overflow.csv.
 
-    kind     "nan", "inf", "saturated", "device"; "" for a tensor that is only close to the edge
-    origin   "born" (nothing that the operator read has any), "propagated", "killed" (it was read and is gone after the
-             operator), "unknown"; "" where nothing happened
-    counted  False when only statistics are known, which tell that there is a NaN but not how many
-    golden   what the golden run holds there: "nan", "inf", "saturated", "none", or "would overflow" where its values
-             lie beyond the target's type; "" without one
-    alarm    False for what is explained: memory that nobody wrote, values close to the edge
-    outside  it was read, and no dumped operator wrote it
-    parents  orders of the operators that it came from
+    kind     "nan", "inf", "saturated", "device"; "" for a tensor that is only close to a limit
+    origin   "born" (no input of the operator has any), "propagated", "killed" (an input has it and no output does),
+             "unknown"; "" if nothing happened
+    counted  False if only statistics are known, which show that there is a NaN but not how many
+    golden   the golden run's values: "nan", "inf", "saturated", "none", or "would overflow" if they exceed the
+             target's type; "" without a golden run
+    alarm    False for explained events: memory that was never written, values close to a limit
+    outside  an input has it, and no dumped operator wrote that input
+    parents  orders of the operators from which it came
     """
 
     order: int
@@ -276,7 +279,8 @@ class Event(Reasoned):
 
 @dataclass(frozen=True, repr=False)
 class Scan:
-    """One run, scanned. `tensors` counts those of which something is known, unreadable the others with their reason."""
+    """The scan of one run. `tensors` counts those with known extremes; `unreadable` lists the others with their
+    reason."""
 
     run: Run
     events: tuple[Event, ...]
@@ -292,7 +296,7 @@ class Scan:
 
 @dataclass(frozen=True, repr=False)
 class Overflow(Result):
-    """What `npucmp overflow` found; paths are the dump and the golden one, if there is one."""
+    """The result of `npucmp overflow`. Paths are the dump and the golden dump, if there is one."""
 
     command = "overflow"
 
@@ -316,7 +320,7 @@ class Overflow(Result):
 
     @property
     def differs(self) -> bool:
-        """By any event that is no mask and no memory that nobody wrote."""
+        """Whether an event is an alarm; masks and memory that was never written are not."""
         return any(event.alarm for event in self.events)
 
     @property

@@ -10,23 +10,23 @@ from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.pair import Pair
 
 PEERS = "input:1", "input:src", "input:dst"  # arguments that name a rank
-BUFFERS = "0", "tensor", "tensor_list", "output", "output_tensor", "output_tensor_list"  # inputs that are written to
+BUFFERS = "0", "tensor", "tensor_list", "output", "output_tensor", "output_tensor_list"  # inputs that are overwritten
 
 
 def is_output(pair: Pair) -> bool:
-    """Whether a pair is something that its operator wrote."""
+    """Return whether a pair is an output of its operator."""
     tensor = pair.target or pair.golden
     return tensor is not None and tensor.is_output
 
 
 def is_argument(pair: Pair) -> bool:
-    """Whether a tensor holds an argument (an epsilon), which is no input that an error comes in by."""
+    """Return whether a tensor is an argument (an epsilon) and not an input that may carry an error."""
     target, golden = pair.target_op, pair.golden_op
     return target is not None and golden is not None and pair.slot in target.arguments and pair.slot in golden.arguments
 
 
 def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
-    """Records and paths of the modules around an operator, as construct.json or the module paths tell."""
+    """Yield records and paths of the modules around an operator, from construct.json or the module paths."""
     name, seen = scopes.get(operator.name, ""), {operator.name}
     while name and name not in seen:
         seen.add(name)
@@ -39,7 +39,7 @@ def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
 
 
 def is_meaningless(pair: Pair) -> bool:
-    """Whether a tensor is uninitialised memory or a device's workspace, which nobody promises to be equal."""
+    """Return whether a tensor is uninitialised memory or a device's workspace, whose values need not be equal."""
     return _is_meaningless(pair.operator.op_type, pair.slot)
 
 
@@ -51,7 +51,7 @@ def _is_meaningless(spelled: str, slot: str) -> bool:
 
 
 def is_parameter(pair: Pair) -> bool:
-    """Whether a tensor is a weight, a bias or a running statistic, as far as slot and operator tell."""
+    """Return whether a tensor is a weight, a bias or a running statistic, by its slot and operator."""
     if pair.slot.partition(":")[0] == "param":
         return True
     return _is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator)
@@ -63,25 +63,25 @@ def _is_place_of_parameter(spelled: str, slot: str) -> bool:
 
 
 def is_folded(pair: Pair) -> bool:
-    """Whether a tensor is a weight that lies in the target's graph alone: the compiler made it of several, so that the
-    golden run has none like it."""
+    """Return whether a tensor is a weight that only the target's graph has: the compiler combined it from several, so
+    the golden run has no such tensor."""
     return pair.golden is None and pair.target is not None and pair.target.stored
 
 
 def _place(key: str) -> int:
-    """The number of a slot, -1 for one that has none."""
+    """The number of a slot, -1 for a slot without one."""
     return int(key) if key.isdecimal() and len(key) < 10 else -1
 
 
 def peer_of(operator: Operator) -> Optional[int]:
-    """The rank that an operator names: whom it sends to, whom it receives from."""
+    """The rank that an operator names as the destination of a send or the source of a receive."""
     named = (operator.arguments.get(slot) for slot in PEERS)
     return next((one for one in named if isinstance(one, int) and not isinstance(one, bool)), None)
 
 
 def is_buffer(operator: Operator, tensor: TensorRef, rank: Optional[int]) -> bool:
-    """Whether an input is only the place where something is to be put: of what receives, one that has the shape of an
-    output; of a broadcast not on the rank that it comes from."""
+    """Return whether an input is only the destination of a result: for a receiving operator, an input with the shape of
+    an output; for a broadcast, on all ranks except the source."""
     op, (role, _, key) = op_type_of(operator), tensor.slot.partition(":")
     if not op.has("receives") or role != "input" or key.partition(".")[0] not in BUFFERS:
         return False

@@ -1,6 +1,6 @@
-"""What each tensor of a run is to the network, by the records alone: parameter, gradient, buffer, input, label.
+"""The roles of a run's tensors in the network, from the records alone: parameter, gradient, buffer, input, label.
 
-No value is read for it: it decides what is read together, and what else is to be found while a tensor is read.
+No value is read for this. The roles decide which tensors are read together, and which properties are computed then.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 
-GIVEN = re.compile(r"inputs\d+|_arg_.*")  # as MindSpore and TensorFlow call what a network is given
+GIVEN = re.compile(r"inputs\d+|_arg_.*")  # names of the network's inputs in MindSpore and TensorFlow
 Held = tuple[Operator, TensorRef]
 
 
 class Weight(NamedTuple):
-    """A parameter in one step, and its gradient; `order` of the first operator of its module; `named` as in facts."""
+    """A parameter in one step, and its gradient. `order` is that of the first operator of its module, `named` as in
+    facts."""
 
     name: str
     type: OpType
@@ -29,13 +30,13 @@ class Weight(NamedTuple):
 
 
 def kind_of(dtype: str) -> str:
-    """ "f" of floats, "i" and "u" of integers, "b", "c"; "" of a type that is not known."""
+    """ "f" for floats, "i" and "u" for integers, "b", "c"; "" for an unknown type."""
     row = lookup(dtype)
     return row.kind if row is not None else ""
 
 
 def forward_of(run: Run) -> list[Operator]:
-    """Calls of the forward pass: those of operators, or where none were dumped the innermost modules."""
+    """Calls of the forward pass: those of operators, or of the innermost modules if no operators were dumped."""
     found = [one for one in run.operators if not is_gradient(one) and any(t.is_output for t in one.tensors)]
     found = [one for one in found if not op_type_of(one).has("updates")]
     calls = [one for one in found if not one.path]
@@ -46,18 +47,18 @@ def forward_of(run: Run) -> list[Operator]:
 
 
 def is_layer(kind: OpType) -> bool:
-    """Whether it multiplies by a weight of its own: linear layers and convolutions."""
+    """Return whether an operator multiplies by its own weight: linear layers and convolutions."""
     return kind.has("contracts") and bool({0, 1} & {*kind.parameters})
 
 
 def weights_of(run: Run) -> dict[str, Weight]:
-    """The parameters of a step by name: those of modules, or where none were dumped what operators read as such."""
+    """The parameters of a step by name: those of modules, or without modules the parameters that operators read."""
     found = _of_modules(run.operators)
     return found or _of_calls(forward_of(run), run.operators)
 
 
 def _of_modules(operators: Sequence[Operator]) -> dict[str, Weight]:
-    first: dict[str, int] = {}  # of the operators within a module
+    first: dict[str, int] = {}  # of the operators in a module
     for one in operators:
         if one.scope and not is_gradient(one):
             first.setdefault(one.scope, one.order)
@@ -81,8 +82,8 @@ def _within(operator: Operator, tensor: TensorRef) -> str:
 
 
 def _of_calls(calls: Sequence[Operator], operators: Sequence[Operator]) -> dict[str, Weight]:
-    """Named by the calls that read them. A call behind the first gradient that reads what one before it read is a
-    forward that is computed again (checkpointing), and has no parameters of its own."""
+    """Parameters, named by the calls that read them. A call after the first gradient that reads the same as an earlier
+    call is a recomputed forward (checkpointing), and has no parameters of its own."""
     backward = {one.call: one for one in operators if one.phase == "backward" and one.call}
     turn = next((one.order for one in operators if is_gradient(one)), math.inf)
     found: dict[str, Weight] = {}
@@ -108,7 +109,8 @@ def _read_as_parameters(operator: Operator, kind: OpType) -> Iterator[TensorRef]
 
 
 def _gradient_of(tensor: TensorRef, backward: Optional[Operator]) -> Optional[Held]:
-    """What a backward wrote in the shape of a parameter, or transposed: a Linear's lies so; the input's comes first."""
+    """The output of a backward in the shape of a parameter, or transposed as for Linear. The gradient of the input
+    comes first, so the last output is taken."""
     for shape in (tensor.shape, tensor.shape[::-1]):
         fitting = [one for one in backward.tensors if one.is_output and one.shape == shape] if backward else []
         if fitting and backward is not None:
@@ -117,10 +119,11 @@ def _gradient_of(tensor: TensorRef, backward: Optional[Operator]) -> Optional[He
 
 
 def inputs_of(run: Run, weights: Mapping[str, Weight]) -> list[Held]:
-    """Return the inputs of the network: a call of the forward pass reads them, no call wrote them before, and they are
-    no parameters. A float that is read behind `made_from` is none.
+    """Return the inputs of the network: a call of the forward pass reads them, no earlier call wrote them, and they are
+    not parameters. A float that is read after `made_from` is not an input.
 
-    Two tensors with the same figures are the same. Where a dump has no figures, what its framework names as given.
+    Two tensors with the same statistics are the same tensor. If a dump has no statistics, the names of the framework
+    decide (GIVEN).
     """
     taken = {id(one.weight[1]) for one in weights.values()}
     if not any(tensor.statistics or tensor.checksum for one in run.operators for tensor in one.tensors):
@@ -148,16 +151,16 @@ def inputs_of(run: Run, weights: Mapping[str, Weight]) -> list[Held]:
 
 
 def made_from(calls: Sequence[Operator]) -> float:
-    """The place of the first layer whose output wants no gradient. A float that is read behind it, and that no call
-    wrote, may be made of that output by code that was not dumped: slices, caches. A tensor made of an output that wants
-    a gradient wants one too."""
+    """The place of the first layer whose output requires no gradient. A float that is read after it, and that no call
+    wrote, may be computed from that output by code that was not dumped: slices, caches. A tensor computed from an
+    output that requires a gradient requires one too."""
     layers = (one for one in calls if op_type_of(one).has("contracts", "looks up"))
     kept = (one for one in layers if not any(tensor.trainable for tensor in one.tensors if tensor.is_output))
     return next((float(one.order) for one in kept), math.inf)
 
 
 def mark_of(tensor: TensorRef) -> object:
-    """What a tensor is known by through views and copies: None where nothing was recorded of it."""
+    """The record that identifies a tensor through views and copies; None if nothing was recorded."""
     told, count = tensor.statistics, math.prod(tensor.shape)
     if told is None or told.max is None:
         return (count, tensor.identity) if tensor.identity else None

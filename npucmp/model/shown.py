@@ -1,4 +1,4 @@
-"""The methods of a result that show it in Python. The presenter that makes the words is set by `import npucmp`."""
+"""Methods that show a result in Python. `import npucmp` sets the presenter that produces the words."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from npucmp.presenter import present
 
 
 class Shown:
-    """The words of the terminal, a line of less than 1 KB, a cell of a notebook, a table."""
+    """A result as the output of the terminal, a line of less than 1 KB, a cell of a notebook, or a table."""
 
     @property
     def verdict(self) -> str:
-        """The word of the last line of the screen: "DIVERGED", "AGREES", "UNDECIDED" …"""
+        """The verdict on the last line of the terminal output: "DIVERGED", "AGREES", "UNDECIDED" …"""
         return str(present(self, "word"))
 
     def __str__(self) -> str:
@@ -30,7 +30,8 @@ class Shown:
         return present(self, "frame", table)
 
     def to_dict(self) -> dict[str, Any]:
-        """What summary.json holds, as `--json` prints it: NaN and infinities are words. docs/metrics.md lists the keys.
+        """The content of summary.json, as `--json` prints it: NaN and infinities are words. docs/metrics.md lists the
+        keys.
 
         json.dumps(report.to_dict())
         """
@@ -38,6 +39,6 @@ class Shown:
         return found
 
     def files(self) -> dict[str, Any]:
-        """Its tables and its summary.json by name, as they would stand in files: bytes, or pieces of them."""
+        """The tables and the summary.json by file name: bytes, or pieces of them."""
         found: dict[str, Any] = present(self, "files")
         return found

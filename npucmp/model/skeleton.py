@@ -1,9 +1,9 @@
-"""A comparison in two parts: what all ranks of one network share, and what is a rank's own.
+"""A comparison in two parts: the skeleton that all ranks of one network share, and the data of each rank.
 
-Ranks that ran the same operators differ in what was recorded of values: figures, checksums, files. The rest, names,
-shapes, types, arguments, stacks and the pairs of the alignment, is their skeleton. Where it is stored or held once for
-all of them, a rank costs the rows of its table. Operators and tensors with all fields are made of both parts when
-somebody asks for them.
+Ranks that ran the same operators differ only in the records of values: statistics, checksums, files. The skeleton has
+everything else: names, shapes, types, arguments, stacks and the pairs of the alignment. It is stored once for all
+ranks; a rank then needs only the rows of its table. Operators and tensors with all fields are built from both parts on
+request.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
 from npucmp.model.pair import Pair
 from npucmp.model.table import Columns, Records, Shared, Table, figures_of, has_own_figures, pairs_of
 
-_OWN: Mapping[str, Any] = {"file": "", "checksum": "", "payload": None}  # with `statistics` what is a rank's own
+_OWN: Mapping[str, Any] = {"file": "", "checksum": "", "payload": None}  # with `statistics` the fields of each rank
 _tensor = partial(tuple.__new__, TensorRef)
 _operator = partial(tuple.__new__, Operator)
 
 
 @dataclass(frozen=True, eq=False)
 class Skeleton:
-    """What ranks share; no tensor in it has figures, a checksum or a file.
+    """The shared part of ranks; its tensors have no statistics, checksum or file.
 
     tensors    each one once
     operators  those of `runs`, target and golden, and those that the alignment made of them, each once
@@ -43,7 +43,7 @@ class Skeleton:
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """The place of each tensor, by the number that identifies an object."""
+        """The place of each tensor by its object id."""
         return {id(one): at for at, one in enumerate(self.tensors)}
 
     @cached_property
@@ -53,7 +53,8 @@ class Skeleton:
 
     @cached_property
     def ran_again(self) -> bool:
-        """Whether one run has a call twice: figures of its operators tell whether the second is the first."""
+        """Whether one run has a call twice. The statistics of its operators then decide whether the second repeats the
+        first."""
         alone = {one.call for target, golden in self._operators if not (target and golden)
                  for one in (target, golden) if one}  # fmt: skip
         return any(one.call in alone for both in self._operators if all(both) for one in both if one and one.call)
@@ -64,11 +65,11 @@ class Skeleton:
 
 
 class Own(NamedTuple):
-    """What is a rank's own.
+    """The part of one rank.
 
     rows, moments, words   columns of the table
-    statistics  figures of tensors by number, where no row of the table holds them
-    fields      file, checksum, payload of each tensor; fields that no tensor has are left out
+    statistics  statistics of tensors by number, if no row of the table has them
+    fields      file, checksum, payload of each tensor; fields that no tensor has are omitted
     comparison  the other fields of the comparison; runs have no operators
     """
 
@@ -81,7 +82,7 @@ class Own(NamedTuple):
 
 
 def parted(whole: Comparison) -> tuple[Skeleton, Own]:
-    """Both parts of a comparison whose findings are a table."""
+    """Split a comparison whose findings are a table into its two parts."""
     table = cast(Table, whole.findings)
     columns = table.columns.whole()
     runs = whole.target, whole.golden
@@ -120,7 +121,7 @@ def parted(whole: Comparison) -> tuple[Skeleton, Own]:
 
 
 def joined(skeleton: Skeleton, own: Own) -> Comparison:
-    """The comparison of both parts, with a table that shares the skeleton."""
+    """Join both parts into a comparison, with a table that shares the skeleton."""
     rank = Rank(skeleton, own)
     known = own.comparison
     target, golden = (replace(run, operators=cast(Any, Operators(rank, side)))
@@ -131,7 +132,7 @@ def joined(skeleton: Skeleton, own: Own) -> Comparison:
 
 
 class Rank:
-    """The operators and tensors of a rank with all their fields, made of a skeleton once."""
+    """The operators and tensors of a rank with all their fields, built from a skeleton once."""
 
     def __init__(self, skeleton: Skeleton, own: Own) -> None:
         self._skeleton, self._own = skeleton, own
@@ -162,7 +163,7 @@ class Rank:
         return dict(zip(map(id, self._skeleton.operators), self._operators))
 
     def shared_pairs(self, columns: Columns) -> list[Pair]:
-        """The pairs of a table with the same rows: where only figures are a rank's own, those that ranks share."""
+        """The pairs of a table with the same rows. If only statistics are a rank's own, these are the shared pairs."""
         if self._own.fields or self._skeleton.ran_again:
             return pairs_of(columns)
         found = [*self._skeleton.pairs]
@@ -178,7 +179,7 @@ class Rank:
         return _by_id(self._skeleton.runs[side], self._parts())
 
     def count(self, side: int) -> int:
-        """How many operators a run has."""
+        """The number of operators of a run."""
         return len(self._skeleton.runs[side])
 
     def columns(self, columns: Columns) -> Columns:
@@ -198,7 +199,7 @@ class Rank:
 
 
 class Operators(Sequence[Operator]):
-    """The operators of one run of a comparison, made when somebody asks for them."""
+    """The operators of one run of a comparison, built on request."""
 
     def __init__(self, rank: Rank, side: int) -> None:
         self._rank, self._side = rank, side
@@ -231,7 +232,7 @@ class Operators(Sequence[Operator]):
 
 
 def _by_id(some: Iterable[Any], made: Mapping[int, Any]) -> tuple[Any, ...]:
-    """What was made of each, None of None."""
+    """The object built from each object, None for None."""
     return tuple(map(made.get, map(id, some)))
 
 
@@ -240,13 +241,13 @@ def _both(operators: Iterable[Shared]) -> Iterable[Operator]:
 
 
 def _tensors(some: Iterable[TensorRef], columns: Mapping[str, Iterable[Any]]) -> list[TensorRef]:
-    """The tensors with other values in some fields."""
+    """Copy tensors with other values in some fields."""
     fields = dict(zip(TensorRef._fields, zip(*some)))
     return [*map(_tensor, zip(*{**fields, **columns}.values()))] if fields else []
 
 
 def _operators(some: Iterable[Operator], tensors: Mapping[int, TensorRef]) -> list[Operator]:
-    """The operators with other tensors, by the number that identifies an object."""
+    """Copy operators with other tensors, given by object id."""
     fields: dict[str, Iterable[Any]] = dict(zip(Operator._fields, zip(*some)))
     if not fields:
         return []
@@ -274,12 +275,12 @@ def _pairs(some: Iterable[Pair], operators: Mapping[int, Operator], tensors: Map
 
 
 def _further_figures(columns: Columns, tensors: Mapping[int, TensorRef]) -> dict[int, Statistics]:
-    """The figures of tensors, by number, that no row of the table holds as they are."""
+    """The statistics of tensors, by number, that no row of the table contains exactly."""
     held = set[int]()
     for row in has_own_figures(columns.rows):
         held.update((id(columns.targets[row]), id(columns.goldens[row])))
     words = {*map(type, chain.from_iterable(filter(None, (one.statistics for one in tensors.values()))))}
-    if not words <= {float, type(None)}:  # a column of float64 would make other numbers of them
+    if not words <= {float, type(None)}:  # a float64 column would convert them
         held.clear()
     return {at: one.statistics for at, (key, one) in enumerate(tensors.items()) if one.statistics and key not in held}
 

@@ -1,4 +1,4 @@
-"""From a recorded call stack to the one line that a user wrote.
+"""The user's source line in a recorded call stack.
 
 msprobe's frames read "File {path}, line {n}, in {function}, \\n {source line}", innermost first.
 """
@@ -15,7 +15,7 @@ _NOT_THE_USERS = re.compile(r"[/\\](torch|torch_npu|msprobe|mindspore|atat|calib
 
 
 def frames(operator: Operator) -> tuple[str, ...]:
-    """The call stack, innermost first, a frame a line."""
+    """The call stack, innermost first, one frame per line."""
     return _frames(operator.stack)
 
 
@@ -25,11 +25,11 @@ def _frames(stack: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def source_line(operator: Operator) -> str:
-    """As "modeling_vit.py:212  attn = softmax(attn)": innermost frame outside the framework, "" if none."""
+    """The innermost frame outside the framework as "modeling_vit.py:212  attn = softmax(attn)"; "" if there is none."""
     return _line(operator.stack)
 
 
-@lru_cache(maxsize=1 << 12)  # calls of a layer, and all ranks, have the same
+@lru_cache(maxsize=1 << 12)  # calls of a layer, and all ranks, share stacks
 def _line(stack: tuple[str, ...]) -> str:
     frames = [found for found in (_FRAME.match(frame) for frame in stack) if found]
     if not frames:

@@ -1,4 +1,4 @@
-"""What `npucmp check` finds: symptoms of a run, what each rule decided, and the table of parameters."""
+"""The result of `npucmp check`: symptoms of a run, the decision of each rule, and the table of parameters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SEVERITIES = ("hint", "warning", "error")
 
 
 class Symptom(NamedTuple):
-    """What one rule found in one rank; one row of health.csv.
+    """A finding of one rule in one rank; one row of health.csv.
 
-    place    1 for the worst; step is the dump's number, None where no single step is meant
-    operator where it was found, None for the run as a whole; `parameter` is its name, "" if it is none
+    place    1 for the worst; step is the dump's number, None if no single step is meant
+    operator of the finding, None for the run as a whole; `parameter` is its name, "" if it is not one
     order    of the operator in its step, -1 for the run as a whole
-    places   how many are folded into this one; `also` are the names of the others
+    places   number of findings merged into this one; `also` are the names of the others
     follows  place of the symptom that explains it, 0 if none does
     """
 
@@ -43,14 +43,14 @@ class Symptom(NamedTuple):
 
     @property
     def where(self) -> str:
-        """What it was found at, in a word."""
+        """The name of the parameter or operator."""
         return self.parameter or (self.operator.name if self.operator is not None else "")
 
 
 class Decision(NamedTuple):
-    """What became of one rule; one row of checks.csv.
+    """The status of one rule; one row of checks.csv.
 
-    decided  "yes", "in part" (of some ranks, or some tensors could not be read), "no"; why_not tells the rest
+    decided  "yes", "in part" (only some ranks, or some tensors could not be read), "no"; why_not has the details
     """
 
     rule: str
@@ -70,7 +70,7 @@ class Decision(NamedTuple):
 
 
 class RuleWords(NamedTuple):
-    """A rule as a list of all rules shows it."""
+    """A rule in the list of all rules."""
 
     name: str
     severity: str
@@ -81,9 +81,9 @@ class RuleWords(NamedTuple):
 
 
 class ParameterRow(NamedTuple):
-    """A parameter in one step; one row of parameters.csv. Figures are None where they are not known.
+    """A parameter in one step; one row of parameters.csv. Unknown numbers are None.
 
-    step            that of the weight; the update is the one that leads from it to the next dumped step
+    step            that of the weight; the update leads from it to the next dumped step
     update_cosine   of the update with minus the gradient; same_bits_as: parameters with the same bits in all steps
     """
 
@@ -106,7 +106,7 @@ class ParameterRow(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How large the output of an operator is; a point of the page's drawing along the network."""
+    """The magnitude of an operator's output; a point of the page's drawing along the network."""
 
     operator: Operator
     step: Optional[int]
@@ -115,7 +115,7 @@ class Spread(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """A curve that a training logged, thinned so that every peak of it is there; values may be NaN or infinite."""
+    """A logged training curve, thinned without losing a peak; values may be NaN or infinite."""
 
     name: str
     steps: tuple[int, ...]
@@ -124,10 +124,10 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Checked(Result):
-    """What `npucmp check` found; paths are the dump.
+    """The result of `npucmp check`; paths are the dump.
 
-    unreadable  tensors that could not be read, with their reason; `training`, `starts` as health/facts.py tells them
-    fail_on     the least severity that makes the run an unhealthy one
+    unreadable  tensors that could not be read, with their reason; `training`, `starts` as in health/facts.py
+    fail_on     the least severity that makes the run unhealthy
     """
 
     command = "check"
@@ -163,7 +163,7 @@ class Checked(Result):
 
     @property
     def is_decided(self) -> bool:
-        """By one rule at least, without any that failed, and with all tensors read."""
+        """Whether at least one rule decided, no rule failed, and all tensors were read."""
         if self.broken or self.unreadable or any(one.failed for one in self.decisions):
             return False
         return any(one.decided == "yes" for one in self.decisions)

@@ -1,14 +1,14 @@
 """The comparison of one step and rank as a table: one row per pair of tensors, in graph order.
 
-    rows       a numpy structured array (ROW): numbers, and the numbers of texts in `words`
+    rows       a numpy structured array (ROW): numbers, and indices of texts in `words`
     moments    a structured array (MOMENTS) of the rows whose values were measured; `rows["moments"]` has their places
-    operators  what all pairs of an operator share; `rows["operator"]` has their places
-    targets, goldens   the tensor of each side by row, None where a side has none
-    rank       what makes operators and tensors of those that ranks share (model/skeleton.py), None if they are whole:
-               shared tensors have no figures, checksums and files
+    operators  data that all pairs of an operator share; `rows["operator"]` has their places
+    targets, goldens   the tensor of each side by row, None if a side has none
+    rank       builds whole operators and tensors from shared ones (model/skeleton.py), None if they are whole: shared
+               tensors have no statistics, checksums and files
 
-`Pair`, `Measurement` and `Finding` are views of a row, made when somebody asks for them. The columns are what is stored
-between two phases of a comparison, what a checkpoint holds, and what a process sends to another one.
+`Pair`, `Measurement` and `Finding` are views of a row, built on request. The columns are stored between two phases of a
+comparison and in a checkpoint, and are sent between processes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from npucmp.model.pair import Pair
 
 Records = npt.NDArray[np.void]
 
-_NONE = np.iinfo(np.uint64).max  # the high word of a whole number that is None
-_WIDE = ("u8", (2,))  # a whole number of up to 128 bits, the high word first
+_NONE = np.iinfo(np.uint64).max  # the high word of an integer that is None
+_WIDE = ("u8", (2,))  # an integer of up to 128 bits, the high word first
 _TYPES = {
     Merge.SUM: "f8",
     Merge.LEAST: "f8",
@@ -57,11 +57,11 @@ ROW = np.dtype(
         ("operator", "i4"),
         ("slot", "i4"),
         ("note", "i4"),
-        ("moments", "i4"),  # -1 where no values were measured
-        ("known", "u2"),  # which of the numbers that may be None are there
-        ("same", "i1"),  # -1 where checksums do not decide
+        ("moments", "i4"),  # -1 if no values were measured
+        ("known", "u2"),  # which of the optional numbers are present
+        ("same", "i1"),  # -1 if checksums do not decide
         ("shapes_differ", "?"),
-        ("verdict", "i1"),  # -1 before it is judged
+        ("verdict", "i1"),  # -1 before the verdict
         ("problem", "i4"),
         ("unlike", "i4"),
         ("because", "i4"),
@@ -69,7 +69,7 @@ ROW = np.dtype(
         ("rule", "i4"),
         ("explained_by", "i4"),
         ("bytes_read", "i8"),
-        ("figures", "f8", (2, 4)),  # max, min, mean, norm that the target and the golden recorded
+        ("figures", "f8", (2, 4)),  # recorded max, min, mean, norm of target and golden
         ("bound", "f8"),
         ("settled", "f8"),
         ("error", "f8"),
@@ -81,7 +81,7 @@ ROW = np.dtype(
 _BOUND, _SETTLED, _ERROR, _SIDES = 1, 2, 4, (8, 16)
 _FIGURES = tuple(tuple(32 << (4 * side + at) for at in range(4)) for side in range(2))
 _ALL = tuple(_SIDES[side] + sum(_FIGURES[side]) for side in range(2))
-_OWN = 1 << 13  # the figures are those of the tensors, as recorded
+_OWN = 1 << 13  # the statistics are those of the tensors, as recorded
 _BOTH, _FIGURES_SIZE = sum(_ALL), ROW["figures"].itemsize
 _Both = tuple[Optional[Statistics], Optional[Statistics]]
 _NAN = math.nan
@@ -91,7 +91,7 @@ _NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}
 
 
 class Shared(NamedTuple):
-    """What all pairs of an operator share."""
+    """The data that all pairs of an operator share."""
 
     order: int
     target: Optional[Operator]
@@ -101,17 +101,17 @@ class Shared(NamedTuple):
 
 
 class Whole(Protocol):
-    """What knows all fields of operators and tensors."""
+    """A provider of operators and tensors with all fields."""
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""
 
     def shared_pairs(self, columns: Columns) -> list[Pair]:
-        """The pairs of the rows; figures of shared ones are in the measurements."""
+        """The pairs of the rows; the measurements have the statistics of shared pairs."""
 
 
 class Columns(NamedTuple):
-    """The columns of a table; they can be pickled, and no column refers to a row of another table."""
+    """The columns of a table. They can be pickled, and no column refers to a row of another table."""
 
     rows: Records
     moments: Records
@@ -127,9 +127,9 @@ class Columns(NamedTuple):
 
 
 class Table(Sequence[Finding]):
-    """The pairs of tensors of one step and rank, measured and judged: a sequence of a Finding for each row.
+    """The measured tensor pairs of one step and rank with their verdicts: a sequence with a Finding for each row.
 
-    It is made of findings, or of columns. The other form is made when somebody asks for it.
+    A table is built from findings or from columns; the other form is built on request.
     """
 
     __slots__ = ("_columns", "_findings")
@@ -164,21 +164,21 @@ class Table(Sequence[Finding]):
 
     @property
     def columns(self) -> Columns:
-        """The columns, made once."""
+        """The columns; built once."""
         if self._columns is None:
             self._columns = columns_of(self._findings or ())
         return self._columns
 
     def shared(self) -> Sequence[Finding]:
-        """The findings for a search through many ranks, which share their pairs: tensors have no figures,
-        Measurement.recorded has them. The table does not keep them."""
+        """The findings for a search through many ranks, which share their pairs. The tensors have no statistics;
+        Measurement.recorded has them. The table does not keep these findings."""
         columns = self._columns
         if self._findings is not None or columns is None or columns.rank is None:
             return self._made()
         return findings_of(columns, columns.rank.shared_pairs(columns))
 
     def replaced(self, changes: Mapping[int, Finding]) -> Table:
-        """The table with other findings in some rows, by row number; they are of the same measurements."""
+        """Replace the findings of some rows, by row number. The new findings must be of the same measurements."""
         if self._findings is not None:
             return Table([changes.get(at, one) for at, one in enumerate(self._findings)])
         columns, words = self.columns, _Words(self.columns.words)
@@ -200,7 +200,7 @@ class Table(Sequence[Finding]):
 
 
 class _Words:
-    """Texts by number; the number 0 is empty."""
+    """Texts by number; number 0 is the empty text."""
 
     def __init__(self, words: Sequence[str] = ("",)) -> None:
         self._numbers = {word: number for number, word in enumerate(words)}
@@ -214,7 +214,7 @@ class _Words:
 
 
 def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
-    """The columns of findings, or of measurements that are not judged yet."""
+    """The columns of findings, or of measurements without a verdict."""
     rows: list[tuple[Any, ...]] = []
     measured: list[Moments] = []
     operators: list[Shared] = []
@@ -292,7 +292,7 @@ def pairs_of(columns: Columns) -> list[Pair]:
 
 
 def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> list[Measurement]:
-    """The Measurement of each row, of these pairs if they are given."""
+    """The Measurement of each row, with these pairs if they are given."""
     words, moments = columns.words, moments_of(columns.moments)
     names = "known", "moments", "bound", "same", "problem", "unlike", "shapes_differ", "bytes_read", "settled"
     numbers = (_once(columns.rows[name]) for name in names)
@@ -317,7 +317,7 @@ def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) ->
 
 
 def findings_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> list[Finding]:
-    """The Finding of each row of a table that is judged, of these pairs if they are given."""
+    """The Finding of each row with a verdict, with these pairs if they are given."""
     words = columns.words
     names = "known", "verdict", "because", "error", "limit", "metric", "rule", "explained_by"
     numbers = (_once(columns.rows[name]) for name in (*names, "explained_limit", "working"))
@@ -343,7 +343,7 @@ def findings_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> lis
 
 
 def records_of(some: Sequence[Moments]) -> Records:
-    """Moments as records; None is kept."""
+    """Moments as records; None is preserved."""
     return np.array([_record(one, FIELDS) for one in some], dtype=MOMENTS)
 
 
@@ -361,7 +361,7 @@ def _record(one: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...]:
 
 
 def moments_of(records: Records) -> list[Moments]:
-    """The Moments that records hold."""
+    """The Moments in records."""
     columns = [_column(records[field.name], field) for field in FIELDS]
     return [*map(Moments._make, zip(*columns))] if len(records) else []
 
@@ -378,7 +378,7 @@ def _column(column: Any, field: Field) -> Iterable[Any]:
 
 
 def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, ...]]:
-    """Which figures of a side are there, and the figures."""
+    """The flags of the statistics that a side has, and the statistics."""
     if one is None:
         return 0, _NANS
     if None not in one:
@@ -388,13 +388,13 @@ def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, .
 
 
 def has_own_figures(rows: Records) -> list[int]:
-    """The rows whose figures are those of their tensors, as recorded."""
+    """The rows whose statistics are those of their tensors, as recorded."""
     found: list[int] = np.flatnonzero(rows["known"] & _OWN).tolist()
     return found
 
 
 def _once(column: Records) -> list[Any]:
-    """The numbers of a column; equal floats, by their bits, are one object."""
+    """The numbers of a column. Bitwise equal floats are one object."""
     if column.dtype != np.float64:
         found: list[Any] = column.tolist()
         return found
@@ -403,8 +403,8 @@ def _once(column: Records) -> list[Any]:
 
 
 def figures_of(rows: Records) -> list[_Both]:
-    """The figures of target and golden of each row; equal ones are one object, as an operator reads what another
-    wrote."""
+    """The statistics of target and golden of each row. Equal statistics are one object, because an operator reads the
+    output of another."""
     data, made = rows["figures"].tobytes(), dict[tuple[int, bytes], _Both]()
     found: list[_Both] = []
     for at, known in enumerate((rows["known"] & _BOTH).tolist()):
@@ -418,7 +418,7 @@ def figures_of(rows: Records) -> list[_Both]:
 
 
 def _of_tensors(pair: Pair) -> Optional[_Both]:
-    """The figures that both tensors hold, None if these are elsewhere."""
+    """The statistics of both tensors; None if the measurements have them."""
     assert pair.target is not None and pair.golden is not None
     both = pair.target.statistics, pair.golden.statistics
     return None if both[0] is ELSEWHERE else both

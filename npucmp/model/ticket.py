@@ -1,10 +1,10 @@
-"""What a ticket is made of: one operator of a report, with all that its files tell of it."""
+"""The content of a ticket: one operator of a report, with all facts about it from the report's files."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
-Cells = Mapping[str, str]  # of a row of a table, by column; a cell that is not there is ""
+Cells = Mapping[str, str]  # a row of a table by column; "" for a missing cell
 Files = Iterator[tuple[str, Iterator[bytes]]]  # name and content, piece by piece
 
 
@@ -12,11 +12,11 @@ class Ticket(NamedTuple):
     """One suspect of a report.
 
     command  that made the report, whose summary.json is `summary`
-    row      accuses it, in `file`; `place` is its number among the suspects, `others` are rows of the further ones
+    row      accuses it, in `file`; `place` is its number among the suspects, `others` are its further rows
     rows     of its tensors or events, in `table`
-    accused  what summary.json tells of it besides: arguments, call stack, the vendor's figures
-    case     files of the case that `npucmp extract` made of it, none if there is none
-    files    reads what an archive holds besides the page: the tables of the report, and the case
+    accused  further facts from summary.json: arguments, call stack, the vendor's statistics
+    case     files of the case that `npucmp extract` made of it, empty if there is none
+    files    reads the other content of an archive: the tables of the report, and the case
     """
 
     command: str

@@ -1,6 +1,6 @@
-"""A report that `-o` wrote, read back, and what became of one report in the next.
+"""A report that `-o` wrote, read back, and the difference of two reports.
 
-Cells are text as the files have it: the names of dumps as they were made harmless for a spreadsheet, the same in both.
+Cells are text as in the files: names of dumps in the form that is safe for a spreadsheet, the same in both reports.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Mapping, NamedTuple, Optional
 from npucmp.model.cause import Root
 from npucmp.model.result import Result
 
-SOUND = "match"  # of Seen: nothing is wrong with it
-DIFFERENT = frozenset(("diverged", "nonfinite", "shape"))  # of Seen: it is wrong
-ALONE = "missing"  # of Seen: it has no partner
+SOUND = "match"  # a verdict of Seen: no difference
+DIFFERENT = frozenset(("diverged", "nonfinite", "shape"))  # verdicts of Seen: a difference
+ALONE = "missing"  # a verdict of Seen: no partner
 # Two repeats of one faulty run (3,971 tensors beyond their limit, matrix products summed in other orders, float32 and
 # bfloat16): errors of tensors of 64 elements and more are at most 1.5 times as large in one as in the other, of 4
-# elements 2.1 times, and of single numbers, whose errors may cancel, thousands of times. Of errors that are nothing but
-# noise the F distribution says as much: at 16 elements one in 30,000 is beyond 3.
-RUN_TO_RUN = 3.0  # times that an error of one report may be that of the other, and still be the same
-FEW = 16  # elements: fewer tell nothing by the size of their error
+# elements 2.1 times, and of single numbers, whose errors may cancel, thousands of times. For errors that are only
+# noise, the F distribution agrees: at 16 elements one in 30,000 is beyond 3.
+RUN_TO_RUN = 3.0  # largest ratio of errors in two reports that counts as the same error
+FEW = 16  # elements: the size of an error in fewer elements is not reliable
 
 TENSORS = re.compile(r"(tensors(?:-\d+){0,3})\.(csv|parquet)")  # of all steps and ranks, or of one
-# What the columns of that table hold where it has types; the others, figures and metrics, are floating.
+# The columns of that table by type; all others, statistics and metrics, are floating.
 WHOLE = frozenset(
     (
         "step rank order elements max_abs_index max_rel_index nonfinite_mismatch target_nan target_inf golden_nan "
@@ -42,7 +42,7 @@ BOOL = frozenset(("allclose",))
 
 
 class Key(NamedTuple):
-    """What a row of two reports is paired by; "" where it has none. `rule` tells findings of one place apart."""
+    """The key that pairs rows of two reports; "" for a missing part. `rule` distinguishes findings of one place."""
 
     step: str
     rank: str
@@ -52,7 +52,7 @@ class Key(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a report accuses; `counts` if it is that which its exit status 1 is made of, and not a hint."""
+    """A suspect of a report. `counts` is True if it causes exit status 1, False for a hint."""
 
     key: Key
     cause: str
@@ -63,8 +63,8 @@ class Place(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """One thing that was looked at: SOUND, one of DIFFERENT, or another word where nothing was decided. error is inf
-    where no number says how wrong it is, NaN where it is not known, None where nothing was measured."""
+    """The state of one tensor or finding: SOUND, one of DIFFERENT, or another word if undecided. `error` is inf if no
+    number measures it, NaN if it is unknown, None if nothing was measured."""
 
     verdict: str
     error: Optional[float] = None
@@ -76,8 +76,9 @@ class Seen(NamedTuple):
         return self.verdict in DIFFERENT
 
     def beyond(self, other: Seen) -> bool:
-        """Whether this is worse than the other by more than noise: by more than RUN_TO_RUN times, and than the limits,
-        which are what rounding alone may make. Of FEW elements only NaN and Inf on one side are."""
+        """Whether this is worse than the other by more than noise: by more than RUN_TO_RUN times, and beyond the
+        limits, which are the errors of rounding alone. With fewer than FEW elements, only NaN and Inf on one side
+        count."""
         if not self.differs or self.error is None or (other.error is None and other.verdict != SOUND):
             return False
         if math.isnan(self.error) or math.isinf(self.error):
@@ -89,9 +90,9 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Written:
-    """A report: its folder, the command that made it, what its summary.json holds, and what its tables accuse and
-    saw. operators are the names of all that it looked at, none where its tables do not list them; lacking is how many
-    rows the summary counts that are not there."""
+    """A report: its folder, its command, the content of its summary.json, and the suspects and states in its tables.
+    `operators` are the names of all operators it examined, empty if its tables do not list them. `lacking` is the
+    number of rows that the summary counts and the tables lack."""
 
     path: str
     command: str
@@ -103,14 +104,14 @@ class Written:
 
     @property
     def is_decided(self) -> bool:
-        """Whether what it does not accuse was looked at: no interrupted report, none that lacks rows, and none that
-        could not decide."""
+        """Whether everything without a suspect was examined: the report was not interrupted, lacks no rows, and could
+        decide."""
         is_whole = self.summary.get("partial") is not True and not self.lacking
         return is_whole and self.summary.get("exit_status") in (0, 1)
 
 
 class Change(NamedTuple):
-    """A place, or something seen, in two reports; None in the one that does not have it."""
+    """A suspect or a state in two reports; None in a report without it."""
 
     key: Key
     before: Optional[Place | Seen]
@@ -119,13 +120,13 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Difference(Result):
-    """What `npucmp diff` found; paths are the earlier report and the later one.
+    """The result of `npucmp diff`; paths are the earlier report and the later one.
 
-    new     places, and things seen in a step and rank that has no place, which the earlier report does not accuse
-    worse   seen in both, and worse by more than noise; `better` likewise
-    gone    places that the later report looked at and found sound; `open` are those that it did not look at, or that
-            pass on the error of another now
-    same    places of both
+    new     suspects that the earlier report does not have, and states in a step and rank without a suspect
+    worse   in both reports, and worse by more than noise; `better` likewise
+    gone    suspects that the later report examined and found sound; `open` are those that it did not examine, or
+            that now pass on the error of another operator
+    same    suspects of both reports
     """
 
     command = "diff"

@@ -1,12 +1,12 @@
-"""Infinities that a choice throws away: told, and no alarm.
+"""Infinities that a choice discards: they are reported without an alarm.
 
-A network may take the logarithm of all its positions, 0 among them, and choose another value where that is infinite.
-Nothing else reads the infinity, so that nothing can come of it. Whoever computes with it first, or bounds it, which
-makes a number of it, or has its gradient disturbed by it, makes it an alarm again.
+A network may compute the logarithm of all its positions, 0 among them, and choose another value where the result is
+infinite. If no other operator reads the infinity, it has no effect. If an operator computes with it first, bounds it to
+a number, or has a disturbed gradient, it is an alarm again.
 
-Whole numbers have no gradient. An infinity that is scaled, becomes the lowest whole number of a type, and is thrown
-away or bounded there, as the logarithms of T5's position buckets are, is no alarm either. Where whole numbers become
-floats again, or choose rows, it is one.
+Integers have no gradient. An infinity that is scaled, becomes the lowest integer of a type, and is discarded or bounded
+there, as the logarithms of T5's position buckets are, is not an alarm either. If the integers become floats again, or
+select rows, it is an alarm.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from npucmp.model.optypes import op_type_of
 
 THROWN_AWAY = Evidence("thrown away", "no alarm: a choice throws it away, and nothing else reads it")
 AS_INTEGER = Evidence("thrown away", "no alarm: it becomes a whole number, which a choice or bound throws away")
-NEARLY = 1 - 2.0**-20  # of the lowest number of a type, to which something small was added
+NEARLY = 1 - 2.0**-20  # of the lowest number of a type, to which a small number was added
 
 Family = Mapping[int, Sequence[Event]]  # by operator
 
 
 def without_discarded(events: Sequence[Event], scanned: Sequence[Scanned] = ()) -> list[Event]:
-    """The events, those of such infinities without an alarm; `scanned` are all tensors of the run, in order."""
+    """Return the events with the alarm of such infinities removed. `scanned` are all tensors of the run, in order."""
     heirs: dict[int, list[Event]] = {}
     own: dict[int, list[Event]] = {}
     for event in events:
@@ -58,15 +58,15 @@ def _is_birth(event: Event) -> bool:
 
 
 def _is_choice(event: Event) -> bool:
-    """Whether it is gone after an operator that takes one value or another, as they are."""
+    """Return whether an event ends at an operator that selects one value or another unchanged."""
     return event.origin == "killed" and event.operator is not None and op_type_of(event.operator).has("masks")
 
 
 def _spread(order: int, own: Family, heirs: Family) -> list[Event]:
-    """An infinity and what handed it on, element by element; nothing if anything else was made of it."""
+    """An infinity and the events that pass it on, element by element; empty if it has any other effect."""
     found = list(own[order])
     first, orders = found[0], {order}
-    for event in found:  # which grows
+    for event in found:  # grows during the loop
         for heir in heirs.get(event.order, ()):
             if heir.order in orders:
                 continue
@@ -77,7 +77,7 @@ def _spread(order: int, own: Family, heirs: Family) -> list[Event]:
 
 
 def _is_scaled(event: Event, first: Event) -> bool:
-    """Whether an operator handed on all elements of an infinity, and nothing more."""
+    """Return whether an operator passed on all elements of an infinity, and no others."""
     a, b = event.extremes, first.extremes
     if event.kind != "inf" or event.origin != "propagated" or a is None or b is None or event.tensor is None:
         return False
@@ -85,7 +85,7 @@ def _is_scaled(event: Event, first: Event) -> bool:
 
 
 def _end_as_integers(spread: Sequence[Event], scanned: Sequence[Scanned]) -> bool:
-    """Whether what comes of it are whole numbers, and these are thrown away before they become anything else."""
+    """Return whether an infinity becomes integers that are discarded before they become anything else."""
     tensor, last = spread[0].tensor, max(event.order for event in spread)
     shape, seen, ended = tensor.shape if tensor is not None else None, False, False
     for order, group in groupby(scanned, key=lambda one: one.operator.order):
@@ -99,7 +99,7 @@ def _end_as_integers(spread: Sequence[Event], scanned: Sequence[Scanned]) -> boo
         if not written or not all(map(_is_whole, written)):
             return False
         if all(one.tensor.dtype == "bool" for one in written):
-            continue  # it only asks
+            continue  # a predicate
         seen, ended = True, not any(one in lowest for one in written)
         if ended and not op_type_of(rows[0].operator).has("masks", "bounds"):
             return False
@@ -107,7 +107,7 @@ def _end_as_integers(spread: Sequence[Event], scanned: Sequence[Scanned]) -> boo
 
 
 def _is_lowest(one: Scanned) -> bool:
-    """Whether it holds what an infinity is as a whole number."""
+    """Return whether a tensor has the integer value of an infinity."""
     row, x = lookup(one.tensor.dtype), one.extremes
     if row is None or row.kind != "i" or x is None:
         return False

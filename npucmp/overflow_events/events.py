@@ -1,9 +1,9 @@
-"""Where NaN, Inf and saturation are born in one run, how they spread, and where they die.
+"""Births, propagation and ends of NaN, Inf and saturation in one run.
 
-Operator by operator, in the order of execution: what did it read, what did it write? An event that is written and was
-not read is born there, whatever made it: 0/0, Inf-Inf, a sum beyond the type. What was read is found again where it
-was written, by the graph or by its content. Two things are no alarm: minus infinity or the lowest value that somebody
-put in on purpose (a mask), and memory that nobody wrote yet. docs/localisation.md tells the rules.
+The operators are processed in the order of execution by their inputs and outputs. An event in an output that no input
+has is born there, for any reason: 0/0, Inf-Inf, a sum beyond the type. The producer of an input is found by the graph
+or by content. Two kinds of events are not alarms: minus infinity or the lowest value that an operator inserts by design
+(a mask), and memory that was not yet written. docs/localisation.md lists the rules.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from npucmp.model.roles import containers, is_meaningless, is_parameter
 from npucmp.overflow_events.discarded import without_discarded
 from npucmp.overflow_events.special_values import amount, kinds_of
 
-BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # where those are told to put what they receive
-MASK_ROUNDING = 2.0**-7  # a mask to which a score was added, in bfloat16
-LEAST_MASK = 1e30  # an argument at or below minus this is a mask; round numbers that are smaller are MASKS
+BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # inputs of receiving operators that are destinations
+MASK_ROUNDING = 2.0**-7  # for a mask to which a score was added, in bfloat16
+LEAST_MASK = 1e30  # an argument at or below minus this is a mask; smaller round numbers are in MASKS
 
 FROM_ANOTHER_RANK = Evidence("another rank", "nothing that it read here has any: it came from another rank")
 FROM_OUTSIDE = Evidence(
@@ -38,22 +38,22 @@ NOT_SEEN = Evidence("not seen", "its outputs show nothing of it: masked by satur
 
 
 class Trace(NamedTuple):
-    """What is known of a tensor that was written: the operator, and why its events are no alarm ("" if they are)."""
+    """The origin of a written tensor: the operator, and why its events are not an alarm ("" if they are)."""
 
     order: int
     harmless: str
 
 
 class Read(NamedTuple):
-    """An input that holds an event, and where that comes from."""
+    """An input with an event, and its origin."""
 
     scanned: Scanned
     trace: Trace
 
 
 def events_of(scanned: Sequence[Scanned], flagged: Mapping[int, tuple[str, str]], ordered: bool = True) -> list[Event]:
-    """The events of one run in order. `flagged` has (status, bits in words) of operators that the device
-    blames; `ordered` is False where nothing tells which of two operators ran first."""
+    """The events of one run in order. `flagged` has (status, bits in words) of operators for which the device recorded
+    an overflow. If `ordered` is False, the order of execution is unknown."""
     flow = _Flow({one.operator.name: one.operator.scope for one in scanned if one.operator.scope}, ordered)
     for _, group in groupby(scanned, key=lambda one: one.operator.order):
         rows = list(group)
@@ -62,7 +62,7 @@ def events_of(scanned: Sequence[Scanned], flagged: Mapping[int, tuple[str, str]]
 
 
 class _At(NamedTuple):
-    """An operator: what it read and wrote, which of what it read holds events, and which of those are alarms."""
+    """An operator: its inputs and outputs, the inputs with events, and those of them that are alarms."""
 
     operator: Operator
     inputs: Sequence[Scanned]
@@ -72,17 +72,18 @@ class _At(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether all that it reads is known."""
+        """Whether all inputs are known."""
         seen = all(one.extremes is not None or not _can_hold(one.tensor) for one in self.inputs)
         return self.operator.reads_recorded and seen
 
     @property
     def parents(self) -> tuple[int, ...]:
-        """The operators that its alarms came from."""
+        """The operators from which its alarms came."""
         return tuple(dict.fromkeys(read.trace.order for read in self.alarming))
 
     def is_raw(self, output: Scanned) -> bool:
-        """Memory that nobody wrote, a view of it, a workspace, or a receive that returns before the data is there."""
+        """Whether an output is unwritten memory, a view of it, a workspace, or a receive that returns before the data
+        arrive."""
         op = op_type_of(self.operator)
         if is_meaningless(_alone(output)) or op.has("asynchronous"):
             return True
@@ -90,20 +91,20 @@ class _At(NamedTuple):
 
 
 class _Flow:
-    """Walks the operators once, remembering which tensors hold events, and why."""
+    """A single pass over the operators that stores the tensors with events and their origin."""
 
     def __init__(self, scopes: Mapping[str, str], ordered: bool) -> None:
         self.events: list[Event] = []
         self._scopes = scopes
         self._ordered = ordered
         self._producers = Producers[Trace]()
-        self._calls: dict[str, list[Read]] = {}  # what the forward of a call read and wrote
+        self._calls: dict[str, list[Read]] = {}  # inputs and outputs of the forward of a call
         self._inside: dict[str, Operator] = {}  # container → the first operator in it that has an event
-        self._raw: set[object] = set()  # dtype and shape of memory that was handed out unwritten
+        self._raw: set[object] = set()  # dtype and shape of unwritten memory
         self._latest: Optional[int] = None  # the operator of the latest alarm
 
     def visit(self, rows: Sequence[Scanned], flagged: Optional[tuple[str, str]]) -> None:
-        """Decides one operator."""
+        """Process one operator."""
         operator = rows[0].operator
         inputs = [row for row in rows if not row.tensor.is_output]
         outputs = [row for row in rows if row.tensor.is_output]
@@ -122,7 +123,7 @@ class _Flow:
         self._remember(at, alarms)
 
     def _reads(self, operator: Operator, inputs: Sequence[Scanned], outputs: Sequence[Scanned]) -> Iterator[Read]:
-        """Inputs that hold events; one that nothing dumped wrote is an event of its own."""
+        """Yield inputs with events. If no dumped operator wrote an input, it is an event of its own."""
         for one in inputs:
             kinds = kinds_of(one.tensor, one.extremes)
             if not kinds:
@@ -137,23 +138,23 @@ class _Flow:
                     self.events.append(event_of(one, kinds[0], "unknown", what, FROM_OUTSIDE, outside=True))
                     self._latest = operator.order
                 elif not trace.harmless:
-                    trace = Trace(self._latest or 0, "")  # by way of code that was not dumped, as far as is known
+                    trace = Trace(self._latest or 0, "")  # through code that was not dumped, as far as is known
                 self._producers.by_content[_content(one)] = trace
             yield Read(one, trace)
 
     def _harmless(self, operator: Operator, one: Scanned) -> str:
-        """Why an input that nothing dumped wrote is no alarm, "" if it is."""
+        """The reason why an input without a dumped producer is not an alarm, "" if it is."""
         if _is_low(one.extremes) and (self._latest is None or _is_only_mask(one)):
             return "mask"
         if _shape(one) in self._raw:
-            return "uninitialised"  # and then written in part, by way of a view
+            return "uninitialised"  # and then written in part through a view
         return "uninitialised" if op_type_of(operator).has("receives") and BUFFER.match(one.tensor.slot) else ""
 
     def _traced(self, one: Scanned) -> Optional[Trace]:
         return self._producers.named(one.tensor) or self._producers.by_content.get(_content(one))
 
     def _written(self, at: _At, output: Scanned) -> Iterator[Event]:
-        """The events of one output."""
+        """Yield the events of one output."""
         operator, kinds = at.operator, kinds_of(output.tensor, output.extremes)
         if not kinds or _is_mask(at, output):
             return
@@ -192,7 +193,7 @@ class _Flow:
                 self._raw.add(_shape(output))
             trace = Trace(operator.order, "" if alarmed else "uninitialised" if raw else "mask")
             if alarmed and self._contained(operator):
-                trace = contents.setdefault(_content(output), trace)  # what is inside handed it on
+                trace = contents.setdefault(_content(output), trace)  # an operator inside it produced it
             contents[_content(output)] = trace
             self._producers.wrote(operator, output.tensor.slot, trace)
             held.append(Read(output, trace))
@@ -214,15 +215,15 @@ def event_of(one: Scanned, kind: str, origin: str, *evidence: Evidence, **more: 
 def noted(
     order: int, operator: Optional[Operator], origin: str, flagged: tuple[str, str], *evidence: Evidence, **more: Any
 ) -> Event:
-    """An event that the device recorded, by its (status, bits in words)."""
+    """An event that the device recorded, from its (status, bits in words)."""
     status, bits = flagged
     told = Evidence("device", "the device noted: {bits}", {"bits": Fact(bits)}), *evidence
     return Event(order, operator, None, "device", origin, told, device_status=status, device_bits=bits, **more)
 
 
 def _is_mask(at: _At, output: Scanned) -> bool:
-    """Whether all that an output holds is minus infinity or the lowest value, put in on purpose; of operators that
-    fill in what they are told, plus infinity and the largest value too."""
+    """Return whether all special values of an output are minus infinity or the lowest value, inserted by design. For
+    operators that fill in a given value, plus infinity and the largest value count too."""
     op, arguments = op_type_of(at.operator), at.operator.arguments.values()
     if _is_high(output.extremes):
         return op.has("masks") and any(map(_is_high_argument, arguments))
@@ -234,7 +235,8 @@ def _is_mask(at: _At, output: Scanned) -> bool:
 
 
 def _killed(at: _At, alarms: Sequence[Event]) -> list[Event]:
-    """The first event that was read and is written no more; whoever writes no floats only asked for it."""
+    """The first event of an input that no output has. Operators without float outputs are ignored, because they only
+    test it."""
     if not any(_can_hold(output.tensor) for output in at.outputs) or any(one.extremes is None for one in at.outputs):
         return []
     left = {event.kind for event in alarms}
@@ -268,7 +270,7 @@ def _what_came(at: _At) -> Evidence:
 
 
 def _clean(at: _At) -> Evidence:
-    """What the operator read: finite, and how large."""
+    """Evidence that the inputs are finite, with their size."""
     masks = [f"{read.scanned.tensor.slot} holds a mask" for read in at.reads if read.trace.harmless == "mask"]
     raw = [read.scanned.tensor.slot for read in at.reads if read.trace.harmless == "uninitialised"]
     if raw:
@@ -282,18 +284,18 @@ def _clean(at: _At) -> Evidence:
 
 
 def _can_hold(tensor: TensorRef) -> bool:
-    """Whether its type has a NaN, an Inf or a limit."""
+    """Return whether the type of a tensor has a NaN, an Inf or a limit."""
     row = lookup(tensor.dtype)
     return row is None or row.kind in "fc"
 
 
 def communicates(operator: Operator) -> bool:
-    """Whether its outputs may hold what other ranks put in."""
+    """Return whether the outputs of an operator may come from other ranks."""
     return op_type_of(operator).has("collective")
 
 
 def _is_written_too(operator: Operator) -> bool:
-    """Whether it overwrites an input: what a dump keeps of that may be its output."""
+    """Return whether an operator overwrites an input: the dumped input may then be its output."""
     return op_type_of(operator).has("in place") or communicates(operator)
 
 
@@ -302,7 +304,8 @@ def _alone(one: Scanned) -> Pair:
 
 
 def _is_low(x: Optional[Extremes]) -> bool:
-    """Only minus infinity or the lowest finite value, and at least one of them."""
+    """Return whether the only special values are minus infinity or the lowest finite value, with at least one of
+    them."""
     return x is not None and not (x.nan or x.posinf or x.high) and bool(x.neginf or x.low)
 
 
@@ -315,7 +318,7 @@ def _has_low(one: Scanned) -> bool:
 
 
 def _is_only_mask(one: Scanned) -> bool:
-    """Whether it holds zeros and lowest values, both, and nothing else; statistics: nothing above zero."""
+    """Return whether a tensor has both zeros and lowest values and no others; by statistics: no value above zero."""
     x = one.extremes
     if x is None or not _is_low(x):
         return False
@@ -323,7 +326,7 @@ def _is_only_mask(one: Scanned) -> bool:
 
 
 def _is_low_argument(value: object) -> bool:
-    """Of any size: whole numbers may lie beyond those of a float."""
+    """Return whether a number of any size is a low mask value; integers may exceed the range of a float."""
     if not isinstance(value, (int, float)):
         return False
     return value <= -LEAST_MASK or (value < 0 and _is_mask_value(float(value)))
@@ -338,7 +341,7 @@ def _is_mask_value(value: float) -> bool:
 
 
 def _holds_mask_value(one: Scanned) -> bool:
-    """-1e9 and the like become minus infinity in float16."""
+    """Return whether a tensor has a mask value such as -1e9, which becomes minus infinity in float16."""
     return one.extremes is not None and _is_mask_value(one.extremes.minimum)
 
 
@@ -347,7 +350,7 @@ def _shape(one: Scanned) -> object:
 
 
 def _content(one: Scanned) -> object:
-    """Two tensors with events and all this in common are one tensor."""
+    """A key for tensors with events. Two tensors with equal keys are the same tensor."""
     x = one.extremes
     if x is None:
         return None

@@ -1,4 +1,4 @@
-"""What one tensor holds at the edges of its type: NaN, Inf, saturated values, and how much room is left."""
+"""Special values of one tensor at the limits of its type: NaN, Inf, saturated values, and the headroom."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from npucmp.measure.profile import Scanned
 from npucmp.model import Evidence, Extremes, Fact, TensorRef, position
 from npucmp.model.dtypes import lookup
 
-SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
+SCALED_TO_THE_LIMIT = 0.25  # share of an 8-bit tensor (or smaller) at its largest value because it was scaled to it
 
 
 def kinds_of(tensor: TensorRef, extremes: Optional[Extremes]) -> list[str]:
-    """The events that a tensor holds, by what they are."""
+    """The kinds of events in a tensor."""
     if extremes is None:
         return []
     limits = extremes.high + extremes.low
     row = lookup(tensor.dtype)
     if row is not None and row.itemsize == 1 and limits <= max(1, SCALED_TO_THE_LIMIT * extremes.elements):
-        limits = 0  # quantisation scales the largest value to the limit, on purpose, and rounds others to it
+        limits = 0  # quantisation scales the largest value to the limit by design, and rounds others to it
     counts = (("nan", extremes.nan), ("inf", extremes.inf), ("saturated", limits))
     return [kind for kind, count in counts if count]
 
 
 def headroom(tensor: TensorRef, extremes: Optional[Extremes]) -> Optional[float]:
-    """log2(largest finite value of the type / largest finite magnitude), bits; None for other types and zeros."""
+    """log2(largest finite value of the type / largest finite magnitude), in bits; None for other types and zeros."""
     row = lookup(tensor.dtype)
     if extremes is None or row is None or row.kind != "f" or not extremes.largest > 0:
         return None
@@ -33,7 +33,7 @@ def headroom(tensor: TensorRef, extremes: Optional[Extremes]) -> Optional[float]
 
 
 def amount(kind: str, one: Scanned) -> Evidence:
-    """How much of it there is, and where it begins."""
+    """Evidence with the number of such elements and the first position."""
     x, tensor = one.extremes, one.tensor
     assert x is not None
     what = {"nan": "NaN", "inf": "Inf", "saturated": "values at ±{largest:g}, the largest of {dtype}"}[kind]

@@ -1,15 +1,16 @@
-"""Two runs of one network in the words of two worlds: MindSpore and PyTorch, vLLM and transformers, ATB and torch.
+"""Alignment of two runs of one network from two frameworks: MindSpore and PyTorch, vLLM and transformers, ATB and
+torch.
 
-Operators are lined up by what is the same in all worlds: the path of a module, what a function computes and within
-which module, the values of weights, and the order between those. A pair is made where that leaves one way, or where
-values tell; what stays open has no partner, and its note names the candidates.
+Operators are aligned by properties that all frameworks share: the path of a module, the computation of a function and
+its module, the values of weights, and the order between matches. A pair is made if only one choice is left, or if
+values decide. Otherwise the operator has no partner, and its note names the candidates.
 
     alignment.py  the order in which operators are matched
-    spelling.py   names → path, what it computes, phase
-    vendor.py     msprobe's own files of partners
+    spelling.py   names → path, computation, phase
+    vendor.py     msprobe's own mapping files
     parts.py      fused projections and their parts, by views
-    weights.py    operators by the values of their weights, where names tell nothing
-    partners.py   slots, names of parameters and shapes of two operators that belong together
+    weights.py    operators by the values of their weights, if names carry no information
+    partners.py   slots, parameter names and shapes of two operators that belong together
     samples.py    samples of tensors, and tensors in another shape
 """
 
@@ -21,7 +22,7 @@ from npucmp.model import Run
 
 
 def are_apart(target: Run, golden: Run, vendor: Vendor = Vendor()) -> bool:
-    """Whether the names of two runs are those of two worlds."""
+    """Return whether the names of two runs are those of two frameworks."""
     worlds = world_of(target), world_of(golden)
     if vendor != Vendor() or (worlds[0] != worlds[1] and (all(worlds) or ATB in worlds)):
         return True

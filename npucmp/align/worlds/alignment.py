@@ -1,4 +1,4 @@
-"""The alignment of two runs of two worlds: modules, projections, functions, and the rest by the order between these."""
+"""Alignment of two runs from two frameworks: modules, projections, functions, and the remaining operators by order."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from npucmp.model import Match, Operator, Run
 
 VIA = "world"
 _NAMED = 3  # candidates in a note
-_ALIKE = 0.9  # how much of a pair's content is the same at least, where its place leaves a choice
+_ALIKE = 0.9  # least similarity by content of a pair whose position leaves a choice
 
 
 class Lined(NamedTuple):
-    """Matches, and why others have none: by side ("target", "golden") and the operator's order."""
+    """The matches, and why operators have none: by side ("target", "golden") and the operator's order."""
 
     matches: list[Match]
     open: Mapping[tuple[str, int], str]
 
 
 def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> Lined:
-    """Matches of two runs of two worlds, those that the user gave among them."""
+    """Match the operators of two runs from two frameworks. The result includes the matches that the user gave."""
     work = _Work(target, golden, given, vendor, context)
     work.modules()
     work.projections(parts.named(*work.unmatched()))
@@ -42,7 +42,7 @@ def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, co
 
 
 class _Work:
-    """The matches found so far, and the operators without one."""
+    """The matches found so far and the unmatched operators."""
 
     def __init__(self, target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> None:
         self.open: dict[tuple[str, int], str] = {}
@@ -50,13 +50,13 @@ class _Work:
         self.matches = [self._with_slots(one) for one in given]
         self.left, self.right = plain(target, golden, vendor)
         self.own = {one.operator.order: one for one in self.left}
-        self.is_unnamed = ATB in (world_of(target), world_of(golden))  # whose names tell no place
+        self.is_unnamed = ATB in (world_of(target), world_of(golden))  # its names have no module path
         self.is_fused = has_parts(*({one.place for one in some} for some in (self.left, self.right)))
         self.told = {one.operator.order for one, bare in zip(self.left, plain(target, golden, Vendor())[0])
                      if one.key != bare.key} if vendor != Vendor() else set()  # fmt: skip
 
     def _with_slots(self, match: Match) -> Match:
-        """A match with the golden's tensors in the slots that the user's mapping gives them, if it names any."""
+        """Move the golden's tensors to the slots that the user's mapping gives them, if it gives any."""
         api = self.vendor.apis.get(match.target.name)
         if api is None or not api.slots:
             return match
@@ -77,7 +77,7 @@ class _Work:
         self.matches.append(Match(target, partner, via, confidence, (), True))
 
     def modules(self) -> None:
-        """Modules of one path, turn by turn, if what they write is alike."""
+        """Match modules of one path, execution by execution, if their outputs are alike."""
         left, right = self.unmatched()
         known = executions([one for one in right if one.is_module])
         for key, some in executions([one for one in left if one.is_module]).items():
@@ -89,7 +89,7 @@ class _Work:
                     self.add(one.operator, other.operator, VIA, 0.9)
 
     def _unlike(self, target: Operator, golden: Operator) -> str:
-        """Why two modules of one path are no partners, "" if they are."""
+        """The reason why two modules of one path are not partners; "" if they are."""
         sides = [[one for one in op.tensors if one.slot.startswith("output")] for op in (target, golden)]
         if not all(sides) or any(not one.slot or one.problem for op in (target, golden) for one in op.tensors):
             return ""
@@ -109,7 +109,7 @@ class _Work:
         return ""
 
     def weights(self, is_golden: bool) -> None:
-        """By what weights they read; `is_golden`: the golden run is the one whose names tell nothing."""
+        """Match operators by their weights. If `is_golden`, the golden run's names have no module paths."""
         turn = -1 if is_golden else 1
         some, others = [weights.weights_of(side, self.context) for side in self.unmatched()][::turn]
         for found in weights.same(some, others, self.context):
@@ -124,7 +124,7 @@ class _Work:
         self.projections(weights.fused(some, others, is_golden, self.context))
 
     def projections(self, groups: Iterable[parts.Group]) -> None:
-        """Fused products and their parts."""
+        """Match fused products with their parts."""
         found, unsure = parts.matches_of([*groups], self.context)
         self.matches += found
         for group in unsure:
@@ -135,7 +135,8 @@ class _Work:
                 self.open[there, part.order] = f"it may be a part of {group.whole.name}, but {why}"
 
     def functions(self) -> None:
-        """Functions of one kind within one module, if there are as many on both sides, and alike one by one."""
+        """Match functions of one kind in one module, if both sides have equally many and their outputs are alike one by
+        one."""
         left, right = ([one for one in some if not one.is_module] for some in self.unmatched())
         known = executions(right)
         for key, some in executions(left).items():
@@ -145,8 +146,8 @@ class _Work:
                 self.add(one.operator, other.operator, VIA, 0.9)
 
     def rest(self) -> None:
-        """By order, between what is matched: what is of one type and shape as often on both sides, or has the same
-        values."""
+        """Match the remaining operators by order between matches: those of one type and shape that are equally many on
+        both sides, or have the same values."""
         left, right = (
             [one for one in some if (side, one.operator.order) not in self.open]
             for side, some in zip(("target", "golden"), self.unmatched())
@@ -183,7 +184,8 @@ class _Work:
                     self.open.setdefault(where, f"it is open which is its partner: {words}; --mapping can tell")
 
     def _is_near_by(self, one: Plain, other: Plain) -> bool:
-        """Whether one of two operators sits in the module of the other or in one within it, as far as names tell."""
+        """Return whether one operator is in the module of the other or in a module inside it. Without module paths,
+        always True."""
         here, there = sorted((one.place, other.place), key=len)
         return self.is_unnamed or (here == there[: len(here)] and one.is_module == other.is_module)
 
@@ -213,13 +215,13 @@ class _Stretches:
 
 
 def _is_no_choice(some: Sequence[Plain], others: Sequence[Plain]) -> bool:
-    """Whether there are as many on both sides, or those of which there are more have all recorded the same."""
+    """Return whether both sides have equally many candidates, or all on the longer side have equal records."""
     longer = max(some, others, key=len)
     return len(some) == len(others) or len({*map(_record, longer)}) == 1
 
 
 def _record(one: Plain) -> object:
-    """What was recorded instead of values: of those of which all is the same, any will do."""
+    """The recorded statistics and checksums of an operator. Operators with equal records are interchangeable."""
     some = one.operator.tensors
     told = all(each.identity or (each.statistics and None not in each.statistics) for each in some)
     return repr([(each.slot, each.shape, each.statistics, each.checksum) for each in some]) if told else id(one)

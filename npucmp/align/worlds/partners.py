@@ -1,8 +1,8 @@
-"""The operator of the golden run as its partner in another world would have it: slots, names of parameters, shapes.
+"""The golden operator in the terms of its partner from another framework: slots, parameter names, shapes.
 
-Tensors are partners by what the signatures call them, of whole numbers with whole numbers. What no name pairs is paired
-by its shape, if one of each side has it. Where one world has batch and sequence as one axis, the golden tensor is
-looked at in the target's shape: as many elements, in the same order. What is left on either side has no partner.
+Tensors are partners if the signatures give them the same name; integers match integers only. The remaining tensors are
+paired by shape if exactly one of each side has it. If one framework merges batch and sequence into one axis, the golden
+tensor is viewed in the target's shape: as many elements, in the same order. All other tensors have no partner.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ Key = Callable[[TensorRef], object]
 
 
 def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Optional[Api] = None) -> Operator:
-    """The golden operator with tensors in the target's slots and shapes; `api` says which slots belong together."""
+    """Return the golden operator with tensors in the target's slots and shapes. `api` gives the slots that belong
+    together."""
     left, right = [*target.tensors], [*golden.tensors]
-    taken: dict[int, TensorRef] = {}  # of the target by place → of the golden
+    taken: dict[int, TensorRef] = {}  # place in the target → tensor of the golden
     for one, other in _residuals(target, golden):
         taken[left.index(one)] = right.pop(right.index(other))
     rules: list[tuple[Key, Key, bool]] = [
@@ -43,7 +44,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
             if fits and (alone or _is_alike(one, found[0])):
                 taken[place] = found[0]
                 right.remove(found[0])
-    for place, one in enumerate(left):  # what is called the same though its shape is not: that is to be seen
+    for place, one in enumerate(left):  # tensors of one name but different shapes: the difference is reported
         same = [other for other in right if _named(golden, other) == _wanted(target, golden, one, api)]
         if place not in taken and same and _is_whole(one) == _is_whole(same[0]):
             taken[place] = same[0]
@@ -57,7 +58,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
 
 
 def _swap(left: Sequence[TensorRef], taken: dict[int, TensorRef], context: ReadContext) -> None:
-    """Two operands of one shape that stand the other way round on the other side, if their values tell so."""
+    """Exchange two operands of one shape if their values show that they are in reverse order on the other side."""
     reads = [at for at in taken if left[at].slot.startswith("input")]
     for a, b in combinations(reads, 2):
         if left[a].shape == left[b].shape and alike(taken[a].shape, taken[b].shape):
@@ -71,7 +72,7 @@ def _named(operator: Operator, tensor: TensorRef) -> Optional[str]:
 
 
 def _wanted(target: Operator, golden: Operator, tensor: TensorRef, api: Optional[Api]) -> Optional[str]:
-    """What the partner of a tensor is called on the golden side; None if it has none."""
+    """The name of a tensor's partner on the golden side; None if it has none."""
     slot = api.slots.get(tensor.slot) if api is not None else None
     if slot is not None:
         return tensor_name(golden, parameter(slot))
@@ -79,7 +80,7 @@ def _wanted(target: Operator, golden: Operator, tensor: TensorRef, api: Optional
 
 
 def _is_told(tensor: TensorRef, api: Optional[Api]) -> bool:
-    """Whether a file names all tensors of this role that have a partner."""
+    """Return whether a file names all tensors of this role that have a partner."""
     return api is not None and tensor.slot.partition(":")[0] in api.roles
 
 
@@ -93,18 +94,19 @@ def _is_alike(one: TensorRef, other: TensorRef) -> bool:
 
 
 def _is_whole(tensor: TensorRef) -> bool:
-    """Of whole numbers or of truth values."""
+    """Return whether a tensor has integers or truth values."""
     kind = lookup(tensor.dtype)
     return kind is not None and kind.kind in "iub"
 
 
 def adds_up(target: Operator, golden: Operator) -> bool:
-    """Whether two modules may be norms of which one also adds what it gets to the sum so far."""
+    """Return whether one of two modules may be a norm that also adds its input to the residual sum."""
     return op_type(target.op_type).has("normalises") or op_type(golden.op_type).has("normalises")
 
 
 def _residuals(target: Operator, golden: Operator) -> Iterator[tuple[TensorRef, TensorRef]]:
-    """Norms of vLLM also add what they get to the sum so far, and hand both on: that sum is what the others' read."""
+    """Pair the residual sum. Norms of vLLM also add their input to it and return both; the other framework's norm reads
+    it."""
     if not adds_up(target, golden):
         return
     slots = [{tensor.slot: tensor for tensor in one.tensors} for one in (target, golden)]
@@ -115,7 +117,8 @@ def _residuals(target: Operator, golden: Operator) -> Iterator[tuple[TensorRef, 
 
 
 def _arguments(target: Operator, golden: Operator) -> dict[str, object]:
-    """The golden's arguments that both have as numbers, in the same place; of others nobody knows what they are."""
+    """The golden's numeric arguments that both operators have, in the target's slots; all others are the target's
+    own."""
     told = {tensor_name(golden, slot): value for slot, value in golden.arguments.items()}
     found = {slot: told.get(tensor_name(target, slot), value) for slot, value in target.arguments.items()}
     return {

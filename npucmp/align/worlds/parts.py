@@ -1,11 +1,10 @@
-"""Products that one world computes at once and the other by themselves: qkv against q, k and v, gate-up against both.
+"""Products that one framework computes at once and the other separately: qkv and q, k, v; gate-up and gate, up.
 
-The whole's tensors are held against those of its parts, each through a view of the whole: nothing is copied. Outputs
-are cut along their last axis, weights and biases along their first; in which order, the table says. That a layout is
-so is asked of the values: samples of weights, else of outputs, whose direction must be that of the part at both of its
-ends, in one module at least; a scaled or shifted product is still known, interleaved heads are not. Where values were
-kept and none agrees nothing is matched. Where only statistics were kept, those of the parts are merged into what they
-are of the whole; statistics of a whole tell nothing of a part.
+Each part is compared with a view of the whole's tensors: nothing is copied. Outputs are cut along their last axis,
+weights and biases along their first; the table gives the order. Values confirm a layout: samples of weights, else of
+outputs, must have the direction of the part at both of its ends, in at least one module. A scaled or shifted product
+still passes, interleaved heads do not. If values were kept and none agrees, nothing is matched. If only statistics were
+kept, those of the parts are merged into statistics of the whole; statistics of a whole do not yield those of a part.
 
 Sources: vLLM's packed_modules_mapping, transformers, MindFormers, Megatron.
 """
@@ -28,7 +27,7 @@ VIA = "parts"
 
 
 class Group(NamedTuple):
-    """A whole and its parts; `turned` if the whole is the golden run's."""
+    """A whole and its parts. `turned` is True if the whole belongs to the golden run."""
 
     whole: Operator
     parts: tuple[Operator, ...]
@@ -37,7 +36,7 @@ class Group(NamedTuple):
 
 
 def named(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator[Group]:
-    """Wholes and parts by the names of modules below the same one, executions in order."""
+    """Yield wholes and parts by the names of modules with one parent, executions in order."""
     for turned, here, there in ((False, target, golden), (True, golden, target)):
         known = executions([one for one in there if one.is_module])
         for (place, what, phase), wholes in executions([one for one in here if one.is_module]).items():
@@ -51,7 +50,7 @@ def named(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator[Group]:
 
 
 def matches_of(groups: Sequence[Group], context: ReadContext) -> tuple[list[Match], list[Group]]:
-    """Groups as matches; and those of which nothing tells that they belong together."""
+    """Return groups as matches, and the groups without evidence that they belong together."""
     layouts: dict[tuple[str, ...], list[tuple[Group, Optional[bool]]]] = defaultdict(list)
     for group in groups:
         layouts[group.names].append((group, agrees(group, context)))
@@ -67,7 +66,7 @@ def matches_of(groups: Sequence[Group], context: ReadContext) -> tuple[list[Matc
 
 
 def why_not(group: Group) -> str:
-    """Why nothing tells that a group belongs together."""
+    """The reason why a group may not belong together."""
     sizes = [next((one.shape[-1] for one in op.tensors if one.slot == "output:0" and one.shape), 0)
              for op in (group.whole, *group.parts)]  # fmt: skip
     if sizes[0] != sum(sizes[1:]):
@@ -76,7 +75,7 @@ def why_not(group: Group) -> str:
 
 
 def agrees(group: Group, context: ReadContext) -> Optional[bool]:
-    """Whether samples of the weights, or of the outputs, are those of the parts; None where no values tell."""
+    """Return whether samples of the weights, or of the outputs, match the parts; None if no values are available."""
     for role in ("param", "output"):
         found = [
             is_near(one, other, context)
@@ -90,13 +89,13 @@ def agrees(group: Group, context: ReadContext) -> Optional[bool]:
 
 
 def _slots(operator: Operator, role: str) -> list[tuple[str, TensorRef]]:
-    """Tensors that are cut: the parameters, and the first output."""
+    """The tensors that are cut: the parameters and the first output."""
     return [(one.slot, one) for one in operator.tensors if one.slot == "output:0" or one.slot.startswith("param:")
             if one.slot.startswith(role)]  # fmt: skip
 
 
 def _cut(group: Group, slot: str, whole: TensorRef, context: ReadContext) -> tuple[list[TensorRef], list[TensorRef]]:
-    """Views of a tensor of the whole and the tensors of the parts; nothing where their sizes do not fit."""
+    """Views of a tensor of the whole and the tensors of the parts; empty if their sizes do not fit."""
     parts = [next((one for one in part.tensors if one.slot == slot), None) for part in group.parts]
     known = [one for one in parts if one is not None]
     if len(known) < len(parts):
@@ -107,7 +106,7 @@ def _cut(group: Group, slot: str, whole: TensorRef, context: ReadContext) -> tup
 
 
 def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, context: ReadContext) -> list[TensorRef]:
-    """Views of a tensor, one behind the other along an axis, of the sizes of the parts; none where they do not fit."""
+    """Consecutive views of a tensor along an axis, in the sizes of the parts; empty if these do not fit."""
     payload = opened(whole, context)
     if not whole.shape or payload is None or payload.device or payload.parts or payload.dataset:
         return []
@@ -134,7 +133,7 @@ def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, con
 
 
 def _matches(group: Group, context: ReadContext) -> Iterator[Match]:
-    """The whole against all parts at once, or each part against what it is of the whole."""
+    """Match the whole with all parts at once, or each part with its share of the whole."""
     cuts = {slot: _cut(group, slot, whole, context) for slot, whole in _slots(group.whole, "")}
     views = cuts.get("output:0", ([], []))[0]
     if group.turned:
@@ -165,12 +164,12 @@ def _matches(group: Group, context: ReadContext) -> Iterator[Match]:
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """How many rows are cut along the last axis."""
+    """The number of rows that are cut along the last axis."""
     return (math.prod(shape[:-1]),)
 
 
 def _joined(group: Group) -> Optional[tuple[TensorRef, TensorRef]]:
-    """The whole's output and one with the statistics of all parts together; None where these are not told."""
+    """The whole's output, and a tensor with the merged statistics of all parts; None if statistics are missing."""
     whole, *parts = [next((one for one in op.tensors if one.slot == "output:0"), None)
                      for op in (group.whole, *group.parts)]  # fmt: skip
     known = [one for one in parts if one is not None and one.statistics is not None]

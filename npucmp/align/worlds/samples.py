@@ -1,7 +1,7 @@
-"""Samples of tensors, and tensors looked at in another shape: what tells two of them apart without reading them.
+"""Samples that distinguish tensors without reading them whole, and views of tensors in another shape.
 
-A sample is a few rows and columns at both ends of the axis that is cut. Nothing is raised: what cannot be read says
-nothing, and measuring will tell why.
+A sample is a few rows and columns at both ends of the axis that is cut. No error is raised: an unreadable tensor has no
+sample, and the measurement reports the reason.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from npucmp.errors import NpucmpError
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import lookup
 
-SAME = 0.9  # cosine of two samples of one tensor, be it scaled; of two tensors it is near 0
-_ROWS = 8  # of a sample, and so many columns at either end
+SAME = 0.9  # cosine of two samples of one tensor, even if scaled; of two tensors it is near 0
+_ROWS = 8  # of a sample, and as many columns at either end
 
 
 def reshaped(tensor: TensorRef, shape: tuple[int, ...], context: ReadContext) -> TensorRef:
-    """A tensor in a shape that has its leading axes merged, or parted; as it is where that is not what differs."""
+    """Return a tensor in a shape with merged or split leading axes; unchanged if the shapes differ in any other way."""
     if tensor.shape == shape or not alike(tensor.shape, shape) or tensor.device or tensor.problem:
         return tensor
     if not tensor.file and tensor.payload is None:
@@ -36,13 +36,13 @@ def reshaped(tensor: TensorRef, shape: tuple[int, ...], context: ReadContext) ->
 
 
 def opened(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
-    """Where the values of a tensor lie, its file opened if need be; None where that is not as the dump says. MindSpore
-    keeps those of 16 bits in 32."""
+    """The payload of a tensor, whose file is opened if necessary; None if it does not match the dump. MindSpore stores
+    16-bit floats in 32 bits."""
     if tensor.problem or (tensor.payload is None and not tensor.file):
         return None
     try:
         found = tensor.payload or header(tensor.encoding, tensor.file, context)
-    except NpucmpError:  # measuring will say what is wrong with it
+    except NpucmpError:  # the measurement reports the problem
         return None
     kinds = lookup(found.dtype), lookup(tensor.dtype)
     widened = kinds[0] and kinds[1] and kinds[0].kind == kinds[1].kind == "f" and kinds[0].itemsize > kinds[1].itemsize
@@ -50,7 +50,7 @@ def opened(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
 
 
 def is_near(one: TensorRef, other: TensorRef, context: ReadContext) -> Optional[bool]:
-    """Whether both ends of two tensors have one direction; None where that cannot be told."""
+    """Return whether two tensors have one direction at both ends; None if this is unknown."""
     found = [ends_of(each, context) for each in (one, reshaped(other, one.shape, context))]
     if found[0] is None or found[1] is None:
         return None

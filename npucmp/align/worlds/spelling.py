@@ -1,12 +1,12 @@
-"""What an operator is called in no world's words: where it sits in the model, what it computes, which turn it is.
+"""Framework-neutral identity of an operator: its path in the model, its computation, its execution number.
 
     MindSpore  Cell.network.module.layers.0.attention.ParallelAttention.forward.0, Mint.cos.0.forward, param:gamma
     PyTorch    Module.module.layers.0.attention.ParallelAttention.forward.0, Torch.cos.0.forward, param:weight
     vLLM       Module.model.layers.0.self_attn.qkv_proj.QKVParallelLinear…, root.model.layers.0.self_attn.qkv_proj
     ATB        2_Prefill_layer/1_LinearOperation
 
-Words around the model ("network_with_loss", "module") are left out as far as all modules of a run share them and more
-paths are then equal. Sources: documents of msprobe, mindspore.nn and mindspore.mint, vLLM, msit.
+Words around the model ("network_with_loss", "module") are removed if all modules of a run share them and more paths
+then match. Sources: documents of msprobe, mindspore.nn and mindspore.mint, vLLM, msit.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _PREFIXES = {
     **dict.fromkeys(("Cell", "Primitive", "Mint", "MintFunctional"), MINDSPORE),
     **dict.fromkeys(("Module", "Torch", "NPU", "Aten", "root"), TORCH),
 }
-_FRAMEWORKS = {"mindspore": MINDSPORE, "pytorch": TORCH}  # as msprobe's dumps say
+_FRAMEWORKS = {"mindspore": MINDSPORE, "pytorch": TORCH}  # as msprobe's dumps state
 PARAMETERS = {
     "gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var",
     "embedding_table": "weight",
 }  # fmt: skip
-_TABLE = (  # wholes, and the parts that they consist of, in their order
+_TABLE = (  # wholes, and their parts in order
     ("qkv_proj qkv query_key_value W_pack w_qkv wqkv Wqkv c_attn in_proj qkv_layer linear_qkv to_qkv",
      ("q_proj k_proj v_proj", "query key value", "wq wk wv", "q k v", "to_q to_k to_v", "linear_q linear_k linear_v")),
     ("gate_up_proj gate_up w_gate_hidden w13 gate_up_layer", ("gate_proj up_proj", "w1 w3", "gate up")),
     ("fused_qkv_a_proj", ("q_a_proj kv_a_proj_with_mqa",)),
 )  # fmt: skip
 WHOLES = {whole: [one.split() for one in parts] for wholes, parts in _TABLE for whole in wholes.split()}
-_DEEPEST = 16  # modules within modules that have other names
+_DEEPEST = 16  # nested modules that have other names
 
 
 class Plain(NamedTuple):
-    """An operator in no world's words.
+    """An operator in framework-neutral terms.
 
-    place  of a module its path in the model; of another operator the path of the module around it
-    what   what it computes, or "" of a module: its path says that; "grad" of the record of a module's gradients
+    place  the path of a module in the model; for other operators the path of the module around it
+    what   the computation; "" for a module, whose path identifies it; "grad" for the record of a module's gradients
     """
 
     operator: Operator
@@ -63,7 +63,7 @@ class Plain(NamedTuple):
 
     @property
     def neutral(self) -> Operator:
-        """For the matcher by order: in these words, with its first output alone, rows and all."""
+        """The operator for the matcher by order: neutral names, and only its first output, with leading axes merged."""
         op, path = self.operator, ".".join(self.place)
         name = f"{path}.{self.what}.{self.phase}"
         own = same_type(op.op_type) if self.is_module else self.what
@@ -75,7 +75,7 @@ class Plain(NamedTuple):
 
 
 def world_of(run: Run) -> str:
-    """Whose names a run has; "" where nothing tells."""
+    """The framework of a run's names; "" if unknown."""
     if run.format == ATB:
         return ATB
     found = {_PREFIXES.get(operator.name.partition(".")[0], "") for operator in run.operators}
@@ -84,8 +84,8 @@ def world_of(run: Run) -> str:
 
 
 def plain(target: Run, golden: Run, vendor: Vendor) -> tuple[list[Plain], list[Plain]]:
-    """The operators of two runs in the same words. What a vendor's file says holds for MindSpore's side, whichever it
-    is, else for the target's."""
+    """Return the operators of two runs in neutral terms. A vendor's file applies to MindSpore's side, whichever it is,
+    else to the target's."""
     own = MINDSPORE if MINDSPORE in (world_of(target), world_of(golden)) else world_of(target)
     left, right = (
         [*_plain(run, vendor if world_of(run) == own and (own == MINDSPORE or run is target) else Vendor())]
@@ -113,13 +113,13 @@ def _plain(run: Run, vendor: Vendor) -> Iterator[Plain]:
 
 
 def _segments(path: str) -> Optional[Path]:
-    """Of a module's path, without the word that says that it is one; None of what is no module."""
+    """The path of a module without the leading word that marks a module; None for an operator that is not a module."""
     first, *rest = path.split(".")
     return None if not path else tuple(rest) if first in _ROOTS else (first, *rest)
 
 
 def _scope(scope: str) -> Optional[Path]:
-    """Where the module of a record sits, by its name."""
+    """The path of the module of a record, from its name."""
     if not scope:
         return None
     found = module_path(parse_msprobe_name(scope)) or (scope if scope.partition(".")[0] == "root" else "")
@@ -127,7 +127,7 @@ def _scope(scope: str) -> Optional[Path]:
 
 
 def _classes(run: Run) -> dict[Path, str]:
-    """The class of each module that records name, by its path."""
+    """The class of each recorded module by its path."""
     found: dict[Path, str] = {}
     for name in {*(op.name for op in run.operators if op.path), *(op.scope for op in run.operators)}:
         path = _scope(name)
@@ -137,7 +137,7 @@ def _classes(run: Run) -> dict[Path, str]:
 
 
 def _wrappers(left: Sequence[Plain], right: Sequence[Plain]) -> tuple[int, int]:
-    """How many words around the model are left out on each side: as few as make the most paths equal."""
+    """The number of leading words to remove on each side: as few as possible to make the most paths equal."""
     sides = [{one.place for one in some if one.place} for some in (left, right)]
     most = [_shared(paths) for paths in sides]
     ends = [(i, j) for i in range(most[0] + 1) for j in range(most[1] + 1)]
@@ -146,7 +146,7 @@ def _wrappers(left: Sequence[Plain], right: Sequence[Plain]) -> tuple[int, int]:
 
 
 def _shared(paths: set[Path]) -> int:
-    """How many words all paths begin with."""
+    """The number of leading words that all paths share."""
     if not paths:
         return 0
     first, last = min(paths), max(paths)
@@ -158,8 +158,9 @@ def _without(some: list[Plain], words: int) -> list[Plain]:
 
 
 def _renamed(left: list[Plain], right: Sequence[Plain]) -> list[Plain]:
-    """The target's, where a module is the only one of its class that has no namesake within one that has, called as
-    the golden's: attention, self_attention. What is inside moves with it."""
+    """Rename target modules to the golden's names, for example attention to self_attention. A module is renamed if it
+    and a golden module are the only ones of one class without a namesake, within modules that match. Its contents move
+    with it."""
     theirs = _by_class(right)
     around = {one.place[:end] for one in right for end in range(len(one.place))}
     for _ in range(_DEEPEST):
@@ -198,7 +199,7 @@ def parameter(slot: str, names: Mapping[str, str] = PARAMETERS) -> str:
 
 
 def executions(some: Sequence[Plain]) -> dict[tuple[Path, str, str], list[Plain]]:
-    """By what they are, in order."""
+    """The operators by key, in order."""
     found: dict[tuple[Path, str, str], list[Plain]] = defaultdict(list)
     for one in some:
         found[one.key].append(one)
@@ -206,7 +207,7 @@ def executions(some: Sequence[Plain]) -> dict[tuple[Path, str, str], list[Plain]
 
 
 def has_parts(target: set[Path], golden: set[Path]) -> bool:
-    """Whether one side has the whole where the other has its parts, by the paths of their modules."""
+    """Return whether one side has a whole where the other has its parts, by the paths of their modules."""
     ends = [{path[-1] for path in paths if path} for paths in (target, golden)]
     return any(
         whole in here and whole not in there and any(there.issuperset(parts) for parts in WHOLES[whole])

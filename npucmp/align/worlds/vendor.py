@@ -1,13 +1,13 @@
-"""msprobe's own files of partners, as its users have them, for --mapping.
+"""msprobe's own mapping files for --mapping.
 
-    layer_mapping  {class of a module: {name in it: name in the other world}}; TopLayer (or Cell) is the model itself.
-                   Names may have dots, and those of functions stand as modules do: flash_attention_score
+    layer_mapping  {class of a module: {name in it: name in the other framework}}; TopLayer (or Cell) is the model.
+                   Names may have dots, and names of functions are used like those of modules: flash_attention_score
     cell_mapping   {path}.{class}: {path}.{class}, of parts of paths
     api_mapping    [{ms_api: Functional.abs, pt_api: Torch.abs, ms_args: [0, dim], pt_args: [1, dim], ms_outputs, …}]
     data_mapping   {operator}.{input|output|parameters}.{n}: the same of the other run
 
-The first three say how MindSpore's names become PyTorch's. Source: documents and sources of msprobe 26.2
-(core/compare/layer_mapping, mindspore/compare); they are read again here from scratch.
+The first three translate MindSpore's names to PyTorch's. Source: documents and sources of msprobe 26.2
+(core/compare/layer_mapping, mindspore/compare); this is an independent implementation.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LISTS = {"args": "input", "outputs": "output", "output": "output", "parameters"
 
 
 class Api(NamedTuple):
-    """A function by the words of both worlds, or one operator by its name; `slots` by slot, and the roles of which
-    they tell all that have partners."""
+    """A function in the terms of both frameworks, or one operator by its name: `slots` by slot, and the `roles` for
+    which the file lists all tensors with partners."""
 
     name: str
     other: str
@@ -32,21 +32,21 @@ class Api(NamedTuple):
 
 
 class Vendor(NamedTuple):
-    """What such files say; nothing if there are none."""
+    """The contents of such files; empty without one."""
 
     layers: Mapping[str, Mapping[str, str]] = {}
     cells: Mapping[str, str] = {}
     apis: Mapping[str, Api] = {}
 
     def fits(self, name: str) -> bool:
-        """Whether it says something of an operator of this name."""
+        """Return whether the file has an entry for an operator of this name."""
         words = name.split(".")
         return not self.layers.keys().isdisjoint(words) or (
             ".".join(words[:-2]) in self.apis or any(one.other == ".".join(words[:-2]) for one in self.apis.values())
         )
 
     def path(self, path: Path, classes: Mapping[Path, str]) -> Path:
-        """Where a module sits in the other world."""
+        """The path of a module in the other framework."""
         for before, after in self.cells.items():
             found = _replaced((*path, classes.get(path, "")), before, after)
             if found is not None:
@@ -54,7 +54,7 @@ class Vendor(NamedTuple):
         return self._moved(path, classes)
 
     def called(self, around: Path, operator: Operator, classes: Mapping[Path, str]) -> Path:
-        """The same of a function within a module, and what it is called there."""
+        """The path of a function within a module in the other framework, and its name there."""
         api = self.api(operator)
         moved = self._moved((*around, operator.op_type), classes)
         return (*moved[:-1], api.other.rpartition(".")[2]) if api is not None and api.other else moved
@@ -79,17 +79,18 @@ class Vendor(NamedTuple):
         return tuple(found)
 
 
-Names = Union[Mapping[str, str], Vendor]  # what a mapping is as a value
+Names = Union[Mapping[str, str], Vendor]  # the forms of a mapping
 
 
 def _replaced(path: Path, before: str, after: str) -> Optional[Path]:
-    """A path whose end or middle is replaced, without the class at its end."""
+    """A path with its end or middle replaced, without the class at its end."""
     text, key = f".{'.'.join(path)}.", f".{before}."
     return tuple(text.replace(key, f".{after}.", 1)[1:-1].split(".")[:-1]) if key in text else None
 
 
 def vendor_of(table: Any) -> Optional[Vendor]:
-    """Such a file by its form; None for another. A flat table is none of these: names of operators stand in it too."""
+    """Recognise such a file by its form; None for any other. A flat table is not one of them: it may have names of
+    operators."""
     if isinstance(table, dict) and table and all(isinstance(key, str) and _is_text(table[key]) for key in table):
         return Vendor(layers=table)
     listed = [table] if isinstance(table, dict) and "ms_api" in table else table
@@ -107,7 +108,7 @@ def _is_api(one: Any) -> bool:
 
 
 def _api(one: Mapping[str, Any]) -> Api:
-    """Lists of unequal length say nothing; what is not in a list that is there has no partner."""
+    """An entry of api_mapping. Lists of unequal length are ignored; a slot missing from a given list has no partner."""
     slots: dict[str, str] = {}
     roles = []
     for word, role in _LISTS.items():

@@ -1,8 +1,9 @@
-"""Operators by the values of the weights that they read, where names of two worlds have nothing in common: ATB.
+"""Matcher by the values of weights, for names of two frameworks that have nothing in common: ATB.
 
-A weight is known by samples of its first and last rows, or by what was recorded of it, in its own shape or transposed.
-One that is made of several of the other run, row by row from the first to the last, belongs to a fused product. Values
-decide alone: which operators have one weight is told by order only if as many have it on both sides.
+A weight is identified by samples of its first and last rows, or by its recorded statistics, in its own shape or
+transposed. A weight that consists of several weights of the other run, row by row from first to last, belongs to a
+fused product. Only values decide. Operators that share one weight are matched by order, if both sides have equally
+many.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type
 
 VIA = "weights"
-NEAR = 0.02  # relative distance of two samples: what 16 bits make of a weight is 4e-3
-_FEWEST = 8  # elements that tell a weight
+NEAR = 0.02  # relative distance of two samples: 16 bits change a weight by 4e-3
+_FEWEST = 8  # elements that identify a weight
 
 
 class Weight(NamedTuple):
-    """A weight that an operator reads; `turned` if its rows are another run's columns."""
+    """A weight that an operator reads. `turned` is True if its rows are the columns of the recorded tensor."""
 
     owner: Plain
     tensor: TensorRef
@@ -35,7 +36,7 @@ class Weight(NamedTuple):
 
     @property
     def as_read(self) -> Operator:
-        """Its operator, with the weight in this shape."""
+        """The operator with the weight in this shape."""
         operator, slot = self.owner.operator, self.tensor.slot
         tensors = (self.tensor if one.slot == slot else one for one in operator.tensors)
         return operator._replace(tensors=tuple(tensors)) if self.turned else operator
@@ -46,15 +47,15 @@ class Weight(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Two operators of one weight, and its slots."""
+    """Two operators that share one weight, and its slots."""
 
     here: Weight
     there: Weight
 
 
 def weights_of(some: Sequence[Plain], context: ReadContext) -> list[Weight]:
-    """What operators read that may be weights: parameters of modules, and what functions read where weights stand; of
-    types that nobody knows all floats. Of a module and the function in it, the function."""
+    """The inputs of operators that may be weights: parameters of modules, and inputs of functions in the slots of
+    weights. For unknown types, all floats. `same` prefers a function to the module around it."""
     found: list[Weight] = []
     for one in some:
         operator = one.operator
@@ -68,7 +69,7 @@ def weights_of(some: Sequence[Plain], context: ReadContext) -> list[Weight]:
 
 
 def turned(weight: Weight, context: ReadContext) -> Optional[Weight]:
-    """The same with rows for columns."""
+    """The transposed weight; None if it cannot be transposed."""
     payload = opened(weight.tensor, context)
     if payload is None or len(payload.shape) != 2 or payload.device or payload.parts or payload.dataset:
         return None
@@ -79,7 +80,7 @@ def turned(weight: Weight, context: ReadContext) -> Optional[Weight]:
 
 
 def same(some: Sequence[Weight], others: Sequence[Weight], context: ReadContext) -> Iterator[Found]:
-    """Operators of one weight each, as many on both sides, in order."""
+    """Match operators that share one weight, equally many on both sides, in order."""
     by_shape: dict[object, list[Weight]] = defaultdict(list)
     for other in others:
         by_shape[other.shape].append(other)
@@ -100,7 +101,7 @@ def same(some: Sequence[Weight], others: Sequence[Weight], context: ReadContext)
 
 
 def _innermost(near: list[Weight], to: Plain) -> list[Weight]:
-    """Of those that read one weight, those of the type of the operator; functions rather than the modules around."""
+    """Among operators that read one weight, prefer the same type, then functions over the modules around them."""
     for wanted in (
         [one for one in near if one.owner.neutral.op_type == to.neutral.op_type],
         [one for one in near if not one.owner.is_module],
@@ -110,8 +111,8 @@ def _innermost(near: list[Weight], to: Plain) -> list[Weight]:
 
 
 def fused(some: Sequence[Weight], others: Sequence[Weight], is_golden: bool, context: ReadContext) -> list[Group]:
-    """Operators whose weight is that of several of the other run, one below the other; `is_golden`: they are the golden
-    run's."""
+    """Return operators whose weight consists of several weights of the other run, row after row. If `is_golden`,
+    these operators belong to the golden run."""
     by_width: dict[int, list[Weight]] = defaultdict(list)
     for other in others:
         if len(other.shape) == 2:
@@ -133,13 +134,13 @@ def _unlike(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _with(operator: Operator, weight: Weight) -> Operator:
-    """An operator whose weight stands where modules have it; of what else it reads only the first is told."""
+    """The operator with the weight in a module's slot. Only its first other input is kept."""
     kept = [one for one in operator.tensors if one.slot == "input:0" or one.is_output]
     return operator._replace(tensors=(*kept, weight.tensor.in_slot("param:weight")))
 
 
 def _chain(weight: Weight, others: Sequence[Weight], context: ReadContext) -> list[Weight]:
-    """The weights that it is made of from its first row to its last; nothing if there is more than one way, or none."""
+    """The weights that form this one from its first row to its last; empty if there is no way, or more than one."""
     payload, kind = opened(weight.tensor, context), lookup(weight.tensor.dtype)
     if payload is None or kind is None or kind.bits:
         return []
@@ -178,7 +179,7 @@ def _is_near(one: Weight, other: Weight) -> bool:
 
 
 def _distance(a: Any, b: Any) -> float:
-    """Relative, infinite for constants, which tell nothing."""
+    """Relative distance of two samples; infinite for constants, which identify nothing."""
     if len(a) != len(b) or a.max() - a.min() <= 1e-3 * abs(a).max():
         return math.inf
     return float(math.sqrt(((a - b) ** 2).sum() / max((a * a).sum(), (b * b).sum())))

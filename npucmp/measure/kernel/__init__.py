@@ -1,1 +1,1 @@
-"""One fused pass over two flat arrays → Moments. Knows no operators, files, thresholds or verdicts."""
+"""Measurement kernels: one fused pass over two flat arrays → Moments. No operators, files, thresholds or verdicts."""

@@ -1,8 +1,8 @@
 /* The loops of native.c that take most of the time, for processors with AVX-512 (F, VL, DQ, BW).
  *
- * Every sum is kept in the same four lanes and in the same order as in native.c, so that the results are the same to the
- * last bit. The loops over doubles that only sum stay 256 bits wide for that reason; 32 registers and masks make them
- * shorter. Included by native.c; whoever calls has asked has_avx512() first.
+ * Every sum uses the same four lanes and the same order as in native.c, so that the results are bitwise equal. Loops
+ * that only sum doubles stay 256 bits wide for that reason; 32 registers and masks make them shorter. native.c includes
+ * this file. Callers must check has_avx512() first.
  */
 
 #include <immintrin.h>
@@ -14,7 +14,7 @@ static int has_avx512(void) {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
 }
 
-/* The elements of a tile from i on, up to sixteen. */
+/* The mask of up to sixteen elements of a tile from i on. */
 AVX512 INLINE __mmask16 sixteen(int64_t i, int64_t n) { return (__mmask16)(n - i < 16 ? (1 << (n - i)) - 1 : 0xffff); }
 
 /* hash_floats() of sixteen numbers; zeros add nothing. */
@@ -50,7 +50,7 @@ AVX512 INLINE void side_step_512(side_lanes_512_t *lanes, double *into, const fl
     _mm512_storeu_pd(into, d);
 }
 
-/* widen_side() of a tile of float32. Its two times four lanes are one vector here. */
+/* widen_side() of a float32 tile. The two times four lanes are one vector here. */
 AVX512 static int side_512(side_t *side, double *into, const float *values, int64_t n) {
     const int64_t whole = n & ~(int64_t)7;
     side_lanes_512_t lanes = {_mm256_set1_ps(INFINITY), _mm256_set1_ps(-INFINITY), _mm512_setzero_pd(),
@@ -76,7 +76,7 @@ AVX512 static int side_512(side_t *side, double *into, const float *values, int6
     return fine;
 }
 
-/* The bits of sixteen float32 as in ordered(). */
+/* The bits of sixteen float32 in the order of ordered(). */
 AVX512 INLINE __m512i in_order_512(__m512i bits) {
     return _mm512_mask_sub_epi32(bits, _mm512_movepi32_mask(bits), _mm512_set1_epi32(INT32_MIN), bits);
 }
@@ -92,7 +92,7 @@ AVX512 static uint32_t ulp32_of_signs_512(const int32_t *a, const int32_t *b, in
     return _mm512_reduce_max_epu32(most);
 }
 
-/* ulp32(), and how many have the same bits. Two numbers of one sign are as far apart as their bits. */
+/* ulp32(), and how many have the same bits. For numbers of one sign, the distance is that of their bits. */
 AVX512 static uint32_t ulp32_512(const int32_t *a, const int32_t *b, int64_t n, int64_t *equal) {
     __m512i most = _mm512_setzero_si512(), signs = most;
     int64_t same = 0;

@@ -1,4 +1,4 @@
-"""What a tensor holds at the limits of its type: NaN, infinities, the largest and the lowest finite value."""
+"""Extremes of a tensor at the limits of its type: NaN, infinities, the largest and the smallest finite value."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Array = npt.NDArray[Any]
 
 
 def extremes_of(x: Array, dtype: Dtype, start: int = 0) -> Extremes:
-    """Of one block: a flat array whose first element is number `start` of its tensor. Of complex numbers the
-    magnitudes count, and they have no limit; of integers minimum and maximum alone."""
+    """The extremes of one block: a flat array whose first element has index `start` in its tensor. Complex numbers
+    count by magnitude, without a limit of the type; integers have only minimum and maximum."""
     with np.errstate(all="ignore"):  # signalling NaN, and magnitudes beyond the type
         wide = widen(x)
         if dtype.kind == "c":
@@ -49,7 +49,7 @@ def _first(where: npt.NDArray[np.bool_], start: int) -> int:
 
 
 def merge_extremes(a: Extremes, b: Extremes) -> Extremes:
-    """Of two neighbouring blocks, a before b."""
+    """Merge the extremes of two neighbouring blocks, a before b."""
     counts = (x + y for x, y in zip(a[:7], b[:7]))
     firsts = (x if x >= 0 else y for x, y in zip(a[7:10], b[7:10]))
     limits = float(np.fmin(a.minimum, b.minimum)), float(np.fmax(a.maximum, b.maximum))

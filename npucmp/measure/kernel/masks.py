@@ -1,11 +1,10 @@
-"""Where both sides hold "minus infinity" in a type that is to hold numbers: the one place that decides what is masked.
+"""Masks: positions where both sides have "minus infinity" as a finite number. This module alone decides which they are.
 
-In the norms such a value swallows everything else, so that masked positions are left out. At first reading a tensor
-has no neighbours, and only constants show a mask: both sides hold one of VALUES, exactly as the type rounds it. In one
-type it is the same bits; two types have masks of their own (-65504, or -1e4 where the other has -1e9), and there each
-of OWN stands for all of them. When all tensors are known, hidden_masks.py tells where any constant is a mask: whatever
-is below `unseen_bounds` on both sides then is one. What stands once, or with nothing beside it, masks nothing
-(measure/pairs.py).
+Such a value dominates every norm, so masked positions are left out. During the first reading of a tensor its neighbours
+are unknown, and only constants identify a mask: both sides have one of VALUES, exactly as the type rounds it. In one
+type the bits are equal. Two types have different masks (-65504, or -1e4 where the other has -1e9), and each of OWN then
+equals all others. Once all tensors are known, hidden_masks.py finds masks of any constant: every value below
+`unseen_bounds` on both sides. A single mask, or a tensor with nothing else, is not masked (measure/pairs.py).
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from npucmp.model.moments import SHORT_BITS
 VALUES = (1e4, 65504.0, 1e5, 1e6, 1e8, 1e9, 1e10, 1e12, 1e15, 1e20, 1e30)  # and half the largest value, and beyond
 OWN = (1e4, 1e5, 1e9)  # and the largest value, and half of it
 FAR = 100.0  # below all other values: definition: exp(-100) is 0 beside 1 in float32
-PART = 4.0  # masks are below this part of the lowest value: -1e9 and what a second mask, or scores, added to it
+PART = 4.0  # masks are below this part of the lowest value: -1e9 plus a second mask or scores
 NONE_UNSEEN = (-np.inf, -np.inf)
 
 
 class Masks(NamedTuple):
     """The masks of a pair of types.
 
-    `highest` is the greatest of them. What is equal on both sides is one if it is `bound` or below, or in `values`;
-    `target` and `golden` are those of each type that need not be equal, none where the types are the same. `unseen` are
-    bounds of target and golden: what is below both is a mask of any value.
+    `highest` is the greatest of them. Equal values of both sides are a mask if they are at most `bound`, or in
+    `values`. `target` and `golden` are the masks of each type that need not be equal, empty if the types are the same.
+    `unseen` are bounds of target and golden: two values below both bounds are a mask.
     """
 
     highest: float = -np.inf
@@ -43,7 +42,7 @@ class Masks(NamedTuple):
     unseen: tuple[float, float] = NONE_UNSEEN
 
     def held(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Where two float64 arrays hold the same mask."""
+        """Return where two float64 arrays have the same mask."""
         found: npt.NDArray[np.bool_] = (x == y) & ((x <= self.bound) | _among(x, self.values))
         if self.unseen != NONE_UNSEEN:
             found |= (x <= self.unseen[0]) & (y <= self.unseen[1])
@@ -59,7 +58,8 @@ def _among(x: npt.NDArray[Any], values: tuple[float, ...]) -> npt.NDArray[np.boo
 
 @cache
 def masks_of(target: Dtype, golden: Dtype) -> Masks:
-    """None for whole and complex numbers, nor for types that do not reach -1e4: their lowest value is saturated."""
+    """Return the masks of two types. There are none for integers and complex numbers, nor for types that do not reach
+    -1e4, whose lowest value is saturation."""
     if not target.kind == golden.kind == "f" or min(target.largest, golden.largest) < VALUES[0]:
         return Masks()
     coarse = narrower(target, golden)
@@ -69,13 +69,14 @@ def masks_of(target: Dtype, golden: Dtype) -> Masks:
 
 
 def unseen_bounds(moments: Moments) -> tuple[float, float]:
-    """Below what target and golden hold masks, if they hold any."""
+    """The bounds of target and golden below which they have masks, if any."""
     target, golden = (min(one.maximum - FAR, one.minimum / PART) for one in (moments.target, moments.golden))
     return target, golden
 
 
 def may_hold_masks(moments: Moments) -> bool:
-    """Whether the extremes of both sides leave room for masks, or are those of one constant, which may be filled in."""
+    """Return whether the extremes of both sides leave room for masks, or both are one constant, which may be a fill
+    value."""
     sides = moments.target, moments.golden
     if all(one.minimum == one.maximum <= -FAR for one in sides):
         return True
@@ -83,13 +84,14 @@ def may_hold_masks(moments: Moments) -> bool:
 
 
 def holds_no_others(moments: Moments) -> bool:
-    """Whether there are masks, and sums of squares show that nothing else is below the bounds of masks."""
+    """Return whether masks exist, and the sums of squares show that nothing else is below the bounds of masks."""
     x, y = unseen_bounds(moments)
     return moments.masked > 0 and moments.xx < x * x and moments.yy < y * y
 
 
 def are_rounded(target: Side, golden: Side) -> bool:
-    """Whether float32 tensors hold values of 16 bits, and the lowest of both is a mask as such a type has it."""
+    """Return whether float32 tensors contain 16-bit values, and the minimum of both is a mask rounded to such a
+    type."""
     if target.minimum != golden.minimum or not 0 < max(target.bits, golden.bits) <= max(SHORT_BITS):
         return False
     return any(target.minimum in _own(DTYPES[name]) for name in ("bfloat16", "float16"))
@@ -100,7 +102,7 @@ def _own(dtype: Dtype) -> tuple[float, ...]:
 
 
 def _rounded(sizes: tuple[float, ...], dtype: Dtype) -> tuple[float, ...]:
-    """The negative of each that a type can hold, as it holds it."""
+    """The negative of each number that a type can represent, rounded to the type."""
     held = [size for size in sizes if size <= dtype.largest]
     wide = np.array(held, np.float32 if dtype.itemsize < 4 else np.float64)
     return tuple((-wide.astype(numpy_dtype(dtype.name)).astype(np.float64)).tolist())

@@ -1,7 +1,7 @@
-"""How the Moments of two neighbouring blocks become one: associative, and exact in every count and index.
+"""Merge of the Moments of two neighbouring blocks: associative, and exact in every count and index.
 
-Each field says it of itself (model/moments.py). Sums are added in the order of the blocks, so a result does not depend
-on who measured which block.
+Each field declares its merge (model/moments.py). Sums are added in the order of the blocks, so a result does not depend
+on the process that measured a block.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Record = Union[Moments, Side]
 
 
 def merge(a: Moments, b: Moments) -> Moments:
-    """Moments of block a followed by block b. Of equal maxima the earlier index is kept."""
+    """The Moments of block a followed by block b. If maxima are equal, the earlier index is kept."""
     return Moments._make([_HOW[field.merge](field.name, a, b) for field in FIELDS])
 
 
 def merge_sides(a: Side, b: Side) -> Side:
-    """One side's half of merge."""
+    """Merge one side's half."""
     return Side._make([_HOW[field.merge](field.name, a, b) for field in SIDE_FIELDS])
 
 

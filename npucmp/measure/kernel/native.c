@@ -1,38 +1,38 @@
-/* The kernel of numpy_kernel.py for pairs of floats, in one pass over tiles that stay in the first-level cache.
+/* The kernel of numpy_kernel.py for pairs of floats, in one pass over tiles that fit the first-level cache.
  *
- * Called with pointers and lengths that Python has checked; allocates nothing, keeps no state, never writes but to its
- * result, to which it adds what it finds in the next block of a tensor. All sums are kept in twice four double lanes and
- * added up in a fixed order, and products are never fused with sums, so that the result is the same on every machine and
- * for every instruction set. A tile in which everything is finite and nothing can be a mask is measured with vectors; any
- * other one element by element.
+ * Python checks all pointers and lengths. The kernel allocates nothing, keeps no state, and writes only to its result,
+ * to which it adds the next block of a tensor. All sums use two times four double lanes, which are added up in a fixed
+ * order, and products are never fused with sums, so that the result is the same on every machine and for every
+ * instruction set. A tile with only finite values and no possible mask is measured with vectors; any other tile element
+ * by element.
  */
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-#define TILE 512 /* four arrays of so many doubles stay in 32 KB */
+#define TILE 512 /* four arrays of this many doubles fit 32 KB */
 #define LANES 4
 #define BINS 24
-#define EDGES 4 /* of bins that are looked at in one go */
+#define EDGES 4 /* bin edges compared in one pass */
 #define BELOW_1E3 17 /* bins */
 #define SHORT_BITS 11 /* significant bits of float16; bfloat16 has fewer */
 #define SINGLE_BITS 24
-#define FRACTION 0x007fffffu /* of a float32; its highest bits are the significant ones after the first */
+#define FRACTION 0x007fffffu /* of a float32; its highest bits follow the implicit one */
 #define BEYOND_SHORT 0x00001fffu
 #define PLACE_8 0x00010000u
 #define PLACE_11 0x00002000u
-#define PRIME32_1 0x9e3779b1u /* those of xxHash, as in numpy_kernel.py */
+#define PRIME32_1 0x9e3779b1u /* primes of xxHash, as in numpy_kernel.py */
 #define PRIME32_2 0x85ebca77u
 #define NAN32 0x7fc00000u
 
 #ifdef VERSIONS /* given on the command line */
 #elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#define VERSIONS __attribute__((target_clones("default", "avx2", "avx512f"))) /* the loader takes what the CPU can do */
+#define VERSIONS __attribute__((target_clones("default", "avx2", "avx512f"))) /* the loader selects for the CPU */
 #else
 #define VERSIONS
 #endif
-#ifndef AVX512_BUILT /* given on the command line: 0 leaves avx512.h out */
+#ifndef AVX512_BUILT /* given on the command line: 0 excludes avx512.h */
 #define AVX512_BUILT (__x86_64__ && __gnu_linux__ && __GNUC__ && !__clang__)
 #endif
 #define INLINE static inline __attribute__((always_inline))
@@ -53,8 +53,8 @@ typedef float f32x8 __attribute__((vector_size(32)));
 enum { FLOAT64 = 0, FLOAT32 = 1, FLOAT16 = 2, BFLOAT16 = 3, TABLE8 = 4 };
 enum { NO_ULP = 0, SAME = 1, TO_FLOAT32 = 2, TO_FLOAT16 = 3, TO_BFLOAT16 = 4 };
 
-/* Type, name, and how two neighbouring blocks become one: the rows of npucmp/model/moments.py, in their order. Python
- * reads them off npucmp_record, and leaves this kernel alone if they are not its own. */
+/* Type, name and merge of each field: the rows of npucmp/model/moments.py, in order. Python reads them from
+ * npucmp_record and rejects this kernel if they differ from its own. */
 #define SIDE(ROW) \
     ROW(int64_t, nan, SUM) \
     ROW(int64_t, posinf, SUM) \
@@ -110,12 +110,12 @@ typedef struct {
 const char *const npucmp_record = VALUE(BINS) " decades;" SIDE(WORDS) MOMENTS(WORDS);
 
 typedef struct {
-    int32_t x_type, y_type, ulp, same_type, avx512; /* the last: whether the loops of avx512.h are taken */
+    int32_t x_type, y_type, ulp, same_type, avx512; /* the last: whether to use the loops of avx512.h */
     double floor, rtol, atol, highest_mask, mask_bound;
-    const double *masks, *x_masks, *y_masks; /* masks.py: those that are equal on both sides, those of either type */
+    const double *masks, *x_masks, *y_masks; /* masks.py: equal on both sides, of each type */
     int64_t mask_count, x_count, y_count;
-    const double *edges;      /* the lower edge of each bin; of the first two the least number above zero */
-    const float *x_table, *y_table; /* values of 8-bit types, 256 of them */
+    const double *edges;      /* lower edge of each bin; for the first two the least number above zero */
+    const float *x_table, *y_table; /* the 256 values of 8-bit types */
 } bars_t;
 
 INLINE f64x4 splat(double value) { return (f64x4){value, value, value, value}; }
@@ -135,7 +135,7 @@ INLINE double largest_of(f64x4 v) {
 }
 INLINE double smallest_of(f64x4 v) { return -largest_of(-v); }
 
-/* float16 to float32: the exponent is moved by a product, which also makes subnormal numbers right */
+/* float16 to float32: a product shifts the exponent, which is also correct for subnormal numbers */
 INLINE f32x8 from_float16(u32x8 wide) {
     i32x8 magnitude = (i32x8)((wide & 0x7fff) << 13);
     f32x8 scaled = (f32x8)magnitude * 0x1p112f;
@@ -144,7 +144,7 @@ INLINE f32x8 from_float16(u32x8 wide) {
     return (f32x8)(bits | ((wide & 0x8000) << 16));
 }
 
-/* Eight elements of 16 bits as doubles. */
+/* Eight 16-bit elements as doubles. */
 INLINE void widen8(double *into, const uint16_t *data, int type) {
     u16x8 raw;
     memcpy(&raw, data, sizeof raw);
@@ -179,7 +179,7 @@ INLINE f64x4 load4(const void *data, int type, int64_t at, const float *table) {
 
 INLINE size_t width_of(int type) { return type == FLOAT64 ? 8 : type == FLOAT32 ? 4 : type == TABLE8 ? 1 : 2; }
 
-/* A tile as doubles, filled up with zeros to a multiple of eight. */
+/* A tile as doubles, padded with zeros to a multiple of eight. */
 INLINE void widen(double *into, const void *data, int type, int64_t at, int64_t n, const float *table) {
     size_t width = width_of(type);
     uint8_t rest[64] = {0};
@@ -201,7 +201,7 @@ INLINE void widen(double *into, const void *data, int type, int64_t at, int64_t 
     for (int64_t k = n; k < whole + 8; k++) into[k] = 0.0;
 }
 
-/* Integers in the order of the floats, neighbours one apart, both zeros 0. */
+/* Integers in the order of the floats; neighbours differ by one, and both zeros are 0. */
 INLINE int64_t ordered(uint64_t bits, int width) {
     uint64_t sign = (uint64_t)1 << (width - 1);
     int64_t magnitude = (int64_t)(bits & (sign - 1));
@@ -231,8 +231,8 @@ INLINE i32x4 order32(f64x4 wide) {
     return ((bits & 0x7fffffff) ^ sign) - sign;
 }
 
-/* Of float32 values to the nearest float16, ties to even: below the normal range by adding a number whose last place
- * is that of float16. */
+/* float32 to the nearest float16, ties to even: below the normal range by adding a number whose last place is that of
+ * float16. */
 INLINE i32x4 order16(f64x4 wide) {
     i32x4 bits = (i32x4)__builtin_convertvector(wide, f32x4), sign = bits >> 31, size = bits & 0x7fffffff;
     i32x4 normal = (size - 0x38000000 + 0xfff + ((size >> 13) & 1)) >> 13;
@@ -248,7 +248,7 @@ INLINE i32x4 order_bfloat16(f64x4 wide) {
     return (found ^ sign) - sign;
 }
 
-/* Largest distance in a vector of such integers, kept as signed numbers with the top bit turned. */
+/* Largest distance in a vector of such integers, stored as signed numbers with the top bit inverted. */
 INLINE i32x8 farther(i32x8 most, i32x8 p, i32x8 q) {
     i32x8 swap = p < q, d = (i32x8)((((u32x8)p - (u32x8)q) ^ (u32x8)swap) - (u32x8)swap) ^ TOP32, larger = d > most;
     return (d & larger) | (most & ~larger);
@@ -269,7 +269,7 @@ INLINE i32x8 in_order(i32x8 bits, int32_t magnitude) {
 }
 
 INLINE uint32_t ulp32(const int32_t *a, const int32_t *b, int64_t n) {
-    uint32_t signs = 0, apart32 = 0; /* two numbers of one sign are as far apart as their bits */
+    uint32_t signs = 0, apart32 = 0; /* for numbers of one sign, the distance is that of their bits */
     for (int64_t i = 0; i < n; i++) {
         uint32_t d = (uint32_t)a[i] - (uint32_t)b[i], size = (int32_t)d < 0 ? 0 - d : d;
         apart32 = size > apart32 ? size : apart32;
@@ -316,7 +316,7 @@ INLINE i64x4 order64(u64x4 bits) {
 }
 
 INLINE uint64_t ulp64(const uint64_t *a, const uint64_t *b, int64_t n) {
-    const u64x4 top = {1ULL << 63, 1ULL << 63, 1ULL << 63, 1ULL << 63}; /* compares unsigned numbers as signed ones */
+    const u64x4 top = {1ULL << 63, 1ULL << 63, 1ULL << 63, 1ULL << 63}; /* for unsigned comparison of signed numbers */
     i64x4 most = (i64x4)top;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -360,7 +360,7 @@ INLINE uint64_t tile_ulp(const void *x, const void *y, const double *wide_x, con
         return most;
     }
     i32x4 most4 = {INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN}, top = most4;
-    for (int64_t i = 0; i < n; i += LANES) { /* the zeros beyond n are no distance apart */
+    for (int64_t i = 0; i < n; i += LANES) { /* the zeros beyond n have distance 0 */
         f64x4 a, b;
         memcpy(&a, wide_x + i, sizeof a);
         memcpy(&b, wide_y + i, sizeof b);
@@ -417,7 +417,7 @@ INLINE u32x8 mix64(u64x4 bits) {
     return words ^ words >> 13;
 }
 
-/* The hash of float32 numbers, as numpy_kernel.py says; zeros add nothing. */
+/* The hash of float32 numbers, as in numpy_kernel.py; zeros add nothing. */
 INLINE uint64_t hash_floats(const float *values, int64_t n, int finite) {
     u32x8 low = {0}, high = {0};
     int64_t whole = n & ~(int64_t)7;
@@ -445,10 +445,10 @@ INLINE uint64_t hash_floats(const float *values, int64_t n, int finite) {
     return joined(sums[0], sums[1]);
 }
 
-/* The hash of doubles, filled up with zeros. Those that float32 does not hold exactly are zeros in the first sum, and
- * summed in the second. */
+/* The hash of doubles, padded with zeros. Numbers that are not exact in float32 count as zeros in the first sum and are
+ * added in the second. */
 INLINE uint64_t hash_doubles(const double *wide, float *narrow, int64_t n, int finite) {
-    u32x8 words = {0}; /* lower and higher in turn */
+    u32x8 words = {0}; /* lower and higher alternate */
     i64x4 exact = {0};
     for (int64_t i = 0; i < n; i += LANES) {
         f64x4 v;
@@ -486,7 +486,7 @@ INLINE void side_step(side_lanes_t *lanes, const double *wide) {
     lanes->squares += v * v;
 }
 
-/* Two times four lanes and the elements from `whole` on; 1 if all are finite, and only then are the figures right. */
+/* Add two times four lanes and the elements from `whole` on. Returns 1 if all are finite, else the result is void. */
 INLINE int sum_side(side_t *side, const side_lanes_t *a, const side_lanes_t *b, const double *wide, int64_t whole,
                     int64_t n) {
     double least = smallest_of(choose(a->low < b->low, a->low, b->low));
@@ -502,7 +502,7 @@ INLINE int sum_side(side_t *side, const side_lanes_t *a, const side_lanes_t *b, 
     return fabs(sum) <= 0x1.fffffffffffffp1023;
 }
 
-/* One side of a tile; 1 if all of it is finite. */
+/* Measure one side of a tile. Returns 1 if all of it is finite. */
 INLINE int finite_side(side_t *side, const double *wide, int64_t n) {
     int64_t whole = n & ~(int64_t)(2 * LANES - 1);
     side_lanes_t a = {splat(INFINITY), splat(-INFINITY), splat(0.0), splat(0.0)}, b = a;
@@ -521,7 +521,7 @@ INLINE void add_side(side_t *side, const side_t *tile) {
     side->hash = add_hash(side->hash, tile->hash);
 }
 
-/* A tile of the same bits on both sides, with nothing to leave out. */
+/* A tile with equal bits on both sides and nothing to exclude. */
 INLINE void add_equal(moments_t *m, double squares, int64_t n) {
     m->compared += n;
     m->equal += n;
@@ -538,14 +538,14 @@ INLINE int among(double value, const double *values, int64_t n) {
     return 0;
 }
 
-/* Whether both sides hold the same mask. */
+/* Whether both sides have the same mask. */
 INLINE int is_mask(double x, double y, const bars_t *bars) {
     if (x == y && (x <= bars->mask_bound || among(x, bars->masks, bars->mask_count))) return 1;
     return among(x, bars->x_masks, bars->x_count) && among(y, bars->y_masks, bars->y_count);
 }
 
-/* The bits that float32 values need, as model/moments.py says. Once a value needs more than 16-bit types have, nothing
- * else is to be known, so that most tensors are asked for one tile only. */
+/* The bits that float32 values need, as in model/moments.py. Once a value needs more than 16-bit types have, the result
+ * is final, so that most tensors are examined for one tile only. */
 INLINE void count_bits(side_t *side, const float *values, int64_t n) {
     const u32x8 fraction = (u32x8){0} + FRACTION;
     const f32x8 most = (f32x8){0} + INFINITY;
@@ -575,7 +575,7 @@ INLINE void count_bits(side_t *side, const float *values, int64_t n) {
         u32x8 size = words & 0x7fffffffu;
         f32x8 value = (f32x8)size;
         i32x8 zero = size == 0, power = (size & fraction) == 0;
-        f32x8 last = value - (f32x8)(size & (size - 1)); /* a power of two is its own last bit */
+        f32x8 last = value - (f32x8)(size & (size - 1)); /* for a power of two, the last bit is the value */
         i32x8 bits = ((i32x8)value & power) | ((i32x8)last & ~power);
         last = (f32x8)((bits & ~zero) | ((i32x8)most & zero));
         i32x8 less = last < least;
@@ -594,7 +594,7 @@ INLINE void count_bits(side_t *side, const float *values, int64_t n) {
     side->bits = needed > side->bits ? needed : side->bits;
 }
 
-/* Room for one tile. */
+/* Buffers for one tile. */
 typedef struct {
     float narrow[TILE];
     _Alignas(64) double x[TILE + 8], y[TILE + 8], relative[TILE + 8], size[TILE + 8];
@@ -607,7 +607,7 @@ INLINE int64_t place_of(const double *values, int64_t n, double wanted, const in
     return places ? places[i] : i;
 }
 
-/* How many are 0.005 and more. */
+/* How many are at least 0.005. */
 INLINE int64_t count_5e3(const double *relatives, int64_t whole) {
     i64x4 found = {0};
     for (int64_t i = 0; i < whole; i += LANES) {
@@ -643,7 +643,7 @@ INLINE void pair_step(pair_lanes_t *lanes, f64x4 floor, const double *x, const d
     memcpy(relatives, &relative, sizeof relative);
 }
 
-/* How many errors are beyond atol + rtol of the golden: none if no error is beyond atol. */
+/* How many errors exceed atol + rtol·|golden|: none if no error exceeds atol. */
 INLINE int64_t count_outside(const double *sizes, const double *golden, int64_t whole, const bars_t *bars) {
     f64x4 rtol = splat(bars->rtol), atol = splat(bars->atol);
     i64x4 found = {0};
@@ -667,15 +667,15 @@ INLINE int64_t count_outside(const double *sizes, const double *golden, int64_t 
 
 int32_t npucmp_avx512(void) { return has_avx512(); }
 
-/* Bins of the relative errors of a tile: how many reach the lower edge of a bin, from the highest that any reaches
- * downwards, until all that are not zero have been seen. They lie in a few decades, and comparing with all edges of
- * those in vectors takes a third of the time of looking up a bin for each. */
+/* Bins of the relative errors of a tile: how many reach the lower edge of a bin, from the highest reached bin down,
+ * until all nonzero errors are counted. They lie in a few decades; comparing them with these edges in vectors takes a
+ * third of the time of finding the bin of each error. */
 INLINE void count_decades(moments_t *m, const double *relatives, int64_t whole, int64_t nonzero, double most,
                           const double *edges) {
     int bin = BINS - 1;
     while (bin > 1 && !(most >= edges[bin])) bin--;
     for (int64_t above = 0; above < nonzero; bin -= EDGES) {
-        i64x4 below[EDGES], reached[EDGES] = {{0}}; /* numbers that are not negative have the order of their bits */
+        i64x4 below[EDGES], reached[EDGES] = {{0}}; /* nonnegative numbers have the order of their bits */
         for (int k = 0; k < EDGES; k++) below[k] = (i64x4)splat(edges[bin > k ? bin - k : 0]) - 1;
         for (int64_t i = 0; i < whole; i += LANES) {
             i64x4 v;
@@ -690,7 +690,7 @@ INLINE void count_decades(moments_t *m, const double *relatives, int64_t whole, 
     }
 }
 
-/* Finite values without masks: a tile, or what is left of one; `places` then tells from where in it they are. */
+/* Finite values without masks: a tile, or the compared part of one, whose positions are then in `places`. */
 INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, int64_t at, int64_t n,
                            const int16_t *places, const bars_t *bars) {
     const double *wide_x = room->x, *wide_y = room->y;
@@ -703,12 +703,12 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
     else if (tiny)
         for (int64_t i = 0; i < whole; i += LANES) /* zeros beyond n add nothing to any sum */
             pair_step(&lanes, floor, wide_x + i, wide_y + i, sizes + i, relatives + i, 1);
-    else { /* an error that is not zero is none divided by the other side either */
+    else { /* a nonzero error stays nonzero after the division */
         for (int64_t i = 0; i < whole; i += LANES)
             pair_step(&lanes, floor, wide_x + i, wide_y + i, sizes + i, relatives + i, 0);
         lanes.zero = lanes.equal;
     }
-    int64_t beyond = whole - n; /* those zeros were counted */
+    int64_t beyond = whole - n; /* the zeros were counted too */
     m->compared += n;
     m->xx += xx;
     m->yy += yy;
@@ -728,11 +728,11 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
     count_decades(m, relatives, whole, whole - zeros, relative, bars->edges);
 }
 
-/* What a tile with NaN or Inf adds to one side. */
+/* Add a tile with NaN or Inf to one side. */
 INLINE void add_any(side_t *side, const double *wide, int64_t n, uint64_t hash) {
     i64x4 nan = {0}, posinf = {0}, neginf = {0};
     f64x4 low = splat(INFINITY), high = splat(-INFINITY), total = splat(0.0), squares = splat(0.0);
-    for (int64_t i = 0; i < n; i += LANES) { /* the zeros beyond n are taken for NaN that nobody counts */
+    for (int64_t i = 0; i < n; i += LANES) { /* zeros beyond n are treated as uncounted NaN */
         f64x4 v;
         memcpy(&v, wide + i, sizeof v);
         i64x4 there = (i64x4){i, i + 1, i + 2, i + 3} < n, fine = (absolute(v) <= 0x1.fffffffffffffp1023) & there;
@@ -765,7 +765,7 @@ INLINE double squares_of(const double *values, int64_t n) {
     return added(sum);
 }
 
-/* The positions of a tile that are to be compared move together, and zeros follow; `low` if there may be masks. */
+/* Move the compared positions of a tile together, followed by zeros; `low` if masks may exist. */
 INLINE int64_t gather(moments_t *m, scratch_t *room, int64_t n, int low, const bars_t *bars) {
     int64_t kept = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -787,13 +787,13 @@ INLINE int64_t gather(moments_t *m, scratch_t *room, int64_t n, int low, const b
     return kept;
 }
 
-/* Largest distance of what gather() left. */
+/* Largest distance after gather(). */
 INLINE uint64_t gathered_ulp(const void *x, const void *y, const scratch_t *room, int64_t at, int64_t n,
                              const bars_t *bars) {
     bars_t same = *bars;
     if (bars->ulp != SAME) return tile_ulp(x, y, room->x, room->y, 0, n, bars);
-    switch (bars->x_type) { /* nothing is lost when a value is rounded to the type that it is of */
-    case FLOAT64: /* of zeros beyond n too, so that whole vectors are looked at */
+    switch (bars->x_type) { /* rounding a value to its own type is exact */
+    case FLOAT64: /* includes zeros beyond n, to use whole vectors */
         n = (n + LANES - 1) & ~(int64_t)(LANES - 1);
         return ulp64((const uint64_t *)(const void *)room->x, (const uint64_t *)(const void *)room->y, n);
     case FLOAT32: same.ulp = TO_FLOAT32; break;
@@ -823,28 +823,28 @@ static void begin(moments_t *m) {
 #define SUM(name) total->name += block->name;
 #define LEAST(name) if (block->name < total->name || total->name != total->name) total->name = block->name;
 #define MOST(name) if (block->name > total->name || total->name != total->name) total->name = block->name;
-#define PLACE(name) /* goes before the field that it is the place of */
+#define PLACE(name) /* join() sets it before the field to which it belongs */
 #define WORD_SUMS(name) total->name = add_hash(total->name, block->name);
 #define SUMS(name) for (int k = 0; k < BINS; k++) total->name[k] += block->name[k];
 #define HALF(name) join_sides(&total->name, &block->name);
 
 static void join_sides(side_t *total, const side_t *block) { SIDE(JOIN) }
 
-/* As merge.py does: what was measured before, and the block from element `start` on. Of equal maxima the first stays. */
+/* Merge a block that begins at element `start`, as in merge.py. If maxima are equal, the first is kept. */
 static void join(moments_t *total, const moments_t *block, int64_t start) {
     if (block->max_abs > total->max_abs) total->max_abs_index = start + block->max_abs_index;
     if (block->max_rel > total->max_rel) total->max_rel_index = start + block->max_rel_index;
     MOMENTS(JOIN)
 }
 
-/* count_bits of what gather() left. */
+/* count_bits after gather(). */
 INLINE void count_gathered(side_t *side, const double *wide, float *narrow, int64_t n) {
     if (side->bits > SHORT_BITS) return;
     for (int64_t i = 0; i < n; i++) narrow[i] = (float)wide[i];
     count_bits(side, narrow, n);
 }
 
-/* count_bits of values that both sides hold. */
+/* count_bits of values that are equal on both sides. */
 INLINE void count_equal(moments_t *m, const float *values, int64_t n) {
     if (m->target.bits > SHORT_BITS && m->golden.bits > SHORT_BITS) return;
     side_t tile = {.minimum = NAN, .maximum = NAN, .last_bit = INFINITY};
@@ -855,7 +855,7 @@ INLINE void count_equal(moments_t *m, const float *values, int64_t n) {
 
 INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp; }
 
-/* A tile as doubles, and finite_side() and the hash of it. */
+/* A tile as doubles, its finite_side() and its hash. */
 INLINE int widen_side(side_t *side, double *into, const void *data, int type, int64_t at, int64_t n,
                       const float *table) {
     widen(into, data, type, at, n, table);
@@ -871,7 +871,7 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
     size_t width = width_of(bars->x_type);
     int single = bars->x_type == FLOAT32 && bars->y_type == FLOAT32;
     begin(out);
-    if (total->target.bits > SHORT_BITS) out->target.bits = SINGLE_BITS; /* nothing more is to be known */
+    if (total->target.bits > SHORT_BITS) out->target.bits = SINGLE_BITS; /* the result is final */
     if (total->golden.bits > SHORT_BITS) out->golden.bits = SINGLE_BITS;
     out->elements = n;
     for (int64_t at = 0; at < n; at += TILE) {

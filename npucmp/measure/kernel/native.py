@@ -1,8 +1,8 @@
-"""The kernel in C (native.c), where it was built, for pairs of floats; numpy_kernel.py for everything else.
+"""The kernel in C (native.c) for pairs of floats, if it was built; numpy_kernel.py for everything else.
 
-`pip install` builds it when a compiler is there and leaves it out when not. NPUCMP_KERNEL=numpy leaves it alone.
-The library is plain C behind ctypes: it gets pointers and lengths of arrays that are held here, and no Python object;
-while it works, other threads do.
+`pip install` builds it if a compiler exists and skips it if not. NPUCMP_KERNEL=numpy disables it. The library is plain
+C called through ctypes: it gets pointers and lengths of arrays that Python keeps alive, and no Python object. Other
+threads run during a call.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field
 
 Array = npt.NDArray[Any]
 
-BLOCK = 1 << 15  # elements that the numpy kernel measures at once: twice as many leave the cache
+BLOCK = 1 << 15  # elements that the numpy kernel measures at once: twice as many exceed the cache
 SWITCH = "NPUCMP_KERNEL"
 _TYPES = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "float8_e5m2": 4}
 _NO_ULP, _SAME = 0, 1
-_ROUNDED = {  # narrower type → how it is rounded to, and what can be
+_ROUNDED = {  # narrower type → the rounding to it, and the possible types of the arrays
     "float32": (2, ("float32", "float64")),
     "float16": (3, ("float16", "float32")),
     "bfloat16": (4, ("bfloat16", "float16", "float32")),
@@ -52,7 +52,7 @@ _SIDE, _MOMENTS = Struct("=" + _struct(SIDE_FIELDS)), Struct("=" + _struct(FIELD
 _NOTHING = _MOMENTS.pack(
     *chain.from_iterable(field.neutral if field.make else [field.neutral or 0] for field in FIELDS if field.c_type)
 )
-_SEVERAL = [  # place, number of values in C, and what they make, of fields that are not just one
+_SEVERAL = [  # place, number of values in C, and constructor of the fields that are not a single C value
     (place, len(field.neutral) if field.make else 0, field.make or (lambda _: None))
     for place, field in enumerate(FIELDS)
     if field.make or not field.c_type
@@ -63,7 +63,7 @@ def _words(fields: Iterable[Field]) -> str:
     return "".join(f"{field.c_type} {field.name} {field.merge.name};" for field in fields if field.c_type)
 
 
-RECORD = f"{HISTOGRAM_BINS} decades;{_words(SIDE_FIELDS)}{_words(FIELDS)}"  # what C was built for, in its words
+RECORD = f"{HISTOGRAM_BINS} decades;{_words(SIDE_FIELDS)}{_words(FIELDS)}"  # the fields that C must be built for
 
 
 class _Bars(ctypes.Structure):
@@ -78,7 +78,7 @@ class _Bars(ctypes.Structure):
 
 @cache
 def library() -> Optional[ctypes.CDLL]:
-    """The compiled kernel; None where it was not built, was built for other FIELDS, or is switched off."""
+    """The compiled kernel; None if it was not built, was built for other FIELDS, or is disabled."""
     if os.environ.get(SWITCH) == "numpy":
         return None
     for file in sorted(Path(__file__).parent.glob("_native*")):
@@ -92,27 +92,28 @@ def library() -> Optional[ctypes.CDLL]:
             found.npucmp_measure.restype = found.npucmp_side.restype = None
             found.npucmp_measure.argtypes = _POINTER, _POINTER, ctypes.c_int64, ctypes.c_int64, _POINTER, _POINTER
             found.npucmp_side.argtypes = _POINTER, ctypes.c_int64, ctypes.c_int32, _POINTER, _POINTER
-        except (OSError, AttributeError, ValueError):  # built for another machine, or another file of that name
+        except (OSError, AttributeError, ValueError):  # built for another machine, or an unrelated file of that name
             continue
         return found
     return None
 
 
 def name() -> str:
-    """Which kernel is at work: "native" or "numpy"."""
+    """The kernel in use: "native" or "numpy"."""
     return "numpy" if library() is None else "native"
 
 
 @cache
 def has_avx512() -> int:
-    """1 if the compiled kernel has loops for AVX-512 and this processor can run them. The results do not differ."""
+    """1 if the compiled kernel has loops for AVX-512 and this processor can run them, else 0. The results are the
+    same."""
     native = library()
     return int(native.npucmp_avx512()) if native is not None else 0
 
 
 def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
-    """Moments of two flat arrays of one length, the first element being number `start` of the tensor. Of a tensor in
-    one piece: Total would give the same, and takes longer to set up."""
+    """The Moments of two flat arrays of one length; the first element has index `start` in the tensor. For a tensor in
+    one piece: Total returns the same and takes longer to set up."""
     native = library()
     prepared = None if native is None else _prepared(x.dtype, y.dtype, bars)
     if native is None or prepared is None:
@@ -124,7 +125,7 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
 
 
 class Total:
-    """Moments of a tensor whose blocks are measured one after the other; those of C are joined in C."""
+    """The Moments of a tensor that arrives block by block. The kernel in C merges its own blocks."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars, self._at = bars, 0
@@ -132,7 +133,7 @@ class Total:
         self._by_c: Optional[tuple[_Room, int]] = None
 
     def add(self, x: Array, y: Array) -> None:
-        """The next block of both sides, of one length, and of the types that the earlier ones had."""
+        """Add the next block of both sides. Both have one length and the types of the earlier blocks."""
         native = library()
         prepared = None if native is None else _prepared(x.dtype, y.dtype, self._bars)
         if native is None or prepared is None:
@@ -157,7 +158,7 @@ def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: _Pre
 
 
 def measure_side(x: Array) -> Side:
-    """One side's half alone, for a tensor without a partner."""
+    """Measure one side alone, for a tensor without a partner."""
     native, kind = library(), _TYPES.get(x.dtype.name)
     if native is None or kind is None:
         return _side_by_numpy(x)
@@ -169,13 +170,13 @@ def measure_side(x: Array) -> Side:
 
 
 def _place(x: Array) -> int:
-    """Where an array begins; x.ctypes.data is the same and takes four times as long."""
+    """The address of an array; x.ctypes.data returns the same and takes four times as long."""
     place: int = x.__array_interface__["data"][0]
     return place
 
 
 class _Room:
-    """What C writes one result into."""
+    """The memory for one result of the kernel in C."""
 
     def __init__(self, size: int) -> None:
         self.bytes = bytearray(size)
@@ -184,7 +185,7 @@ class _Room:
 
 
 class _Rooms(threading.local):
-    """Each thread has its own."""
+    """Result memory for each thread."""
 
     def __init__(self) -> None:
         self.moments, self.side = _Room(_MOMENTS.size), _Room(_SIDE.size)
@@ -209,7 +210,7 @@ def _side_by_numpy(x: Array) -> Side:
 
 
 class _Prepared(NamedTuple):
-    """What a call needs besides the arrays; `held` keeps alive what `address` points to."""
+    """The arguments of a call other than the arrays. `held` keeps the targets of `address` alive."""
 
     address: int
     ulp: int
@@ -218,11 +219,11 @@ class _Prepared(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: Bars) -> Optional[_Prepared]:
-    """None for types that the C kernel does not measure."""
+    """Prepare a call; None for types that the kernel in C does not measure."""
     one, other = x.name, y.name
     if one not in _TYPES or other not in _TYPES or not (x.isnative and y.isnative) or bars.unseen != NONE_UNSEEN:
         return None
-    narrow = bars.narrower  # the arrays may be wider: bfloat16 that was stored as float32
+    narrow = bars.narrower  # the arrays may be wider: bfloat16 stored as float32
     if bars.target.kind != "f" or bars.golden.kind != "f" or narrow.memory:
         ulp = _NO_ULP
     elif one == other == narrow.name:
@@ -230,7 +231,7 @@ def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: Bars) -> Optional[_Prepa
     else:
         ulp, rounded = _ROUNDED.get(narrow.name, (_NO_ULP, ()))
         if one not in rounded or other not in rounded:
-            return None  # two roundings in a row are not one
+            return None  # rounding twice may differ from rounding once
     tables = _table(one), _table(other)
     masks = bars.masks
     values = masks.values, masks.target, masks.golden

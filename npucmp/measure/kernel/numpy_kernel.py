@@ -1,12 +1,12 @@
-"""The kernel in blocked numpy: always works, and is the reference that any faster kernel must agree with.
+"""The kernel in blocked numpy: it always works, and is the reference for every faster kernel.
 
-Both sides are widened before any arithmetic: floats of 16 bits and less to float32 and then float64, integers
-to float64 for sums while their differences are taken exactly as unsigned integers (float64 would call 2^53 and
-2^53 + 1 equal). Where one side alone holds integers of 64 bits, the difference includes what float64 rounds off.
-Every element is touched in a block that fits the cache; nothing is as large as the tensor.
+Both sides are widened before any arithmetic: floats of 16 bits and less to float32 and then float64, integers to
+float64 for sums, while their differences are computed exactly as unsigned integers (2^53 and 2^53 + 1 are equal in
+float64). If only one side has 64-bit integers, the difference includes the rounding error of float64. Each block fits
+the cache; no temporary array is as large as the tensor.
 
-Where both sides hold the same mask (masks.py) they agree, as two infinities do, and the norms are those of the rest.
-Bits, and what is outside the bar, are counted at every position.
+Where both sides have the same mask (masks.py) they agree, as two infinities do, and the norms cover the other values.
+Bits, and elements outside the bar, are counted at every position.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _NAN = np.uint32(0x7FC00000)
 
 
 class Bars(NamedTuple):
-    """What elements are counted against; plain numbers, so that the kernel holds no opinion.
+    """The thresholds for counting elements; plain numbers, so that the kernel makes no verdict.
 
-    floor is the least |golden| that relative errors are divided by: the smallest normal number of the
-    narrower type, so that one near-zero value does not drown the rest. Without `masking` all is data. `unseen` are the
-    bounds of target and golden below which a value is a mask for whoever reads the tensor.
+    `floor` is the least |golden| by which relative errors are divided: the smallest normal number of the narrower type,
+    so that one value near zero does not dominate the rest. Without `masking` all values are data. `unseen` are the
+    bounds of target and golden below which a value is a mask for the consumer of the tensor.
     """
 
     target: Dtype
@@ -63,7 +63,7 @@ class Bars(NamedTuple):
 
 
 def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
-    """Moments of one block: flat arrays of one length, the first element being number `start` of the tensor."""
+    """The Moments of one block: flat arrays of one length; the first element has index `start` in the tensor."""
     with np.errstate(all="ignore"):
         same = _same_bits(x, y)
         count = len(x)
@@ -111,13 +111,13 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
 
 
 def measure_side(x: Array) -> Side:
-    """One side's half alone, for a tensor without a partner."""
+    """Measure one side alone, for a tensor without a partner."""
     with np.errstate(all="ignore"):
         return _side(x, widen(x))
 
 
 def widen(x: Array) -> Array:
-    """float64, or complex128 for complex; through float32 for the small floats of ml_dtypes."""
+    """Convert to float64, or complex128 for complex; through float32 for the small floats of ml_dtypes."""
     if x.dtype.kind == "c":
         return x.astype(np.complex128)
     if x.dtype.kind == "V" or (x.dtype.itemsize < 4 and x.dtype.kind not in "biu"):
@@ -126,7 +126,7 @@ def widen(x: Array) -> Array:
 
 
 def _same_bits(x: Array, y: Array) -> Optional[npt.NDArray[np.bool_]]:
-    """Where both hold the same bits; None when the types differ."""
+    """Return where both sides have the same bits; None if the types differ."""
     if x.dtype != y.dtype:
         return None
     if x.dtype.kind == "c":
@@ -142,7 +142,8 @@ def _bits(x: Array) -> Array:
 
 
 def _equal_block(x: Array, bars: Bars) -> Moments:
-    """The common case in a healthy run: nothing to subtract, one side measured serves both."""
+    """The Moments of equal bits, the common case of a healthy run: no subtraction, and one side is measured for
+    both."""
     wide, count = widen(x), len(x)
     side = _side(x, wide)
     keep, mask, _ = _comparable(wide, wide, side, side, bars)
@@ -196,19 +197,19 @@ def _side(x: Array, wide: Array) -> Side:
 
 
 def content_hash(wide: Array, remainder: Optional[Array] = None) -> int:
-    """The hash of float64 or complex128 numbers in any order: views, transposes, reshapes and lossless casts have equal
-    ones. `remainder` is what must be added to each number, where float64 rounded.
+    """Hash float64 or complex128 numbers in any order: views, transposes, reshapes and lossless casts have equal
+    hashes. `remainder` is added to each number if float64 rounded it.
 
-    Each number adds two words of 32 bits, and both sums are modulo 2^32. Two different tensors have equal
-    hashes by chance only; it is no hash against somebody who looks for such.
+    Each number adds two words of 32 bits, and both sums are modulo 2^32. Two different tensors have equal hashes by
+    chance only; the hash is not secure against an attacker.
 
         number                         key                                          words
-        held exactly by float32        its bits there; 0 for -0, one NaN            mixed twice; the second is a product
+        exact in float32               its bits there; 0 for -0, one NaN            mixed twice; the second is a product
         any other float64              its 64 bits                                  both halves of the mixed key
-        beyond what float64 holds      the float64 next to it, and what is left     the same
+        beyond float64                 the nearest float64, and the remainder       the same
         complex                        the hashes of both parts                     the same, or the real part's alone
 
-    The mix multiplies and shifts as the end of xxHash32 does, by its first two primes (Yann Collet,
+    The mix multiplies and shifts like the end of xxHash32, with its first two primes (Yann Collet,
     github.com/Cyan4973/xxHash). native.c computes the same.
     """
     if wide.dtype.kind == "c":
@@ -219,10 +220,10 @@ def content_hash(wide: Array, remainder: Optional[Array] = None) -> int:
 
 
 def _words(wide: Array, remainder: Optional[Array] = None) -> tuple[Words, Words]:
-    """What each number adds to the lower and to the higher sum."""
+    """The words that each number adds to the lower and to the higher sum."""
     narrow = wide.astype(np.float32)
     beyond = (narrow != wide) & (wide == wide)
-    narrow += np.float32(0.0)  # -0 is 0
+    narrow += np.float32(0.0)  # -0 becomes 0
     bits = narrow.view(np.uint32)
     bits[np.isnan(narrow)] = _NAN
     bits *= _PRIMES[0]
@@ -240,7 +241,7 @@ def _words(wide: Array, remainder: Optional[Array] = None) -> tuple[Words, Words
 
 
 def _mixed(keys: Keys) -> tuple[Words, Words]:
-    """Both words of numbers of 64 bits."""
+    """Both words of 64-bit numbers."""
     low, high = _halves(keys)
     low, high = (low ^ high) * _PRIMES[0], high * _PRIMES[0]
     high ^= low
@@ -265,7 +266,7 @@ def _total(low: Words, high: Words) -> int:
 def _comparable(
     x: Array, y: Array, target: Side, golden: Side, bars: Bars
 ) -> tuple[Optional[npt.NDArray[np.intp]], Optional[npt.NDArray[np.bool_]], int]:
-    """Positions to compare (None: all of them), where masks are (None: nowhere), how many are non-finite on one side
+    """Positions to compare (None: all), where masks are (None: nowhere), and how many are non-finite on one side
     only."""
     keep: Optional[npt.NDArray[np.bool_]] = None
     found: Optional[npt.NDArray[np.bool_]] = None
@@ -283,7 +284,7 @@ def _comparable(
 
 
 def _of_masks(x: Floats, y: Floats, mask: Optional[npt.NDArray[np.bool_]], bars: Bars) -> tuple[int, int, int]:
-    """How many masks there are, how many of equal value, and how many outside the bar."""
+    """The number of masks, of masks with equal values, and of masks outside the bar."""
     if mask is None:
         return 0, 0, 0
     x, y = x[mask], y[mask]
@@ -295,7 +296,7 @@ def _outside(size: Floats, y: Floats, bars: Bars) -> int:
 
 
 def difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Optional[int], Floats, Floats]:
-    """(largest exact integer difference or None, x - y, |x - y|); 0 only where the two numbers are equal."""
+    """Return (largest exact integer difference or None, x - y, |x - y|); 0 only where the two numbers are equal."""
     if x.dtype.kind in "biu" and y.dtype.kind in "biu":
         exact = integer_distance(x, y)
         size = exact.astype(np.float64)
@@ -310,12 +311,12 @@ def difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Option
 
 
 def _is_long(x: Array) -> bool:
-    """Whether float64 does not hold every number of a type: whole numbers of 64 bits."""
+    """Return whether float64 cannot represent every number of a type: 64-bit integers."""
     return x.dtype.kind in "iu" and x.dtype.itemsize == 8
 
 
 def _remainder(x: Array, wide: Array) -> Array:
-    """x - float64(x), exact: not 0 for some whole numbers beyond 2^53."""
+    """x - float64(x), exact: nonzero for some integers beyond 2^53."""
     highest = 2.0**64 if x.dtype.kind == "u" else 2.0**63
     is_top = wide == highest  # beyond the type itself
     near = np.where(is_top, 0.0, wide).astype(x.dtype)
@@ -327,7 +328,7 @@ def _remainder(x: Array, wide: Array) -> Array:
 
 
 def integer_distance(x: Array, y: Array) -> npt.NDArray[np.uint64]:
-    """|x - y| of integers, exact; beyond 2^64 - 1 (a negative against a huge one) it stays there."""
+    """|x - y| of integers, exact, and at most 2^64 - 1 (a negative number against a huge one)."""
     if x.dtype.itemsize <= 4 and y.dtype.itemsize <= 4:
         return np.abs(x.astype(np.int64) - y.astype(np.int64)).view(np.uint64)
     if x.dtype.kind == "u" and y.dtype.kind == "u":
@@ -359,7 +360,7 @@ def _less(x: Array, y: Array) -> npt.NDArray[np.bool_]:
 
 
 def _largest(values: Floats, keep: Optional[npt.NDArray[np.intp]], start: int) -> tuple[float, int]:
-    """Largest value and its place in the tensor; (0, -1) when there is no error at all."""
+    """The largest value and its index in the tensor; (0, -1) if there is no error."""
     if not len(values):
         return 0.0, -1
     at = int(values.argmax())
@@ -376,10 +377,10 @@ def _dot(a: Array, b: Array) -> float:
 
 
 def _max_ulp(x: Array, y: Array, bars: Bars) -> Optional[int]:
-    """Largest distance in units in the last place of the narrower type; None unless both sides are floats that numpy
-    or ml_dtypes knows."""
+    """The largest distance in units in the last place of the narrower type; None unless numpy or ml_dtypes knows the
+    float types of both sides."""
     if bars.target.kind != "f" or bars.golden.kind != "f" or bars.narrower.memory:
-        return None  # of a decoded type the distance is not known
+        return None  # for a decoded type the distance is unknown
     if not len(x):
         return 0
     dtype = numpy_dtype(bars.narrower.name)
@@ -387,7 +388,7 @@ def _max_ulp(x: Array, y: Array, bars: Bars) -> Optional[int]:
 
 
 def _ordered(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Integers in the order of the floats, neighbours one apart, both zeros 0."""
+    """Integers in the order of the floats; neighbours differ by one, and both zeros are 0."""
     if x.dtype != dtype:
         x = (x.astype(np.float32) if x.dtype.itemsize < 4 else x).astype(dtype)
     width = dtype.itemsize
@@ -406,13 +407,13 @@ class _Bits(TypedDict, total=False):
 
 
 def _bits_needed(x: Array) -> _Bits:
-    """The fields of Side about values of 16 bits, for a float32 array."""
+    """The fields of Side about 16-bit values, for a float32 array."""
     size = x.astype("=f4").view(np.uint32) & np.uint32(0x7FFFFFFF)
     size = size[size != 0]
     if not len(size):
         return {}
     fraction = size & np.uint32((1 << (SINGLE_BITS - 1)) - 1)
-    least = np.where(fraction, fraction & (~fraction + np.uint32(1)), 0)  # the last bit set, but for powers of two
+    least = np.where(fraction, fraction & (~fraction + np.uint32(1)), 0)  # the last bit set, except for powers of two
     bits = SINGLE_BITS + 1 - int(least[least > 0].min(initial=1 << (SINGLE_BITS - 1))).bit_length()
     if bits > SHORT_BITS[-1]:
         return {"bits": SINGLE_BITS, "last_bit": 0.0, "nonzero": -np.inf, "full_8": -np.inf, "full_11": -np.inf}
@@ -430,14 +431,14 @@ def _bits_needed(x: Array) -> _Bits:
 
 @cache
 def lower_edges() -> Floats:
-    """Of each bin of the histogram (model.HISTOGRAM_BINS); whatever is not zero reaches the first two."""
+    """The lower edge of each bin of the histogram (model.HISTOGRAM_BINS); every nonzero value reaches the first two."""
     least = np.nextafter(0.0, 1.0)
     return np.concatenate(([least, least], 10.0 ** (np.arange(2, HISTOGRAM_BINS) - 20.0)))
 
 
 def _histogram(relative: Floats, largest: float) -> tuple[int, ...]:
-    """Counts per decade: how many reach the lower edge of each bin, from the largest downwards until all are counted.
-    They lie in a few decades; a bin for each element, from its exponent, costs four times as much."""
+    """Counts per decade: how many values reach the lower edge of each bin, from the largest downwards until all are
+    counted. Values lie in a few decades; computing a bin for each from its exponent takes four times as long."""
     counts = [0] * HISTOGRAM_BINS
     above, nonzero = 0, int(np.count_nonzero(relative))
     edges = lower_edges()
@@ -451,7 +452,7 @@ def _histogram(relative: Floats, largest: float) -> tuple[int, ...]:
 
 
 def bars_for(target: str, golden: str, rtol: float, atol: float) -> Bars:
-    """Bars of two canonical dtype names that are in the table."""
+    """The bars of two canonical dtype names, which must be in the table."""
     x, y = lookup(target), lookup(golden)
     assert x is not None and y is not None
     return Bars(x, y, rtol, atol)
