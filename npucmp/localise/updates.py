@@ -51,6 +51,8 @@ from npucmp.model.roles import is_parameter
 UPDATE = 0.5  # of a parameter's size: chosen: no step of a network that trains changes one by more, not measured
 GREW = 2.0  # times the error of the step before: chosen: not measured
 SEVERAL = 3  # parameters of a step: chosen: an optimizer that is wrong moves as many beyond their bounds, not measured
+# probability: chosen: that an error of independent elements lies along the values, cos² ≥ 1 - p^(2/(n-1)) of n elements
+CHANCE = 1e-3
 SHARE = 0.1  # share of the parameters that differ: chosen: the same, not measured
 # times the golden's step: chosen: a wrong update is off by two, and a figure may see a quarter, not measured
 REACH = 8.0
@@ -242,14 +244,15 @@ def _figures(finding: Finding) -> Optional[_Figures]:
 
 
 def _is_scaled(finding: Finding) -> bool:
-    """Whether one factor makes up the error of a parameter, as the noise of no gradient does."""
+    """Whether one factor makes up the error of a parameter, as the noise of no gradient does: WHOLE of it, and of few
+    elements more than a random direction has along the values but with probability CHANCE."""
     golden, moments = finding.pair.golden, finding.measurement.moments
     elements = math.prod(golden.shape) if golden is not None else 0
-    if elements < FEW:
+    if elements <= 2:
         return False
     if moments is not None:
-        gain = gain_of(finding)
-        return gain > -WHOLE and abs(gain) >= WHOLE * proven_size(finding) > 0.0
+        gain, by_chance = gain_of(finding), math.sqrt(1.0 - CHANCE ** (2.0 / (elements - 1)))
+        return gain > -WHOLE and abs(gain) >= max(WHOLE, by_chance) * proven_size(finding) > 0.0
     x, y = (finding.measurement.recorded(side) or Statistics() for side in range(2))
     factors = [a / b - 1.0 for a, b in ((x.norm, y.norm), (x.max, y.max), (x.min, y.min)) if a is not None and b]
     close = len(factors) == 3 and max(factors) - min(factors) <= (1.0 - WHOLE) * abs(factors[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Union
 
 
@@ -33,5 +32,5 @@ class Call(NamedTuple):
     prefix: str
     name: str
     args: tuple[Tree, ...] = ()
-    kwargs: Mapping[str, Tree] = MappingProxyType({})
+    kwargs: Mapping[str, Tree] = {}  # a plain dict, so that it can be pickled; nothing writes to it
     outputs: tuple[Tree, ...] = ()
