@@ -55,7 +55,7 @@ def explained(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> li
             inside = _in_common(rows, coarse) or "coarser arithmetic inside"
             words = f"{words}: explained by {inside} (a setting, not one operator)"
             found.append(Explained(words, frozenset(coarse).intersection(alone)))
-        elif len(alike) >= enough and not _in_common(rows, beyond):
+        elif len(alike) >= enough and not any(rows[place].explained_by for place in alike):
             words = f"{words}: alike, as another formula makes them, and no coarser arithmetic"
             found.append(Explained(words, frozenset(), frozenset(alike).intersection(alone)))
         elif _in_common(rows, beyond) and len(beyond) == len(places):  # nobody is excused by that
