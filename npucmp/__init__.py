@@ -18,18 +18,18 @@ from npucmp.presenter import set_presenter
 from npucmp.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from npucmp.dump.catalogue import formats
     from npucmp.dump.formats import open_runs
     from npucmp.dump.limits import Limits
-    from npucmp.dump.producers import formats
-    from npucmp.dump_plan.planned import Planned
+    from npucmp.dump_plan.plan_result import Planned
     from npucmp.errors import NpucmpError
     from npucmp.judge.tolerances import Tolerances
     from npucmp.localise.rules import RULES
-    from npucmp.measure.cluster import Cluster
+    from npucmp.measure.dask_executor import Cluster
     from npucmp.model import Report, Run
     from npucmp.report import write_junit, write_reports
-    from npucmp.report.bundle import write_ticket
     from npucmp.report.plan import write as write_plan
+    from npucmp.report.ticket_zip import write_ticket
     from npucmp.workflows.check import CheckOptions, check
     from npucmp.workflows.check import rules_of as check_rules
     from npucmp.workflows.compare import compare

@@ -30,13 +30,13 @@ from npucmp.dump.readers import (
     hdf5,
     header,
     npz,
-    opdebug,
+    overflow_records,
     safetensors,
     torch_pt,
 )
 from npucmp.dump.readers.atb import read_atb
-from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
+from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload, Verdict
@@ -160,10 +160,10 @@ READERS: dict[str, list[Callable[[str], object]]] = {
     ".safetensors": [_entries(safetensors.entries)],
     ".h5": [lambda path: list(map(hdf5.payload_at, hdf5.entries_of(path).entries.values()))],
     ".txt": [load_graph],
-    ".json": [load_graph, fusion_result.read_effects, opdebug.read_records, lambda path: open_runs(path)],
+    ".json": [load_graph, fusion_result.read_effects, overflow_records.read_records, lambda path: open_runs(path)],
     ".csv": [cann_statistics.read_statistics],
     ".bin": [_atb],
-    "": [_raw, opdebug.read_records],
+    "": [_raw, overflow_records.read_records],
 }
 
 

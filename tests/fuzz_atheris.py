@@ -31,9 +31,9 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
 
     from npucmp.dump.formats import open_runs
     from npucmp.dump.graphs import load_graphs
-    from npucmp.dump.readers import cann_statistics, fusion_result, header, opdebug
+    from npucmp.dump.readers import cann_statistics, fusion_result, header, overflow_records
     from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
-    from npucmp.dump.readers.torch_words import Refused
+    from npucmp.dump.readers.pickle_globals import Refused
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.pairs import payload_of
 
@@ -78,10 +78,10 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
         "cann_csv": ("Add.a.1.2.1763700000000000.csv", lambda path: cann_statistics.read_statistics(path)),
         "textproto": ("graph.pbtxt", lambda path: load_graphs(path)),
         "tfdbg": ("run_1_1/_tfdbg_device_,job_localhost,replica_0,task_0,device_CPU_0/a_0_DebugIdentity_1", dump),
-        "opdebug": ("Opdebug.Node_OpDebug.1.2.1763700000000000", opdebug.read_records),
+        "opdebug": ("Opdebug.Node_OpDebug.1.2.1763700000000000", overflow_records.read_records),
         "opdebug_json": (
             "Opdebug.Node_OpDebug.1.2.1763700000000000.output.0.json",
-            opdebug.read_records,
+            overflow_records.read_records,
         ),
         "mindspore_csv": ("rank_0/Net/0/0/statistic.csv", dump),
         "mindspore_ir": ("rank_0/graphs/ms_output_trace_code_graph_0.ir", dump),

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp.dump.catalogue import PRODUCERS, told
 from npucmp.dump.formats import FORMATS
-from npucmp.dump.producers import PRODUCERS, told
 from npucmp.localise.rules import RULES
 from tests.command import npucmp as run
 from tests.synthetic import chain, write_run

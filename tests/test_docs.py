@@ -20,14 +20,25 @@ from click.testing import CliRunner, Result
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.comparability.order import NAMES
+from npucmp.comparability.registry import NAMES
+from npucmp.dump.catalogue import PRODUCERS, SPELLINGS
+from npucmp.dump.catalogue import told as told_of
 from npucmp.dump.formats import FORMATS, module_of
-from npucmp.dump.producers import PRODUCERS, SPELLINGS
-from npucmp.dump.producers import told as told_of
 from npucmp.health.rules import RULES
 from npucmp.measure.metrics import METRICS
 from npucmp.model import STATUSES, Cause, Held, Judged, Verdict
-from npucmp.report import answer_of, between, check, diff, fusion_diff, matrix, overflow, precheck, replay, rerun_diff
+from npucmp.report import (
+    answer_of,
+    check,
+    diff,
+    fusion_diff,
+    matrix,
+    overflow,
+    precheck,
+    replay,
+    replay_tables,
+    rerun_diff,
+)
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
 
@@ -229,7 +240,7 @@ def test_links_lead_somewhere(page):
     assert not [link for link in links if not (page.parent / link.partition("#")[0]).exists()]
 
 
-MODULE = re.compile(r"[\w/]+(?:\.py|/)")  # `npucmp/model/dump.py`, `measure/bits.py`, `values.py`, `align/`
+MODULE = re.compile(r"[\w/]+(?:\.py|/)")  # `npucmp/model/dump.py`, `measure/bitwise.py`, `values.py`, `align/`
 
 
 def stands(words: str, rooms: tuple[str, ...] = ("",)) -> bool:
@@ -313,8 +324,8 @@ COLUMNS = [
     *rerun_diff.COLUMNS,
     *rerun_diff.NOISE_COLUMNS,
     *replay.COLUMNS,
-    *between.EDGES,
-    *between.GAPS,
+    *replay_tables.EDGES,
+    *replay_tables.GAPS,
     *diff.COLUMNS,
     *matrix.COLUMNS,
 ]

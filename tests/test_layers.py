@@ -143,7 +143,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "align": ("errors", "model", "dump.context", "dump.readers", "dump.graphs", "dump.layouts", "align"),
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
-    "flow": ("model", "dump.readers.names", "flow"),
+    "flow": ("model", "dump.readers.name_rules", "flow"),
     "dump_plan": ("errors", "model", "dump_plan"),
     "report": (  # opens no dump, judges nothing
         "errors",
@@ -178,7 +178,7 @@ ANSWERS = (
     "report.check",
     "report.diff",
 )
-PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_data", "report.junit")
+PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_json", "report.junit")
 
 
 def test_answers_and_presenters_do_not_know_each_other():
@@ -249,7 +249,7 @@ def test_only_cli_prints_or_exits():
 
 
 BOUNDARIES = {  # modules that catch every error: what runs there is another process, or code of others
-    "npucmp.health.judge": 1,  # rules, of users too
+    "npucmp.health.evaluate": 1,  # rules, of users too
     "npucmp.health.plugins": 2,  # the files and packages of users
     "npucmp.measure.executor": 1,  # the last frame of a worker; its parent raises the error
     "npucmp.recompute.run": 4,  # the last frames of a child

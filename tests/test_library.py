@@ -95,7 +95,7 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
         "run", "links", "edges", "gaps", "torch_engine", "torch_call", "noise",
     )),
     *(f"align.{name}" for name in ("chains", "mapping", "worlds.alignment", "worlds.parts", "worlds.weights")),
-    "dump.graphs", "dump.join", "dump.micro",
+    "dump.graphs", "dump.overlay", "dump.micro_batches",
     *(f"localise.{name}" for name in (
         "arrivals", "coordinates", "golden_graph", "history", "joint", "next_dump",
         "noise", "noise_facts", "open_tensors", "peers", "rank_equality", "rerun", "suspects",
@@ -104,7 +104,7 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     *(f"report.{name}" for name in (
         "begins", "csv", "filed", "html", "matrix", "next_dump", "overview", "page_data", "picture", "xlsx",
     )),
-    "flow.communications", *(f"workflows.{name}" for name in (
+    "flow.collectives", *(f"workflows.{name}" for name in (
         "also", "graphs", "parquet", "replay_gaps", "scratch",
     )),
 }  # fmt: skip

@@ -19,8 +19,8 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import FORMATS, open_runs
 from npucmp.dump.graphs import load_graphs as load_graph
 from npucmp.dump.limits import NAMES, Limits
-from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, opdebug
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, overflow_records
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError, UsageError
 from tests import fuzz
 from tests.dump.readers.craft import integers, tensor
@@ -358,7 +358,7 @@ BEYOND: dict[str, tuple[int, Ask]] = {  # a value that is too little, and what a
         10,
         lambda folder, context: fusion_result.read_effects(Path(fresh(folder, b'{"graph_fusion": {}}')), context),
     ),
-    "record_bytes": (10, lambda folder, context: opdebug.read_records(fresh(folder, bytes(2048)), context)),
+    "record_bytes": (10, lambda folder, context: overflow_records.read_records(fresh(folder, bytes(2048)), context)),
     "graph_bytes": (10, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),
     "graph_values": (2, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),
     "graph_depth": (1, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),

@@ -4,7 +4,7 @@ The matchers read names, order, shapes, arguments and call stacks. They sample v
 MATCHERS run in turn, each on the operators that the earlier ones left unmatched. A matcher is a function
     match(target, golden, so_far) -> list[Match]
 of the unmatched operators of both sides and the matches made so far. updates.py matches the calls of an optimizer
-before all of them, and order.py matches the rest after them; only these two may read values (content.py). No operator
+before all of them, and order.py matches the rest after them; only these two may read values (content_match.py). No operator
 and no tensor is dropped: without a partner it becomes a Pair with one empty side.
 """
 
@@ -15,10 +15,10 @@ from functools import partial
 from itertools import chain, islice, repeat
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import fused, name, updates, worlds
-from npucmp.align.logical import settle_axes
-from npucmp.align.shape import same_but_for_rows, same_shapes
-from npucmp.align.worlds.vendor import Names, Vendor
+from npucmp.align import cross_framework, fused, name, updates
+from npucmp.align.axis_order import settle_axes
+from npucmp.align.cross_framework.msprobe_mapping import Names, Vendor
+from npucmp.align.shape_match import same_but_for_rows, same_shapes
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
@@ -64,10 +64,10 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
         own, vendor = mapping.taken_apart(names, target.operators)
         matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
-    apart = worlds.are_apart(target, golden, vendor)
+    apart = cross_framework.are_apart(target, golden, vendor)
     by_golden = apart and golden.ordered and not target.ordered
     if apart:
-        from npucmp.align.worlds.alignment import line_up
+        from npucmp.align.cross_framework.alignment import line_up
 
         matches, open_ones = line_up(target, golden, matches, vendor, context)
     joined = None if apart or matches else name.join(target.operators, golden.operators)
@@ -163,7 +163,7 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
         return
     found = joined or [*_pairs(alignment)]
     if any(one is not None and one.is_unshaped for pair in found for one in (pair.target, pair.golden)):
-        from npucmp.align.unshaped import shaped
+        from npucmp.align.infer_shape import shaped
 
         found = [*map(shaped, found)]
     yield from settle_axes(found)

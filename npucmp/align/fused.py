@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers.executions import from_newest
-from npucmp.dump.readers.names import escaped, fed, made_of
+from npucmp.dump.readers.name_rules import escaped, fed, made_of
+from npucmp.dump.readers.repeated_calls import from_newest
 from npucmp.model import Match, Operator, TensorRef
 
 

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 
-from npucmp.align.worlds.vendor import Api, Names, Vendor, vendor_of
+from npucmp.align.cross_framework.msprobe_mapping import Api, Names, Vendor, vendor_of
 from npucmp.dump.readers.tensor_names import named
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.toml import load_toml

@@ -15,9 +15,9 @@ from itertools import chain, islice, repeat
 from operator import attrgetter, lt
 from typing import Callable, Optional, Sequence
 
-from npucmp.align.shape import same_shapes
+from npucmp.align.shape_match import same_shapes
 from npucmp.align.updates import is_update
-from npucmp.dump.readers.names import escaped
+from npucmp.dump.readers.name_rules import escaped
 from npucmp.model import Match, Operator, TensorRef
 
 VIA = "name"

@@ -12,9 +12,9 @@ from collections import Counter, defaultdict
 from math import isqrt
 from typing import Any, Iterator, Sequence
 
-from npucmp.align.content import content
+from npucmp.align.content_match import content
 from npucmp.align.name import longest_increasing
-from npucmp.align.shape import outputs, signature, written
+from npucmp.align.shape_match import outputs, signature, written
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Hashable, Iterator, Mapping, Optional, Sequence
 
-from npucmp.align.content import content
-from npucmp.align.shape import signature, written
+from npucmp.align.content_match import content
+from npucmp.align.shape_match import signature, written
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator, Pair, TensorRef, first_of
 from npucmp.model.optypes import is_gradient, op_type_of

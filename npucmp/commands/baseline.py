@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npucmp.model.written import Difference, Written
+from npucmp.model.saved_report import Difference, Written
 from npucmp.report import diff, notebook
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
+from npucmp.report.phrases import count_of
 from npucmp.report.sanitise import inert
-from npucmp.report.words import count_of
 from npucmp.workflows.diff import excused, held
-from npucmp.workflows.written import of_files
+from npucmp.workflows.report_reader import of_files
 
 
 def held_against(answer: Answer, baseline: Written) -> Answer:

@@ -48,7 +48,7 @@ def check(context: click.Context, /, dump: Optional[str], listed: bool, **given:
         if dump is None:
             raise click.UsageError("Missing argument 'DUMP'.", context)
         carry_out(context, given, partial(run, dump))
-    from npucmp.report.listing import rules
+    from npucmp.report.show_output import rules
 
     names = {one.name for one, _ in spelled(CheckFields)}
     options = {name: value for name, value in given.items() if name in names}

@@ -110,7 +110,7 @@ def _executor(scheduler: str | None, target: str, golden: str, given: dict[str, 
         yield None
         return
     from npucmp.errors import UsageError
-    from npucmp.measure.cluster import Cluster
+    from npucmp.measure.dask_executor import Cluster
 
     if not given["output"]:
         raise UsageError("--scheduler needs -o DIR, a folder that all its workers see: what they find lies there")

@@ -44,7 +44,7 @@ def extract(
 
 def write_case(dump: str, op: str, folder: str, quiet: bool, **given: Any) -> None:
     """Extracts, and says so."""
-    from npucmp.report.listing import case
+    from npucmp.report.show_output import case
     from npucmp.workflows.extract import extract as run
 
     found = run(dump, op, folder, **given)

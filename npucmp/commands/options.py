@@ -23,17 +23,17 @@ def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> An
 
 def _numbers(_: click.Context, option: click.Parameter, text: Optional[str]) -> Optional[str]:
     if text is not None:
-        from npucmp.workflows import numbers
+        from npucmp.workflows import selectors
 
-        numbers.some(option.name or "", text)
+        selectors.some(option.name or "", text)
     return text
 
 
 def _pairs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     if texts:
-        from npucmp.workflows import numbers
+        from npucmp.workflows import selectors
 
-        numbers.partners(texts)
+        selectors.partners(texts)
     return texts
 
 

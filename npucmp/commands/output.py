@@ -14,7 +14,7 @@ import click
 
 from npucmp.errors import UsageError
 from npucmp.model import Result
-from npucmp.model.collector import uncollected
+from npucmp.model.gc_pause import uncollected
 from npucmp.workflows.option_fields import ScreenFields, spelled
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
 
         answer = held_against(answer, known)
     if folder:
-        from npucmp.report.layout import laid_out
+        from npucmp.report.table_files import laid_out
 
         answer = laid_out(answer, parts, parquet)
     if answer.result.exit_status == 2:
@@ -102,7 +102,7 @@ def _resumable(kept: bool) -> Iterator[None]:
 
 def _fitted(text: str, columns: int) -> str:
     """The text in lines that fit a terminal."""
-    from npucmp.report.width import fitted
+    from npucmp.report.wrap import fitted
 
     return fitted(text, columns)
 
@@ -133,7 +133,7 @@ def _known(folder: Optional[str], command: str, given: dict[str, Any], work: Cal
 def _with_what_lacks(answer: Answer, given: dict[str, Any]) -> Answer:
     """The answer of a command that could not decide, and which dump lacks what for it (npucmp show --fit)."""
     from npucmp.workflows.plan import lacks
-    from npucmp.workflows.runs import Choice
+    from npucmp.workflows.select_runs import Choice
 
     choice = Choice(**{name: given[name] for name in ("format", "step", "rank", "limits") if name in given})
     more = lacks(answer.result.command, answer.result.paths, choice)

@@ -47,8 +47,8 @@ def show(
     at: tuple[str, ...],
     **given: Any,
 ) -> None:
-    from npucmp.report.listing import listing
     from npucmp.report.sanitise import visible
+    from npucmp.report.show_output import listing
     from npucmp.workflows.show import show as inspect
 
     if fit is not None:
@@ -67,8 +67,8 @@ def show(
 
 @click.command(help="What npucmp reads, by who writes it: the tree, what tells step and rank, what to point at.")
 def formats() -> None:
+    from npucmp.dump.catalogue import PRODUCERS, SPELLINGS, told
     from npucmp.dump.formats import FORMATS
-    from npucmp.dump.producers import PRODUCERS, SPELLINGS, told
 
     for producer in PRODUCERS:
         tell(f"{producer.name}\n" + "".join(f"  {line}\n" for line in told(producer)))

@@ -37,8 +37,8 @@ Exit status: 0 it is written · 2 it is not (no report, nothing accused in it, a
 @click.option("--case", metavar="DIR", help="The folder that npucmp extract wrote of it (default: REPORT/case).")
 @declared(ScreenFields, DumpFields, only="quiet limits")
 def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool, limits: Any) -> None:
-    from npucmp.report.bundle import require_ending, write_ticket
-    from npucmp.report.listing import ticket as listing
+    from npucmp.report.show_output import ticket as listing
+    from npucmp.report.ticket_zip import require_ending, write_ticket
     from npucmp.workflows.ticket import ticket as run
 
     require_ending(file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
 from npucmp.model import Operator
 from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of

@@ -6,12 +6,12 @@ import math
 import re
 from typing import Any
 
-from npucmp.comparability.both import Both
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
+from npucmp.comparability.run_pair import Both
 from npucmp.comparability.settings import OPTIMIZER, equal, parameters_of, word_of
 from npucmp.model import Operator, first_of
 from npucmp.model.optypes import op_type_of
-from npucmp.model.prechecked import Told
+from npucmp.model.precheck_result import Told
 from npucmp.model.stack import source_line
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 

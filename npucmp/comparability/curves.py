@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from npucmp.comparability.both import Both, Curves
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
+from npucmp.comparability.run_pair import Both, Curves
 from npucmp.health.curves.curve import Curve
+from npucmp.health.curves.curve_pair import Parting, parting
 from npucmp.health.curves.reading import read_log
-from npucmp.health.curves.windows import Parting, parting
 from npucmp.model import first_of
-from npucmp.model.prechecked import Told
+from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import close, differs, same, unknown
 
 METRICS = 50  # most further curves that are compared

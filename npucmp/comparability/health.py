@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Optional
 
-from npucmp.comparability.both import Both
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
+from npucmp.comparability.run_pair import Both
 from npucmp.health.facts import Tensor
-from npucmp.measure.recorded import equal_by_record
+from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Event, first_of
+from npucmp.model.check_finding import Symptom
 from npucmp.model.optypes import is_gradient
-from npucmp.model.prechecked import Told
-from npucmp.model.symptom import Symptom
+from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 
 OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")  # rules that report the same

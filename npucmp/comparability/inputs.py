@@ -7,22 +7,22 @@ from typing import Iterator, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.comparability.both import Both
-from npucmp.comparability.heads import WEIGHTS_ALONE
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
+from npucmp.comparability.metadata import WEIGHTS_ALONE
+from npucmp.comparability.run_pair import Both
 from npucmp.comparability.settings import packed
-from npucmp.comparability.values import known_values
+from npucmp.comparability.value_checks import known_values
 from npucmp.dump.context import ReadContext
 from npucmp.health.facts import Step, Tensor
-from npucmp.measure.recorded import equal_by_record
+from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Operator, Statistics
 from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import holds_weights_alone, op_type_of
-from npucmp.model.prechecked import InputRow, Relation, Status, Told
+from npucmp.model.precheck_result import InputRow, Relation, Status, Told
 from npucmp.model.run_roles import forward_of, is_layer, mark_of
 from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
+from npucmp.run_differences.data_relation import HARMLESS, same_values
 from npucmp.run_differences.partners import Together
-from npucmp.run_differences.relation import HARMLESS, same_values
 from npucmp.run_differences.tensors import Described, relation_of
 
 FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")

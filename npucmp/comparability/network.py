@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
 from npucmp.run_differences.operators import operators, shapes
 
 ROWS = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterable, Iterator
 
-from npucmp.comparability.both import Both
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
+from npucmp.comparability.run_pair import Both
 from npucmp.judge.products import are_reduced, votes_of
 from npucmp.model import Pair
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.prechecked import Told
+from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 from npucmp.run_differences.operators import is_output
 

@@ -7,11 +7,11 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any, Mapping, NamedTuple, Optional
 
-from npucmp.comparability.both import Both
-from npucmp.comparability.packs import read_config
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
+from npucmp.comparability.config_check_zip import read_config
+from npucmp.comparability.run_pair import Both
 from npucmp.model import first_of
-from npucmp.model.prechecked import Told
+from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import close, differs, same, unknown
 
 NEEDED = ("transformers", "deepspeed", "megatron", "numpy", "datasets", "peft", "mindspore", "torch")  # msprobe's list

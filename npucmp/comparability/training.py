@@ -8,17 +8,17 @@ from typing import Any, Iterator, NamedTuple, Optional
 import numpy as np
 
 from npucmp.comparability.arguments import rate_of
-from npucmp.comparability.both import Both, Twins
-from npucmp.comparability.row import Row
-from npucmp.comparability.values import known_values
+from npucmp.comparability.check_item import Row
+from npucmp.comparability.run_pair import Both, Twins
+from npucmp.comparability.value_checks import known_values
 from npucmp.comparability.weights import same_start
 from npucmp.health.facts import Op, Parameter, Step, Tensor
 from npucmp.model import Pair
 from npucmp.model.optypes import op_type_of
-from npucmp.model.prechecked import Told
+from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
 from npucmp.run_differences.arguments import alike
-from npucmp.run_differences.relation import Array
+from npucmp.run_differences.data_relation import Array
 
 EQUAL, NEAR = 1e-6, 1e-2  # relative difference of a loss; 1 % in the vendor's guide
 CALLED = 0.02  # largest deviation from 1 of the median ratio of |dw| for equal steps

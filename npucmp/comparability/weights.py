@@ -7,18 +7,18 @@ from typing import Any, Iterable, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.comparability.both import Both, Twins
+from npucmp.comparability.check_item import Row
 from npucmp.comparability.inputs import related
-from npucmp.comparability.row import Row
+from npucmp.comparability.run_pair import Both, Twins
 from npucmp.comparability.settings import packed
-from npucmp.comparability.values import known_values
+from npucmp.comparability.value_checks import known_values
 from npucmp.health.facts import Health, Op, Parameter, Tensor
-from npucmp.measure.recorded import equal_by_record
+from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import first_of
 from npucmp.model.dtypes import is_short
-from npucmp.model.prechecked import Told
+from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import NEARLY_ALL, close, differs, not_applicable, same, unknown
-from npucmp.run_differences.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
+from npucmp.run_differences.data_relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 
 AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # suffix of a module's record from its second call on
 NOTHING = "the dumps hold nothing of it"

@@ -12,7 +12,7 @@ class Question(NamedTuple):
     """The needs of a command on a dump.
 
     kinds   allowed records of a tensor, the default first
-    needs   words of NEEDS (fit.py): if one is missing, the command cannot answer, or answers less
+    needs   words of NEEDS (sufficiency.py): if one is missing, the command cannot answer, or answers less
     level   msprobe's word: L1 records operators, mix operators and their modules
     steps   first and last step
     equal   the runs must be as equal as possible: seeds, deterministic operators, no dropout

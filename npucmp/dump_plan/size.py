@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump_plan.growing import FORMATS, Given, Growing, recorded
+from npucmp.dump_plan.dump_config import FORMATS, Given, Growing, recorded
 from npucmp.dump_plan.questions import DETECTION, VALUES
-from npucmp.dump_plan.recorded import Recorded
+from npucmp.dump_plan.recorded_ops import Recorded
 from npucmp.model import Run
 
 RECORD = 400  # bytes of a tensor's statistics in dump.json or a table: 220 to 580 were measured

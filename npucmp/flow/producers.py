@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, Hashable, Optional, TypeVar
 
-from npucmp.dump.readers.names import escaped
+from npucmp.dump.readers.name_rules import escaped
 from npucmp.model import Operator, TensorRef
 
 V = TypeVar("V")

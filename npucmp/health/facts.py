@@ -1,4 +1,4 @@
-"""The facts that rules read: `Health`, read only. It holds no limits and no verdicts; build.py makes it in one pass.
+"""The facts that rules read: `Health`, read only. It holds no limits and no verdicts; gather.py makes it in one pass.
 
     Health ─ steps ─ Step ─ operators ─ Op ─ tensors ─ Tensor ─ ref (record) · figures (statistics) · found (probes)
            └ parameters ─ Parameter ─ by step: weights, gradients (Tensor) · moves between steps (Moved)
@@ -17,16 +17,16 @@ from functools import cached_property
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.health.curves.curve import Log
-from npucmp.health.probes import Moved
-from npucmp.measure.figures import Figures
-from npucmp.measure.profile import Scanned
+from npucmp.health.detectors import Moved
+from npucmp.measure.range_scan import Scanned
+from npucmp.measure.tensor_stats import Figures
 from npucmp.model import Event, Operator, Run, TensorRef
 from npucmp.model.optypes import OpType, holds_weights_alone, is_gradient, op_type_of
 from npucmp.overflow_events.events import events_of
 
 
 class Tensor(NamedTuple):
-    """One dumped tensor: its record, its statistics, and the results of probes by their names (probes.py)."""
+    """One dumped tensor: its record, its statistics, and the results of probes by their names (detectors.py)."""
 
     operator: Operator
     ref: TensorRef

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Iterator, Sequence
 
 from npucmp.health.facts import Health
-from npucmp.health.rules.places import is_float
+from npucmp.health.rules.locations import is_float
 from npucmp.model import first_of
 
 FEW = 4  # operator types that are named

@@ -8,7 +8,7 @@
             yield Found(op, value=share, because=f"largest share {share:.0%}")
 
 Built-in rules are such functions, one file per family (rules/), listed in RULES. A rule does not know other rules;
-follows.py orders causes and consequences. A rule runs only if the run has everything that it `needs`.
+suppression.py orders causes and consequences. A rule runs only if the run has everything that it `needs`.
 """
 
 from __future__ import annotations

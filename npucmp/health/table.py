@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Iterator
 
+from npucmp.health.detectors import Moved
 from npucmp.health.facts import Health, Parameter
-from npucmp.health.probes import Moved
-from npucmp.model.symptom import ParameterRow, Spread
+from npucmp.model.check_finding import ParameterRow, Spread
 
 
 def parameter_rows(health: Health) -> Iterator[ParameterRow]:

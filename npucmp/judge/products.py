@@ -12,7 +12,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import SINGLE
-from npucmp.judge.verdicts import FACTOR
+from npucmp.judge.tolerance import FACTOR
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Verdict
 from npucmp.model.dtypes import FEW

@@ -12,9 +12,9 @@ from collections import defaultdict
 from itertools import groupby
 from typing import AbstractSet, Iterator, Sequence
 
-from npucmp.dump.readers.names import escaped
+from npucmp.dump.readers.name_rules import escaped
 from npucmp.flow.contents import target_content_of
-from npucmp.localise.case import WALKS
+from npucmp.localise.rule_context import WALKS
 from npucmp.localise.slices import is_read_in_slices, unwritten
 from npucmp.model import DECIDED, Finding, Side
 from npucmp.model.dtypes import lookup

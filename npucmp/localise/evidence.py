@@ -6,10 +6,10 @@ import math
 from typing import NamedTuple, Optional, Sequence, Union
 
 from npucmp.judge.precision import rounded_to
-from npucmp.localise.case import WHOLE, error_size, gain_of
-from npucmp.localise.uncompared import Writer
-from npucmp.localise.working import float_types
-from npucmp.measure.recorded import has_equal_xor
+from npucmp.localise.effective_precision import float_types
+from npucmp.localise.rule_context import WHOLE, error_size, gain_of
+from npucmp.localise.skipped import Writer
+from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNSEEN

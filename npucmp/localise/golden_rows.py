@@ -9,7 +9,7 @@ from npucmp.model import Finding, Operator, Side
 from npucmp.model.dtypes import SUM_ROUNDING, lookup
 from npucmp.model.moments import repeated_hash
 
-# value: chosen: the largest number that stands for minus infinity in masks (OWN of measure/kernel/masks.py), not
+# value: chosen: the largest number that stands for minus infinity in masks (OWN of measure/kernel/mask_values.py), not
 # measured
 MASKS = -1e4
 

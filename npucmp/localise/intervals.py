@@ -24,14 +24,14 @@ from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 from npucmp.flow.contents import content_of, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import BOTH_SIDES
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import Case, error_of, error_size
-from npucmp.localise.condition import Scale, scale_of
-from npucmp.localise.movement import likely_error
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.conditioning import Scale, scale_of
+from npucmp.localise.parameter_drift import Updates
+from npucmp.localise.rule_context import Case, error_of, error_size
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.seen_errors import SeenErrors
 from npucmp.localise.sources import Source, Sources
-from npucmp.localise.updates import Updates
+from npucmp.localise.stat_shift import likely_error
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_folded, is_output, is_parameter

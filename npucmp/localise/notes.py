@@ -10,7 +10,7 @@ from operator import ne
 from typing import Iterator, Sequence
 
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.verdicts import FACTOR
+from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Pair, Root, Verdict

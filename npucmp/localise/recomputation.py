@@ -22,8 +22,8 @@ import math
 from typing import NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.localise.case import error_size
 from npucmp.localise.evidence import argument_reasons, reason
+from npucmp.localise.rule_context import error_size
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
 from npucmp.model.dtypes import lookup
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Optional, Sequence
 
-from npucmp.localise.case import MANY, WHOLE
 from npucmp.localise.evidence import reason
-from npucmp.localise.updates import SEVERAL
+from npucmp.localise.parameter_drift import SEVERAL
+from npucmp.localise.rule_context import MANY, WHOLE
 from npucmp.model import Evidence, Finding, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.moments import SHORT_BITS

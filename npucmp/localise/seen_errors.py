@@ -12,10 +12,10 @@ from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import Case, error_of, error_size
-from npucmp.localise.condition import scale_of
-from npucmp.measure.recorded import has_equal_xor
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.conditioning import scale_of
+from npucmp.localise.rule_context import Case, error_of, error_size
+from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output

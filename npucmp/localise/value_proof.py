@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from npucmp.judge.verdicts import FACTOR
+from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.dead_ends import elements_of
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row, side_of

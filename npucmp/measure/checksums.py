@@ -9,7 +9,7 @@ The bytes of a bfloat16 depend on the release: newer msprobe uses its 16 bits, o
 it to float32. Both are tried.
 
 Source: dumps of mindstudio-probe 26.2 with and without values; every CRC-32 and every XOR was reproduced. MD5 is
-UNVERIFIED, so it proves equality but not a difference. An XOR proves a difference but not equality (recorded.py).
+UNVERIFIED, so it proves equality but not a difference. An XOR proves a difference but not equality (recorded_stats.py).
 mindstudio-probe 26.2 records the value of a 0-d tensor and no XOR; an XOR of it is UNVERIFIED and proves nothing.
 """
 

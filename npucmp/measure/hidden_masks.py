@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.measure.kernel.masks import FAR, are_rounded, holds_no_others, may_hold_masks, unseen_bounds
+from npucmp.measure.kernel.mask_values import FAR, are_rounded, holds_no_others, may_hold_masks, unseen_bounds
 from npucmp.measure.pairs import READ, Closeness, measure, payload_of
 from npucmp.model import Measurement, Moments, Side, TensorRef
 from npucmp.model.dtypes import lookup

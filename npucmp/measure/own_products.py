@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.measure.peek import array_of
+from npucmp.measure.preview import array_of
 from npucmp.model import TensorRef
 
 if TYPE_CHECKING:

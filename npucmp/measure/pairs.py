@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.executor import once, workers
-from npucmp.measure.recorded import SUMS_SLACK, equal_by_record, least_error, statistics_of
+from npucmp.measure.recorded_stats import SUMS_SLACK, equal_by_record, least_error, statistics_of
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from npucmp.dump.readers.files import RegularFile
+    from npucmp.dump.readers.safe_open import RegularFile
     from npucmp.dump.readers.values import Room
     from npucmp.measure.kernel.numpy_kernel import Bars
 
@@ -199,7 +199,7 @@ def payload_of(
     if not tensor.file:
         return None
     from npucmp.dump.readers import header, header_of
-    from npucmp.dump.readers.files import open_regular
+    from npucmp.dump.readers.safe_open import open_regular
 
     try:
         if opened is None:

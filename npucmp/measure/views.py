@@ -12,7 +12,7 @@ from npucmp.dump.readers.strides import c_strides
 from npucmp.errors import NpucmpError
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import measure, payload_of
-from npucmp.measure.peek import array_of
+from npucmp.measure.preview import array_of
 from npucmp.model import Pair, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_weight

@@ -13,10 +13,20 @@ from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, fir
 from npucmp.model.comparison import DECIDED, Comparison, PartOf, StoredComparisons, Tally, Where, each
 from npucmp.model.dump import Device, Group, Head, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef, position
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
-from npucmp.model.look import DifferenceMap, Histogram, Look, Number, Peek, Worst
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
 from npucmp.model.pair import Match, Pair
-from npucmp.model.replayed import GUILTY_ABOVE, REPLAYED, STATUSES, Edge, Gap, Held, Judged, Replay, Replayed, Replays
+from npucmp.model.replay_result import (
+    GUILTY_ABOVE,
+    REPLAYED,
+    STATUSES,
+    Edge,
+    Gap,
+    Held,
+    Judged,
+    Replay,
+    Replayed,
+    Replays,
+)
 from npucmp.model.result import (
     Event,
     Fused,
@@ -29,6 +39,7 @@ from npucmp.model.result import (
     Result,
     Scan,
 )
+from npucmp.model.tensor_detail import DifferenceMap, Histogram, Look, Number, Peek, Worst
 
 __all__ = [
     "DECIDED",

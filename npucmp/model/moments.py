@@ -143,7 +143,7 @@ class Moments(NamedTuple):
 
     elements    number of elements examined
     compared    positions that are finite on both sides and not a mask: all sums below cover these
-    masked      positions where both sides have the same "minus infinity" (measure/kernel/masks.py)
+    masked      positions where both sides have the same "minus infinity" (measure/kernel/mask_values.py)
     mismatched  positions that are NaN or Inf on one side only, or differ in kind
     equal       positions with the same bits, including masks
     outside     positions outside the bar of allclose, including masks

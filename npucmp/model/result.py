@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model.accused import Accused
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.comparison import Comparison, StoredComparisons, Tally, tallies_of
 from npucmp.model.coverage import Coverage, OpenTensor
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Tolerance, Verdict
-from npucmp.model.look import DifferenceMap, Look
 from npucmp.model.moments import Extremes
 from npucmp.model.pair import Pair
-from npucmp.model.shown import Shown
+from npucmp.model.repr_html import Shown
+from npucmp.model.tensor_detail import DifferenceMap, Look
+from npucmp.model.ticket_facts import Accused
 
 
 @dataclass(frozen=True, repr=False)

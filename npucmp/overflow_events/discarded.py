@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Mapping, Sequence
 
-from npucmp.measure.profile import Scanned
+from npucmp.measure.range_scan import Scanned
 from npucmp.model import Event, Evidence
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of

@@ -15,8 +15,8 @@ from itertools import groupby
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.producers import Producers
-from npucmp.measure.kernel.masks import VALUES as MASKS
-from npucmp.measure.profile import Scanned
+from npucmp.measure.kernel.mask_values import VALUES as MASKS
+from npucmp.measure.range_scan import Scanned
 from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of

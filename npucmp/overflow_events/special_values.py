@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-from npucmp.measure.profile import Scanned
+from npucmp.measure.range_scan import Scanned
 from npucmp.model import Evidence, Extremes, Fact, TensorRef, position
 from npucmp.model.dtypes import lookup
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from npucmp.recompute.arguments import Refused
 from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, axes_of, axis, is_float, mapped, reduced, tensor
-from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.numpy_inputs import Array
 
 PADDED = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 

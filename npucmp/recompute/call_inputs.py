@@ -1,6 +1,6 @@
 """What a recorded call was given, as numpy's formulas of calls take it: arguments, gradients, what was recorded.
 
-A formula takes the steps (numpy_steps.py), these inputs, and then the arguments of the call in the names that torch
+A formula takes the steps (noisy_ops.py), these inputs, and then the arguments of the call in the names that torch
 gives them. A backward formula returns nodes: the gradients that one node of an autograd graph may hand on, in its
 order, one for each tensor that the call takes. msprobe records those of the last node, which may be that of a view.
 """
@@ -13,8 +13,8 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 
 from npucmp.recompute.arguments import Missing, Refused
-from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.numpy_inputs import Array
 
 Node = Sequence[Optional[Array]]  # gradients that one autograd node hands on
 

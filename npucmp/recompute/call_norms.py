@@ -11,9 +11,9 @@ import numpy as np
 
 from npucmp.recompute.arguments import Refused
 from npucmp.recompute.call_inputs import CallInputs, Node, axis, tensor
+from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import log_softmax_of, rsqrt, softmax_of
-from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.numpy_inputs import Array
 
 # norms: statistics over `axes`; weight and bias in a shape that is broadcast
 

@@ -1,6 +1,6 @@
 """Formulas of the vendor's own operators in numpy, and of their gradients.
 
-Source: torch_npu's documentation; the same arithmetic as npu.py, which has it for torch. UNVERIFIED on a device.
+Source: torch_npu's documentation; the same arithmetic as npu_formulas.py, which has it for torch. UNVERIFIED on a device.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from npucmp.recompute.arguments import NotInTable, Refused
 from npucmp.recompute.call_inputs import CallInputs, Node, axis
 from npucmp.recompute.call_norms import norm_back, statistics_of, weight_gradient
 from npucmp.recompute.call_products import attention, attention_back
+from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import sigmoid
-from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.numpy_inputs import Array
 
 GELU = 1.702  # of the fast gelu, x sigmoid(1.702 x): definition: torch_npu's documentation
 FLAT, APART = ("BSH", "SBH"), ("BSND", "BNSD")  # layouts: heads side by side in one axis, or in one of their own

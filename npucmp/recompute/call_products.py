@@ -13,9 +13,9 @@ import numpy as np
 
 from npucmp.recompute.arguments import Refused
 from npucmp.recompute.call_inputs import CallInputs, Node, is_float, reduced, tensor
+from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import softmax_of
-from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.numpy_windows import Window, convolved, filter_gradient, input_gradient, pooled_gradient
 
 # products

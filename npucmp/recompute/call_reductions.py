@@ -13,8 +13,8 @@ import numpy as np
 from npucmp.model.dtypes import ROUNDING
 from npucmp.recompute.arguments import Refused
 from npucmp.recompute.call_inputs import CallInputs, Node, axes_of, axis
-from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.numpy_inputs import Array
 
 
 def _kept(one: Array, axes: Sequence[int], rank: int) -> Array:

@@ -18,10 +18,10 @@ from npucmp.dump.formats import calls_of
 from npucmp.errors import NpucmpError
 from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run, TensorRef
 from npucmp.model.optypes import op_type_of
+from npucmp.recompute.kind_baseline import FEWEST, excused, explained
+from npucmp.recompute.load_values import READ_ERRORS
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
-from npucmp.recompute.peers import FEWEST, excused, explained
-from npucmp.recompute.stored import READ_ERRORS
 from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, tasks_of
 
 # elements of the tensors of an operator: work

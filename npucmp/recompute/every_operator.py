@@ -14,8 +14,8 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import REPLAYED, Operator, Replayed, Run
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.estimator import Estimator
+from npucmp.recompute.kind_baseline import doubted
 from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.peers import doubted
 from npucmp.recompute.run import replayed
 from npucmp.recompute.task import Engine, Task, first_engine
 from npucmp.recompute.torch_engine import TorchEngine

@@ -1,6 +1,6 @@
 """An input that no dumped operator wrote: which known function is it of which earlier outputs?
 
-Looked for are parts of an output in another order, functions of one output of as many elements (functions.py), of two,
+Looked for are parts of an output in another order, functions of one output of as many elements (gap_functions.py), of two,
 and outputs that lie side by side. The nearest output comes first. Where the same place of other layers is another
 function, that is told: one of them is not what its network says.
 """
@@ -16,10 +16,10 @@ import numpy as np
 from npucmp.dump.context import ReadContext
 from npucmp.model import Gap, Operator, TensorRef
 from npucmp.model.dtypes import numpy_dtype
-from npucmp.recompute.functions import UNARY, binary_fit, unary_fits
-from npucmp.recompute.links import PART, GapTask
-from npucmp.recompute.rearranged import places_in
-from npucmp.recompute.stored import READ_ERRORS, read
+from npucmp.recompute.data_flow import PART, GapTask
+from npucmp.recompute.gap_functions import UNARY, binary_fit, unary_fits
+from npucmp.recompute.load_values import READ_ERRORS, read
+from npucmp.recompute.permutations import places_in
 
 PAIRS = 12  # outputs that are tried two by two
 LARGEST = 1 << 26  # elements of an input that is looked at

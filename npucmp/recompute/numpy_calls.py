@@ -17,8 +17,8 @@ from npucmp.model.dtypes import canonical, lookup, numpy_dtype
 from npucmp.recompute.arguments import Missing, arguments_of, floats_in
 from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, mapped
 from npucmp.recompute.call_table import CallFormula, formula_of
-from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.table import ROUNDED_ONCE, Row, row_of
 from npucmp.recompute.task import Task
 

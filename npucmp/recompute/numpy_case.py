@@ -11,10 +11,10 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.arguments import Arguments, Refused, arguments_of
-from npucmp.recompute.case import Tensor, Type, as_npy, files, unit_of
+from npucmp.recompute.load_values import read
 from npucmp.recompute.numpy_calls import BackwardPlan, slots_of
-from npucmp.recompute.numpy_rows import Work, computed
-from npucmp.recompute.stored import read
+from npucmp.recompute.numpy_results import Work, computed
+from npucmp.recompute.repro_case import Tensor, Type, as_npy, files, unit_of
 from npucmp.recompute.table import Row
 from npucmp.recompute.task import Settings, Task
 
@@ -22,7 +22,7 @@ RUNNING = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "i
 
 
 def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder: Path, slots: Collection[str]) -> None:
-    """Write the files of a call, or of its gradients, into a folder that is there and empty; case.py lists them.
+    """Write the files of a call, or of its gradients, into a folder that is there and empty; repro_case.py lists them.
 
     slots  the outputs that were recomputed
     Raises Refused for a call that numpy cannot compute, and what the readers raise.

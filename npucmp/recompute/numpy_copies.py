@@ -12,8 +12,8 @@ import numpy as np
 
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import Missing, Refused
-from npucmp.recompute.numpy_given import Array, Given, axis_of
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.numpy_inputs import Array, Given, axis_of
 
 
 def same(m: Steps, g: Given) -> list[Any]:
@@ -24,7 +24,7 @@ def same(m: Steps, g: Given) -> list[Any]:
 
 
 def cast(m: Steps, g: Given) -> list[Any]:
-    """To the recorded type: what a float is rounded to, budget.py knows; integers are cut toward zero."""
+    """To the recorded type: what a float is rounded to, error_budget.py knows; integers are cut toward zero."""
     return same(m, g)
 
 

@@ -21,7 +21,7 @@ class NumpyEngine:
         return ""
 
     def refuses(self, task: Task) -> tuple[str, str]:
-        from npucmp.recompute.numpy_plan import plan_of
+        from npucmp.recompute.fused_formula import plan_of
 
         if not task.call.prefix.startswith(GRAPH):
             return _refused_call(task)
@@ -37,12 +37,12 @@ class NumpyEngine:
         return "", ""
 
     def start(self, settings: Settings) -> None:
-        from npucmp.recompute import numpy_rows  # noqa: F401 what takes time, before anybody waits
+        from npucmp.recompute import numpy_results  # noqa: F401 what takes time, before anybody waits
 
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
-        from npucmp.recompute import numpy_rows
+        from npucmp.recompute import numpy_results
 
-        return numpy_rows.replayed(task, context, settings)
+        return numpy_results.replayed(task, context, settings)
 
 
 def _refused_call(task: Task) -> tuple[str, str]:
@@ -68,7 +68,7 @@ def _refused_call(task: Task) -> tuple[str, str]:
 
 
 class NumpyCaseEngine(NumpyEngine):
-    """Replays one call of a record, or its gradients, and writes its case (case.py) into a folder that is there and
+    """Replays one call of a record, or its gradients, and writes its case (repro_case.py) into a folder that is there and
     empty."""
 
     def __init__(self, folder: Path) -> None:

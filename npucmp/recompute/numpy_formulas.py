@@ -13,8 +13,8 @@ from typing import Any, Callable
 import numpy as np
 
 from npucmp.recompute.arguments import Refused
-from npucmp.recompute.numpy_given import Array, Choice, Given, axis_of
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.numpy_inputs import Array, Choice, Given, axis_of
 
 Formula = Callable[[Steps, Given], "list[Any]"]
 ROOT_2, ROOT_2_PI = math.sqrt(2), math.sqrt(2 / math.pi)

@@ -7,9 +7,9 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import channel_of, log_softmax_of, rsqrt, softmax_of
-from npucmp.recompute.numpy_given import Array, Choice, Given, axis_of
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.numpy_inputs import Array, Choice, Given, axis_of
 
 TF_EPSILON, GE_EPSILON = 1e-4, 1e-7
 

@@ -1,4 +1,4 @@
-"""Large products by a sample in numpy: one row and one column of every 16, as torch_sample.py takes them.
+"""Large products by a sample in numpy: one row and one column of every 16, as sampled_matmul.py takes them.
 
 Each tile of 16 x 16 of a result is looked at once, for a 256th of the work. What is wrong in a whole tile is seen, a
 single wrong element may not be: so a sample accuses, and acquits nobody. Gradients of products are products too.
@@ -15,11 +15,11 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype
 from npucmp.recompute.arguments import Refused, TooLarge, arguments_of
-from npucmp.recompute.budget import Tally
+from npucmp.recompute.error_budget import Tally
+from npucmp.recompute.load_values import read
+from npucmp.recompute.noisy_ops import sigma_of
 from npucmp.recompute.numpy_calls import ANOTHER, NEAR, slots_of, unit_of
-from npucmp.recompute.numpy_given import Array
-from npucmp.recompute.numpy_steps import sigma_of
-from npucmp.recompute.stored import read
+from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import Settings, Task, kind_of
 

@@ -1,7 +1,7 @@
 """Which operators of graphs numpy replays: one literal line per operator, with the names that frameworks give it.
 
 kinds   sum     linear in each of its inputs: budget by the random walk of rounding
-        noise   anything else that rounds: noise at every step (numpy_steps.py)
+        noise   anything else that rounds: noise at every step (noisy_ops.py)
         once    one correctly rounded operation: as noise, and truncation can be told
         exact   copies, choices, comparisons: equal to the last bit
 A name counts without case and underscores, and without what GE puts behind it (D, V2). `reads` is how many inputs it

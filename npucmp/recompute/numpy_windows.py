@@ -11,8 +11,8 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence
 import numpy as np
 
 from npucmp.recompute.arguments import Missing, Refused
-from npucmp.recompute.numpy_given import Array, Choice, Given
-from npucmp.recompute.numpy_steps import Steps
+from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.numpy_inputs import Array, Choice, Given
 
 LONGEST = 1 << 12  # side of a window
 TAPS = 1 << 16  # places of a window

@@ -13,10 +13,10 @@ from npucmp.errors import NpucmpError, raise_in_tests
 from npucmp.measure.executor import Processes
 from npucmp.model import Edge, Gap, Replayed
 from npucmp.recompute.arguments import Refused
+from npucmp.recompute.content_hash import marks_of
+from npucmp.recompute.data_flow import EdgeTask, GapTask, Links
 from npucmp.recompute.gaps import filled, with_peers
-from npucmp.recompute.links import EdgeTask, GapTask, Links
-from npucmp.recompute.marks import marks_of
-from npucmp.recompute.stored import READ_ERRORS
+from npucmp.recompute.load_values import READ_ERRORS
 from npucmp.recompute.task import Engine, Settings, Task, first_engine, first_line, unknown
 from npucmp.recompute.torch_engine import TorchEngine
 

@@ -1,12 +1,12 @@
 """Which calls can be replayed, and how each is treated: one literal line per API and kind.
 
-kinds   sum      sums of products and plain sums: budget by the random walk of rounding (walk.py)
-        noise    anything else that rounds: rounding noise at every primitive (noise.py)
+kinds   sum      sums of products and plain sums: budget by the random walk of rounding (random_walk.py)
+        noise    anything else that rounds: rounding noise at every primitive (rounding_noise.py)
         exact    copies, choices, comparisons: equal to the last bit
         dropout  the mask is taken from the recorded output
         random   cannot be replayed
         ranks    needs the tensors of other ranks
-        npu      a formula of npu.py, with noise
+        npu      a formula of npu_formulas.py, with noise
 A word with `*` is a method that has a form in place too, as "add_".
 Autocast: rounds wider inputs to the type of the output first (PyTorch's list of operators in lower precision).
 A dump's name selects a line; what is called is the word that stands here.

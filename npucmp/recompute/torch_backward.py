@@ -22,18 +22,18 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import CALL_ERRORS, Missing, Refused, floats_in
-from npucmp.recompute.budget import Due, round_to
+from npucmp.recompute.bind_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widened
 from npucmp.recompute.call_table import formula_of
-from npucmp.recompute.noise import Noise
+from npucmp.recompute.error_budget import Due, round_to
+from npucmp.recompute.load_values import READ_ERRORS, read
 from npucmp.recompute.numpy_calls import ANOTHER, NEAR, NEARER, is_near
 from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.stored import READ_ERRORS, read
+from npucmp.recompute.rounding_noise import Noise
 from npucmp.recompute.table import COMPOSITE, TURNED, Row
 from npucmp.recompute.task import Settings, Task
 from npucmp.recompute.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
-from npucmp.recompute.torch_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widened
 from npucmp.recompute.torch_hypotheses import with_hypotheses
-from npucmp.recompute.torch_rows import (
+from npucmp.recompute.torch_results import (
     SPREADS,
     holds_nan,
     narrowed,
@@ -225,10 +225,10 @@ def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settin
     every node that a record may hold, and whether there is another."""
     if all(row.status != ANOTHER for row in rows) or NumpyEngine().refuses(task)[0]:
         return rows
-    from npucmp.recompute import numpy_rows
+    from npucmp.recompute import numpy_results
 
     try:
-        others = {row.slot: row for row in numpy_rows.replayed(task, context, settings)}
+        others = {row.slot: row for row in numpy_results.replayed(task, context, settings)}
     except NOT_COMPUTED:  # as numpy's engine is kept from it
         return rows
     return [others.get(row.slot, row) if row.status == ANOTHER else row for row in rows]

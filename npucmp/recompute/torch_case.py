@@ -13,10 +13,11 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import Arguments, Refused, arguments_of
-from npucmp.recompute.budget import Tally
-from npucmp.recompute.case import Tensor, Type, as_npy, files, unit_of
+from npucmp.recompute.bind_call import CLONED, Bound, bind, mapped_any, slots_of
+from npucmp.recompute.error_budget import Tally
+from npucmp.recompute.load_values import read
 from npucmp.recompute.numpy_calls import NEAR
-from npucmp.recompute.stored import read
+from npucmp.recompute.repro_case import Tensor, Type, as_npy, files, unit_of
 from npucmp.recompute.table import Row
 from npucmp.recompute.task import Settings, Task
 from npucmp.recompute.torch_backward import (
@@ -31,9 +32,8 @@ from npucmp.recompute.torch_backward import (
     saved_by,
 )
 from npucmp.recompute.torch_blocks import BLOCK, Blocks, DueOf, cut_of
-from npucmp.recompute.torch_call import CLONED, Bound, bind, mapped_any, slots_of
 from npucmp.recompute.torch_forward import due_of
-from npucmp.recompute.torch_rows import MORE, numpy_of
+from npucmp.recompute.torch_results import MORE, numpy_of
 
 
 class Output(NamedTuple):

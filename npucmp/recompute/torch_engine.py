@@ -9,7 +9,7 @@ from pathlib import Path
 
 from npucmp.dump.context import ReadContext
 from npucmp.model import REPLAYED, Call, Edge, Replayed
-from npucmp.recompute.links import EdgeTask
+from npucmp.recompute.data_flow import EdgeTask
 from npucmp.recompute.table import STOPPED, Row, row_of
 from npucmp.recompute.task import GRAPH, Settings, Task
 
@@ -62,7 +62,7 @@ class TorchEngine:
 
 
 class CaseEngine(TorchEngine):
-    """Replays one task, and writes its case (case.py) into a folder that is there and empty. Only its rows tell whether
+    """Replays one task, and writes its case (repro_case.py) into a folder that is there and empty. Only its rows tell whether
     it did: those of a task that was not written are not `replayed`."""
 
     def __init__(self, folder: Path, smallest: bool = False) -> None:

@@ -11,18 +11,19 @@ import torch
 
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
-from npucmp.recompute import walk
+from npucmp.recompute import random_walk
 from npucmp.recompute.arguments import CALL_ERRORS, Arguments, TooLarge, floats_in
-from npucmp.recompute.budget import Due
-from npucmp.recompute.noise import Noise
-from npucmp.recompute.stored import read
+from npucmp.recompute.bind_call import ANY, NARROW, Bound, bind, mapped_any, require
+from npucmp.recompute.error_budget import Due
+from npucmp.recompute.load_values import read
+from npucmp.recompute.rounding_noise import Noise
+from npucmp.recompute.sampled_matmul import by_sample, product_of
 from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, Row
 from npucmp.recompute.task import Settings, Task
 from npucmp.recompute.torch_blocks import Blocks, cut_of
-from npucmp.recompute.torch_call import ANY, NARROW, Bound, bind, mapped_any, require
 from npucmp.recompute.torch_choices import free_choice
 from npucmp.recompute.torch_hypotheses import with_hypotheses
-from npucmp.recompute.torch_rows import (
+from npucmp.recompute.torch_results import (
     SPREADS,
     holds_nan,
     narrowed,
@@ -34,7 +35,6 @@ from npucmp.recompute.torch_rows import (
     tensors_in,
     unknown_row,
 )
-from npucmp.recompute.torch_sample import by_sample, product_of
 
 _THIRD = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split()
 ADDED = {**dict.fromkeys(_THIRD, (2, "bias")), "addmm": (0, "input"), "baddbmm": (0, "input")}  # to a product
@@ -234,19 +234,19 @@ def due_of_either(bound: Bound, exact: list[Any], settings: Settings) -> tuple[l
     product = bound.call(Arguments(args, kwargs))[0]
     rounded = [product, exact[0] - product] if bound.treated else [product]
     before = torch.from_numpy(np.broadcast_to(sigmas[0], product.numel()).copy()).reshape(product.shape)
-    return [numpy_of(walk.of_rounded(before, rounded, bound.unit)), *sigmas[1:]], made_of
+    return [numpy_of(random_walk.of_rounded(before, rounded, bound.unit)), *sigmas[1:]], made_of
 
 
 def _walk(bound: Bound, exact: list[Any]) -> Any:
     """Of a sum: its one result."""
     name, result = bound.row.call.rpartition(".")[2], exact[0]
     squares, ones = (bound.call(Arguments(*change([bound.args, bound.kwargs])))[0]
-                     for change in (walk.squared, walk.all_ones))  # fmt: skip
+                     for change in (random_walk.squared, random_walk.all_ones))  # fmt: skip
     if name == "mean":
-        found = walk.of_mean(result, squares, bound.args[0].numel() / max(1, result.numel()), bound.accumulator)
+        found = random_walk.of_mean(result, squares, bound.args[0].numel() / max(1, result.numel()), bound.accumulator)
     else:
         scatters = name.startswith(("index_add", "scatter_add"))
-        found = walk.sigma(result, squares, ones, bound.unit if scatters else bound.accumulator)
+        found = random_walk.sigma(result, squares, ones, bound.unit if scatters else bound.accumulator)
     return numpy_of(found)
 
 

@@ -20,10 +20,10 @@ from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import DTYPES as KNOWN
 from npucmp.model.dtypes import Dtype, lookup
 from npucmp.recompute.arguments import CALL_ERRORS
-from npucmp.recompute.budget import RMS, RMS_16, round_to
-from npucmp.recompute.torch_call import DTYPES, Bound
-from npucmp.recompute.torch_rows import numpy_of
-from npucmp.recompute.walk import mapped
+from npucmp.recompute.bind_call import DTYPES, Bound
+from npucmp.recompute.error_budget import RMS, RMS_16, round_to
+from npucmp.recompute.random_walk import mapped
+from npucmp.recompute.torch_results import numpy_of
 
 CALLS, SECONDS = 40, 10.0
 MOSTLY = 0.25  # of the error that is left: kernels of a lower precision differ among themselves

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Sequence
 
 from npucmp.errors import DumpError
 from npucmp.model import Result
-from npucmp.model.collector import uncollected
+from npucmp.model.gc_pause import uncollected
 from npucmp.report.answer import Answer
 
 REPORTS = ("csv", "json", "html")
@@ -95,7 +95,7 @@ def write_reports(
         npucmp.write_reports(npucmp.compare("npu_dump", "gpu_dump"), "report", metrics="snr,gain")
     """
     from npucmp.measure.metrics import asked
-    from npucmp.report.layout import laid_out
+    from npucmp.report.table_files import laid_out
 
     if parquet:
         from npucmp.report.parquet import require

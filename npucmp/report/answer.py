@@ -16,8 +16,8 @@ from npucmp.model import Cause, DifferenceMap, Evidence, Look, Operator, Rerun, 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
 if TYPE_CHECKING:
-    from npucmp.model.merged import Slice
-    from npucmp.report.cell import Matrix
+    from npucmp.model.merged_report import Slice
+    from npucmp.report.rank_cell import Matrix
 
 Piece = Union[bytes, Path, "Slice"]  # a piece of a file: its bytes, or another file that contains them
 Shown = Callable[["Answer", "Optional[Within]"], bytes]  # makes a page of an answer, which may be one of several pages

@@ -9,11 +9,11 @@ from collections import Counter
 from typing import Sequence
 
 from npucmp.model import Evidence, Fact
+from npucmp.model.check_finding import SEVERITIES, Checked, Decision, ParameterRow, Symptom
 from npucmp.model.stack import source_line
-from npucmp.model.symptom import SEVERITIES, Checked, Decision, ParameterRow, Symptom
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Case, Detail, Line, Listing, Plot, Row, Section, Side, Step, Suspect, Suspects
-from npucmp.report.words import bytes_of, count_of, in_bytes, of_operator, of_runs, problem_of
+from npucmp.report.phrases import bytes_of, count_of, in_bytes, of_operator, of_runs, problem_of
 
 HEALTH = tuple(
     (

@@ -1,5 +1,5 @@
 """The Answer of `npucmp compare`, the base of the Answers of fusion-diff and rerun-diff: the sum of one part for each
-step and rank (part.py), wherever the parts are stored."""
+step and rank (rank_summary.py), wherever the parts are stored."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model import DIFFERS, Cause, Comparison, Report, StoredComparisons, Tally, Verdict, Where, brief, each
-from npucmp.model.accused import Accused
 from npucmp.model.comparison import where_of
-from npucmp.report import looks, tables
+from npucmp.model.ticket_facts import Accused
+from npucmp.report import tables, worst_elements
 from npucmp.report.answer import (
     Answer,
     Columns,
@@ -27,13 +27,13 @@ from npucmp.report.answer import (
     Within,
 )
 from npucmp.report.coverage import AlignedShare, coverage_facts, covered_words, open_words
-from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, Ran, keys_of, lost_part, part_of, word_of
-from npucmp.report.words import count_of, in_bytes, numbers, problem_of, where_words
+from npucmp.report.phrases import count_of, in_bytes, numbers, problem_of, where_words
+from npucmp.report.rank_summary import LEFT_OUT, SIDES, Asked, Part, Passed, Ran, keys_of, lost_part, part_of, word_of
 
 if TYPE_CHECKING:
-    from npucmp.report.filed import Filed, Filing
     from npucmp.report.next_dump import NextDump
-    from npucmp.report.pairs import Linked
+    from npucmp.report.rank_tables import Filed, Filing
+    from npucmp.report.tensor_rows import Linked
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -127,7 +127,7 @@ def _lost_part(where: Sequence[Where], number: int, because: str) -> Part:
 
 
 def _lost_files(where: Sequence[Where], filing: Filing, number: int, because: str) -> Filed:
-    from npucmp.report.filed import lost_files
+    from npucmp.report.rank_tables import lost_files
 
     return lost_files(filing, where[number], LOST.format(because=because))
 
@@ -178,7 +178,7 @@ def told(parts: Parts, figures: Sequence[str] = FIGURES, files: Optional[_Files]
     if report.unlike:
         first = parts.every[0].section
         sections = [one._replace(warnings=[report.unlike]) if one is first else one for one in sections]
-    sections = looks.beside(sections, report.looks)
+    sections = worst_elements.beside(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     word, sentence = _verdict(report, parts)
     lines = [line.head + line.rest for one in sections for line in one.lines]
@@ -199,7 +199,7 @@ def told(parts: Parts, figures: Sequence[str] = FIGURES, files: Optional[_Files]
         counts={verdict.value: parts.tally.verdicts[verdict] for verdict in Verdict if parts.tally.verdicts[verdict]},
         notes=[Listing("note", parts.notes, "summary.json"), Listing("noise", [*parts.within_noise()], "")],
         unreadable=parts.unreadable,
-        tables=[*files.tables(), looks.worst(report.looks)],
+        tables=[*files.tables(), worst_elements.worst(report.looks)],
         detail=lambda: files.detail(figures),
         facts=lambda: {**facts(parts), "next_dump": further.facts()},
         nothing=[] if suspects.first else [*lines, *listed],
@@ -229,12 +229,12 @@ class _Files:
 
     def filed(self, filing: Filing, number: int, at: int, one: Comparison) -> Filed:
         """Return the rows of a comparison; `number` is its index among all, `at` its index here."""
-        from npucmp.report.filed import filed
+        from npucmp.report.rank_tables import filed
 
         return filed(filing, number, one, self._cells(at), partial(self._linked, at))
 
     def _every(self) -> list[Filed]:
-        from npucmp.report.filed import filed
+        from npucmp.report.rank_tables import filed
 
         if len(self._comparisons) == 1 and not isinstance(self._comparisons, StoredComparisons):
             return [self.filed(self._filing, 0, 0, self._comparisons[0])]
@@ -248,7 +248,7 @@ class _Files:
 
     @property
     def _filing(self) -> Filing:
-        from npucmp.report.filed import Filing
+        from npucmp.report.rank_tables import Filing
 
         folder = self._comparisons.folder if isinstance(self._comparisons, StoredComparisons) else ""
         return Filing(self._metrics, folder)
@@ -278,16 +278,16 @@ class _Files:
         return [self.every()[at].tensors]
 
     def _roots(self) -> Iterator[Piece]:
-        from npucmp.report.filed import by_place
+        from npucmp.report.rank_tables import by_place
 
         return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
 
     def detail(self, figures: Sequence[str]) -> Detail:
-        from npucmp.report import pairs
+        from npucmp.report import tensor_rows
 
         every = enumerate(self._comparisons)
-        paired = [pairs.paired(one, self._cells(at), self._linked(at)) for at, one in every]
-        return pairs.detail(paired, self._metrics, figures, self._parts.report.rules)
+        paired = [tensor_rows.paired(one, self._cells(at), self._linked(at)) for at, one in every]
+        return tensor_rows.detail(paired, self._metrics, figures, self._parts.report.rules)
 
 
 class _NextDump:
@@ -328,9 +328,9 @@ def _tensor_columns(report: Report, metrics: Sequence[str]) -> Columns:
 
 
 def _linked_in(one: Comparison) -> Linked:
-    from npucmp.report import pairs
+    from npucmp.report import tensor_rows
 
-    return pairs.linked_in(one)
+    return tensor_rows.linked_in(one)
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:

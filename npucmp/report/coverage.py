@@ -10,7 +10,7 @@ from npucmp.localise.seen_errors import is_alike
 from npucmp.model import DECIDED, Comparison, Finding, Pair, Report, Run, TensorRef, Verdict
 from npucmp.model.coverage import Coverage
 from npucmp.model.roles import is_meaningless
-from npucmp.report.words import count_of, percent, where_words
+from npucmp.report.phrases import count_of, percent, where_words
 
 Groups = Mapping[Verdict, Sequence[Finding]]  # the findings of each verdict
 NAMED = 3  # operators that the sentence names in --exclude options

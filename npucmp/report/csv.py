@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from npucmp.report.answer import Answer, Table
+from npucmp.report.csv_text import encoded
 from npucmp.report.files import Content, Joined
-from npucmp.report.layout import PARQUET, head_of, rows_of
-from npucmp.report.rows import encoded
+from npucmp.report.table_files import PARQUET, head_of, rows_of
 
 
 def render(answer: Answer) -> dict[str, Content]:

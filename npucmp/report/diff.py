@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Iterator, Optional, Sequence
 
 from npucmp.model import Evidence, Fact, brief
-from npucmp.model.written import Change, Difference, Key, Place, Seen, Written
+from npucmp.model.saved_report import Change, Difference, Key, Place, Seen, Written
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
-from npucmp.report.words import count_of
+from npucmp.report.phrases import count_of
 
 COLUMNS = tuple("what step rank op slot rule before after error_before error_after limit because stack".split(" "))
 FIRST = 50  # changes of each kind in summary.json

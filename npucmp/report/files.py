@@ -23,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
 
-from npucmp.model.merged import Slice
-from npucmp.model.written import TENSORS
+from npucmp.model.merged_report import Slice
+from npucmp.model.saved_report import TENSORS
 
 LAST = "summary.json"
 # files that only some reports have; an earlier one never belongs to a new report

@@ -35,7 +35,7 @@ from npucmp.model import (
 from npucmp.model.roles import is_output
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Chain, Original, Row, Suspect, Text
-from npucmp.report.words import flow_of, some_of
+from npucmp.report.phrases import flow_of, some_of
 
 COLUMNS = tuple(
     (

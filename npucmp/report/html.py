@@ -1,7 +1,7 @@
 """Make report.html: one self-contained page that can be opened from a disk and attached to a ticket.
 
 The page consists of page/template.html, which shows the answer without any script, and of the scripts and the style
-beside it, which are embedded. The scripts show data: JSON in an element that is not executed (page_data.py). Only these
+beside it, which are embedded. The scripts show data: JSON in an element that is not executed (page_json.py). Only these
 scripts and this style may run, by their hashes; the page cannot load anything and has no way to make elements from
 text.
 """
@@ -21,15 +21,15 @@ from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.model import brief
 from npucmp.report.answer import Answer, Flow, Within
-from npucmp.report.difference_map import drawn
+from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import Content, Joined
-from npucmp.report.grid import gridded
-from npucmp.report.looks import drawn as looked
-from npucmp.report.page_data import FixedJson, page_data
+from npucmp.report.heat_map_svg import drawn
+from npucmp.report.page_json import FixedJson, page_data
+from npucmp.report.phrases import rate_of
 from npucmp.report.plot import plotted
-from npucmp.report.rows import numbers_json
+from npucmp.report.rank_picture_html import gridded
 from npucmp.report.sanitise import visible
-from npucmp.report.words import rate_of
+from npucmp.report.worst_elements import drawn as looked
 from npucmp.version import __version__
 
 PAGE = Path(__file__).with_name("page")

@@ -11,8 +11,8 @@ from typing import Any, Optional, Sequence
 
 from npucmp.model import DIFFERS, Cause, Comparison, Report, Root, Verdict
 from npucmp.report.answer import Columns, Table
-from npucmp.report.cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First
 from npucmp.report.coverage import AlignedShare, Groups
+from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First
 from npucmp.report.tables import by_column
 
 COLUMNS = tuple(

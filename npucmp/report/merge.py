@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import Cause, Evidence, Fact, Tally, Verdict
-from npucmp.model.merged import Merged, Source
+from npucmp.model.merged_report import Merged, Source
 from npucmp.report import compare, matrix, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Section, Side, Suspect, Suspects, Table
-from npucmp.report.cell import HERE, PASSED, UNKNOWN, Cell, First
 from npucmp.report.overview import overviewed
-from npucmp.report.part import SIDES, word_of
-from npucmp.report.words import count_of
+from npucmp.report.phrases import count_of
+from npucmp.report.rank_cell import HERE, PASSED, UNKNOWN, Cell, First
+from npucmp.report.rank_summary import SIDES, word_of
 
 SHOWN = 50  # root causes that a page and a screen may show; roots.csv has all
 

@@ -9,13 +9,13 @@ import shlex
 from functools import partial
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump_plan.configs import text_of
-from npucmp.dump_plan.growing import FORMATS, Given, Growing, Sizes, recorded
-from npucmp.dump_plan.recorded import Recorded, network
+from npucmp.dump_plan.dump_config import FORMATS, Given, Growing, Sizes, recorded
+from npucmp.dump_plan.recorded_ops import Recorded, network
+from npucmp.dump_plan.tool_configs import text_of
 from npucmp.localise.next_dump import Open, Wishes, in_order
 from npucmp.model import Comparison, Operator, Pair, Report, each
 from npucmp.report.answer import Row
-from npucmp.report.words import count_of, in_bytes
+from npucmp.report.phrases import count_of, in_bytes
 
 SIDES = ("target", "golden")
 FILES = ("next_dump.json", "next_dump_golden.json")  # the second if the configurations of the sides differ

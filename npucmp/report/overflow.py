@@ -18,7 +18,7 @@ from npucmp.overflow_events.discarded import AS_INTEGER
 from npucmp.overflow_events.special_values import headroom
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Step, Suspect, Suspects
-from npucmp.report.words import count_of, describe, of_operator, of_runs, problem_of, where_words
+from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
     (

@@ -6,17 +6,17 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
-from npucmp.localise.coordinates import Coordinates, coordinates
-from npucmp.localise.joint import Joint
-from npucmp.localise.peers import odd_ones
+from npucmp.localise.parallel_layout import Coordinates, coordinates
+from npucmp.localise.rank_digest import Joint
+from npucmp.localise.replica_check import odd_ones
 from npucmp.model import Cause
 from npucmp.report.answer import Answer, Listing, Piece, Section, Shown, Suspect, Suspects, Within
-from npucmp.report.begins import begin_of, odd_facts, odd_words
-from npucmp.report.cell import Cell, Matrix
-from npucmp.report.looks import beside
+from npucmp.report.error_origin import begin_of, odd_facts, odd_words
 from npucmp.report.matrix import table
-from npucmp.report.part import Agreement, Part
-from npucmp.report.words import count_of, numbers
+from npucmp.report.phrases import count_of, numbers
+from npucmp.report.rank_cell import Cell, Matrix
+from npucmp.report.rank_summary import Agreement, Part
+from npucmp.report.worst_elements import beside
 
 PAGES = 64  # steps and ranks up to which each has a page
 MOST_PAGES = 256  # pages if there are more steps and ranks

@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from npucmp.dump_plan.configs import barred
-from npucmp.dump_plan.fit import Missing
-from npucmp.dump_plan.planned import Planned
+from npucmp.dump_plan.plan_result import Planned
 from npucmp.dump_plan.questions import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
 from npucmp.dump_plan.size import Size
+from npucmp.dump_plan.sufficiency import Missing
+from npucmp.dump_plan.tool_configs import barred
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
 from npucmp.report import files
+from npucmp.report.phrases import count_of, in_bytes, where_words
 from npucmp.report.sanitise import visible
-from npucmp.report.words import count_of, in_bytes, where_words
 
 MARK = "  # npucmp"
 NOTES = "plan.txt"  # the same text beside the files

@@ -9,10 +9,10 @@ from collections import Counter
 from typing import Iterator, Sequence
 
 from npucmp.model import Evidence, Fact, Run
-from npucmp.model.prechecked import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
+from npucmp.model.precheck_result import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Suspect, Suspects
-from npucmp.report.words import count_of, describe, of_runs, problem_of
+from npucmp.report.phrases import count_of, describe, of_runs, problem_of
 
 COLUMNS = tuple("row status severity target golden count first value limit because remedy".split(" "))
 INPUTS = tuple("step rank op slot role target_shape golden_shape target_dtype golden_dtype relation a b residual "

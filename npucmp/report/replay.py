@@ -1,7 +1,7 @@
 """The Answer of `npucmp replay`: guilty operators, explanations that excuse others, and outputs that could not be
 replayed.
 
-replay.csv has one row per output; between.py makes edges.csv and gaps.csv.
+replay.csv has one row per output; replay_tables.py makes edges.csv and gaps.csv.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from npucmp.model import (
     TensorRef,
 )
 from npucmp.model.stack import frames, source_line
-from npucmp.report import between, tables
+from npucmp.report import replay_tables, tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
-from npucmp.report.words import count_of, describe, of_operator, of_runs, problem_of, where_words
+from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
     (
@@ -75,8 +75,8 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
         undecided=unreadable,
         tables=[
             tables.table("replay.csv", COLUMNS, lambda: (row for one in report.replays for row in _rows(one))),
-            tables.table("edges.csv", between.EDGES, lambda: _all(report, between.edge_rows)),
-            tables.table("gaps.csv", between.GAPS, lambda: _all(report, between.gap_rows)),
+            tables.table("edges.csv", replay_tables.EDGES, lambda: _all(report, replay_tables.edge_rows)),
+            tables.table("gaps.csv", replay_tables.GAPS, lambda: _all(report, replay_tables.gap_rows)),
         ],
         detail=lambda: _detail(report),
         facts=lambda: {**_facts(report), "notes": notes},
@@ -91,12 +91,12 @@ def _section(one: Replay, report: Replays, places: Iterator[int]) -> Section:
     left = Counter(row.status for row in one.rows if row.status != REPLAYED)
     words = [f"replayed {done:,} of {count_of(len(one.rows), 'output')}"]
     words += [f"{count:,} {name}" for name, count in left.items()]
-    after = [*(Line("explained", "UNKNOWN", f"  {text}") for text in one.peers), *between.differing(one)]
+    after = [*(Line("explained", "UNKNOWN", f"  {text}") for text in one.peers), *replay_tables.differing(one)]
     after += [Line("golden", "UNKNOWN", f"  {text}") for text in one.golden]
-    held = between.coverage(one)
+    held = replay_tables.coverage(one)
     words += [held] if held else []
     suspects = [
-        between.broken(some, one, next(places)) if isinstance(some, Edge) else _suspect(some, one, next(places))
+        replay_tables.broken(some, one, next(places)) if isinstance(some, Edge) else _suspect(some, one, next(places))
         for some in _accused(one)
     ]
     return Section(
@@ -106,7 +106,7 @@ def _section(one: Replay, report: Replays, places: Iterator[int]) -> Section:
         title="Guilty, in order of execution" if suspects else "",
         suspects=Suspects.of(suspects),
         agreeing=0
-        if suspects or one.peers or between.differences(one)
+        if suspects or one.peers or replay_tables.differences(one)
         else sum(row.verdict is Judged.CLEAN for row in one.rows),
         lines=[] if suspects else [Line("No operator is guilty", "good") if done else Line(NOTHING, "UNKNOWN")],
         after=after,
@@ -227,7 +227,7 @@ def _verdict(report: Replays) -> tuple[str, str]:
         words += [f"{count_of(edges, 'gradient')} not what {'its' if edges == 1 else 'their'} consumers hand back"
                   ] if edges else []  # fmt: skip
         return "GUILTY", ", ".join([*words, clean, *rest])
-    odd = sum(len(between.differences(one)) for one in report.replays)
+    odd = sum(len(replay_tables.differences(one)) for one in report.replays)
     rest += [f"but {count_of(odd, 'input')} another function than in other layers"] if odd else []
     if status == 0:
         return "INNOCENT", ", ".join([f"{clean}, none beyond the rounding that is due", *rest])
@@ -309,9 +309,9 @@ def _facts(report: Replays) -> Row:
         "levels": dict(Counter(row.vendor_level for row in report.rows if row.vendor_level)),
         "explained": [text for one in report.replays for text in one.peers],
         "edges": dict(Counter(edge.verdict.value for one in report.replays for edge in one.edges)),
-        "broken_edges": [row for row in _all(report, between.edge_rows) if row["verdict"] == Held.BROKEN.value][
+        "broken_edges": [row for row in _all(report, replay_tables.edge_rows) if row["verdict"] == Held.BROKEN.value][
             : tables.SUMMARISED
         ],
-        "differing": [words for one in report.replays for words in between.differences(one)],
+        "differing": [words for one in report.replays for words in replay_tables.differences(one)],
         "roots": [],
     }

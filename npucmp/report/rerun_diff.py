@@ -16,8 +16,8 @@ from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Detail, Row, Section, Side, Suspect, Suspects
 from npucmp.report.compare import several
 from npucmp.report.coverage import AlignedShare, open_words
-from npucmp.report.part import Ran
-from npucmp.report.words import count_of, percent
+from npucmp.report.phrases import count_of, percent
+from npucmp.report.rank_summary import Ran
 
 COLUMNS = tuple(
     (

@@ -10,7 +10,7 @@ from npucmp.model import (
     Root,
 )
 from npucmp.report.answer import Columns, Row, Table
-from npucmp.report.words import line_of
+from npucmp.report.phrases import line_of
 
 SUMMARISED = 50  # root causes in summary.json
 Rooted = tuple[Sequence[Root], Optional[int], Optional[int]]  # roots with their step and rank

@@ -11,9 +11,9 @@ from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.model.cause import UNSEEN
 from npucmp.report.answer import Answer, Line, Section, Suspect
-from npucmp.report.cell import Matrix
+from npucmp.report.phrases import count_of, numbers, rate_of
+from npucmp.report.rank_cell import Matrix
 from npucmp.report.sanitise import visible
-from npucmp.report.words import count_of, numbers, rate_of
 
 NOTES = 6  # of one kind, before "and n more"
 SAME = 3  # suspects that must share a sentence for it to be printed once
@@ -118,7 +118,7 @@ class _Screen:
         if one.sentence:
             yield self.line(Line(f"The error {one.sentence}", "title"))
         yield from map(visible, one.odd)
-        from npucmp.report.picture import folded_words, pictured
+        from npucmp.report.rank_picture import folded_words, pictured
 
         wide = max((len(label) for label, _ in pictured(one.cells, one.first, 1).lines), default=0)
         picture = pictured(one.cells, one.first, max(8, self.width - wide - 3))

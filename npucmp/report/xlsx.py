@@ -16,8 +16,8 @@ from typing import Any, Iterator, Sequence
 from npucmp.errors import MissingExtra
 from npucmp.report.answer import Answer, Table
 from npucmp.report.files import Content, Joined
+from npucmp.report.phrases import rate_of
 from npucmp.report.sanitise import inert, visible
-from npucmp.report.words import rate_of
 from npucmp.version import __version__
 
 FILE = "report.xlsx"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sized
 
-from npucmp.model.prechecked import Status, Told
+from npucmp.model.precheck_result import Status, Told
 
 NEARLY_ALL = 0.9  # share of differing random parameters from which on seed or checkpoint differ
 

@@ -14,7 +14,7 @@ from typing import Iterator, NamedTuple
 from npucmp.model import Match, Scalar
 from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
-from npucmp.model.prechecked import Told
+from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import differs, many, same, unknown
 from npucmp.run_differences.partners import Partners
 

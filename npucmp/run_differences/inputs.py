@@ -6,12 +6,12 @@ from functools import partial
 from typing import Optional
 
 from npucmp.dump.context import ReadContext
-from npucmp.measure.recorded import equal_by_record
+from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Statistics, TensorRef
-from npucmp.model.prechecked import Relation
-from npucmp.run_differences.relation import HARMLESS
+from npucmp.model.precheck_result import Relation
+from npucmp.run_differences.data_relation import HARMLESS
+from npucmp.run_differences.tensor_values import readable_values
 from npucmp.run_differences.tensors import Described, relation_of
-from npucmp.run_differences.values import readable_values
 
 
 def input_difference(target: TensorRef, golden: TensorRef, context: ReadContext) -> str:

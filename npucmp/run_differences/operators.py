@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from typing import Iterator, NamedTuple, Optional, Sequence
 
+from npucmp.align.cross_framework import are_apart
 from npucmp.align.name import longest_increasing
-from npucmp.align.worlds import are_apart
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import is_short, lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.prechecked import Told
+from npucmp.model.precheck_result import Told
 from npucmp.model.run_roles import mark_of
 from npucmp.run_differences.answers import differs, same, unknown
 from npucmp.run_differences.partners import Partners, Together

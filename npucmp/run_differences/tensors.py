@@ -7,8 +7,8 @@ from typing import Callable, NamedTuple, Optional
 import numpy as np
 
 from npucmp.model import TensorRef
-from npucmp.model.prechecked import Relation
-from npucmp.run_differences.relation import SAME_BITS, Array, by_statistics, relation
+from npucmp.model.precheck_result import Relation
+from npucmp.run_differences.data_relation import SAME_BITS, Array, by_statistics, relation
 
 
 class Described(NamedTuple):

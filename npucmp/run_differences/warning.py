@@ -11,9 +11,9 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment
 from npucmp.dump.context import ReadContext
-from npucmp.localise.case import error_of
+from npucmp.localise.rule_context import error_of
 from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, Pair, first_of
-from npucmp.model.prechecked import Status
+from npucmp.model.precheck_result import Status
 from npucmp.model.run_roles import inputs_of, weights_of
 from npucmp.run_differences import arguments, operators
 from npucmp.run_differences.answers import NEARLY_ALL

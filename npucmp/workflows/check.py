@@ -8,29 +8,29 @@ from typing import Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
-from npucmp.health.build import build
 from npucmp.health.curves.curve import Log
 from npucmp.health.curves.reading import read_log
+from npucmp.health.evaluate import Examined, examine
 from npucmp.health.facts import Health
-from npucmp.health.judge import Examined, examine
+from npucmp.health.gather import build
 from npucmp.health.notes import notes_of
-from npucmp.health.own import load_settings
 from npucmp.health.plugins import own_rules
 from npucmp.health.rule import Rule
 from npucmp.health.rules import RULES
 from npucmp.health.rules.activations import range_
-from npucmp.health.rules.places import range_in
+from npucmp.health.rules.locations import range_in
 from npucmp.health.settings import Settings
+from npucmp.health.settings_file import load_settings
 from npucmp.health.table import parameter_rows, spreads
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
+from npucmp.model.check_finding import Checked, RuleWords
 from npucmp.model.dtypes import size_of
-from npucmp.model.symptom import Checked, RuleWords
+from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.keywords import of_one
-from npucmp.workflows.misfits import unfit_globs
 from npucmp.workflows.option_fields import CheckFields
-from npucmp.workflows.runs import Choice, Meter, StrPath
+from npucmp.workflows.select_runs import Choice, Meter, StrPath
+from npucmp.workflows.unused_options import unfit_globs
 
 
 @dataclass(frozen=True)

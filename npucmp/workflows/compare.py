@@ -15,12 +15,12 @@ from npucmp.dump.formats import graph_source
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Comparison, Head, Report, Run, each
-from npucmp.workflows.accused import with_accused
-from npucmp.workflows.keywords import of_two
-from npucmp.workflows.looks import with_looks
+from npucmp.workflows.api_signature import of_two
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import Source, compared
-from npucmp.workflows.runs import StrPath, how_to_pair, keys, pair_runs
+from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, pair_runs
+from npucmp.workflows.tensor_details import with_looks
+from npucmp.workflows.ticket_facts import with_accused
 
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
@@ -105,7 +105,7 @@ def _opened(target: StrPath, golden: StrPath, options: Options, context: ReadCon
 
 def _with_further_dumps(given: Sides, options: Options, context: ReadContext) -> Sides:
     """Return the runs of both sides, joined with the dumps of --also."""
-    from npucmp.workflows.also import Also, Place, joined, side_of
+    from npucmp.workflows.extra_dumps import Also, Place, joined, side_of
 
     sides = {"target": Place(given.target_path, given.targets), "golden": Place(given.golden_path, given.goldens)}
     also = []

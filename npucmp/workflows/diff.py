@@ -10,10 +10,10 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.errors import UsageError
 from npucmp.model.result import Result
-from npucmp.model.written import ALONE, SOUND, Change, Difference, Key, Written
-from npucmp.workflows.runs import StrPath
+from npucmp.model.saved_report import ALONE, SOUND, Change, Difference, Key, Written
+from npucmp.workflows.report_reader import of_files, read
+from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.settings import other_settings, refusal
-from npucmp.workflows.written import of_files, read
 
 ALIKE = 0.5  # share of the smaller report's operators that the other must have, for both to be of the same network
 

@@ -13,15 +13,15 @@ from typing import NamedTuple, Optional
 from npucmp.dump.formats import calls_of
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model import REPLAYED, Operator, Replayed
-from npucmp.recompute.case import CALL
 from npucmp.recompute.numpy_engine import NumpyCaseEngine
+from npucmp.recompute.repro_case import CALL
 from npucmp.recompute.run import replayed
 from npucmp.recompute.task import Engine, Settings, Task, tasks_of
 from npucmp.recompute.torch_engine import CaseEngine
-from npucmp.workflows.keywords import of_three
+from npucmp.workflows.api_signature import of_three
 from npucmp.workflows.option_fields import ExtractFields
 from npucmp.workflows.replay import supported
-from npucmp.workflows.runs import Choice, StrPath, operator_of
+from npucmp.workflows.select_runs import Choice, StrPath, operator_of
 
 
 class Extracted(NamedTuple):

@@ -10,7 +10,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import graph_source, own_graphs
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
-from npucmp.workflows.runs import StrPath
+from npucmp.workflows.select_runs import StrPath
 
 if TYPE_CHECKING:
     from npucmp.dump.graphs.graph import Graph
@@ -31,7 +31,7 @@ def with_graphs(
     graphed = [run for run in runs if run.format in sources]
     if not graphed:
         return runs
-    from npucmp.dump.graphs.annotate import annotate
+    from npucmp.dump.graphs.apply_graph import annotate
 
     notes: list[str] = []
     known = list(given)
@@ -54,7 +54,7 @@ def loaded(paths: Sequence[StrPath], runs: Sequence[Run], context: ReadContext) 
     if not paths:
         return []
     from npucmp.dump.graphs import load_graphs
-    from npucmp.dump.graphs.annotate import holds
+    from npucmp.dump.graphs.apply_graph import holds
 
     found = []
     for path in paths:
@@ -67,7 +67,7 @@ def loaded(paths: Sequence[StrPath], runs: Sequence[Run], context: ReadContext) 
 
 def _beside(places: Sequence[Path], runs: Sequence[Run], notes: list[str], context: ReadContext) -> list[Graph]:
     from npucmp.dump.graphs import beside, load_graphs
-    from npucmp.dump.graphs.annotate import holds
+    from npucmp.dump.graphs.apply_graph import holds
 
     found, left = own_graphs(places[0], notes, context), SEARCHED
     if found:

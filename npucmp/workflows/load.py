@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from npucmp.dump.limits import Limits
 from npucmp.errors import UsageError
-from npucmp.measure.peek import array_of
+from npucmp.measure.preview import array_of
 from npucmp.model import Operator, TensorRef
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.numbers import Numbers
-from npucmp.workflows.runs import NEAR, Choice, StrPath, operator_of
+from npucmp.workflows.select_runs import NEAR, Choice, StrPath, operator_of
+from npucmp.workflows.selectors import Numbers
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -25,16 +25,16 @@ import numpy as np
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.csv_table import read_blocks
-from npucmp.dump.readers.files import Stream
+from npucmp.dump.readers.safe_open import Stream
 from npucmp.errors import DumpError, UsageError
-from npucmp.localise.ranks import Precedence, precedence
+from npucmp.localise.multi_rank import Precedence, precedence
 from npucmp.model import Cause, first_of
-from npucmp.model.merged import Merged, Numbers, Slice, Source
+from npucmp.model.merged_report import Merged, Numbers, Slice, Source
 from npucmp.version import __version__
-from npucmp.workflows.runs import StrPath
+from npucmp.workflows.report_reader import PARQUET, SUMMARY, Folder
 from npucmp.workflows.scratch import ScratchFolder as Spool
+from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.settings import KEY, SCOPE
-from npucmp.workflows.written import PARQUET, SUMMARY, Folder
 
 LINE = 16 << 20  # bytes of a row
 BLOCK = 4 << 20  # bytes that are read at once

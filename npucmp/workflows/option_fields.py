@@ -1,7 +1,7 @@
 """Declare every option once: its name, type, default, spelling on the command line and meaning.
 
 A dataclass holds the options of a command, and inherits options that commands share. The options of the command line
-(commands/options.py), the keyword arguments of the Python function (keywords.py) and the reference page
+(commands/options.py), the keyword arguments of the Python function (api_signature.py) and the reference page
 (docs/options.md) are made from its fields. Importing this module loads neither numpy nor pandas.
 """
 
@@ -15,10 +15,10 @@ from npucmp.dump.limits import Limits
 if TYPE_CHECKING:
     from os import PathLike
 
-    from npucmp.align.worlds.vendor import Names
+    from npucmp.align.cross_framework.msprobe_mapping import Names
     from npucmp.measure.executor import Executor
     from npucmp.model import Tolerance
-    from npucmp.workflows.numbers import Numbers
+    from npucmp.workflows.selectors import Numbers
 
     StrPath = Union[str, PathLike[str]]
     Progress = Callable[[int, int], None]

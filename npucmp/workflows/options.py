@@ -9,11 +9,11 @@ from typing import AbstractSet, Optional
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
+from npucmp.judge.tolerance import DEFAULT_RULES
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
-from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.model import Tolerance
 from npucmp.workflows.option_fields import CompareFields
-from npucmp.workflows.runs import Choice, StrPath
+from npucmp.workflows.select_runs import Choice, StrPath
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Options(CompareFields, Choice):
     def context(self, *dumps: StrPath) -> ReadContext:
         if not self.also:
             return super().context(*dumps)
-        from npucmp.workflows.also import Also
+        from npucmp.workflows.extra_dumps import Also
 
         return super().context(*dumps, *(Also.of(further).path for further in self.also))
 
@@ -55,7 +55,7 @@ class Options(CompareFields, Choice):
         """Return the bytes that the next dump may take."""
         if self.disk is None:
             return None
-        from npucmp.workflows.sizes import in_bytes
+        from npucmp.workflows.byte_size import in_bytes
 
         return in_bytes("disk", self.disk)
 

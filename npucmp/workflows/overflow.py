@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
-from npucmp.align.worlds.vendor import Names
+from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers import opdebug
+from npucmp.dump.readers import overflow_records
 from npucmp.errors import DumpError, UsageError
-from npucmp.flow.communications import Communications
+from npucmp.flow.collectives import Communications
 from npucmp.flow.operators import Place
-from npucmp.localise.ranks import GRAVITY
+from npucmp.localise.multi_rank import GRAVITY
 from npucmp.measure.executor import default_jobs
-from npucmp.measure.profile import Scanned, scan, scan_tensor
+from npucmp.measure.range_scan import Scanned, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.overflow_events.events import event_of, events_of, noted
 from npucmp.overflow_events.special_values import amount, headroom, kinds_of
+from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.keywords import of_one
-from npucmp.workflows.misfits import unfit_globs, unfit_names
 from npucmp.workflows.option_fields import OverflowFields
-from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
+from npucmp.workflows.select_runs import Choice, Meter, StrPath, keys, pair_runs
+from npucmp.workflows.unused_options import unfit_globs, unfit_names
 
 NO_TENSOR = Evidence("no tensor", "the dump holds no tensor of it")
 UNREADABLE = Evidence("unreadable", "unreadable: {problem}")
@@ -134,15 +134,15 @@ def _blame(run: Run, context: ReadContext) -> Blame:
     others, broken = [], []
     for path in sorted(run.records, key=_time):
         try:
-            records = opdebug.read_records(path, context)
+            records = overflow_records.read_records(path, context)
         except DumpError as error:
             broken.append(f"{Path(path).name}: {error.because}")
             evidence = UNREADABLE._replace(facts={"problem": Fact(broken[-1])})
             others.append(Event(-1, None, None, "device", "unknown", (evidence,), alarm=False))
             continue
-        for record in filter(opdebug.flagged, records):
+        for record in filter(overflow_records.flagged, records):
             status = next(f"0x{word:x}" for word in record.status if word > 0)
-            bits = f"{record.unit}: {opdebug.status_words(record)}"
+            bits = f"{record.unit}: {overflow_records.status_words(record)}"
             operator = _executed(run, record)
             if operator is not None:
                 flagged.setdefault(operator.order, (status, bits))
@@ -158,14 +158,14 @@ def _time(path: str) -> tuple[int, str]:
     return max(numbers, default=0), path
 
 
-def _executed(run: Run, record: opdebug.DeviceRecord) -> Optional[Operator]:
+def _executed(run: Run, record: overflow_records.DeviceRecord) -> Optional[Operator]:
     """Return the first operator that ran as this task; if the operator was sliced, the record must name the slice."""
     for operator in run.operators:
         for task in operator.tasks:
             stream = None if task.stream < 0 else task.stream
             slices = (record.context_id, task.context), (record.thread_id, task.thread)
             same_slice = all(mine == theirs for mine, theirs in slices if mine >= 0 and theirs >= 0)
-            if task.task >= 0 and opdebug.same_task(record, task.task, stream) and same_slice:
+            if task.task >= 0 and overflow_records.same_task(record, task.task, stream) and same_slice:
                 return operator
     return None
 

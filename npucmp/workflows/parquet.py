@@ -12,9 +12,9 @@ import re
 from collections import Counter
 from typing import Any, Iterator, Sequence
 
-from npucmp.dump.readers.files import RegularFile, Stream
+from npucmp.dump.readers.safe_open import RegularFile, Stream
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError
-from npucmp.model.written import BOOL, TEXT, WHOLE
+from npucmp.model.saved_report import BOOL, TEXT, WHOLE
 
 EXTRA = "npucmp[parquet]"
 OLDEST = (14, 0, 1)  # of pyarrow; older versions unpickle data of a file (CVE-2023-47248)

@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 from npucmp.dump.formats import open_head
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.products import are_reduced, joined
-from npucmp.localise.ranks import precedence
+from npucmp.localise.multi_rank import precedence
 from npucmp.measure.executor import Executor, Serial
 from npucmp.model import Cause, Head, PartOf, Report, Run, StoredComparisons
-from npucmp.model.collector import uncollected
 from npucmp.model.comparison import Died
+from npucmp.model.gc_pause import uncollected
 from npucmp.workflows import rank_tasks
-from npucmp.workflows.misfits import unfit_numbers
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.rank_tasks import Before, Finished, Measured, Memory, Names, Searched, StepRank, Store, Work
-from npucmp.workflows.runs import StrPath
+from npucmp.workflows.select_runs import StrPath
+from npucmp.workflows.unused_options import unfit_numbers
 
 if TYPE_CHECKING:
     from npucmp.workflows.scratch import ScratchFolder

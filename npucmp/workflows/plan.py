@@ -9,21 +9,21 @@ from fnmatch import fnmatchcase
 from typing import Optional, Sequence
 
 from npucmp.dump.formats import heads, open_head
-from npucmp.dump_plan.asked import Asked, Framework
-from npucmp.dump_plan.fit import Missing, missing
+from npucmp.dump_plan.dump_config import recorded
 from npucmp.dump_plan.frameworks import framework as framework_of
-from npucmp.dump_plan.growing import recorded
-from npucmp.dump_plan.planned import Planned, planned
+from npucmp.dump_plan.plan_result import Planned, planned
 from npucmp.dump_plan.questions import DETECTION, QUESTIONS, Question, Ranges
+from npucmp.dump_plan.request import Asked, Framework
 from npucmp.dump_plan.size import Size, fitted, sized
+from npucmp.dump_plan.sufficiency import Missing, missing
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.model import Run
+from npucmp.workflows.api_signature import of_three, of_two
+from npucmp.workflows.byte_size import in_bytes
 from npucmp.workflows.graphs import with_graphs
-from npucmp.workflows.keywords import of_three, of_two
-from npucmp.workflows.numbers import some
 from npucmp.workflows.option_fields import PlanFields
-from npucmp.workflows.runs import Choice, StrPath
-from npucmp.workflows.sizes import in_bytes
+from npucmp.workflows.select_runs import Choice, StrPath
+from npucmp.workflows.selectors import some
 
 MOST = 8  # runs of an earlier dump that are read; the largest of them represents all
 

@@ -10,22 +10,22 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Sequence
 
-from npucmp.comparability.both import Both, Curves, Given
-from npucmp.comparability.order import NAMES, ROWS
-from npucmp.comparability.row import Row
+from npucmp.comparability.check_item import Row
+from npucmp.comparability.registry import NAMES, ROWS
+from npucmp.comparability.run_pair import Both, Curves, Given
 from npucmp.errors import UsageError
-from npucmp.health.own import load_settings
 from npucmp.health.rules import RULES
 from npucmp.health.settings import Settings
+from npucmp.health.settings_file import load_settings
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
 from npucmp.model.dtypes import size_of
-from npucmp.model.prechecked import CurvePair, Precheck, Told
+from npucmp.model.precheck_result import CurvePair, Precheck, Told
+from npucmp.workflows.api_signature import of_two
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.keywords import of_two
-from npucmp.workflows.misfits import unfit_names
 from npucmp.workflows.option_fields import PrecheckFields
-from npucmp.workflows.runs import Choice, Meter, StrPath, how_to_pair, keys, odd_pairs, pair_runs
+from npucmp.workflows.select_runs import Choice, Meter, StrPath, how_to_pair, keys, odd_pairs, pair_runs
+from npucmp.workflows.unused_options import unfit_names
 
 NO_DUMP = "-"  # in place of a dump: only files are compared
 

@@ -29,29 +29,29 @@ from typing import (
 )
 
 from npucmp.align import align_or_part, pairs
-from npucmp.align.extent import extent
+from npucmp.align.pairing_coverage import extent
 from npucmp.align.updates import is_update
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_head
 from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
-from npucmp.localise.limits import judged
+from npucmp.localise.multi_rank import side_by_side
 from npucmp.localise.notes import notes_of
-from npucmp.localise.ranks import side_by_side
+from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.updates import Updates
+from npucmp.localise.thresholds import judged
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.hidden_masks import with_hidden_masks
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
-from npucmp.measure.recorded import measured_by_record
+from npucmp.measure.recorded_stats import measured_by_record
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
 from npucmp.model.coverage import Coverage
 from npucmp.model.table import Table
-from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options
-from npucmp.workflows.runs import Meter, Progress, StrPath, odd_pairs
+from npucmp.workflows.select_runs import Meter, Progress, StrPath, odd_pairs
+from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 
 if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint

@@ -13,20 +13,20 @@ from npucmp.dump.formats import calls_of
 from npucmp.errors import MissingExtra, UnsupportedError, UsageError, install_line
 from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Edge, Gap, Operator, Replay, Replayed, Replays, Run
-from npucmp.recompute.edges import settled
+from npucmp.recompute.data_flow import EdgeTask
 from npucmp.recompute.every_operator import JOBS
-from npucmp.recompute.links import EdgeTask
+from npucmp.recompute.gradient_edges import settled
+from npucmp.recompute.kind_baseline import doubted, excused, explained
 from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.peers import doubted, excused, explained
 from npucmp.recompute.run import linked, with_edges
 from npucmp.recompute.task import GRAPH, Engine, Settings, Task, kind_of, tasks_of
 from npucmp.recompute.torch_engine import TorchEngine
+from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.keywords import of_one
-from npucmp.workflows.misfits import unfit_globs
 from npucmp.workflows.option_fields import ReplayFields
 from npucmp.workflows.replay_golden import beside, partners
-from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
+from npucmp.workflows.select_runs import Choice, Meter, StrPath, keys, pair_runs
+from npucmp.workflows.unused_options import unfit_globs
 
 ENGINES: dict[str, Engine] = {"torch": TorchEngine(), "numpy": NumpyEngine()}
 NO_CALL = "no data", "the dump does not tell how it was called"

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
-from npucmp.align.worlds.vendor import Names
+from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Pair, Replay, Replayed, Run, first_of
-from npucmp.recompute.budget import vendor_level
+from npucmp.recompute.error_budget import vendor_level
 
 RATIOS = {"golden_mare_ratio": "mare", "golden_mere_ratio": "mere", "golden_rmse_ratio": "rmse"}
 

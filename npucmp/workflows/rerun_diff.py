@@ -10,24 +10,24 @@ from os import PathLike
 from typing import Iterable, Mapping, Sequence
 
 from npucmp.align import align, pairs
-from npucmp.align.extent import extent
+from npucmp.align.pairing_coverage import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
-from npucmp.judge.exact import judge_bits
+from npucmp.judge.bitwise import judge_bits
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.notes import notes_of
 from npucmp.localise.rerun.causes import with_causes
-from npucmp.localise.rerun.rows import OfFirst, place_of, reruns_of
-from npucmp.measure.bits import measure_bits
+from npucmp.localise.rerun.table import OfFirst, place_of, reruns_of
+from npucmp.measure.bitwise import measure_bits
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import each, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
+from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.keywords import of_one
-from npucmp.workflows.misfits import unfit_globs, unfit_names
 from npucmp.workflows.options import Options
-from npucmp.workflows.runs import Meter, StrPath, odd_pairs, pair_runs
+from npucmp.workflows.select_runs import Meter, StrPath, odd_pairs, pair_runs
+from npucmp.workflows.unused_options import unfit_globs, unfit_names
 
 NO_REPEATS = "these runs are not repeats"
 

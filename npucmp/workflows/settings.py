@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from npucmp.errors import NpucmpError, UsageError
+from npucmp.judge.tolerance import DEFAULT_RULES
 from npucmp.judge.tolerances import load_noise, load_tolerances
-from npucmp.judge.verdicts import DEFAULT_RULES
-from npucmp.workflows.numbers import some
+from npucmp.workflows.selectors import some
 
 if TYPE_CHECKING:
-    from npucmp.model.written import Written
+    from npucmp.model.saved_report import Written
 
 KEY = "settings"  # of summary.json
 SCOPE = frozenset(("step", "rank", "pair"))  # options in which merged reports may differ
@@ -89,7 +89,7 @@ def other_settings(before: Written, after: Written) -> str:
 
 def require_settings(baseline: Written, kind: Any, given: Mapping[str, Any]) -> None:
     """Raise UsageError if a report was made with other deciding options than `given`, options of this kind by name."""
-    from npucmp.model.written import Written
+    from npucmp.model.saved_report import Written
 
     options = kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
     kept = baseline.summary.get(KEY)

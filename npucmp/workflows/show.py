@@ -12,12 +12,12 @@ from typing import NamedTuple, Optional
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.measure.pairs import measure
-from npucmp.measure.peek import peek
+from npucmp.measure.preview import peek
 from npucmp.model import Measurement, Operator, Pair, Peek, Run, TensorRef
-from npucmp.workflows.keywords import of_one
-from npucmp.workflows.misfits import unfit_globs
+from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.option_fields import ShowFields
-from npucmp.workflows.runs import Choice, StrPath
+from npucmp.workflows.select_runs import Choice, StrPath
+from npucmp.workflows.unused_options import unfit_globs
 
 MOST = 12  # slots that are proposed
 

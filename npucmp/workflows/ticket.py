@@ -11,12 +11,12 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import UsageError
+from npucmp.model.saved_report import TENSORS
 from npucmp.model.ticket import Cells, Files, Ticket
-from npucmp.model.written import TENSORS
-from npucmp.workflows.runs import StrPath
-from npucmp.workflows.written import PARQUET, PIECE, TABLES, Folder
+from npucmp.workflows.report_reader import PARQUET, PIECE, TABLES, Folder
+from npucmp.workflows.select_runs import StrPath
 
 CASE = "case"  # the folder of a report that may contain a case
 CALL = "call.json"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npucmp import align as room
-from npucmp.align import DifferentNetworks, align, extent, pairs
+from npucmp.align import DifferentNetworks, align, pairing_coverage, pairs
 from npucmp.align import name as by_name
 from npucmp.model import Payload, TensorRef
 from tests.align.craft import a_run, api, network, own, run_of
@@ -68,7 +68,7 @@ def found(target, golden):
         return str(error)
     lined_up = [*pairs(target, golden, alignment)]
     words = [repr(tuple(one)) for match in alignment.matches for one in (match.target, match.golden)]
-    return alignment, lined_up, words, [*map(repr, lined_up)], extent.extent(lined_up)
+    return alignment, lined_up, words, [*map(repr, lined_up)], pairing_coverage.extent(lined_up)
 
 
 @settings(max_examples=150, deadline=None)
@@ -77,7 +77,7 @@ def test_a_join_finds_what_the_matchers_find(runs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(by_name, "join", lambda *_: None)
         patch.setattr(room, "_joined_pairs", lambda *_: None)
-        patch.setattr(extent, "_are_whole", lambda *_: False)
+        patch.setattr(pairing_coverage, "_are_whole", lambda *_: False)
         expected = found(*runs)
     assert found(*runs) == expected
 

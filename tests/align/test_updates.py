@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from npucmp.cli import npucmp
 from npucmp.model import Cause, Verdict
 from npucmp.model.cause import sentences
-from npucmp.model.prechecked import Status
+from npucmp.model.precheck_result import Status
 from npucmp.workflows.compare import compare
 from npucmp.workflows.precheck import precheck
 from tests.synthetic import with_statistics, write_run

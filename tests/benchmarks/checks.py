@@ -23,26 +23,26 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from npucmp.align import align, pairs
 from npucmp.dump.formats import open_runs
-from npucmp.dump.readers import files, npy, stored_zip, torch_pt
+from npucmp.dump.readers import npy, safe_open, stored_zip, torch_pt
 from npucmp.measure.pairs import measure_pairs
 
 
 def trusting() -> list[mock._patch[object]]:
     """The checks, each replaced by what is left without it."""
 
-    def data_offset(file: files.RegularFile, member: stored_zip.Member) -> int:
+    def data_offset(file: safe_open.RegularFile, member: stored_zip.Member) -> int:
         start = file.read(member.at, 30)
         return member.at + 30 + int.from_bytes(start[26:28], "little") + int.from_bytes(start[28:30], "little")
 
-    def named(file: files.RegularFile, found: list[tuple[int, bytes, int, int]], end: int) -> dict[bytes, object]:
+    def named(file: safe_open.RegularFile, found: list[tuple[int, bytes, int, int]], end: int) -> dict[bytes, object]:
         return {name: (at, name, size, flags, end) for at, name, size, flags in found}
 
     def size(path: object, shape: tuple[int, ...], itemsize: int, limits: object) -> int:
         return itemsize * math.prod(shape)
 
     return [
-        mock.patch.object(files, "_opened", lambda path, context: os.open(path, files._FLAGS)),
-        mock.patch.object(files.RegularFile, "require_unchanged", lambda file: None),
+        mock.patch.object(safe_open, "_opened", lambda path, context: os.open(path, safe_open._FLAGS)),
+        mock.patch.object(safe_open.RegularFile, "require_unchanged", lambda file: None),
         mock.patch.object(stored_zip, "_disjoint", named),
         mock.patch.object(torch_pt, "data_offset", data_offset),
         mock.patch.object(torch_pt, "tensor_size", size),

@@ -18,8 +18,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from npucmp.health.follows import FOLLOWS
-from npucmp.model.symptom import Checked, Symptom
+from npucmp.health.suppression import FOLLOWS
+from npucmp.model.check_finding import Checked, Symptom
 from npucmp.workflows.check import check
 
 ROOM = 26  # columns of a dump's name

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npucmp.model.prechecked import Precheck, Status
+from npucmp.model.precheck_result import Precheck, Status
 from npucmp.workflows.precheck import precheck
 from tests.health.craft import Writer
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from npucmp.comparability import code
-from npucmp.comparability.both import Both, Given
+from npucmp.comparability.run_pair import Both, Given
 from npucmp.dump.formats import open_runs
 from npucmp.model import Operator, Run, TensorRef
-from npucmp.workflows.runs import pair_runs
+from npucmp.workflows.select_runs import pair_runs
 from tests.health.craft import Writer
 
 

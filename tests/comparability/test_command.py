@@ -168,12 +168,12 @@ def test_what_code_that_was_not_dumped_made_is_no_input(tmp_path):
 
 def test_the_line_reads_little(tmp_path, monkeypatch):
     """Of runs that agree nothing at all is read for it."""
-    from npucmp.run_differences import values
+    from npucmp.run_differences import tensor_values
 
     def refuse(*_):
         raise AssertionError("read again")
 
-    monkeypatch.setattr(values, "values_of", refuse)
+    monkeypatch.setattr(tensor_values, "values_of", refuse)
     sides = written(tmp_path, Net(spoil=0.5))
     assert called("compare", *sides, "--jobs", 1).exit_code == 1
 

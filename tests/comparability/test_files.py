@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from npucmp.comparability.packs import flat, options_of, read_config, read_pack
+from npucmp.comparability.config_check_zip import flat, options_of, read_config, read_pack
 from npucmp.comparability.settings import equal
 from npucmp.errors import UsageError
 from npucmp.workflows.precheck import precheck

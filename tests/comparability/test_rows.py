@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npucmp.comparability.order import ROWS
+from npucmp.comparability.registry import ROWS
 from tests.comparability.craft import Net, classes, differing, held, images, start, status, words
 
 RANDOM = np.random.default_rng(5).normal(0, 1, (3, 4, 4)).astype("f4")
@@ -205,13 +205,13 @@ def test_dropout_that_drops_the_same_is_no_difference(tmp_path):
 
 
 def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):
-    from npucmp.comparability import order
+    from npucmp.comparability import registry
     from npucmp.workflows import precheck as workflow
 
     def broken(both):
         raise ZeroDivisionError("by design")
 
-    rows = [row._replace(hold=broken) if row.name == "network.shapes" else row for row in order.ROWS]
+    rows = [row._replace(hold=broken) if row.name == "network.shapes" else row for row in registry.ROWS]
     monkeypatch.setattr(workflow, "ROWS", tuple(rows))
     result = held(tmp_path, BASE, BASE)
     assert words(result, "network.shapes") == "row failed: ZeroDivisionError: by design"
@@ -219,12 +219,12 @@ def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):
 
 
 def test_what_differs_beyond_what_is_looked_at_is_not_the_same(tmp_path, monkeypatch):
-    from npucmp.health import probes
-    from npucmp.run_differences import values
+    from npucmp.health import detectors
+    from npucmp.run_differences import tensor_values
 
-    monkeypatch.setattr(probes, "KEPT", 0)
-    monkeypatch.setattr(values, "MOST", 2 * 48)
-    monkeypatch.setattr(values.values_of, "__defaults__", (2 * 48,))
+    monkeypatch.setattr(detectors, "KEPT", 0)
+    monkeypatch.setattr(tensor_values, "MOST", 2 * 48)
+    monkeypatch.setattr(tensor_values.values_of, "__defaults__", (2 * 48,))
     odd = [one.copy() for one in images()]
     odd[0][5] += RANDOM
     result = held(tmp_path, Net(images=odd), BASE)

@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "localisation.md"
 SENSITIVITY = Path(__file__).parent / "sheets" / "sensitivity.json"
 ROOMS = "npucmp.judge", "npucmp.localise", "npucmp.flow"
 MODULES = (
-    "npucmp.measure.recorded",
+    "npucmp.measure.recorded_stats",
     "npucmp.measure.hidden_masks",
     "npucmp.measure.constant_rows",
     "npucmp.measure.own_products",
@@ -52,13 +52,13 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("judge.precision", "terms_summed", 3): "axes of a batched product, whose gradient sums over none",
     ("judge.tolerances", "_spellings", 16): "base of hexadecimal numbers",
     ("localise.evidence", "*", "*"): "how numbers and names are written in words",
-    ("localise.ranks", "", "*"): "the order of causes",
+    ("localise.multi_rank", "", "*"): "the order of causes",
     ("localise.recorded_graph", "*", 6): "columns of a table",
     ("localise.rules.facts", "", 100): "per cent",
-    ("localise.terms", "_of_forward", 3): "operands of a product: two, and an addend",
-    ("localise.updates", "_is_scaled", 3): "the figures that were compared, all of them",
-    ("localise.working", "", 256): "size of a cache",
-    ("measure.recorded", "lower_bounds", 4): "the four figures of a tensor",
+    ("localise.summation", "_of_forward", 3): "operands of a product: two, and an addend",
+    ("localise.parameter_drift", "_is_scaled", 3): "the figures that were compared, all of them",
+    ("localise.effective_precision", "", 256): "size of a cache",
+    ("measure.recorded_stats", "lower_bounds", 4): "the four figures of a tensor",
 }
 BEGIN = "<!-- python -m tests.corpus.constants --write -->"
 END = "<!-- end of constants -->"

@@ -98,7 +98,7 @@ def test_changes_are_told_in_words(changes, said):
 def test_what_functions_read_is_known_by_all_names_of_a_constant():
     factor = next(row for row in ROWS if row.name == "FACTOR")
     names = judged_again.names_of(factor)
-    assert {("npucmp.model.dtypes", "FACTOR"), ("npucmp.localise.case", "FACTOR")} <= names
+    assert {("npucmp.model.dtypes", "FACTOR"), ("npucmp.localise.rule_context", "FACTOR")} <= names
 
 
 def test_the_section_is_made_of_the_code():
@@ -136,7 +136,7 @@ def test_numbers_without_a_name_are_found(tmp_path, monkeypatch, line, numbers):
 def test_users_are_those_that_import_it_by_any_way():
     factor = next(one for one in ROWS if one.name == "FACTOR")
     assert factor.module == "model.dtypes"
-    assert {"judge.verdicts", "localise.case", "measure.constant_rows"} <= {*factor.users}
+    assert {"judge.tolerance", "localise.rule_context", "measure.constant_rows"} <= {*factor.users}
 
 
 def test_a_name_of_several_modules_is_refused():
@@ -147,16 +147,16 @@ def test_a_name_of_several_modules_is_refused():
 @pytest.mark.parametrize(
     "module, name, times, expression, expected",
     [
-        ("npucmp.model.dtypes", "FACTOR", 2.0, "npucmp.judge.verdicts.DEFAULT_RULES[1].limit * 2**24", 16.0),
-        ("npucmp.model.dtypes", "FEW", 0.5, "npucmp.localise.noise.FEW", 8),
-        ("npucmp.localise.case", "WHOLE", 0.5, "npucmp.localise.updates.WHOLE * 20", 9.0),
+        ("npucmp.model.dtypes", "FACTOR", 2.0, "npucmp.judge.tolerance.DEFAULT_RULES[1].limit * 2**24", 16.0),
+        ("npucmp.model.dtypes", "FEW", 0.5, "npucmp.localise.stat_test.FEW", 8),
+        ("npucmp.localise.rule_context", "WHOLE", 0.5, "npucmp.localise.parameter_drift.WHOLE * 20", 9.0),
     ],
 )
 def test_all_that_import_a_constant_have_its_other_value(module, name, times, expression, expected):
     code = (
         "from tests.corpus.sensitivity import Setting, install\n"
         f"install(Setting({module!r}, {name!r}, {times}))\n"
-        "import npucmp.judge.verdicts, npucmp.localise.noise, npucmp.localise.updates\n"
+        "import npucmp.judge.tolerance, npucmp.localise.stat_test, npucmp.localise.parameter_drift\n"
         f"print(repr({expression}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=sensitivity.ROOT)

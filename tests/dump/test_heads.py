@@ -8,7 +8,7 @@ import pytest
 from npucmp.dump.context import ANYWHERE
 from npucmp.dump.formats import heads, msprobe, open_head, open_runs
 from npucmp.errors import DumpError
-from npucmp.workflows.runs import Choice
+from npucmp.workflows.select_runs import Choice
 from tests.synthetic import write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"

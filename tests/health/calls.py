@@ -9,7 +9,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from npucmp.model.symptom import Symptom
+from npucmp.model.check_finding import Symptom
 from npucmp.workflows.check import check
 from tests.health.craft import Writer
 

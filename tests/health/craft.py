@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from npucmp.model.symptom import Checked, Symptom
+from npucmp.model.check_finding import Checked, Symptom
 from npucmp.workflows.check import check
 
 RATE = 0.05

@@ -272,8 +272,8 @@ def test_rows_of_a_table_that_are_zero(dead, expected, steps, tmp_path):
 
 def test_what_is_frozen_can_be_expected(tmp_path):
     from npucmp.dump.formats import open_runs
-    from npucmp.health.build import build
-    from npucmp.health.judge import examine
+    from npucmp.health.evaluate import examine
+    from npucmp.health.gather import build
     from npucmp.health.rules.updates import frozen
 
     training = Training()

@@ -7,9 +7,9 @@ import pytest
 
 from npucmp.align import align, pairs
 from npucmp.judge.tolerances import Tolerances
-from npucmp.localise.limits import judged
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.walk import Walk
+from npucmp.localise.search import Walk
+from npucmp.localise.thresholds import judged
 from npucmp.measure.pairs import Closeness, measure_pairs
 from npucmp.model import Operator, TensorRef
 from tests.align.craft import a_run

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from npucmp.dump.formats.msprobe import parse_msprobe_name
-from npucmp.measure.kernel.extremes import extremes_of
-from npucmp.measure.profile import Scanned
+from npucmp.measure.kernel.range_stats import extremes_of
+from npucmp.measure.range_scan import Scanned
 from npucmp.model import Extremes, Operator, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.overflow_events.events import events_of

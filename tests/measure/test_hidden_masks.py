@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump.context import ANYWHERE
+from npucmp.measure.error_map import look
 from npucmp.measure.hidden_masks import with_hidden_masks
-from npucmp.measure.look import look
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import Closeness, measure
 from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npucmp.measure.pairs import Closeness, allclose_bars, measure, measure_pairs
-from npucmp.measure.recorded import lower_bound
+from npucmp.measure.recorded_stats import lower_bound
 from npucmp.model import Operator, Pair, Statistics, TensorRef
 
 OPERATOR = Operator("add.0", "add", "add", "forward", 0, ())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npucmp.localise.condition import CONDITIONED
+from npucmp.localise.conditioning import CONDITIONED
 from npucmp.model.optypes import TABLE, TRAITS, op_type
 
 MUST_HAVE = [

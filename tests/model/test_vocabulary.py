@@ -23,7 +23,7 @@ REVIEWED = {  # (module, word): why it may stand there
     ("workflows/fusion_diff.py", "TransData"): "an example in a note for the user",
     ("recompute/arguments.py", "float"): "a type of Python, as records name it",
     ("recompute/arguments.py", "slice"): "a type of Python, as records name it",
-    ("recompute/numpy_rows.py", "sum"): "what a window does with its values",
+    ("recompute/numpy_results.py", "sum"): "what a window does with its values",
     ("health/rule.py", "BatchNorm"): "a word of a sentence for the user",
     ("health/rule.py", "ReLU"): "a word of a sentence for the user",
     ("health/rules/outputs.py", "DivNoNan"): "a remedy",
@@ -36,10 +36,10 @@ CALLED = {  # modules that make calls again: they know functions by name, as a t
     "recompute/numpy_table.py": "which formula an operator of a graph is",
     "recompute/call_table.py": "which formula a function is",
     "recompute/numpy_calls.py": "functions that are treated by their names",
-    "recompute/noise.py": "which of torch's primitives round",
-    "recompute/npu.py": "formulas of the vendor's own",
-    "recompute/links.py": "places of arguments in a signature",
-    "recompute/torch_call.py": "functions that write into their arguments, or are taken by their formula",
+    "recompute/rounding_noise.py": "which of torch's primitives round",
+    "recompute/npu_formulas.py": "formulas of the vendor's own",
+    "recompute/data_flow.py": "places of arguments in a signature",
+    "recompute/bind_call.py": "functions that write into their arguments, or are taken by their formula",
     "recompute/torch_hypotheses.py": "places of arguments in a signature",
 }
 KINDS = {"sum", "dropout", "index_add", "scatter_add"}  # of the table's lines: how a call is treated

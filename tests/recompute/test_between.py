@@ -9,11 +9,11 @@ import pytest
 
 from npucmp.dump.formats import calls_of
 from npucmp.model import Held, Judged
-from npucmp.recompute.rearranged import places_in
+from npucmp.recompute.permutations import places_in
 from npucmp.recompute.run import linked
 from npucmp.recompute.task import Settings, tasks_of
 from npucmp.report import answer_of, terminal, write_reports
-from npucmp.report.between import EDGES, GAPS
+from npucmp.report.replay_tables import EDGES, GAPS
 from npucmp.workflows.replay import ReplayOptions, replay
 from tests.recompute.craft import Dump
 

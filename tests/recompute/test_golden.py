@@ -11,7 +11,7 @@ import pytest
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
 from npucmp.model import Judged
-from npucmp.recompute.budget import vendor_level
+from npucmp.recompute.error_budget import vendor_level
 from npucmp.report import answer_of, terminal, write_reports
 from npucmp.workflows.replay import replay
 from tests.recompute import kernels

@@ -154,6 +154,6 @@ def test_an_index_beyond_a_tensor_costs_its_own_row(tmp_path):
 
 
 def test_a_product_that_takes_too_long_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("npucmp.recompute.numpy_steps.FLOPS", 100)
+    monkeypatch.setattr("npucmp.recompute.noisy_ops.FLOPS", 100)
     dump = Dump(tmp_path).add("Torch.matmul.0.forward", [normal(8, 8), normal(8, 8)], [normal(8, 8)])
     assert [row.status for row in rows_of(dump)] == ["too large"]

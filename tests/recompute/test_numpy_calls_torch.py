@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from npucmp.model import Call, Judged  # noqa: E402
-from npucmp.recompute import npu  # noqa: E402
+from npucmp.recompute import npu_formulas  # noqa: E402
 from npucmp.recompute.call_inputs import CallInputs, mapped  # noqa: E402
 from npucmp.recompute.call_table import formula_of  # noqa: E402
-from npucmp.recompute.numpy_steps import Steps  # noqa: E402
+from npucmp.recompute.noisy_ops import Steps  # noqa: E402
 from npucmp.workflows.replay import replay  # noqa: E402
 from tests.recompute import innocent  # noqa: E402
 
@@ -287,15 +287,15 @@ def cases():
 
 def of_the_vendor():
     x, turns = N(2, 3, 4, 6), (N(1, 1, 4, 6), N(1, 1, 4, 6))
-    yield "NPU", "npu_rms_norm", lambda *some: npu.npu_rms_norm(*some)[0], (x, N(6), 1e-3), {}
-    yield "NPU", "npu_rms_norm", lambda *some: npu.npu_rms_norm(*some)[0], (x, N(4, 6)), {}
-    yield "NPU", "npu_add_rms_norm", npu.npu_add_rms_norm, (x, N(2, 3, 4, 6), N(6)), {}
-    yield "NPU", "npu_swiglu", npu.npu_swiglu, (x,), {}
-    yield "NPU", "npu_swiglu", npu.npu_swiglu, (x, 2), {}
-    yield "NPU", "npu_rotary_mul", npu.npu_rotary_mul, (x, *turns), {}
-    yield "NPU", "npu_rotary_mul", npu.npu_rotary_mul, (x, *turns, "interleave"), {}
-    yield "NPU", "npu_gelu", npu.npu_gelu, (x,), {"approximate": "tanh"}
-    yield "NPU", "npu_fast_gelu", npu.fast_gelu, (x,), {}
+    yield "NPU", "npu_rms_norm", lambda *some: npu_formulas.npu_rms_norm(*some)[0], (x, N(6), 1e-3), {}
+    yield "NPU", "npu_rms_norm", lambda *some: npu_formulas.npu_rms_norm(*some)[0], (x, N(4, 6)), {}
+    yield "NPU", "npu_add_rms_norm", npu_formulas.npu_add_rms_norm, (x, N(2, 3, 4, 6), N(6)), {}
+    yield "NPU", "npu_swiglu", npu_formulas.npu_swiglu, (x,), {}
+    yield "NPU", "npu_swiglu", npu_formulas.npu_swiglu, (x, 2), {}
+    yield "NPU", "npu_rotary_mul", npu_formulas.npu_rotary_mul, (x, *turns), {}
+    yield "NPU", "npu_rotary_mul", npu_formulas.npu_rotary_mul, (x, *turns, "interleave"), {}
+    yield "NPU", "npu_gelu", npu_formulas.npu_gelu, (x,), {"approximate": "tanh"}
+    yield "NPU", "npu_fast_gelu", npu_formulas.fast_gelu, (x,), {}
     mask = np.triu(np.ones((5, 7), bool), 2)
     for layout, q, k in (
         ("BNSD", (2, 4, 5, 6), (2, 2, 7, 6)),
@@ -304,7 +304,7 @@ def of_the_vendor():
         ("SBH", (5, 2, 24), (7, 2, 12)),
     ):
         for more in ({}, {"atten_mask": mask}, {"sparse_mode": 2}, {"sparse_mode": 3, "scale": 0.3}):
-            function = lambda *some, **more: npu.npu_fusion_attention(*some, **more)[0]  # noqa: E731
+            function = lambda *some, **more: npu_formulas.npu_fusion_attention(*some, **more)[0]  # noqa: E731
             yield "NPU", "npu_fusion_attention", function, (N(*q), N(*k), N(*k), 4, layout), more
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from npucmp.recompute.arguments import Refused, TooLarge
-from npucmp.recompute.numpy_given import Choice, Given
-from npucmp.recompute.numpy_steps import Steps, sigma_of
+from npucmp.recompute.noisy_ops import Steps, sigma_of
+from npucmp.recompute.numpy_inputs import Choice, Given
 from npucmp.recompute.numpy_table import TABLE, line_of
 
 U = 2.0**-24

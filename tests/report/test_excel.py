@@ -19,7 +19,7 @@ from npucmp.cli import npucmp as command
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.report import Form, answer_of, render, write_reports, xlsx
 from npucmp.report.answer import Table
-from npucmp.report.rows import csv_of
+from npucmp.report.csv_text import csv_of
 from npucmp.report.ticket import page
 from npucmp.workflows.ticket import Bundle
 from tests.reports import named, table

@@ -19,7 +19,7 @@ import npucmp
 from npucmp.model import Cause
 from npucmp.report import answer_of, compare, html
 from npucmp.report import rerun_diff as reruns
-from npucmp.report.page_data import _column, page_data
+from npucmp.report.page_json import _column, page_data
 from npucmp.report.sanitise import visible
 from npucmp.workflows.fusion_diff import fusion_diff
 from npucmp.workflows.overflow import overflow

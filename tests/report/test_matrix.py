@@ -12,16 +12,16 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.localise.peers import Odd
+from npucmp.localise.replica_check import Odd
 from npucmp.model import Run
-from npucmp.report import answer_of, html, overview, part, terminal
-from npucmp.report.begins import begin_of, odd_words
-from npucmp.report.cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First, Matrix
-from npucmp.report.grid import gridded
+from npucmp.report import answer_of, html, overview, rank_summary, terminal
+from npucmp.report.error_origin import begin_of, odd_words
 from npucmp.report.matrix import COLUMNS, cells_of_runs, rows
 from npucmp.report.overview import unwritten, written
-from npucmp.report.picture import STATES, folded_words, pictured
-from npucmp.report.words import numbers, ranges
+from npucmp.report.phrases import numbers, ranges
+from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First, Matrix
+from npucmp.report.rank_picture import STATES, folded_words, pictured
+from npucmp.report.rank_picture_html import gridded
 from tests.browser import browser, opened, skip_reason
 from tests.localise.test_peers import parallel
 from tests.localise.test_ranks import collective, pipeline
@@ -247,7 +247,7 @@ def test_crafted_runs(tmp_path, name):
 
 
 def test_what_only_passes_on_is_no_suspect_that_only_the_table_has(tmp_path, monkeypatch):
-    monkeypatch.setattr(part, "MOST", 1)
+    monkeypatch.setattr(rank_summary, "MOST", 1)
     found = answer_of(npucmp.compare(*written_runs(tmp_path, parallel, wrong=6)))
     (section,) = found.sections
     passed = sum(root.cause.value == "PROPAGATED" for root in found.result.roots)

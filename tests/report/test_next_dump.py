@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.dump_plan.recorded import OfMsprobe
+from npucmp.dump_plan.recorded_ops import OfMsprobe
 from npucmp.localise.next_dump import Wishes
 from npucmp.model import Operator, Run, Statistics, TensorRef
-from npucmp.report import answer_of, next_dump, pairs, write_reports
+from npucmp.report import answer_of, next_dump, tensor_rows, write_reports
 from npucmp.workflows.compare import Sides, compared_runs
 from npucmp.workflows.options import Options
 from tests.synthetic import chain, with_statistics, write_run
@@ -34,7 +34,7 @@ def dumps(tmp_path):
 
 
 def next_of(report):
-    wishes = [Wishes.of(one, partial(pairs.linked_in, one)) for one in report.comparisons]
+    wishes = [Wishes.of(one, partial(tensor_rows.linked_in, one)) for one in report.comparisons]
     return next_dump.next_dump(report, [*map(next_dump.Wanted.of, report.comparisons, wishes)])
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npucmp.report.columns import tensor_columns
 from npucmp.report.coverage import Unseen
-from npucmp.report.rows import csv_of
+from npucmp.report.csv_text import csv_of
 from npucmp.report.sanitise import inert, visible
 from npucmp.report.tables import TENSOR_COLUMNS, by_column
 from tests.reports import large, named

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
-from npucmp.measure.cluster import Cluster
+from npucmp.measure.dask_executor import Cluster
 from tests.workflows.test_pipeline import MAKERS, files_of, written
 
 pytest.importorskip("distributed", reason="needs the extra: pip install -e '.[dask]'")
@@ -123,9 +123,9 @@ def test_workers_that_are_killed_cost_time_alone(tmp_path, dumps):
 
 
 def test_what_a_worker_lacks_is_told(machines, tmp_path, monkeypatch):
-    from npucmp.measure import cluster
+    from npucmp.measure import dask_executor
 
-    monkeypatch.setattr(cluster, "__version__", "0.0.1")
+    monkeypatch.setattr(dask_executor, "__version__", "0.0.1")
     with pytest.raises(UsageError, match=r"the worker at tcp://127.0.0.1:\d+ has npucmp .*, this process has 0.0.1"):
         Cluster(str(machines.file), [tmp_path], str(tmp_path / "out"))
     assert not [*(tmp_path / "out").iterdir()]

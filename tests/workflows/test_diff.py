@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from npucmp.cli import npucmp
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
-from npucmp.model.written import Key, Place, Seen, Written
+from npucmp.model.saved_report import Key, Place, Seen, Written
 from npucmp.report import write_reports
 from npucmp.workflows.diff import diff, held
-from npucmp.workflows.written import read
+from npucmp.workflows.report_reader import read
 from tests.health.calls import linear, normal, write
 from tests.reports import named, screen
 from tests.synthetic import chain, write_run

@@ -19,7 +19,7 @@ from npucmp.errors import DumpError, MissingExtra, NpucmpError, UnsupportedError
 from npucmp.report import write_reports
 from npucmp.workflows import parquet as reader
 from npucmp.workflows.diff import diff
-from npucmp.workflows.written import Folder, read
+from npucmp.workflows.report_reader import Folder, read
 from tests.reports import named
 
 pa = pytest.importorskip("pyarrow")

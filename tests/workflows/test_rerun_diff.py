@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import npucmp
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
-from npucmp.localise.rerun.rows import excuse
+from npucmp.localise.rerun.table import excuse
 from npucmp.model import Cause, Operator, Pair, Root
 from npucmp.workflows.rerun_diff import rerun_diff
 from tests.dump.readers import craft_cann as craft

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from npucmp.cli import npucmp
 from npucmp.errors import DumpError, UsageError
-from npucmp.measure.vendor import vendor_of
-from npucmp.report import bundle, write_reports
+from npucmp.measure.ascend_criteria import vendor_of
+from npucmp.report import ticket_zip, write_reports
 from npucmp.report.sanitise import block, code, homeless
 from npucmp.report.ticket import page
 from npucmp.version import __version__
@@ -85,7 +85,7 @@ def test_the_figures_are_those_of_a_plain_reading(tmp_path, monkeypatch):
 
 def test_of_statistics_no_figures_are_missed(tmp_path, monkeypatch):
     """There is nothing to be read again, however large the tensors were."""
-    monkeypatch.setattr("npucmp.workflows.accused.ELEMENTS", 1)
+    monkeypatch.setattr("npucmp.workflows.ticket_facts.ELEMENTS", 1)
     for side, factor in (("target", 2.0), ("golden", 1.0)):
         x = np.linspace(-3, 5, 1000, dtype=np.float32)
         write_run(tmp_path / side, {"Torch.exp.0.forward": {"in": [x], "out": [np.exp(x) * np.float32(factor)]}})
@@ -95,7 +95,7 @@ def test_of_statistics_no_figures_are_missed(tmp_path, monkeypatch):
 
 
 def test_what_is_too_large_is_not_read_again_and_said_so(monkeypatch):
-    monkeypatch.setattr("npucmp.workflows.accused.ELEMENTS", 3000)
+    monkeypatch.setattr("npucmp.workflows.ticket_facts.ELEMENTS", 3000)
     dumps = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
     found = compare(*dumps)
     words = (
@@ -115,7 +115,7 @@ def test_what_was_looked_at_is_not_read_again(monkeypatch):
         read.append(pair.slot)
         return vendor_of(pair, context)
 
-    monkeypatch.setattr("npucmp.workflows.accused.vendor_of", again)
+    monkeypatch.setattr("npucmp.workflows.ticket_facts.vendor_of", again)
     dumps = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
     found = compare(*dumps, jobs=1)
     looked = {(look.place, look.pair.slot): look.vendor for look in found.looks if look.vendor is not None}
@@ -170,16 +170,18 @@ def test_data_of_a_page_that_is_deflated(monkeypatch, report):
     data = json.loads(re.search('id="data">(.*?)</script>', text)[1])
     packed = json.dumps({"deflate": html._deflated(json.dumps(data))})
     lambda_free = re.sub('(id="data">).*?(</script>)', lambda found: found[1] + packed + found[2], text)
-    shown = bundle._page(lambda_free.encode()).decode()
+    shown = ticket_zip._page(lambda_free.encode()).decode()
     found = json.loads(re.search('id="data">(.*?)</script>', shown)[1])
-    again = bundle._deflated(found["deflate"])
-    assert again == found["deflate"] and "/home/user" not in str(bundle._without(data)) and "/home/user" in str(data)
+    again = ticket_zip._deflated(found["deflate"])
+    assert (
+        again == found["deflate"] and "/home/user" not in str(ticket_zip._without(data)) and "/home/user" in str(data)
+    )
     for bad in (
         '<script type="application/json" id="data">{</script>',
         '<script type="application/json" id="x">"AA"</script>',
     ):
-        assert bundle._page(bad.encode()) is None
-    assert bundle._page(b"\xff") is None
+        assert ticket_zip._page(bad.encode()) is None
+    assert ticket_zip._page(b"\xff") is None
 
 
 def test_an_archive_is_whole_or_not_there(report, tmp_path):

@@ -25,12 +25,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.files import forget_links
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER
-from npucmp.dump.readers.places import place_of
+from npucmp.dump.readers.path_labels import place_of
+from npucmp.dump.readers.safe_open import forget_links
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Call, Head, Run, first_of
-from npucmp.model.collector import uncollected
+from npucmp.model.gc_pause import uncollected
 
 if TYPE_CHECKING:
     from npucmp.dump.graphs.graph import Graph, GraphSource

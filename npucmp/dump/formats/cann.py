@@ -30,15 +30,15 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits, origins
 from npucmp.dump.readers import cann_nano, cann_raw, cann_slices, cann_statistics
-from npucmp.dump.readers.cann_words import RawDump, RawTensor
-from npucmp.dump.readers.executions import executions
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.cann_enums import RawDump, RawTensor
 from npucmp.dump.readers.folders import folders, some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_names import kind
-from npucmp.dump.readers.names import escaped, left_out
-from npucmp.dump.readers.opdebug import DEBUG, overflow_records
-from npucmp.dump.readers.places import place_of
+from npucmp.dump.readers.name_rules import escaped, left_out
+from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
+from npucmp.dump.readers.path_labels import place_of
+from npucmp.dump.readers.repeated_calls import executions
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
 from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
 from npucmp.model.optypes import op_type

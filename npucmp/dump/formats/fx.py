@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders, some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
-from npucmp.dump.readers.names import left_out
-from npucmp.dump.readers.places import place_of
+from npucmp.dump.readers.name_rules import left_out
+from npucmp.dump.readers.path_labels import place_of
+from npucmp.dump.readers.repeated_calls import executions
 from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run
 

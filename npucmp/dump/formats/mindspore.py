@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_ir import Companions
@@ -41,9 +40,10 @@ from npucmp.dump.readers.mindspore_names import (
 )
 from npucmp.dump.readers.mindspore_raw import device_layout, raw_tensor, raw_type
 from npucmp.dump.readers.mindspore_statistics import STATISTIC, StatisticRow, is_table, rows
-from npucmp.dump.readers.names import left_out
-from npucmp.dump.readers.opdebug import DEBUG, overflow_records
-from npucmp.dump.readers.places import place_of
+from npucmp.dump.readers.name_rules import left_out
+from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
+from npucmp.dump.readers.path_labels import place_of
+from npucmp.dump.readers.repeated_calls import executions
 from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run, Task, TensorRef
 

@@ -21,8 +21,8 @@ from typing import Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
-from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.folders import folders
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Statistics, TensorRef

@@ -37,7 +37,7 @@ from npucmp.dump.readers.msprobe_files import DATA_FOLDER, Files, dump_files, fi
 from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
 from npucmp.dump.readers.msprobe_record import argument_of, is_tensor, leaves, reads_recorded
 from npucmp.dump.readers.msprobe_structure import FIGURES, Cut, Structure, keep, known_structure
-from npucmp.dump.readers.names import unnamed
+from npucmp.dump.readers.name_rules import unnamed
 from npucmp.dump.readers.repeated_keys import Repeated, loads, may_repeat, repeated_in
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
@@ -100,7 +100,7 @@ def _open_all(files: Files, context: ReadContext) -> Run:
     runs = [(batch, _open(file, files.step, files.rank, context)) for batch, file in files.batches]
     if not runs[0][0]:
         return runs[0][1]
-    from npucmp.dump.micro import whole
+    from npucmp.dump.micro_batches import whole
 
     return whole(str(files.path), runs)
 

@@ -27,13 +27,13 @@ from typing import Iterator, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import write_times
-from npucmp.dump.readers.executions import executions
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.folder_scan import DATA, Files, files_of, holds, is_module
 from npucmp.dump.readers.folders import some_names
-from npucmp.dump.readers.names import left_out, natural
+from npucmp.dump.readers.name_rules import left_out, natural
+from npucmp.dump.readers.repeated_calls import executions
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.tensor_names import by_module, named, operator_of
 from npucmp.dump.readers.torch_pt import entries
-from npucmp.dump.readers.trees import DATA, Files, files_of, holds, is_module
 from npucmp.dump.readers.write_times import WrittenOperator, write_order
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef

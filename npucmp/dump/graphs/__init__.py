@@ -7,7 +7,7 @@ a graph, or with a graph that does not fit, is compared too.
     graph.py       the classes: Graph, Node, Port
     ge.py          GE, the Ascend graph compiler: text and JSON
     graphdef.py    TensorFlow: text, and the wire format, in a file (graph.pb) or inside tfdbg dumps
-    known.py       all graphs of a run in one, with lookup by name
+    graph_index.py       all graphs of a run in one, with lookup by name
     attributes.py  which attributes are kept, and their values
 
 A new kind of graph needs a module that makes these objects, and a line in `load_graphs`.
@@ -24,8 +24,8 @@ from pathlib import Path
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs import ge, graphdef
 from npucmp.dump.graphs.graph import Graph
-from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.protobuf import Cursor
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.textproto import Message, parse
 from npucmp.errors import DumpError

@@ -19,8 +19,8 @@ import re
 from typing import NamedTuple, Optional
 
 from npucmp.dump.limits import tensor_size
-from npucmp.dump.readers.cann_words import GE_DATA_TYPE, NOT_NUMBERS, OUTPUT_FORMAT
-from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.cann_enums import GE_DATA_TYPE, NOT_NUMBERS, OUTPUT_FORMAT
+from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.errors import DumpError
 from npucmp.model import Payload
 from npucmp.model.dtypes import lookup

@@ -15,8 +15,8 @@ from typing import Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
+from npucmp.dump.readers.cann_enums import from_name
 from npucmp.dump.readers.cann_statistics import statistics
-from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.tables import has_columns, rows_of
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import canonical

@@ -22,9 +22,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from npucmp.dump.readers.cann_enums import GE_DATA_TYPE, OUTPUT_FORMAT, RawDump, RawTensor
 from npucmp.dump.readers.cann_raw_tensor import Described, place
-from npucmp.dump.readers.cann_words import GE_DATA_TYPE, OUTPUT_FORMAT, RawDump, RawTensor
-from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.errors import DumpError
 
 MAGIC = b"\x5a\x5a\x5a\x5a"

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
+from npucmp.dump.readers.cann_enums import OUTPUT_DATA_TYPE, OUTPUT_FORMAT, RawDump
 from npucmp.dump.readers.cann_raw_tensor import Described, place
-from npucmp.dump.readers.cann_words import OUTPUT_DATA_TYPE, OUTPUT_FORMAT, RawDump
-from npucmp.dump.readers.files import RegularFile
 from npucmp.dump.readers.protobuf import Cursor, WireField
+from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.errors import DumpError
 
 

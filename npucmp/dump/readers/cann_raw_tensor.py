@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple, Optional
 
 from npucmp.dump.limits import tensor_size
-from npucmp.dump.readers.cann_words import NOT_NUMBERS, RawTensor
-from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.cann_enums import NOT_NUMBERS, RawTensor
+from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.errors import DumpError
 from npucmp.model.dtypes import lookup
 

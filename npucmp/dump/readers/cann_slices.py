@@ -14,7 +14,7 @@ import json
 import re
 from typing import Any, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers.cann_words import RawTensor
+from npucmp.dump.readers.cann_enums import RawTensor
 
 _SLICE = re.compile(r"_lxslice(\d{1,9})")
 _PREFIX = re.compile(r"^.*sgt_graph_\d+[_/]")  # "/" in the unescaped name

@@ -17,7 +17,7 @@ from typing import Mapping, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
-from npucmp.dump.readers.cann_words import from_name
+from npucmp.dump.readers.cann_enums import from_name
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Statistics, TensorRef

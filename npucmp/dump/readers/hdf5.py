@@ -47,8 +47,8 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers import hdf5_child
 from npucmp.dump.readers.decode import native
-from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.hdf5_dataset import Fact
+from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.strides import compact, reach
 from npucmp.errors import DumpError, MissingExtra
 from npucmp.model import Payload

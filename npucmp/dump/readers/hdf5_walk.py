@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Optional
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.names import natural
+from npucmp.dump.readers.name_rules import natural
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError, MissingExtra, NpucmpError
 
 

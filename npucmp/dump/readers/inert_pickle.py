@@ -1,7 +1,7 @@
 """A pickle interpreter that runs nothing: the opcodes that torch.save writes, on plain values.
 
 A pickle is a program for a stack machine; its GLOBAL and REDUCE opcodes import and call what they name. Here a
-name is looked up in the closed list of torch_words.py, and the result is a record. Values are None, bool, int, float,
+name is looked up in the closed list of pickle_globals.py, and the result is a record. Values are None, bool, int, float,
 text, tuple, list, dict and those records; no opcode can make another value.
 
     PROTO FRAME STOP                                  framing
@@ -9,7 +9,7 @@ text, tuple, list, dict and those records; no opcode can make another value.
     EMPTY_LIST APPEND(S) EMPTY_DICT SETITEM(S)        containers; keys are text or integers
     BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET     memo
     BINUNICODE SHORT_BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT NONE NEWTRUE NEWFALSE
-    GLOBAL STACK_GLOBAL REDUCE BINPERSID              through torch_words.py
+    GLOBAL STACK_GLOBAL REDUCE BINPERSID              through pickle_globals.py
     BUILD                                             of an OrderedDict, ignored
 
 Source: the pickletools module of CPython. Any other opcode is refused.
@@ -23,7 +23,7 @@ from struct import unpack_from
 from typing import Any
 
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.torch_words import Refused, call, find, storage
+from npucmp.dump.readers.pickle_globals import Refused, call, find, storage
 
 
 class Damaged(Refused):

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Optional
 
-from npucmp.dump.readers.cann_words import from_name
-from npucmp.dump.readers.names import BESIDE
+from npucmp.dump.readers.cann_enums import from_name
+from npucmp.dump.readers.name_rules import BESIDE
 from npucmp.model import Task
 from npucmp.model.dtypes import canonical, lookup
 

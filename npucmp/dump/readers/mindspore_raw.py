@@ -4,7 +4,7 @@
     the whole file is the values, size = elements · width; the file holds neither type nor shape
 
 The type comes from the name, else from the row in statistic.csv; the shape comes from the row if the bytes fit it.
-Without a row the tensor is 1-D, and its partner in the other run determines the shape (align/unshaped.py).
+Without a row the tensor is 1-D, and its partner in the other run determines the shape (align/infer_shape.py).
 Source: public sources of msprobe (AclDumpDataProcessor, AclTensor).
 """
 
@@ -17,9 +17,9 @@ from typing import Optional
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import DEVICE_LAYOUTS
 from npucmp.dump.limits import tensor_size
-from npucmp.dump.readers.cann_words import from_name
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.cann_enums import from_name
 from npucmp.dump.readers.mindspore_names import MindsporeName
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import canonical, lookup, size_of

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Union
 
 from npucmp.dump.limits import tensor_size
-from npucmp.dump.readers.files import Part, RegularFile
+from npucmp.dump.readers.safe_open import Part, RegularFile
 from npucmp.dump.readers.strides import compact, fortran_strides
 from npucmp.errors import DumpError
 from npucmp.model import Payload

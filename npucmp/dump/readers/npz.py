@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Union
 
 from npucmp.dump.readers import npy
-from npucmp.dump.readers.files import Part, RegularFile
+from npucmp.dump.readers.safe_open import Part, RegularFile
 from npucmp.dump.readers.stored_zip import Member, data_offset, members
 from npucmp.errors import DumpError
 from npucmp.model import Payload

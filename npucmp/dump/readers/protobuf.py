@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.errors import DumpError
 
 _WINDOW = 4096  # cached bytes of the file; headers of dumps have a few hundred

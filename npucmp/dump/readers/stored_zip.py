@@ -20,7 +20,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.errors import DumpError
 
 _END = Struct("<4s4H2IH")

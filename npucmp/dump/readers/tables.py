@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Callable, Mapping, Optional, TypeVar
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 

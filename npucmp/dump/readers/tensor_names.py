@@ -13,7 +13,7 @@ import re
 from typing import NamedTuple
 
 from npucmp.dump.readers.msprobe_names import PHASES, module_path, parse_msprobe_name
-from npucmp.dump.readers.names import natural, type_of_name
+from npucmp.dump.readers.name_rules import natural, type_of_name
 from npucmp.model import Operator, TensorRef
 
 _ROLES = {

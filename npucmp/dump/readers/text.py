@@ -6,7 +6,7 @@ import os
 from typing import Union
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
 
 

@@ -1,7 +1,7 @@
 """Read files of torch.save with one tensor or nn.Parameter, or (zip format) dicts and lists of them, without torch.
 
     zip (since torch 1.6)        content                                     layout: stored_zip.py
-    {p}/data.pkl                 the object's pickle                         inert_pickle.py, torch_words.py
+    {p}/data.pkl                 the object's pickle                         inert_pickle.py, pickle_globals.py
     {p}/data/{key}               bytes of a storage, aligned to 64
     {p}/byteorder                "little" or "big"; absent before torch 2.1: little
     {p}/version, .format_version, .storage_alignment, .data/serialization_id     not needed
@@ -24,11 +24,11 @@ from functools import lru_cache
 from typing import NamedTuple, Union
 
 from npucmp.dump.limits import Limits, tensor_size
-from npucmp.dump.readers.files import RegularFile
 from npucmp.dump.readers.inert_pickle import Damaged, unpickled
+from npucmp.dump.readers.pickle_globals import Refused, Storage, Tensor, one_tensor, tensors_in
+from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.dump.readers.stored_zip import Member, Members, data_offset, members
 from npucmp.dump.readers.strides import compact, reach
-from npucmp.dump.readers.torch_words import Refused, Storage, Tensor, one_tensor, tensors_in
 from npucmp.errors import DumpError
 from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES, PACKED, canonical, lookup

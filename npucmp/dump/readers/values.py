@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import to_logical
 from npucmp.dump.readers.decode import NATIVE, decode, native
-from npucmp.dump.readers.files import RegularFile, open_regular
+from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.strides import c_strides, joined, reach
 from npucmp.errors import DumpError, UnsupportedError
 from npucmp.model import Payload

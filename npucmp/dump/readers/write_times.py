@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers.names import natural
+from npucmp.dump.readers.name_rules import natural
 
 NOTE = "order: guessed by the times at which the files were written"
 _FEWEST = 8  # minimum number of operators for an order by times

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 
-from npucmp.dump_plan import configs
-from npucmp.dump_plan.asked import Asked, Line, Prepared, exact
+from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.frameworks import tensorflow
 from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
+from npucmp.dump_plan.request import Asked, Line, Prepared, exact
 
 NAME = "acl"
 ABOUT = "offline models (.om) of atc by acl.json, their reference by ONNX Runtime"
@@ -32,11 +32,11 @@ def prepare(asked: Asked) -> Prepared:
     """Return acl.json, the matching command of atc, and the model's graph beside the dump."""
     if asked.is_reference:
         return _of_reference(asked)
-    told = configs.acl([asked.model], asked.dump, asked.kind, asked.steps, asked.names)
-    files = {CONFIG: configs.text_of(told)}
+    told = tool_configs.acl([asked.model], asked.dump, asked.kind, asked.steps, asked.names)
+    files = {CONFIG: tool_configs.text_of(told)}
     convert = ["atc", "--model=model.onnx", "--framework=5", f"--output={asked.model}", "--soc_version=SOC"]
     if asked.is_unfused:
-        files[tensorflow.FUSION] = configs.text_of(configs.FUSION_OFF)
+        files[tensorflow.FUSION] = tool_configs.text_of(tool_configs.FUSION_OFF)
         convert.append(f"--fusion_switch_file={asked.at(tensorflow.FUSION)}")
     if asked.kind == DETECTION:
         convert.append("--status_check=1")

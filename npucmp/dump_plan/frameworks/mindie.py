@@ -5,9 +5,9 @@ Source: msprobe 26.2, atb_data_dump_instruct.md; from CANN 8.3.RC1 on.
 
 from __future__ import annotations
 
-from npucmp.dump_plan import configs
-from npucmp.dump_plan.asked import Asked, Prepared, beginnings, seeded
+from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.questions import STATISTICS, VALUES
+from npucmp.dump_plan.request import Asked, Prepared, beginnings, seeded
 
 NAME = "mindie"
 ABOUT = "MindIE (ATB) by msprobe's ATB dump module"
@@ -27,11 +27,11 @@ named = beginnings
 
 def prepare(asked: Asked) -> Prepared:
     """Return config.json, and the commands that load and unload the module around the run."""
-    told = configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
+    told = tool_configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
     home = "MSPROBE_HOME_PATH=${MSPROBE_HOME_PATH:-$(pip show mindstudio-probe | sed -n 's/^Location: //p')}"
     golden = ("the golden run is one of ATB too, of a release or device that is known to be right",)
     return Prepared(
-        files={CONFIG: configs.text_of(told)},
+        files={CONFIG: tool_configs.text_of(told)},
         command="/usr/local/Ascend/mindie/latest/mindie-service/bin/mindieservice_daemon",
         exports=seeded(asked, on_npu=True),
         before=(

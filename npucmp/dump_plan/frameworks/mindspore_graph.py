@@ -5,11 +5,11 @@ Source: MindSpore's dump.md, 2.3 to 2.10. Tried with MindSpore 2.10.0 on a CPU.
 
 from __future__ import annotations
 
-from npucmp.dump_plan import configs
-from npucmp.dump_plan.asked import SEED, Asked, Export, Line, Prepared
+from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.frameworks import mindspore
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.recorded import UNSURE
+from npucmp.dump_plan.recorded_ops import UNSURE
+from npucmp.dump_plan.request import SEED, Asked, Export, Line, Prepared
 
 NAME = "mindspore-graph"
 ABOUT = "MindSpore, graph mode, by its own dump"
@@ -33,7 +33,7 @@ def _expression(glob: str) -> str:
 
 def prepare(asked: Asked) -> Prepared:
     """Return the JSON, and the variables with its path and with the folder of the dump."""
-    told = configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
+    told = tool_configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
     script = [Line("import mindspore", "at the top, before the model is made")]
     script += [Line(f"mindspore.set_seed({SEED})")] if asked.question.second else []
     script += (
@@ -49,7 +49,7 @@ def prepare(asked: Asked) -> Prepared:
     if asked.kind in (STATISTICS, MD5):
         notes.append("on a CPU MindSpore writes values alone, and refuses this file: --values there")
     return Prepared(
-        files={CONFIG: configs.text_of(told)},
+        files={CONFIG: tool_configs.text_of(told)},
         command="python train.py",
         script=tuple(script) if len(script) > 1 else (),
         exports=(

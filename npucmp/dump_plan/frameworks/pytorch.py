@@ -5,9 +5,9 @@ Source: msprobe 26.2, config_json_introduct.md and pytorch_data_dump_instruct.md
 
 from __future__ import annotations
 
-from npucmp.dump_plan import configs
-from npucmp.dump_plan.asked import EAGER, SEED, Asked, Export, Line, Prepared, parts, seeded
+from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
+from npucmp.dump_plan.request import EAGER, SEED, Asked, Export, Line, Prepared, parts, seeded
 
 NAME = "pytorch"
 ABOUT = "PyTorch (torch_npu, CUDA, CPU) by msprobe"
@@ -35,8 +35,8 @@ def prepare(asked: Asked) -> Prepared:
 def config(asked: Asked) -> dict[str, str]:
     """Return config.json of msprobe."""
     level = asked.question.level
-    told = configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, level, asked.names)
-    return {CONFIG: configs.text_of(told)}
+    told = tool_configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, level, asked.names)
+    return {CONFIG: tool_configs.text_of(told)}
 
 
 def calls(asked: Asked, package: str) -> tuple[Line, ...]:

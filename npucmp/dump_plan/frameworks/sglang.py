@@ -9,9 +9,9 @@ import os
 import shlex
 from dataclasses import replace
 
-from npucmp.dump_plan.asked import EAGER, Asked, Export, Prepared, parts
 from npucmp.dump_plan.frameworks import pytorch
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
+from npucmp.dump_plan.request import EAGER, Asked, Export, Prepared, parts
 
 NAME = "sglang"
 ABOUT = "SGLang 0.5.11 and newer, eager, by msprobe"

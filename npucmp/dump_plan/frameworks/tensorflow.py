@@ -5,9 +5,9 @@ Sources: CANN's TensorFlow adapter, NPURunConfig and DumpConfig (8.0 to 9.0); Te
 
 from __future__ import annotations
 
-from npucmp.dump_plan import configs
-from npucmp.dump_plan.asked import SEED, Asked, Export, Line, Prepared, exact, seeded
+from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
+from npucmp.dump_plan.request import SEED, Asked, Export, Line, Prepared, exact, seeded
 from npucmp.errors import UsageError
 
 NAME = "tensorflow"
@@ -59,7 +59,7 @@ def of_npu(asked: Asked, script: tuple[Line, ...]) -> Prepared:
         notes.append("only what overflows is dumped, with its record beside it; no overflow, no folder")
         notes.append("in saturation mode (Atlas training, 910A) Inf is 65504; A2 and A3 show Inf unless told otherwise")
     return Prepared(
-        files={FUSION: configs.text_of(configs.FUSION_OFF)} if asked.is_unfused else {},
+        files={FUSION: tool_configs.text_of(tool_configs.FUSION_OFF)} if asked.is_unfused else {},
         command="python train.py",
         script=script,
         exports=(*GRAPH, *seeded(asked, on_npu=True)),
@@ -77,7 +77,7 @@ def all_devices(asked: Asked) -> tuple[str, ...]:
 
 def options(asked: Asked) -> dict[str, object]:
     """Return the options of the dump, by their documented names."""
-    found: dict[str, object] = {"enable_dump": True, "dump_path": asked.dump, **configs.when(asked.steps)}
+    found: dict[str, object] = {"enable_dump": True, "dump_path": asked.dump, **tool_configs.when(asked.steps)}
     if asked.kind == DETECTION:
         found = {"enable_dump_debug": True, "dump_path": asked.dump, "dump_debug_mode": "all"}
     else:

@@ -10,9 +10,9 @@ import os
 import shlex
 from dataclasses import replace
 
-from npucmp.dump_plan.asked import EAGER, Asked, Export, Line, Prepared, parts
 from npucmp.dump_plan.frameworks import pytorch
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
+from npucmp.dump_plan.request import EAGER, Asked, Export, Line, Prepared, parts
 
 NAME = "vllm"
 ABOUT = "vLLM: target vLLM-Ascend, golden vLLM on a GPU, both eager, by msprobe"

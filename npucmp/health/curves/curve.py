@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from npucmp.errors import UsageError
 from npucmp.model import first_of
-from npucmp.model.symptom import Logged
+from npucmp.model.check_finding import Logged
 
 Steps = NDArray[np.int64]
 Values = NDArray[np.float64]

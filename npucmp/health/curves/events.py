@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.protobuf import Cursor, WireField, signed
+from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError
 from npucmp.health.curves.curve import Log
 from npucmp.health.curves.records import LARGEST, Record, log_of

@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.health.facts import Health, Op
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import RANGE, SHARES, WATCHED, beyond, is_float, once
+from npucmp.health.rules.locations import RANGE, SHARES, WATCHED, beyond, is_float, once
 from npucmp.model.run_roles import is_layer
 
 MANY_VALUES = 64  # per channel: no channel of a healthy network has this many zeros by chance

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import Iterator, Optional
 
-from npucmp.health.curves import alone
+from npucmp.health.curves import single_curve
 from npucmp.health.curves.curve import Log
 from npucmp.health.facts import Health
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import losses_in
+from npucmp.health.rules.locations import losses_in
 
 Finds = Iterator[Found]
 
 
-def _found(seen: Optional[alone.Seen], severity: str = "") -> Finds:
+def _found(seen: Optional[single_curve.Seen], severity: str = "") -> Finds:
     if seen is not None:
         yield Found(None, seen.because, seen.value, severity, places=1)
 
@@ -34,7 +34,7 @@ def _log(health: Health) -> Log:
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     """Report the first logged step with NaN or Inf."""
-    yield from _found(alone.nonfinite(_log(health).column()))
+    yield from _found(single_curve.nonfinite(_log(health).column()))
 
 
 @rule(
@@ -48,7 +48,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
 def flat(health: Health, limit: Optional[float]) -> Finds:
     """Report a curve with neither a slope of 1 % over its length nor scatter about it; at least ten steps."""
     chance = tuple({math.log(one.classes) for one in losses_in(health) if one.classes > 1})
-    yield from _found(alone.flat(_log(health).column(), chance))
+    yield from _found(single_curve.flat(_log(health).column(), chance))
 
 
 @rule(
@@ -61,7 +61,7 @@ def flat(health: Health, limit: Optional[float]) -> Finds:
 )
 def spike(health: Health, limit: Optional[float]) -> Finds:
     """Report values above the running median of 20 steps by 10 median deviations, and above 1.5 times that median."""
-    yield from _found(alone.spiking(_log(health).column()))
+    yield from _found(single_curve.spiking(_log(health).column()))
 
 
 @rule(
@@ -74,7 +74,7 @@ def spike(health: Health, limit: Optional[float]) -> Finds:
 )
 def rising(health: Health, limit: Optional[float]) -> Finds:
     """Report a last fifth that exceeds the first by 1 % and by four errors of their means."""
-    yield from _found(alone.rising(_log(health).column()))
+    yield from _found(single_curve.rising(_log(health).column()))
 
 
 @rule(
@@ -89,7 +89,7 @@ def rising(health: Health, limit: Optional[float]) -> Finds:
 )
 def oscillating(health: Health, limit: float) -> Finds:
     """Report frequent reversals. Off by default: batch noise oscillates in healthy runs."""
-    yield from _found(alone.oscillating(_log(health).column(), limit))
+    yield from _found(single_curve.oscillating(_log(health).column(), limit))
 
 
 @rule(
@@ -105,7 +105,7 @@ def validation_apart(health: Health, limit: Optional[float]) -> Finds:
     evaluation."""
     validation = _log(health).validation
     if validation is not None:
-        yield from _found(alone.apart(_log(health).column(), validation))
+        yield from _found(single_curve.apart(_log(health).column(), validation))
 
 
 @rule(
@@ -120,7 +120,7 @@ def loss_scale(health: Health, limit: Optional[float]) -> Finds:
     """Report a second fall without a rise between, after the first tenth of the curve, or a fall to 1, which is an
     error."""
     scale = _log(health).scale
-    found = alone.falls(scale) if scale is not None else ()
+    found = single_curve.falls(scale) if scale is not None else ()
     if found:
         worst = min(found, key=lambda one: one.value)
         more = f"; {len(found)} such falls" if found[1:] else ""

@@ -7,7 +7,7 @@ from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Tensor
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import data_in, is_float, is_whole, whole
+from npucmp.health.rules.locations import data_in, is_float, is_whole, whole
 from npucmp.model.optypes import op_type_of
 
 Finds = Iterator[Found]

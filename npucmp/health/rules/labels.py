@@ -7,7 +7,7 @@ from typing import Any, Iterator, Optional
 
 from npucmp.health.facts import Health, Tensor
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import Loss, is_whole, losses_in, whole
+from npucmp.health.rules.locations import Loss, is_whole, losses_in, whole
 
 Finds = Iterator[Found]
 FEWEST = 4  # fewest labels of a verdict

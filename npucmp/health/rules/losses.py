@@ -7,8 +7,8 @@ from typing import Any, Iterator, Optional
 
 from npucmp.health.facts import Health, Op
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import Loss, is_float, losses_in, whole
-from npucmp.measure.figures import Figures
+from npucmp.health.rules.locations import Loss, is_float, losses_in, whole
+from npucmp.measure.tensor_stats import Figures
 
 Finds = Iterator[Found]
 ABOVE, TIMES = 1.0, 1.5  # above ln C, and factor of ln C: clean runs have 0.95 to 1.23 ln C

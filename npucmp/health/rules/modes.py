@@ -7,7 +7,7 @@ from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Op, Tensor
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import by_name, once, whole
+from npucmp.health.rules.locations import by_name, once, whole
 
 Finds = Iterator[Found]
 DEFAULT = 0.5  # default share of a dropout

@@ -7,7 +7,7 @@ from typing import Iterator, Optional
 
 from npucmp.health.facts import Health
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import Loss, data_of, losses_in, whole
+from npucmp.health.rules.locations import Loss, data_of, losses_in, whole
 from npucmp.model import Event
 from npucmp.model.run_roles import is_layer
 

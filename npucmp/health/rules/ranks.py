@@ -7,7 +7,7 @@ from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Parameter
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import data_in
+from npucmp.health.rules.locations import data_in
 from npucmp.model.dtypes import lookup
 
 Finds = Iterator[Found]

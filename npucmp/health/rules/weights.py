@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.health.facts import Health, Parameter, Tensor
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.places import WATCHED, beyond
+from npucmp.health.rules.locations import WATCHED, beyond
 from npucmp.model.run_roles import kind_of
 
 Finds = Iterator[Found]

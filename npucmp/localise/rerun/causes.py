@@ -15,8 +15,8 @@ from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.evidence import reason, tensor_reason
 from npucmp.localise.intervals import differs
-from npucmp.localise.ranks import with_roots
-from npucmp.measure.bits import same_bytes
+from npucmp.localise.multi_rank import with_roots
+from npucmp.measure.bitwise import same_bytes
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
 from npucmp.model.roles import is_output, is_parameter
@@ -110,7 +110,7 @@ def _kind(tensor: Optional[TensorRef]) -> Hashable:
 
 
 def _head(tensor: Optional[TensorRef], context: ReadContext) -> bytes:
-    from npucmp.dump.readers.files import open_regular
+    from npucmp.dump.readers.safe_open import open_regular
     from npucmp.errors import NpucmpError
 
     try:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.verdicts import FACTOR
-from npucmp.measure.bits import PLACES, Differing, differences
+from npucmp.judge.tolerance import FACTOR
+from npucmp.measure.bitwise import PLACES, Differing, differences
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload, first_of, position
 

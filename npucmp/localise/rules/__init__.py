@@ -1,9 +1,9 @@
-"""What is known about errors, one rule a file; localise/case.py has their shape and what they may see.
+"""What is known about errors, one rule a file; localise/rule_context.py has their shape and what they may see.
 
     limit        how large rounding alone may make an error: the largest bound of those that apply
     explanation  how large the errors that came in may make it: explained within the largest bound of those that apply
     accusation   what is wrong although the error is small or explained: one is enough
-    fact         what a tensor or an operator is; what follows stands in localise/walk.py and ranks.py
+    fact         what a tensor or an operator is; what follows stands in localise/search.py and ranks.py
 
 No rule calls another. The order of RULES is that of the list, and decides which of several accusations is named;
 nothing else depends on it. --skip-rule switches one off.
@@ -15,8 +15,8 @@ import difflib
 from typing import Iterable, Optional
 
 from npucmp.errors import UsageError
-from npucmp.judge.verdicts import Limit
-from npucmp.localise.case import Case, Rule
+from npucmp.judge.tolerance import Limit
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.localise.rules import (
     arguments,
     broadcast,

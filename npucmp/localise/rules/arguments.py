@@ -5,7 +5,7 @@ An argument that differs is rarely without a reason, and its effect may well be 
 
 from __future__ import annotations
 
-from npucmp.localise.case import STANDS_OUT, Case, Rule
+from npucmp.localise.rule_context import STANDS_OUT, Case, Rule
 from npucmp.model.arguments import differing_arguments
 
 

@@ -7,7 +7,7 @@ does not agree, nothing is excused.
 
 from __future__ import annotations
 
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.model import Finding, Verdict
 from npucmp.model.roles import is_output, is_parameter
 

@@ -7,7 +7,7 @@ nothing else explains in silent clean pairs of the corpus reach 0.71 of the boun
 
 from __future__ import annotations
 
-from npucmp.localise.case import Rule
+from npucmp.localise.rule_context import Rule
 
 RULE = Rule(
     "explanation",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.localise.rules.reduced import REDUCED
 
 # of choices that may flip, in √e: chosen: not measured; without the rule nine pairs of the sample with top-k routing

@@ -13,7 +13,7 @@ from typing import Iterable, Sequence
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import round_off_of
-from npucmp.localise.case import Case, Rule, proven_size
+from npucmp.localise.rule_context import Case, Rule, proven_size
 from npucmp.model import Finding, Pair
 from npucmp.model.dtypes import lookup
 

@@ -1,14 +1,14 @@
 """What communicates hands on any error that descends from a root on another rank.
 
 Evidence: an all-reduce whose own inputs agree sums what another rank put in, however large that is beside its own; a
-receive reads nothing here. localise/ranks.py tells the operator what arrives.
+receive reads nothing here. localise/multi_rank.py tells the operator what arrives.
 """
 
 from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import Rule
+from npucmp.localise.rule_context import Rule
 
 RULE = Rule(
     "explanation",

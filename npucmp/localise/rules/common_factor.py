@@ -2,14 +2,14 @@
 
 Each of them may be within its limit, or within what its update explains. The noise of gradients scales no parameter,
 so that factors of one sign in all of them are evidence together, and the first in order is where it begins. Evidence:
-localise/updates.py, which counts them in standard deviations.
+localise/parameter_drift.py, which counts them in standard deviations.
 """
 
 from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import TOGETHER, Case, Rule, deviations_of
+from npucmp.localise.rule_context import TOGETHER, Case, Rule, deviations_of
 from npucmp.model import Finding, Verdict
 
 

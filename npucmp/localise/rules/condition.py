@@ -1,13 +1,13 @@
 """Ill-conditioned operators: exp, log, quotients, normalisations, powers make more of an error, by their operands.
 
-Source: Higham, Accuracy and Stability of Numerical Algorithms, §1.6; localise/condition.py has the numbers.
+Source: Higham, Accuracy and Stability of Numerical Algorithms, §1.6; localise/conditioning.py has the numbers.
 Evidence: of 641 ill-conditioned operators in silent clean pairs of the corpus none exceeded e times its condition
 number; 3 is for values whose norms say less of their elements.
 """
 
 from __future__ import annotations
 
-from npucmp.localise.case import Rule
+from npucmp.localise.rule_context import Rule
 
 # condition numbers: evidence: of 641 ill-conditioned operators of clean pairs none exceeded 1; 3 is for values whose
 # norms say less of their elements

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.localise.rules.growth import GROWTH
 
 NAME = "constant_rows"

@@ -6,7 +6,7 @@ A copy changes no bit; there is room for sums of its error, which are taken in a
 from __future__ import annotations
 
 from npucmp.flow.contents import content_of
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.model.dtypes import SUM_ROUNDING
 
 

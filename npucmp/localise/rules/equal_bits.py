@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from npucmp.judge.precision import BOTH_SIDES, SINGLE
-from npucmp.localise.case import MANY, TOGETHER, Case, Rule
+from npucmp.localise.rule_context import MANY, TOGETHER, Case, Rule
 from npucmp.model.dtypes import lookup
 
 APART = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits

@@ -9,12 +9,12 @@ meaningless  uninitialised memory and a device's workspaces hold what nobody pro
 container    a module bears no error of its own when an operator inside it has it. Evidence: in a dump of level mix
              each fault would be named once per module around it
 suspected    where statistics are all there is, the first operator that stands out of the noise before it is
-             suspected (localise/noise.py has the model and the evidence for its numbers)
+             suspected (localise/stat_test.py has the model and the evidence for its numbers)
 """
 
 from __future__ import annotations
 
-from npucmp.localise.case import Rule
+from npucmp.localise.rule_context import Rule
 from npucmp.localise.seen_errors import QUANTILE
 from npucmp.model.roles import is_meaningless
 

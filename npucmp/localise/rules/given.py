@@ -9,7 +9,7 @@ round-offs; rounding to the nearest on one side and toward zero on the other mak
 from __future__ import annotations
 
 from npucmp.judge.precision import BOTH_SIDES, SINGLE
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.model import Finding, Verdict
 
 

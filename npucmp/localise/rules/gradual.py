@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.localise.rules.growth import GROWTH
 
 HOPELESS = 64.0  # in √u: chosen: 1.6 % in float32, not measured

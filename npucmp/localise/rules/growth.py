@@ -7,7 +7,7 @@ errors grow by the operator's own rounding, by up to 9 times.
 
 from __future__ import annotations
 
-from npucmp.localise.case import Rule
+from npucmp.localise.rule_context import Rule
 
 # growth of error: evidence: 2.4 was not seen in 5,497 outputs of clean pairs; smaller errors grow by rounding, up to 9
 # times

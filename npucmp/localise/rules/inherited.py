@@ -1,14 +1,14 @@
 """A parameter of a later step holds what the steps before made of it: the noise of its gradient, handed on.
 
 Evidence: parameters of later steps of silent clean pairs of the corpus (open seeds); the formulas are in
-localise/updates.py. A parameter whose gradient is noise alone (a key's bias, a bias before a normalisation) wanders,
+localise/parameter_drift.py. A parameter whose gradient is noise alone (a key's bias, a bias before a normalisation) wanders,
 by as much as the golden's own step.
 """
 
 from __future__ import annotations
 
-from npucmp.localise.case import Rule
-from npucmp.localise.updates import GREW, REACH, UPDATE
+from npucmp.localise.parameter_drift import GREW, REACH, UPDATE
+from npucmp.localise.rule_context import Rule
 
 RULE = Rule(
     "explanation",

@@ -16,9 +16,9 @@ from typing import Callable, Iterator, NamedTuple, Optional
 
 from npucmp.flow.contents import content_of
 from npucmp.judge.precision import BOTH_SIDES, SINGLE, round_off_of
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import Case, Rule
-from npucmp.localise.condition import scale_of
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.conditioning import scale_of
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.model import Finding, Moments, Side, Verdict
 from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.optypes import OpType

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 from npucmp.judge.precision import SINGLE
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import Case, Rule
-from npucmp.localise.terms import MOST as MOST_TERMS
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.summation import MOST as MOST_TERMS
 from npucmp.model.dtypes import SHORT_SUM as SHORT
 
 

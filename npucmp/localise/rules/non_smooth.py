@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import FEW_FLIPS, FLIPPING, WHOLE_BIN, Case, Rule, error_of, shares_beyond
+from npucmp.localise.rule_context import FEW_FLIPS, FLIPPING, WHOLE_BIN, Case, Rule, error_of, shares_beyond
 from npucmp.localise.rules.growth import GROWTH
 
 

@@ -10,7 +10,7 @@ overwrites, they differ between two identical runs.
 from __future__ import annotations
 
 from npucmp.flow.contents import content_of, is_few, is_vector
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.rule_context import Case, Rule
 
 
 def _applies(case: Case) -> bool:

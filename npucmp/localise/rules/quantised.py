@@ -6,8 +6,8 @@ Half a step is 2^-8 of the largest value; where numbers are numbers again, 8 of 
 from __future__ import annotations
 
 from npucmp.judge.precision import STEP_BITS
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import Rule
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.rule_context import Rule
 
 RULE = Rule(
     "limit",

@@ -17,9 +17,9 @@ from __future__ import annotations
 import math
 
 from npucmp.judge.precision import SINGLE
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import FEW_FLIPS, Case, Rule
-from npucmp.localise.condition import scale_of
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.conditioning import scale_of
+from npucmp.localise.rule_context import FEW_FLIPS, Case, Rule
 
 REDUCED = 2.0**-11  # round-off: literature: 11 significant bits of HF32 (CANN) and TF32 (NVIDIA)
 ALIKE_NAME = "reduced_alike"

@@ -8,8 +8,8 @@ a tensor of which one half is zero is off by 0.71, a reordered one by 1.41, and 
 
 from __future__ import annotations
 
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import Rule
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.rule_context import Rule
 
 # rel_l2: chosen: no rounding reaches it, nor one gradient with an error; a tensor of which one half is zero is off by
 # 0.71

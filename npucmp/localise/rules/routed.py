@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import Case, Rule
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.localise.rules.choice import SHARE
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.model import Finding, Verdict

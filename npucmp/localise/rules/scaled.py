@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.case import STANDS_OUT, WHOLE, Case, Rule
+from npucmp.localise.rule_context import STANDS_OUT, WHOLE, Case, Rule
 from npucmp.model import Finding, Verdict
 
 SCALED = 4.0  # round-offs: evidence: 2.1 in 99 % of 8,550 tensors of clean pairs; also growth of such a factor

@@ -8,8 +8,8 @@ no result: rounding changes none of its elements, unless a step before updated i
 
 from __future__ import annotations
 
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import MANY, Case, Rule
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.rule_context import MANY, Case, Rule
 from npucmp.model import Finding, Verdict
 
 SINGLE = 2  # elements: chosen: rounding changes more, not measured

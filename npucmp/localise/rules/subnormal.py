@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from npucmp.judge.precision import narrower_dtype
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import Case, Rule
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.rule_context import Case, Rule
 from npucmp.model.dtypes import lookup
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.measure.kernel import numpy_kernel
-from npucmp.measure.kernel.masks import NONE_UNSEEN
+from npucmp.measure.kernel.mask_values import NONE_UNSEEN
 from npucmp.measure.kernel.merge import merge, merge_sides
 from npucmp.measure.kernel.numpy_kernel import Bars, lower_edges
 from npucmp.model import HISTOGRAM_BINS, Moments, Side

@@ -5,7 +5,7 @@ float64 for sums, while their differences are computed exactly as unsigned integ
 float64). If only one side has 64-bit integers, the difference includes the rounding error of float64. Each block fits
 the cache; no temporary array is as large as the tensor.
 
-Where both sides have the same mask (masks.py) they agree, as two infinities do, and the norms cover the other values.
+Where both sides have the same mask (mask_values.py) they agree, as two infinities do, and the norms cover the other values.
 Bits, and elements outside the bar, are counted at every position.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.measure.kernel.masks import NONE_UNSEEN, Masks, masks_of
+from npucmp.measure.kernel.mask_values import NONE_UNSEEN, Masks, masks_of
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import Dtype, lookup, narrower, numpy_dtype
 from npucmp.model.moments import SHORT_BITS, SINGLE_BITS

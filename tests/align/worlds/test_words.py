@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npucmp.align.shape import alike, merged
-from npucmp.align.worlds import are_apart
-from npucmp.align.worlds.partners import partner_of
-from npucmp.align.worlds.vendor import vendor_of
+from npucmp.align.cross_framework import are_apart
+from npucmp.align.cross_framework.msprobe_mapping import vendor_of
+from npucmp.align.cross_framework.slots import partner_of
+from npucmp.align.shape_match import alike, merged
 from npucmp.dump.context import ANYWHERE
 from npucmp.model import Operator, TensorRef
 from npucmp.model.optypes import same_type

@@ -13,7 +13,7 @@ import pytest
 import npucmp
 from npucmp.dump.formats import atb, open_runs
 from npucmp.dump.readers.atb import read_atb
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError
 from tests.contracts import FormatContract

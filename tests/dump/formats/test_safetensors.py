@@ -11,7 +11,7 @@ import pytest
 
 from npucmp.dump.formats import open_runs, safetensors
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.safetensors import entries
 from npucmp.dump.readers.values import whole
 from npucmp.errors import DumpError

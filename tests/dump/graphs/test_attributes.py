@@ -4,8 +4,8 @@ import struct
 
 from npucmp.dump.graphs import attributes, load_graphs
 from npucmp.dump.graphs.graphdef import from_wire
-from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.protobuf import Cursor
+from npucmp.dump.readers.safe_open import open_regular
 
 GE = """graph { name: "g" op { name: "data" type: "Data" output_desc { } } op { name: "c" type: "Conv2D" id: 1
   input: "data:0" input: "" input: "data:0" input: "data:-1"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from npucmp.dump import graphs
 from npucmp.dump.graphs import graphdef
-from npucmp.dump.graphs.known import together
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.graphs.graph_index import together
 from npucmp.dump.readers.protobuf import Cursor
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.textproto import parse
 from npucmp.errors import DumpError
 

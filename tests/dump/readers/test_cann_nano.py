@@ -10,7 +10,7 @@ import pytest
 
 from npucmp.dump.formats import cann, open_runs
 from npucmp.dump.readers import cann_nano
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
 from tests.dump.readers import craft_cann as craft
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from npucmp.dump.formats import cann
 from npucmp.dump.readers import cann_nano, cann_raw
 from npucmp.dump.readers.decode import decode
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError
 from npucmp.model.dtypes import DTYPES

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump.readers import cann_slices
-from npucmp.dump.readers.cann_words import RawTensor
+from npucmp.dump.readers.cann_enums import RawTensor
 
 
 def part(*shape: int, dtype: str = "float32", problem: str = "") -> RawTensor:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump.readers.csv_table import COLUMNS, LINE, read_blocks, read_rows
 from npucmp.errors import DumpError
-from npucmp.report.rows import csv_of, encoded
+from npucmp.report.csv_text import csv_of, encoded
 
 NAMES = "op", "slot", "rel_l2", "because"
 WORDS = st.sampled_from(

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.protobuf import Cursor, WireField, signed
+from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError
 
 LAST = 2**29 - 1  # the largest field number

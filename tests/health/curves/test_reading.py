@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from npucmp.errors import DumpError, UsageError
+from npucmp.health.curves.curve_pair import parting
 from npucmp.health.curves.reading import read_log
-from npucmp.health.curves.windows import parting
 
 VALUES = (2.31, 2.25, float("nan"))
 MEGATRON = (

@@ -9,9 +9,9 @@ import pytest
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision
+from npucmp.judge.tolerance import Limit, judge
 from npucmp.judge.tolerances import Tolerances
-from npucmp.judge.verdicts import Limit, judge
-from npucmp.localise.case import Case
+from npucmp.localise.rule_context import Case
 from npucmp.localise.rules import RULES, Rulebook
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, TensorRef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npucmp.localise.condition import scale_of
+from npucmp.localise.conditioning import scale_of
 from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
 from tests.localise.rules.craft import RuleContract, case, drawn, spelled
 

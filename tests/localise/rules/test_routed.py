@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from npucmp.flow.operators import OperatorFindings
-from npucmp.localise.case import Case
+from npucmp.localise.rule_context import Case
 from npucmp.model import Finding, Measurement, Operator, Pair, TensorRef, Verdict
 from tests.localise.rules.craft import RuleContract, case, drawn
 

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from npucmp.cli import npucmp
 from npucmp.judge.precision import STEP_BITS
-from npucmp.judge.verdicts import FACTOR
-from npucmp.localise import seen_errors, updates
-from npucmp.localise.case import FLIPPING, STANDS_OUT
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise import parameter_drift, seen_errors
+from npucmp.localise.rule_context import FLIPPING, STANDS_OUT
 from npucmp.localise.rules import (
     choice,
     condition,
@@ -36,9 +36,9 @@ LISTED = [  # rule, the words with "#" for the number, the constant
     ("non_smooth", "up to # √e", math.sqrt(FLIPPING)),
     ("choice", "up to # √e", choice.SHARE),
     ("routed", "up to # √s", routed.ROWS),
-    ("inherited", "at most # times that of the step before", updates.GREW),
-    ("inherited", "plus # √e", updates.UPDATE),
-    ("inherited", "plus # steps of the optimizer", updates.REACH),
+    ("inherited", "at most # times that of the step before", parameter_drift.GREW),
+    ("inherited", "plus # √e", parameter_drift.UPDATE),
+    ("inherited", "plus # steps of the optimizer", parameter_drift.REACH),
     ("arguments", "more than # times", STANDS_OUT),
     ("gradual", "more than # √u", gradual.HOPELESS),
     ("background", "# % of what was seen", 100 * seen_errors.QUANTILE),
@@ -52,9 +52,9 @@ WRITTEN = [  # of docs/localisation.md
     ("| # √e, or two elements (`non_smooth`)", math.sqrt(FLIPPING)),
     ("a share of # √e of the elements", choice.SHARE),
     ("| # √s, or another number of rows (`routed`)", routed.ROWS),
-    ("| # times the error of the step before", updates.GREW),
-    ("the step before + # √e_g", updates.UPDATE),
-    ("+ # steps of the optimizer", updates.REACH),
+    ("| # times the error of the step before", parameter_drift.GREW),
+    ("the step before + # √e_g", parameter_drift.UPDATE),
+    ("+ # steps of the optimizer", parameter_drift.REACH),
 ]
 
 

@@ -1,0 +1,32 @@
+"""Alignment of two runs of one network from two frameworks: MindSpore and PyTorch, vLLM and transformers, ATB and
+torch.
+
+Operators are aligned by properties that all frameworks share: the path of a module, the computation of a function and
+its module, the values of weights, and the order between matches. A pair is made if only one choice is left, or if
+values decide. Otherwise the operator has no partner, and its note names the candidates.
+
+    alignment.py  the order in which operators are matched
+    aliases.py   names → path, computation, phase
+    msprobe_mapping.py     msprobe's own mapping files
+    fused_weights.py      fused projections and their parts, by views
+    weight_match.py    operators by the values of their weights, if names carry no information
+    slots.py   slots, parameter names and shapes of two operators that belong together
+    sampling.py    samples of tensors, and tensors in another shape
+"""
+
+from __future__ import annotations
+
+from npucmp.align.cross_framework.aliases import ATB, has_parts, world_of
+from npucmp.align.cross_framework.msprobe_mapping import Vendor
+from npucmp.model import Run
+
+
+def are_apart(target: Run, golden: Run, vendor: Vendor = Vendor()) -> bool:
+    """Return whether the names of two runs are those of two frameworks."""
+    worlds = world_of(target), world_of(golden)
+    if vendor != Vendor() or (worlds[0] != worlds[1] and (all(worlds) or ATB in worlds)):
+        return True
+    if not all(worlds):
+        return False
+    left, right = ({tuple(one.path.split(".")) for one in run.operators if one.path} for run in (target, golden))
+    return has_parts(left, right)

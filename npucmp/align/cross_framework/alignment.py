@@ -1,0 +1,232 @@
+"""Alignment of two runs from two frameworks: modules, projections, functions, and the remaining operators by order."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align import order
+from npucmp.align.content_match import content
+from npucmp.align.cross_framework import fused_weights, weight_match
+from npucmp.align.cross_framework.aliases import ATB, Plain, executions, has_parts, plain, world_of
+from npucmp.align.cross_framework.msprobe_mapping import Api, Vendor
+from npucmp.align.cross_framework.slots import adds_up, partner_of
+from npucmp.align.name import longest_increasing
+from npucmp.align.shape_match import alike
+from npucmp.dump.context import ReadContext
+from npucmp.model import Match, Operator, Run
+
+VIA = "world"
+_NAMED = 3  # candidates in a note
+_ALIKE = 0.9  # least similarity by content of a pair whose position leaves a choice
+
+
+class Lined(NamedTuple):
+    """The matches, and why operators have none: by side ("target", "golden") and the operator's order."""
+
+    matches: list[Match]
+    open: Mapping[tuple[str, int], str]
+
+
+def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> Lined:
+    """Match the operators of two runs from two frameworks. The result includes the matches that the user gave."""
+    work = _Work(target, golden, given, vendor, context)
+    work.modules()
+    work.projections(fused_weights.named(*work.unmatched()))
+    if work.is_unnamed:
+        work.weights(world_of(golden) == ATB)
+    work.functions()
+    work.rest()
+    return Lined(work.matches, work.open)
+
+
+class _Work:
+    """The matches found so far and the unmatched operators."""
+
+    def __init__(self, target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> None:
+        self.open: dict[tuple[str, int], str] = {}
+        self.vendor, self.context = vendor, context
+        self.matches = [self._with_slots(one) for one in given]
+        self.left, self.right = plain(target, golden, vendor)
+        self.own = {one.operator.order: one for one in self.left}
+        self.is_unnamed = ATB in (world_of(target), world_of(golden))  # its names have no module path
+        self.is_fused = has_parts(*({one.place for one in some} for some in (self.left, self.right)))
+        self.told = {one.operator.order for one, bare in zip(self.left, plain(target, golden, Vendor())[0])
+                     if one.key != bare.key} if vendor != Vendor() else set()  # fmt: skip
+
+    def _with_slots(self, match: Match) -> Match:
+        """Move the golden's tensors to the slots that the user's mapping gives them, if it gives any."""
+        api = self.vendor.apis.get(match.target.name)
+        if api is None or not api.slots:
+            return match
+        return match._replace(golden=partner_of(match.target, match.golden, self.context, api), settled=True)
+
+    def unmatched(self) -> tuple[list[Plain], list[Plain]]:
+        taken = {match.target.order for match in self.matches}
+        used = {order for match in self.matches for order in (match.golden.order, *match.inside)}
+        return (
+            [one for one in self.left if one.operator.order not in taken],
+            [one for one in self.right if one.operator.order not in used],
+        )
+
+    def add(self, target: Operator, golden: Operator, via: str, confidence: float, slots: Optional[Api] = None) -> None:
+        api = self.vendor.api(target)
+        via = "mapping" if target.order in self.told or api else via
+        partner = partner_of(target, golden, self.context, api or slots)
+        self.matches.append(Match(target, partner, via, confidence, (), True))
+
+    def modules(self) -> None:
+        """Match modules of one path, execution by execution, if their outputs are alike."""
+        left, right = self.unmatched()
+        known = executions([one for one in right if one.is_module])
+        for key, some in executions([one for one in left if one.is_module]).items():
+            for one, other in zip(some, known.get(key, ())):
+                why = self._unlike(one.operator, other.operator)
+                if why:
+                    self._leave(one.operator, other.operator, why)
+                else:
+                    self.add(one.operator, other.operator, VIA, 0.9)
+
+    def _unlike(self, target: Operator, golden: Operator) -> str:
+        """The reason why two modules of one path are not partners; "" if they are."""
+        sides = [[one for one in op.tensors if one.slot.startswith("output")] for op in (target, golden)]
+        if not all(sides) or any(not one.slot or one.problem for op in (target, golden) for one in op.tensors):
+            return ""
+        if any(one.slot.startswith("grad") for one in target.tensors):
+            return ""
+        first = [some[0].shape for some in sides]
+        if not alike(first[0], first[1]):
+            return f"writes {[*first[1]]}, this {[*first[0]]}"
+        if not self.is_fused:
+            return ""
+        more = [one for some in sides for one in some[min(map(len, sides)) :] if alike(one.shape, first[0])]
+        if more and not adds_up(target, golden):  # the residual beside the stream
+            return f"writes {len(sides[1])} of such tensors, this {len(sides[0])}"
+        reads = [next((one.shape for one in op.tensors if one.slot == "input:0"), ()) for op in (target, golden)]
+        if all(reads) and reads[0][-1:] != reads[1][-1:] and len(reads[0]) > 1 < len(reads[1]):
+            return f"reads {[*reads[1]]}, this {[*reads[0]]}"
+        return ""
+
+    def weights(self, is_golden: bool) -> None:
+        """Match operators by their weights. If `is_golden`, the golden run's names have no module paths."""
+        turn = -1 if is_golden else 1
+        some, others = [weight_match.weights_of(side, self.context) for side in self.unmatched()][::turn]
+        for found in weight_match.same(some, others, self.context):
+            one, other = found[::turn]
+            if _writes_alike(one.owner, other.owner):
+                slots = Api("", "", {one.tensor.slot: other.tensor.slot})
+                self.add(one.as_read, other.as_read, weight_match.VIA, 0.9, slots)
+        left = [{each.operator.order for each in side} for side in self.unmatched()][::turn]
+        some, others = (
+            [each for each in side if each.owner.operator.order in orders] for side, orders in zip((some, others), left)
+        )
+        self.projections(weight_match.fused(some, others, is_golden, self.context))
+
+    def projections(self, groups: Iterable[fused_weights.Group]) -> None:
+        """Match fused products with their parts."""
+        found, unsure = fused_weights.matches_of([*groups], self.context)
+        self.matches += found
+        for group in unsure:
+            here, there = ("golden", "target") if group.turned else ("target", "golden")
+            names, why = ", ".join(part.name for part in group.parts), fused_weights.why_not(group)
+            self.open[here, group.whole.order] = f"it may consist of {names}, but {why}"
+            for part in group.parts:
+                self.open[there, part.order] = f"it may be a part of {group.whole.name}, but {why}"
+
+    def functions(self) -> None:
+        """Match functions of one kind in one module, if both sides have equally many and their outputs are alike one by
+        one."""
+        left, right = ([one for one in some if not one.is_module] for some in self.unmatched())
+        known = executions(right)
+        for key, some in executions(left).items():
+            others = known.get(key, [])
+            alike = len(some) == len(others) and key[0] and all(map(_writes_alike, some, others))
+            for one, other in zip(some, others if alike else ()):
+                self.add(one.operator, other.operator, VIA, 0.9)
+
+    def rest(self) -> None:
+        """Match the remaining operators by order between matches: those of one type and shape that are equally many on
+        both sides, or have the same values."""
+        left, right = (
+            [one for one in some if (side, one.operator.order) not in self.open]
+            for side, some in zip(("target", "golden"), self.unmatched())
+        )
+        stretches = self._stretches()
+        groups: dict[object, tuple[list[Plain], list[Plain]]] = defaultdict(lambda: ([], []))
+        of: dict[tuple[int, int], object] = {}  # by side and order
+        for side, some in enumerate((left, right)):
+            for one in some:
+                key = of[side, one.operator.order] = stretches.key(one, side)
+                groups[key][side].append(one)
+        found = order.match(
+            [one.neutral for one in left], [one.neutral for one in right], self.matches, context=self.context
+        )
+        theirs = {one.operator.order: one for one in right}
+        no_choice = {key: _is_no_choice(*rivals) for key, rivals in groups.items()}
+        for match in found:
+            one, other = self.own[match.target.order], theirs[match.golden.order]
+            key = of[0, one.operator.order]
+            sure = key == of[1, other.operator.order] and no_choice[key] and self._is_near_by(one, other)
+            if sure or content([match.target], [match.golden], self.context).like[0, 0] > _ALIKE:
+                self.add(one.operator, other.operator, order.VIA, match.confidence)
+        taken = self.unmatched()
+        free = [{one.operator.order for one in some} for some in taken]
+        for side, some in enumerate((left, right)):
+            for one in some:
+                if one.operator.order not in free[side]:
+                    continue
+                rivals = groups[of[side, one.operator.order]][1 - side]
+                names = [each.operator.name for each in rivals if each.operator.order in free[1 - side]]
+                if names:
+                    words = " or ".join(names[:_NAMED]) + (f" or {len(names) - _NAMED} more" if names[_NAMED:] else "")
+                    where = ("target", "golden")[side], one.operator.order
+                    self.open.setdefault(where, f"it is open which is its partner: {words}; --mapping can tell")
+
+    def _is_near_by(self, one: Plain, other: Plain) -> bool:
+        """Return whether one operator is in the module of the other or in a module inside it. Without module paths,
+        always True."""
+        here, there = sorted((one.place, other.place), key=len)
+        return self.is_unnamed or (here == there[: len(here)] and one.is_module == other.is_module)
+
+    def _stretches(self) -> _Stretches:
+        known = sorted((m.target.order, m.golden.order) for m in self.matches if m.target.phase != "backward")
+        chain = [known[at] for at in longest_increasing([there for _, there in known])]
+        return _Stretches([[at[side] for at in chain] for side in (0, 1)])
+
+    def _leave(self, target: Operator, golden: Operator, why: str) -> None:
+        self.open[("target", target.order)] = f"{golden.name} is called as this is, but {why}"
+        self.open[("golden", golden.order)] = f"{target.name} is called as this is, but they are not alike"
+
+
+class _Stretches:
+    """Numbers of the stretches between matches that keep the order of both runs."""
+
+    def __init__(self, ends: Sequence[Sequence[int]]) -> None:
+        self.ends = ends
+
+    def key(self, one: Plain, side: int) -> object:
+        """Return the key under which operators are counted: one type, one shape of output, one stretch. Backward
+        operators follow their forward operators, not this order."""
+        neutral = one.neutral
+        written = neutral.tensors[0].shape if neutral.tensors else ()
+        at = bisect_right(self.ends[side], one.operator.order) if one.phase != "backward" else -1
+        return at, neutral.op_type, one.phase, written
+
+
+def _is_no_choice(some: Sequence[Plain], others: Sequence[Plain]) -> bool:
+    """Return whether both sides have equally many candidates, or all on the longer side have equal records."""
+    longer = max(some, others, key=len)
+    return len(some) == len(others) or len({*map(_record, longer)}) == 1
+
+
+def _record(one: Plain) -> object:
+    """The recorded statistics and checksums of an operator. Operators with equal records are interchangeable."""
+    some = one.operator.tensors
+    told = all(each.identity or (each.statistics and None not in each.statistics) for each in some)
+    return repr([(each.slot, each.shape, each.statistics, each.checksum) for each in some]) if told else id(one)
+
+
+def _writes_alike(one: Plain, other: Plain) -> bool:
+    here, there = one.neutral.tensors, other.neutral.tensors
+    return not here or not there or alike(here[0].shape, there[0].shape)

@@ -1,0 +1,127 @@
+"""The golden operator in the terms of its partner from another framework: slots, parameter names, shapes.
+
+Tensors are partners if the signatures give them the same name; integers match integers only. The remaining tensors are
+paired by shape if exactly one of each side has it. If one framework merges batch and sequence into one axis, the golden
+tensor is viewed in the target's shape: as many elements, in the same order. All other tensors have no partner.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import Callable, Iterator, Optional, Sequence
+
+from npucmp.align.cross_framework.aliases import parameter
+from npucmp.align.cross_framework.msprobe_mapping import Api
+from npucmp.align.cross_framework.sampling import is_near, reshaped
+from npucmp.align.shape_match import alike, merged
+from npucmp.dump.context import ReadContext
+from npucmp.model import Operator, TensorRef
+from npucmp.model.arguments import tensor_name
+from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import op_type
+
+Key = Callable[[TensorRef], object]
+
+
+def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Optional[Api] = None) -> Operator:
+    """Return the golden operator with tensors in the target's slots and shapes. `api` gives the slots that belong
+    together."""
+    left, right = [*target.tensors], [*golden.tensors]
+    taken: dict[int, TensorRef] = {}  # place in the target → tensor of the golden
+    for one, other in _residuals(target, golden):
+        taken[left.index(one)] = right.pop(right.index(other))
+    rules: list[tuple[Key, Key, bool]] = [
+        (lambda one: _wanted(target, golden, one, api), lambda one: _named(golden, one), False),
+        (lambda one: None if _is_told(one, api) else _shaped(one), _shaped, True),
+    ]
+    for of_target, of_golden, alone in rules:
+        for place, one in enumerate(left):
+            key = of_target(one)
+            found = [other for other in right if key is not None and of_golden(other) == key]
+            rivals = Counter(of_target(each) for at, each in enumerate(left) if at not in taken)
+            fits = bool(found) and place not in taken and (not alone or (len(found) == 1 and rivals[key] == 1))
+            if fits and (alone or _is_alike(one, found[0])):
+                taken[place] = found[0]
+                right.remove(found[0])
+    for place, one in enumerate(left):  # tensors of one name but different shapes: the difference is reported
+        same = [other for other in right if _named(golden, other) == _wanted(target, golden, one, api)]
+        if place not in taken and same and _is_whole(one) == _is_whole(same[0]):
+            taken[place] = same[0]
+            right.remove(same[0])
+    if not target.path:
+        _swap(left, taken, context)
+    tensors = [reshaped(other.in_slot(left[at].slot), left[at].shape, context) for at, other in taken.items()]
+    slots = {one.slot for one in left}
+    rest = [one.in_slot(f"{one.slot} of the golden") if one.slot in slots else one for one in right]
+    return golden._replace(tensors=(*tensors, *rest), arguments=_arguments(target, golden))
+
+
+def _swap(left: Sequence[TensorRef], taken: dict[int, TensorRef], context: ReadContext) -> None:
+    """Exchange two operands of one shape if their values show that they are in reverse order on the other side."""
+    reads = [at for at in taken if left[at].slot.startswith("input")]
+    for a, b in combinations(reads, 2):
+        if left[a].shape == left[b].shape and alike(taken[a].shape, taken[b].shape):
+            crossed = is_near(left[a], taken[b], context) and is_near(left[b], taken[a], context)
+            if crossed and is_near(left[a], taken[a], context) is False:
+                taken[a], taken[b] = taken[b], taken[a]
+
+
+def _named(operator: Operator, tensor: TensorRef) -> Optional[str]:
+    return tensor_name(operator, parameter(tensor.slot)) or None
+
+
+def _wanted(target: Operator, golden: Operator, tensor: TensorRef, api: Optional[Api]) -> Optional[str]:
+    """The name of a tensor's partner on the golden side; None if it has none."""
+    slot = api.slots.get(tensor.slot) if api is not None else None
+    if slot is not None:
+        return tensor_name(golden, parameter(slot))
+    return None if _is_told(tensor, api) else _named(target, tensor)
+
+
+def _is_told(tensor: TensorRef, api: Optional[Api]) -> bool:
+    """Return whether a file names all tensors of this role that have a partner."""
+    return api is not None and tensor.slot.partition(":")[0] in api.roles
+
+
+def _shaped(tensor: TensorRef) -> Optional[object]:
+    role = tensor.slot.partition(":")[0]
+    return (role, merged(tensor.shape), _is_whole(tensor)) if role in ("input", "output") and tensor.shape else None
+
+
+def _is_alike(one: TensorRef, other: TensorRef) -> bool:
+    return _is_whole(one) == _is_whole(other) and alike(one.shape, other.shape)
+
+
+def _is_whole(tensor: TensorRef) -> bool:
+    """Return whether a tensor has integers or truth values."""
+    kind = lookup(tensor.dtype)
+    return kind is not None and kind.kind in "iub"
+
+
+def adds_up(target: Operator, golden: Operator) -> bool:
+    """Return whether one of two modules may be a norm that also adds its input to the residual sum."""
+    return op_type(target.op_type).has("normalises") or op_type(golden.op_type).has("normalises")
+
+
+def _residuals(target: Operator, golden: Operator) -> Iterator[tuple[TensorRef, TensorRef]]:
+    """Pair the residual sum. Norms of vLLM also add their input to it and return both; the other framework's norm reads
+    it."""
+    if not adds_up(target, golden):
+        return
+    slots = [{tensor.slot: tensor for tensor in one.tensors} for one in (target, golden)]
+    for mine, theirs, turn in ((slots[0], slots[1], 1), (slots[1], slots[0], -1)):
+        sums, reads = mine.get("output:1"), [slot for slot in theirs if slot.startswith("input")]
+        if sums is not None and "output:1" not in theirs and len(reads) == 1 and _is_alike(sums, theirs[reads[0]]):
+            yield (sums, theirs[reads[0]]) if turn > 0 else (theirs[reads[0]], sums)
+
+
+def _arguments(target: Operator, golden: Operator) -> dict[str, object]:
+    """The golden's numeric arguments that both operators have, in the target's slots; all others are the target's
+    own."""
+    told = {tensor_name(golden, slot): value for slot, value in golden.arguments.items()}
+    found = {slot: told.get(tensor_name(target, slot), value) for slot, value in target.arguments.items()}
+    return {
+        slot: value if type(value) in (int, float) and type(own) in (int, float) and value != own else own
+        for (slot, value), own in zip(found.items(), target.arguments.values())
+    }

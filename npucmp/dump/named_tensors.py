@@ -1,0 +1,73 @@
+"""Read files that hold several tensors by name, for formats without further structure.
+
+A tensor is an operator of its own, or a slot of an operator if its name says so (readers/tensor_names.py). Such files
+record no order: operators are sorted by name, and a module follows everything it contains.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Union
+
+from npucmp.dump.context import ReadContext
+from npucmp.dump.readers.folder_scan import Files, files_of
+from npucmp.dump.readers.name_rules import left_out, natural
+from npucmp.dump.readers.safe_open import RegularFile, open_regular
+from npucmp.dump.readers.tensor_names import by_module, named, operator_of
+from npucmp.errors import DumpError
+from npucmp.model import Operator, Payload, Run, TensorRef
+from npucmp.model.optypes import holds_weights_alone
+
+Entries = Callable[[RegularFile], "dict[str, Union[Payload, str]]"]
+_GUESSED = "order: guessed, the file does not tell it; operators stand by name"
+
+
+def runs_of(path: Path, endings: tuple[str, ...], format: str, entries: Entries, context: ReadContext) -> list[Run]:
+    """Return one Run per step and rank of the files below a path. `entries` returns the tensors of one file by name."""
+    return [_run(found, format, entries, context) for found in files_of(path, endings)]
+
+
+def _run(found: Files, format: str, entries: Entries, context: ReadContext) -> Run:
+    read: list[tuple[str, str, TensorRef]] = []  # file, name, tensor
+    for folder, name, file in found.paths:
+        stem = "/".join(filter(None, (folder, name[: name.rindex(".")])))
+        try:
+            with open_regular(file, context) as opened:
+                here = entries(opened)
+        except DumpError as error:
+            read.append(
+                (stem, stem, TensorRef("", "", (), file=file, encoding=format, problem=error.because, label=name))
+            )
+            continue
+        read.extend((stem, key, _tensor(key, one, file, format)) for key, one in here.items())
+    operators = _operators(read)
+    outputs = all(tensor.is_output for one in operators for tensor in one.tensors)
+    notes = [_GUESSED, *filter(None, [left_out(found.path, found.others)])]
+    run = Run(found.path, format, operators, found.step, found.rank, notes=tuple(notes), ordered=False)
+    return replace(run, detail="weights only" if holds_weights_alone(run) else "outputs only" if outputs else "")
+
+
+def _tensor(key: str, found: Union[Payload, str], file: str, format: str) -> TensorRef:
+    if isinstance(found, str):
+        return TensorRef("", "", (), file=file, encoding=format, problem=found, label=key)
+    return TensorRef(named(key).slot, found.dtype, found.shape, file, format, label=key, payload=found)
+
+
+def _operators(read: list[tuple[str, str, TensorRef]]) -> tuple[Operator, ...]:
+    """Return the operators; if several files hold the same name, the file name becomes part of the operator name."""
+    repeated = max(Counter(key for _, key, _ in read).values(), default=0) > 1
+    tensors: dict[str, dict[str, TensorRef]] = {}
+    for stem, key, tensor in read:
+        name = named(key).operator if tensor.slot else key
+        at = f"{stem}/{name}" if repeated else name
+        if tensor.slot in tensors.get(at, ()):  # two names of the same slot, such as "a.output" and "a.output.0"
+            at, tensor = f"{at}/{key}", tensor._replace(slot="output:0")
+        tensors.setdefault(at, {})[tensor.slot] = tensor
+    names = sorted(tensors, key=lambda name: [by_module(part) for part in name.split("/")])
+    return tuple(
+        operator_of(name, order, tuple(tensors[name][slot] for slot in sorted(tensors[name], key=natural)))
+        for order, name in enumerate(names)
+    )

@@ -1,0 +1,268 @@
+"""Build the `Health` of each rank: plan which tensors are read together, read all of them in one pass, assemble the
+facts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.health.detectors import KEPT, PROBES, Inside, Moved
+from npucmp.health.facts import Health, Op, Parameter, Step, Tensor
+from npucmp.health.optimizer_kernels import Group, groups_of, named, parameters_of
+from npucmp.measure.tensor_stats import Figures, Probe, Work, Worked, work_through
+from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.run_roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
+
+SIDE_BY_SIDE = 64  # steps of a parameter that are read together
+NONE: Mapping[str, Any] = MappingProxyType({})
+NOTHING = TensorRef("", "", ())  # placeholder for a step that lacks the tensor
+Done = Callable[[int], None]  # called with the number of bytes of each Work
+
+
+@dataclass
+class _Plan:
+    """The tensors to read and the results. The key of a tensor is its payload or file; without them, its identity."""
+
+    probes: Mapping[str, Callable[..., Probe]] = field(default_factory=lambda: PROBES)
+    works: list[Work] = field(default_factory=list)
+    claimed: set[object] = field(default_factory=set)
+    figures: dict[object, tuple[Figures, Mapping[str, Any]]] = field(default_factory=dict)
+    together: dict[tuple[object, ...], Mapping[str, Any]] = field(default_factory=dict)
+
+    def side_by_side(self, work: Work) -> None:
+        """Plan to read these tensors together. Skip the request if another one already includes any of them."""
+        key = tuple(map(_key, work.tensors))
+        if not any(one in self.claimed for one in key if one is not None):
+            self.works.append(work)
+            self.claimed |= {one for one in key if one is not None}
+
+    def found(self, tensors: Sequence[TensorRef]) -> Mapping[str, Any]:
+        """The probe results of tensors that were read together; empty if they were not."""
+        return self.together.get(tuple(map(_key, tensors)), NONE)
+
+    def alone(self, tensor: TensorRef, probes: Sequence[str]) -> None:
+        if _key(tensor) not in self.claimed:
+            self.claimed.add(_key(tensor))
+            self.works.append(Work((tensor,), {name: self.probes[name] for name in probes}))
+
+    def take(self, work: Work, found: Worked) -> None:
+        keys = tuple(map(_key, work.tensors))
+        alone = found.found if len(keys) == 1 else {}
+        for key, figures in zip(keys, found.figures):
+            self.figures[key] = figures, alone
+        if len(keys) > 1:
+            self.together[keys] = found.found
+
+    def tensor(self, held: Held) -> Tensor:
+        operator, ref = held
+        return Tensor(operator, ref, *self.figures.get(_key(ref), (Figures(), {})))
+
+
+def _key(tensor: TensorRef) -> object:
+    return None if tensor is NOTHING else tensor.payload or tensor.file or id(tensor)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One step before any tensor is read."""
+
+    run: Run
+    operators: tuple[Operator, ...]
+    weights: Mapping[str, Weight]
+    forward: tuple[Operator, ...]
+    inputs: tuple[Held, ...]
+    groups: tuple[Group, ...]
+
+
+def build(
+    path: str,
+    runs: Sequence[Run],
+    wants: Callable[[Operator], bool] = lambda operator: True,
+    jobs: int = 1,
+    context: ReadContext = ANYWHERE,
+    done: Done = lambda size: None,
+    expect: Mapping[str, Any] = NONE,
+    inside: Optional[tuple[float, float]] = None,
+) -> tuple[Health, ...]:
+    """Return the facts of a dump, one Health per rank. A tensor that cannot be read has the problem in its figures. If
+    `inside` gives a range, each output also has the share of its elements within that range."""
+    by_rank: dict[Optional[int], list[Run]] = {}
+    for run in sorted(runs, key=lambda one: (one.rank or 0, one.step or 0)):
+        by_rank.setdefault(run.rank, []).append(run)
+    read = {rank: [_looked_at(run, wants) for run in some] for rank, some in by_rank.items()}
+    plan = _Plan({**PROBES, "inside": partial(Inside, *inside)} if inside else PROBES)
+    for steps in read.values():
+        _plan(steps, plan)
+    for work, found in zip(plan.works, work_through(plan.works, jobs, context)):
+        plan.take(work, found)
+        done(work.bytes)
+    healths = tuple(_health(path, rank, steps, plan, expect) for rank, steps in read.items())
+    return tuple(replace(one, ranks=healths) for one in healths)
+
+
+def _looked_at(run: Run, wants: Callable[[Operator], bool]) -> _Read:
+    run = replace(run, operators=tuple(filter(wants, run.operators)))
+    groups = tuple(groups_of(run))
+    weights = weights_of(run) if not groups else {}
+    return _Read(run, run.operators, weights, tuple(forward_of(run)), tuple(inputs_of(run, weights)), groups)
+
+
+def _plan(steps: Sequence[_Read], plan: _Plan) -> None:
+    for group in (group for step in steps for group in step.groups):
+        plan.side_by_side(group.work(NOTHING))
+    for name, weight in _names(steps).items():
+        for at in range(0, len(steps), SIDE_BY_SIDE):
+            some = steps[at : at + SIDE_BY_SIDE]
+            if len(some) > 1:
+                probes = ("moves", "rows") if weight.type.has("looks up") else ("moves",)
+                plan.side_by_side(Work(tuple(_through_steps(name, some)), {probe: PROBES[probe] for probe in probes}))
+    for step in steps:
+        for one in step.forward:
+            pair = _dropped(one)
+            if pair:
+                plan.side_by_side(Work(pair, {"dropped": PROBES["dropped"]}))
+        wanted = _probes(step)
+        for operator in step.operators:
+            for tensor in operator.tensors:
+                asked = ("inside",) if tensor.is_output and "inside" in plan.probes else ()
+                plan.alone(tensor, (*wanted.get(id(tensor), ()), *asked))
+
+
+def _names(steps: Sequence[_Read]) -> dict[str, Weight]:
+    """Parameters of all steps by name, in order of first use."""
+    found: dict[str, Weight] = {}
+    for step in steps:
+        for name, one in step.weights.items():
+            found.setdefault(name, one)
+    return dict(sorted(found.items(), key=lambda item: item[1].order))
+
+
+def _through_steps(name: str, steps: Sequence[_Read]) -> list[TensorRef]:
+    """A parameter in each step, followed by its gradients. A gradient of another shape (transposed) is left out."""
+    some = [step.weights.get(name) for step in steps]
+    weights = [one.weight[1] if one else NOTHING for one in some]
+    shape = next(one.shape for one in weights if one is not NOTHING) if any(some) else ()
+    gradients = [
+        one.gradient[1] if one and one.gradient and one.gradient[1].shape == shape else NOTHING for one in some
+    ]
+    return weights + gradients
+
+
+def _dropped(operator: Operator) -> tuple[TensorRef, ...]:
+    """The input and the output of a dropout; () for other operators, or if the shapes differ."""
+    if not op_type_of(operator).has("drops"):
+        return ()
+    slots = {one.slot: one for one in operator.tensors}
+    both = slots.get("input:0"), slots.get("output:0")
+    return (both[0], both[1]) if both[0] and both[1] and both[0].shape == both[1].shape else ()
+
+
+def _probes(step: _Read) -> dict[int, tuple[str, ...]]:
+    """The probes of each single tensor (by identity), chosen by its role."""
+    found: dict[int, tuple[str, ...]] = {id(tensor): ("samples", "whole") for _, tensor in step.inputs}
+    found.update((id(one.weight[1]), ("rows",)) for one in step.weights.values() if one.type.has("looks up"))
+    first = next((one for one in step.forward if op_type_of(one).has("averages")), None)
+    evaluates = not any(map(is_gradient, step.operators))
+    for one in step.forward:
+        kind = op_type_of(one)
+        for tensor in one.tensors:
+            more: tuple[str, ...] = ()
+            if kind.has("rectifies") and tensor.is_output:
+                more = ("channels",)
+            elif kind.has("saturates") and tensor.slot == "input:0":
+                more = ("beyond",)
+            elif kind.has("loss") and not tensor.is_output:
+                more = ("samples", "whole")
+            elif kind.has("averages") and tensor.slot in {f"input:{place}" for place in kind.overwritten}:
+                more = ("whole",)
+            elif one is first and tensor.slot == "input:0" and evaluates:
+                more = ("means",)
+            elif is_layer(kind) and tensor.slot == "output:0" and math.prod(tensor.shape) <= KEPT:
+                more = ("samples",)
+            if more:
+                found[id(tensor)] = tuple(dict.fromkeys((*found.get(id(tensor), ()), *more)))
+    return found
+
+
+def _health(path: str, rank: Optional[int], steps: Sequence[_Read], plan: _Plan, expect: Mapping[str, Any]) -> Health:
+    made = tuple(_step(index, step, plan) for index, step in enumerate(steps))
+    parameters = tuple(_parameter(name, one, steps, plan) for name, one in _names(steps).items())
+    parameters = parameters or tuple(_of_kernels(steps, plan))
+    training = any(is_gradient(one) for step in steps for one in step.operators)
+    return Health(path, made, parameters, rank, training, _starts(parameters), expect=expect)
+
+
+def _step(index: int, step: _Read, plan: _Plan) -> Step:
+    operators = tuple(_op(index, one, plan) for one in step.operators)
+    forward = {id(one) for one in step.forward}
+    inputs = tuple(plan.tensor(held) for held in step.inputs)
+    return Step(index, step.run, operators, tuple(one for one in operators if id(one.operator) in forward), inputs)
+
+
+def _op(step: int, operator: Operator, plan: _Plan) -> Op:
+    tensors = tuple(plan.tensor((operator, tensor)) for tensor in operator.tensors)
+    pair = _dropped(operator)
+    return Op(operator, step, tensors, plan.found(pair) if pair else NONE)
+
+
+def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _Plan) -> Parameter:
+    some = [step.weights.get(name) for step in steps]
+    wanted = [held.weight[1].trainable for held in some if held and held.weight[1].trainable is not None]
+    weights = tuple(plan.tensor(held.weight) if held else None for held in some)
+    return Parameter(
+        name,
+        one.type,
+        one.order,
+        any(wanted) if wanted else None,
+        weights,
+        tuple(plan.tensor(held.gradient) if held and held.gradient else None for held in some),
+        tuple(_moves(name, steps, plan)),
+        one.named,
+        found=plan.found(_through_steps(name, steps[:SIDE_BY_SIDE])) or next(filter(None, weights)).found,
+    )
+
+
+def _moves(name: str, steps: Sequence[_Read], plan: _Plan) -> Iterator[tuple[int, int, Moved]]:
+    for at in range(0, len(steps), SIDE_BY_SIDE):
+        some = steps[at : at + SIDE_BY_SIDE]
+        found = plan.found(_through_steps(name, some)).get("moves") or ()
+        for number, move in enumerate(found, at):
+            if move is not None:
+                yield number, number + 1, move
+
+
+def _of_kernels(steps: Sequence[_Read], plan: _Plan) -> list[Parameter]:
+    """Parameters identified by the optimizer's updates; equal names in several steps are joined into one parameter."""
+    found: dict[str, list[Optional[Parameter]]] = {}
+    for index, step in enumerate(steps):
+        names = named(step.run, plan.tensor) if step.groups else {}
+        for group in step.groups:
+            told = plan.found(group.tensors(NOTHING)).get("steps") or ()
+            for one in parameters_of(index, group, told, plan.tensor, names):
+                found.setdefault(one.name, [None] * len(steps))[index] = one
+    return sorted((_joined(some) for some in found.values()), key=lambda one: one.order)
+
+
+def _joined(steps: Sequence[Optional[Parameter]]) -> Parameter:
+    known = [one for one in steps if one is not None]
+    return replace(
+        known[0],
+        weights=tuple(one.weights[0] if one else None for one in steps),
+        gradients=tuple(one.gradients[0] if one else None for one in steps),
+        moves=tuple(move for one in known for move in one.moves),
+        updates=tuple(update for one in known for update in one.updates),
+    )
+
+
+def _starts(parameters: Sequence[Parameter]) -> str:
+    """ "fresh" if all weights of norms are constant, as they are initialised; "unknown" if no norm is recorded."""
+    norms = [one.first.figures for one in parameters if one.type.has("normalises") and len(one.shape) == 1]
+    known = [one for one in norms if one.minimum is not None]
+    if not known:
+        return "unknown"
+    return "fresh" if all(one.constant is not None for one in known) else "trained"

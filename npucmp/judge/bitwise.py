@@ -1,0 +1,92 @@
+"""Measurements of repeated runs → Findings, without any tolerance: the same values or not."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.errors import NpucmpError
+from npucmp.judge.tolerance import nothing_known
+from npucmp.measure.bitwise import differences, in_one_piece, measure_bits
+from npucmp.measure.pairs import payload_of
+from npucmp.measure.recorded_stats import SUMS_SLACK
+from npucmp.model import Finding, Measurement, Moments, Pair, TensorRef, Verdict
+
+
+def judge_bits(measurement: Measurement, context: ReadContext = ANYWHERE) -> Finding:
+    """A Finding without any tolerance: the same values or not. The sign of a zero and the payload of a NaN are told,
+    and are no difference; neither is padding beyond the logical shape."""
+    pair, moments = measurement.pair, measurement.moments
+    if measurement.problem:
+        return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
+    if pair.target is None or pair.golden is None:
+        return Finding(measurement, Verdict.UNKNOWN if pair.is_inside else Verdict.MISSING, pair.note)
+    if measurement.unlike:
+        verdict = Verdict.SHAPE if measurement.shapes_differ else Verdict.DTYPE
+        return Finding(measurement, verdict, measurement.unlike, math.inf if measurement.shapes_differ else None)
+    if measurement.same is not None:
+        if measurement.same:
+            return Finding(measurement, Verdict.MATCH, "the same bits", 0.0)
+        return Finding(measurement, Verdict.DIVERGED, "checksums differ", math.nan, metric="checksum")
+    if moments is None:
+        return _by_statistics(measurement)
+    try:
+        return _by_values(measurement, moments, pair.target, pair.golden, context)
+    except NpucmpError as error:  # it could be read when it was measured
+        return Finding(measurement, Verdict.UNREADABLE, str(getattr(error, "because", error)))
+
+
+def _by_statistics(measurement: Measurement) -> Finding:
+    """Extremes that differ prove a difference; sums only if they differ by more than their own rounding."""
+    pair, bound = measurement.pair, measurement.bound
+    if bound is None:
+        return Finding(measurement, Verdict.UNKNOWN, nothing_known(measurement))
+    extremes = [None if one is None else one[:2] for one in measurement.statistics]
+    recorded = not any(tensor is None or tensor.file for tensor in (pair.target, pair.golden))
+    if bound > SUMS_SLACK or (recorded and bound and extremes[0] != extremes[1]):
+        return Finding(measurement, Verdict.DIVERGED, "its statistics differ", math.nan, metric="rel_l2")
+    return Finding(measurement, Verdict.UNKNOWN, "only statistics are known: they prove no equality of bits")
+
+
+def _by_values(
+    measurement: Measurement, moments: Moments, target: TensorRef, golden: TensorRef, context: ReadContext
+) -> Finding:
+    differing = moments.elements - moments.equal
+    if not differing:
+        words = "the same bits" if target.dtype == golden.dtype else f"equal values, in {target.dtype} {golden.dtype}"
+        if _is_padded(target, golden, context):
+            words = "the same values; only the padding beyond the logical shape differs; hint: uninitialised padding"
+        return Finding(measurement, Verdict.MATCH, words, 0.0)
+    if moments.mismatched:
+        words = f"{moments.mismatched:,} of {moments.elements:,} positions are NaN or Inf in one run only"
+        return Finding(measurement, Verdict.NONFINITE, words, math.inf, metric="nonfinite_mismatch")
+    masks = differences(target, golden, context).number if moments.masked and not moments.max_abs else 0
+    if masks:
+        words = f"{masks:,} of {moments.elements:,} elements differ, all of them masks (minus infinity and the like)"
+        return Finding(measurement, Verdict.DIVERGED, words, math.nan, metric="exact_ratio")
+    if not moments.max_abs:
+        words = (
+            f"the same values; {differing:,} differ in the sign of a zero or the payload of a NaN, which is harmless"
+        )
+        return Finding(measurement, Verdict.MATCH, words, 0.0)
+    error = math.sqrt(moments.sum_dd / moments.yy) if moments.yy else math.inf
+    ulp = "" if moments.max_ulp is None else f", {moments.max_ulp:,} ulp"
+    words = f"{differing:,} of {moments.elements:,} elements differ, by up to {moments.max_abs:.3g}{ulp}"
+    return Finding(measurement, Verdict.DIVERGED, words, error, metric="exact_ratio")
+
+
+def _is_padded(target: TensorRef, golden: TensorRef, context: ReadContext) -> bool:
+    """Whether both are stored alike, with padding: then their bytes were compared first, and differ."""
+    try:
+        x, y = payload_of(target, context=context), payload_of(golden, context=context)
+    except NpucmpError:
+        return False
+    return x is not None and y is not None and in_one_piece(x) and x.device is not None and x.device == y.device
+
+
+def same(one: TensorRef, other: TensorRef, pair: Pair, context: ReadContext = ANYWHERE) -> Optional[bool]:
+    """Whether two tensors of one slot hold the same values; None if that cannot be told."""
+    pair = Pair(pair.order, pair.slot, pair.target_op, pair.golden_op, one, other, pair.via)
+    verdict = judge_bits(measure_bits(pair, context), context).verdict
+    return {Verdict.MATCH: True, Verdict.DIVERGED: False, Verdict.NONFINITE: False}.get(verdict)

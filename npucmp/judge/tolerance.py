@@ -1,0 +1,167 @@
+"""A Measurement and its limit → a Finding: a verdict on one tensor pair by itself, with the reason in words.
+
+By default rel_l2 is held against a limit that the rules of localise/rules/ make of the precision in which the runs
+worked. Whether an error above it is the operator's own is not seen from one tensor: localise/search.py decides it, and
+takes `diverged` back where the inputs explain it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Optional, Tuple
+
+from npucmp.judge.precision import is_mixed, linear_fit, narrower_dtype, quantised, round_off_of
+from npucmp.judge.tolerances import Tolerances
+from npucmp.measure import metrics
+from npucmp.measure.recorded_stats import SUMS_SLACK, has_equal_xor
+from npucmp.model import Finding, Measurement, Moments, Pair, Tolerance, Verdict
+from npucmp.model.dtypes import FACTOR as FACTOR
+from npucmp.model.dtypes import lookup
+
+HALF = 0.5  # distance of a float from a whole number: definition: so far is no rounding of it
+NOISE = 4.0  # distances of repeated runs: chosen: a few reruns see only part of the noise, not measured
+
+DEFAULT_RULES = tuple(
+    Tolerance(
+        "rel_l2", FACTOR * row.round_off, dtype=row.name, why=f"{FACTOR:g} unit round-offs of the working precision"
+    )
+    for row in (
+        lookup(name)
+        for name in ("float64", "float32", "float16", "bfloat16", "hifloat8", "float8_e4m3fn", "float8_e5m2")
+    )
+    if row
+)
+AT_LEAST = {metric.name for metric in metrics.METRICS if metric.better == "more"}
+
+
+class Limit(NamedTuple):
+    """How large rel_l2 may be by rounding alone, and the rule that says so."""
+
+    value: float
+    rule: str = ""
+
+
+def judge(measurement: Measurement, tolerances: Tolerances, limit: Limit) -> Finding:
+    """The Finding of one Measurement, held against `limit` where no tolerance of the user applies."""
+    pair = measurement.pair
+    if measurement.problem:
+        return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
+    if pair.target is None or pair.golden is None:
+        verdict = Verdict.UNKNOWN if pair.is_inside else Verdict.MISSING
+        return Finding(measurement, verdict, pair.note)
+    if measurement.unlike:
+        if measurement.shapes_differ:
+            return Finding(measurement, Verdict.SHAPE, measurement.unlike, math.inf, rule="shape")
+        return Finding(measurement, Verdict.DTYPE, measurement.unlike)
+    if measurement.moments is not None:
+        return _by_values(measurement, measurement.moments, tolerances, limit)
+    return _by_record(measurement, tolerances, limit)
+
+
+def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerances, limit: Limit) -> Finding:
+    pair = measurement.pair
+    error = metrics.rel_l2(moments)
+    if moments.mismatched:
+        words = _nonfinite(moments)
+        return Finding(measurement, Verdict.NONFINITE, words, math.inf, 0.0, "nonfinite_mismatch", "nonfinite")
+    if moments.equal == moments.elements:
+        words = "the same bits" if len({t.dtype for t in (pair.target, pair.golden) if t}) == 1 else "equal values"
+        return Finding(measurement, Verdict.MATCH, words, 0.0, limit.value, "rel_l2", "equal")
+    rule, name = _tolerance(tolerances, pair, limit, moments)
+    value = error if rule.metric == "rel_l2" else _value(rule.metric, moments)
+    words = f"{rule.metric} {value:.2e}, limit {rule.limit:.2e}"
+    dead = (not moments.xx and moments.yy) or (moments.xx and not moments.yy)
+    if dead and tolerances.by_round_off and math.isfinite(limit.value):
+        side = "target" if not moments.xx else "golden"
+        words = f"the {side} is all zero; {words}"
+        return Finding(measurement, Verdict.DIVERGED, words, error, rule.limit, "rel_l2", "dead")
+    if tolerances.by_round_off and quantised(measurement):
+        both = " against ".join(tensor.dtype for tensor in (pair.target, pair.golden) if tensor)
+        return Finding(measurement, Verdict.DTYPE, f"{both}: quantised, in steps whose size the dump does not tell")
+    over = value < rule.limit if rule.metric in AT_LEAST else value > rule.limit
+    wanders = max(tolerances.noise.get((op.name, pair.slot), 0.0) for op in (pair.target_op, pair.golden_op) if op)
+    if over and wanders:
+        within = error <= NOISE * wanders
+        words += f"; {'within' if within else 'beyond'} {NOISE:g} times its own run-to-run noise of {wanders:.2e}"
+        if within:
+            return Finding(measurement, Verdict.MATCH, words, error, NOISE * wanders, "noise", "noise")
+    if math.isnan(value):
+        return Finding(measurement, Verdict.UNKNOWN, f"{rule.metric} has no value here", None, rule.limit, rule.metric)
+    if over and name == "whole_numbers" and is_mixed(pair):
+        fit = linear_fit(measurement)
+        words += f"; correlation {fit.correlation:.2f}, no scale relates the two" if fit and fit.is_far else ""
+    verdict = Verdict.DIVERGED if over else Verdict.MATCH
+    return Finding(measurement, verdict, words, error, rule.limit, rule.metric, name)
+
+
+def _value(metric: str, moments: Moments) -> float:
+    value = metrics.by_name(metric).function(moments)
+    return math.nan if value is None else float(value)
+
+
+def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit, moments: Moments) -> tuple[Tolerance, str]:
+    """(what the tensor is held against, the name of the rule that says so)."""
+    if tolerances.closeness:
+        return Tolerance("mismatch_ratio", 0.0, why="--rtol/--atol were given"), "closeness"
+    for row in tolerances.table:
+        if applies(row, pair):
+            return row, "tolerance"
+    if not round_off_of(pair) or (is_mixed(pair) and moments.max_abs >= HALF):
+        return Tolerance("rel_l2", 0.0, why="whole numbers are equal or not"), "whole_numbers"
+    return Tolerance("rel_l2", limit.value), limit.rule
+
+
+def applies(row: Tolerance, pair: Pair) -> bool:
+    """Whether a row of a user's table is about this pair."""
+    return row.op_type in ("", pair.operator.op_type) and row.dtype in ("", narrower_dtype(pair))
+
+
+def _nonfinite(moments: Moments) -> str:
+    target, golden = moments.target, moments.golden
+    return (
+        f"{moments.mismatched} of {moments.elements} positions are NaN or Inf on one side only "
+        f"(target {target.nan} NaN, {target.inf} Inf, golden {golden.nan} NaN, {golden.inf} Inf)"
+    )
+
+
+def nothing_known(measurement: Measurement) -> str:
+    """The reason why nothing that the dumps recorded of a pair decides."""
+    if has_equal_xor(measurement.pair):
+        return "equal XOR checksums, which prove nothing: constants and reordered values share them"
+    return "the dumps kept neither values nor comparable statistics"
+
+
+def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -> Finding:
+    """Checksums and statistics: they can prove a difference, and only equal hashes prove equality."""
+    if measurement.same is not None:
+        if measurement.same:
+            empty = measurement.pair.target is not None and 0 in measurement.pair.target.shape
+            words = "both empty" if empty else "equal checksums"
+            return Finding(measurement, Verdict.MATCH, words, 0.0, limit.value, rule="equal")
+        words = "checksums differ (the distance is not known)"
+        return Finding(measurement, Verdict.DIVERGED, words, math.nan, limit.value, "checksum", "checksum")
+    bound: Optional[float] = measurement.bound
+    if bound is None:
+        return Finding(measurement, Verdict.UNKNOWN, nothing_known(measurement))
+    if math.isinf(bound):
+        words = "the statistics of one side only are NaN or Inf"
+        if all(map(math.isfinite, filter(None, (one for side in measurement.statistics if side for one in side)))):
+            words = "by its statistics the golden is all zero, and the target is not"
+        return Finding(measurement, Verdict.NONFINITE, words, math.inf, rule="nonfinite")
+    return Finding(measurement, *judge_bound(bound, tolerances, limit))
+
+
+Judgement = Tuple[
+    Verdict, str, Optional[float], float, str, str
+]  # the fields of a Finding from its verdict to its rule
+
+
+def judge_bound(bound: float, tolerances: Tolerances, limit: Limit) -> Judgement:
+    """The judgement of a proven lower bound of rel_l2, which is finite: statistics prove a difference alone."""
+    over = limit.value + SUMS_SLACK
+    if bound > over:
+        words = f"by its statistics rel_l2 is at least {bound:.2e}, limit {over:.2e}"
+        return Verdict.DIVERGED, words, math.nan, over, "rel_l2", limit.rule
+    if tolerances.trust_statistics:
+        return Verdict.MATCH, "statistics agree, and are trusted", bound, limit.value, "rel_l2", limit.rule
+    return Verdict.UNKNOWN, "statistics agree, which proves nothing about the values", None, 0.0, "", ""

@@ -1,0 +1,255 @@
+"""The search for roots over all ranks of a step, and the places of all roots.
+
+The ranks are walked side by side, in an order in which nothing comes before what it waits for. A collective or receive
+is told what other ranks put in: if an error descends from a root there, it descends from that root here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence
+
+from npucmp.flow.operators import OperatorFindings, Place
+from npucmp.localise.parameter_drift import Updates
+from npucmp.localise.recomputation import Estimator
+from npucmp.localise.root_cause import Told
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.search import Walk
+from npucmp.model import Cause, Comparison, Finding, Root
+
+if TYPE_CHECKING:
+    from npucmp.flow.collectives import Communications
+    from npucmp.localise.remote_inputs import Arrival
+    from npucmp.localise.stat_baseline import History
+    from npucmp.localise.stat_test import Noise
+
+GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
+
+Precedence = tuple[bool, int, int]  # whether it only passes an error on, step, gravity
+Ranked = tuple[Precedence, int, int, Root]  # precedence, clock, comparison, root
+
+
+def precedence(step: int, cause: Cause) -> Precedence:
+    """The first part of the order of places: operators of an earlier step first, and behind those of all steps the
+    operators that pass an error on, so that the places of suspects are consecutive."""
+    return cause is Cause.PROPAGATED, step, GRAVITY[cause]
+
+
+Walked = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook], "list[Told]"]
+
+
+def side_by_side(
+    some: Sequence[Comparison],
+    updates: Sequence[Updates],
+    by_round_off: bool,
+    rules: Rulebook,
+    estimators: Sequence[Optional[Estimator]] = (),
+) -> list[Told]:
+    """The ranks of one step, all in memory: of each its findings, and its roots with their clocks. `estimators`
+    recompute operators of the ranks."""
+    ranks = _Ranks(some, updates, by_round_off, rules, estimators or [None] * len(some))
+    ranks.visit()
+    return ranks.suspected()
+
+
+def with_roots(
+    comparisons: Sequence[Comparison],
+    by_round_off: bool = True,
+    rules: Optional[Rulebook] = None,
+    walked: Walked = side_by_side,
+) -> list[Comparison]:
+    """The comparisons, each with its roots, their places counted over all of them, and with its findings, `diverged`
+    taken back where inputs explain the error. `walked` walks the ranks of a step."""
+    steps: dict[int, list[int]] = defaultdict(list)
+    for number, one in enumerate(comparisons):
+        steps[one.target.step or one.golden.step or 0].append(number)
+    found = list(comparisons)
+    ranked: list[Ranked] = []
+    before: dict[Optional[int], list[Finding]] = {}  # by rank, of the step before
+    faulty = False  # whether an error was born in a step before
+    for step, numbers in sorted(steps.items()):
+        some = [comparisons[number] for number in numbers]
+        updates = [Updates(before.get(one.rank, ()), faulty) for one in some]
+        for number, (findings, roots) in zip(numbers, walked(some, updates, by_round_off, rules or Rulebook())):
+            before[found[number].rank] = findings
+            found[number] = replace(found[number], findings=tuple(findings))
+            faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
+            ranked += as_ranked(step, number, roots)
+    return _in_places(found, ranked)
+
+
+def _in_places(comparisons: Sequence[Comparison], ranked: Sequence[Ranked]) -> list[Comparison]:
+    found = placed_roots(ranked)
+    return [replace(one, roots=found.get(number, ())) for number, one in enumerate(comparisons)]
+
+
+def as_ranked(step: int, number: int, roots: Sequence[tuple[int, Root]]) -> list[Ranked]:
+    """Roots with their clocks, of comparison `number`, as they are put in order."""
+    return [(precedence(step, root.cause), clock, number, root) for clock, root in roots]
+
+
+def placed_roots(ranked: Sequence[Ranked]) -> dict[int, tuple[Root, ...]]:
+    """By comparison: its roots, with their places among all."""
+    found: dict[int, list[Root]] = defaultdict(list)
+    for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
+        found[number].append(replace(root, place=place))
+    return {number: tuple(some) for number, some in found.items()}
+
+
+def has_values(one: Walk) -> bool:
+    """Whether any tensor was measured, so that statistics are not all there is."""
+    return any(finding.measurement.moments for finding in one.findings)
+
+
+class _Ranks:
+    """The ranks of one step."""
+
+    def __init__(
+        self,
+        comparisons: Sequence[Comparison],
+        updates: Sequence[Updates],
+        by_round_off: bool,
+        rules: Rulebook,
+        estimators: Sequence[Optional[Estimator]],
+    ) -> None:
+        self._numbers = [one.rank for one in comparisons]
+        first_rows = accumulate((len(one.findings) for one in comparisons), initial=0)
+        self._walks = [
+            Walk(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank, estimator)
+            for one, told, first_row, estimator in zip(comparisons, updates, first_rows, estimators)
+        ]
+        self._told: Optional[Communications] = None  # of several ranks
+        if len(comparisons) > 1:
+            self._told = self._communications()
+        elif any(node.op.has("collective") for node in self._walks[0].nodes):
+            from npucmp.localise.remote_inputs import without_others
+
+            without_others(self._walks[0])
+        if self._told is not None:
+            self._clocks = self._told.clocks
+        else:
+            self._clocks = {Place(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
+        self._noise: Optional[Noise] = None  # where statistics are all there is
+        self._history: Optional[History] = None  # of the noise
+        if by_round_off and rules.uses("suspected") and not any(map(has_values, self._walks)):
+            from npucmp.localise.stat_baseline import History
+            from npucmp.localise.stat_facts import facts_of, joined
+            from npucmp.localise.stat_test import Noise
+
+            facts = [facts_of(walk.nodes, walk.findings) for walk in self._walks]
+            unproven = max(one.unproven for one in updates)
+            self._noise = Noise(joined(facts, all(one.are_first for one in updates), unproven))
+            self._history = History()
+        self._from: dict[Place, Arrival] = {}  # where an error arrives → what brought it
+
+    def _communications(self) -> Communications:
+        """What the ranks tell each other, and of `_read` which tensors of other ranks an operator reads."""
+        from npucmp.flow.collectives import Communications
+        from npucmp.localise.remote_inputs import contents, golden_of, read_elsewhere, without_buffers
+
+        for walk, number in zip(self._walks, self._numbers):
+            without_buffers(walk, number)
+        known = [contents(walk.nodes) for walk in self._walks]
+        self._read = {Place(*place): some for place, some in read_elsewhere(known)}
+        sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]
+        read = {place: [Place(*sent[:2]) for sent in some] for place, some in self._read.items()}
+        return Communications(sequences, self._numbers, read)
+
+    def _in_order(self) -> Iterable[list[Place]]:
+        """All operators, those of one clock together."""
+        return self._told.in_order() if self._told is not None else ([place] for place in self._clocks)
+
+    def visit(self) -> None:
+        """Walks all ranks. Of a collective, those first whose own inputs are farthest off. Of the noise only the first
+        that stands out of it matters, and the same operator of other ranks: nothing else behind is held against it."""
+        for group in self._in_order():
+            if len(group) > 1:
+                from npucmp.localise.rank_equality import inequalities, outputs_of
+
+                outputs = [(self._numbers[place.rank] or 0, outputs_of(self._node(place))) for place in group]
+                for place, found in zip(group, inequalities(outputs)):
+                    self._node(place).unequal.update(found)
+                group = sorted(group, key=self._own_error, reverse=True)
+            for place in group:
+                if self._told is not None:
+                    self._receive(self._told, place)
+                node = self._node(place)
+                if self._noise is not None and self._noise.is_asked(node):
+                    self._hold(self._noise, node, self._walks[place.rank])
+                self._walks[place.rank].visit(node)
+
+    def _hold(self, noise: Noise, node: OperatorFindings, walk: Walk) -> None:
+        """What stands out is no noise, and nothing behind it is."""
+        from npucmp.localise.stat_test import counted, kind_of
+
+        assert self._history is not None
+        before = self._history.before(kind_of(node))
+        found = noise.visit(node, walk, before)
+        standing = noise.standing.get(node.row)
+        if standing is not None:
+            noise.standing[node.row] = counted(standing, sorted(self._history.largest))
+        if found is not None and not noise.standing:
+            self._history.add(found, before)
+
+    def finished(self) -> Iterator[Told]:
+        """For each rank its findings, and its roots with their clocks."""
+        for rank, walk in enumerate(self._walks):
+            findings, roots = walk.finished()
+            places = {node.pair.order: Place(rank, at) for at, node in enumerate(walk.nodes)}
+            told = [self._explained(places, walk.carriers, root) for root in roots]
+            yield findings, [(self._clocks[places[root.pair.order]], root) for root in told]
+
+    def suspected(self) -> list[Told]:
+        """The same; where statistics are all there is, as the noise in them tells."""
+        told = [*self.finished()]
+        if self._noise is None:
+            return told
+        from npucmp.localise.stat_suspects import candidates, concluded, first_of
+
+        nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
+        clocks = [[self._clocks[Place(rank, at)] for at in range(len(some))] for rank, some in nodes]
+        rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}
+        every = ((rank, *one) for rank, some in nodes for one in zip(clocks[rank], some))
+        first = first_of(candidates(every, rooted, self._noise), len(told))
+        return [
+            concluded(found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], some)})
+            for found, (rank, some) in zip(told, nodes)
+        ]
+
+    def _explained(self, places: dict[int, Place], carriers: dict[int, int], root: Root) -> Root:
+        """A root that passes on what arrived says from where."""
+        brought = self._from.get(places[carriers.get(root.pair.order, root.pair.order)])
+        if brought is None:
+            return root
+        from npucmp.localise.remote_inputs import arrived
+
+        return arrived(root, brought)
+
+    def _node(self, place: Place) -> OperatorFindings:
+        return self._walks[place.rank].nodes[place.at]
+
+    def _own_error(self, place: Place) -> float:
+        from npucmp.localise.remote_inputs import own_error
+
+        assert self._told is not None
+        return own_error(self._node(place)) if place in self._told.given else 0.0
+
+    def _receive(self, told: Communications, place: Place) -> None:
+        """Tells an operator what comes to it from other ranks."""
+        from npucmp.localise.remote_inputs import take_in, tensor_of
+
+        sent = [(Place(rank, at), tensor_of(self._node(Place(rank, at)), index))
+                for rank, at, index in self._read.get(place, ())]  # fmt: skip
+        given = [(one, finding) for one in told.given.get(place, ()) for finding in self._node(one).inputs]
+        read, put_in = ([self._arrival(*one) for one in some] for some in (sent, given))
+        brought = take_in(self._walks[place.rank], self._node(place), read, put_in)
+        if brought is not None:
+            self._from[place] = brought
+
+    def _arrival(self, place: Place, finding: Finding) -> Arrival:
+        """A tensor as the walk of its own rank sees it."""
+        from npucmp.localise.remote_inputs import as_seen
+
+        return as_seen(self._walks[place.rank], self._numbers[place.rank], finding)

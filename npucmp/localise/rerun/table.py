@@ -1,0 +1,240 @@
+"""One row per operator that is not bit-equal in all runs: its figures, which run stands apart, and why."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.judge.bitwise import same
+from npucmp.localise.evidence import is_fed
+from npucmp.localise.intervals import differs
+from npucmp.localise.multi_rank import GRAVITY
+from npucmp.localise.rerun.pattern import look, pattern
+from npucmp.localise.rule_context import error_size
+from npucmp.measure.bitwise import PLACES, Differing
+from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun, Root, Verdict
+from npucmp.model.optypes import op_type_of
+from npucmp.model.roles import is_output
+
+PATTERNS = 50  # operators: work: the differing elements of so many are looked at one by one
+OTHER_BITS = "{slots}: the same values in other bits"
+MAY_MATTER = Evidence("other bits", "a zero's sign or a NaN may matter here")
+
+
+class OfFirst(NamedTuple):
+    """An operator of the first run, by where it lies there; -1 where a dump does not tell."""
+
+    step: int
+    rank: int
+    order: int
+
+
+class _Seen(NamedTuple):
+    """One operator that differs between the first run and run `number`: its root, and all its tensors that differ.
+
+    `harmless` are the slots of inputs that hold the same values in other bits: zeros of another sign, other NaNs.
+    """
+
+    root: Root
+    findings: tuple[Finding, ...]
+    number: int
+    harmless: tuple[str, ...] = ()
+
+    @property
+    def finding(self) -> Optional[Finding]:
+        """That of the slot that stands for the operator."""
+        return next((one for one in self.findings if one.pair.slot == self.root.slot), None)
+
+
+def reruns_of(
+    comparisons: Sequence[Comparison], numbers: Sequence[int], context: ReadContext = ANYWHERE
+) -> dict[OfFirst, Rerun]:
+    """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
+    seen: dict[OfFirst, list[_Seen]] = defaultdict(list)
+    for comparison, number in zip(comparisons, numbers):
+        different, other_bits = (_by_operator(comparison, wanted) for wanted in (differs, _is_harmless))
+        for root in comparison.roots:
+            order = root.pair.order
+            slots = tuple(finding.pair.slot for finding in other_bits[order])
+            seen[place_of(comparison, root.pair)].append(_Seen(root, tuple(different[order]), number, slots))
+    present = _present(seen, comparisons, numbers)
+    ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
+    return {where: _rerun(place, where, some, present[where], context) for place, (where, some) in enumerate(ranked, 1)}
+
+
+def _present(
+    places: Collection[OfFirst], comparisons: Sequence[Comparison], numbers: Sequence[int]
+) -> Mapping[OfFirst, list[int]]:
+    """The runs that have an operator, the first among them."""
+    found = {place: [1] for place in places}
+    for comparison, number in zip(comparisons, numbers):
+        both = {f.pair.order: f.pair for f in comparison.findings if f.pair.target_op and f.pair.golden_op}
+        for place in (place_of(comparison, pair) for pair in both.values()):
+            if place in found:
+                found[place].append(number)
+    return found
+
+
+def _by_operator(comparison: Comparison, wanted: Callable[[Finding], bool]) -> Mapping[int, list[Finding]]:
+    found: dict[int, list[Finding]] = defaultdict(list)
+    for finding in filter(wanted, comparison.findings):
+        found[finding.pair.order].append(finding)
+    return found
+
+
+def _is_harmless(finding: Finding) -> bool:
+    """Whether an input holds the same values in other bits."""
+    moments = finding.measurement.moments
+    if moments is None or finding.verdict is not Verdict.MATCH or is_output(finding.pair):
+        return False
+    return moments.equal < moments.elements
+
+
+def place_of(comparison: Comparison, pair: Pair) -> OfFirst:
+    """Which operator of the first run a pair is of."""
+    step = comparison.golden.step if comparison.golden.step is not None else comparison.target.step
+    rank = comparison.golden.rank if comparison.golden.rank is not None else comparison.target.rank
+    order = pair.golden_op.order if pair.golden_op else pair.order
+    return OfFirst(-1 if step is None else step, -1 if rank is None else rank, order)
+
+
+def _rank(some: Sequence[_Seen]) -> tuple[int, bool]:
+    """What goes in before births, births before the rest; what is random on purpose after the faults of its kind."""
+    worst = _worst(some).root
+    return -1 if is_fed(worst.cause, worst.evidence) else GRAVITY[worst.cause], bool(excuse(worst))
+
+
+def _worst(some: Sequence[_Seen]) -> _Seen:
+    """The gravest cause, of the run that is farthest off."""
+    return min(some, key=lambda one: (GRAVITY[one.root.cause], -error_size(one.finding) if one.finding else 0.0))
+
+
+def excuse(root: Root) -> tuple[Evidence, ...]:
+    """Why an operator may give other bits for the same bits without a fault; nothing if it may not, or does not."""
+    op = op_type_of(root.pair.operator)
+    if root.cause not in (Cause.BORN, Cause.UNKNOWN):
+        return ()
+    if op.has("random"):
+        return (
+            Evidence("random", "a random operator: it differs unless the runs share seed and generator"),
+            Evidence("random", "switch it off or fix the seed"),
+        )
+    if op.has("collective"):
+        late = "a collective: it may have been dumped before it was done, or summed in the order of arrival"
+        return (Evidence("asynchronous", late),)
+    return ()
+
+
+def _rerun(place: int, where: OfFirst, some: Sequence[_Seen], present: Sequence[int], context: ReadContext) -> Rerun:
+    worst = _worst(some)
+    root, finding = worst.root, worst.finding
+    moments = finding.measurement.moments if finding is not None else None
+    seen = _looked_at(root, finding, context) if place <= PATTERNS else None
+    excuses = excuse(root)
+    evidence = [_of_runs(one, worst.number) for one in root.evidence]
+    if root.cause is Cause.GAP and not any(one.kind == "between" and one.facts for one in evidence):
+        evidence += _changed_on_the_way(finding)
+    if worst.harmless:
+        slots = {"slots": Fact(", ".join(worst.harmless))}
+        evidence = [*map(_in_value, evidence), Evidence("other bits", OTHER_BITS, slots), MAY_MATTER]
+    if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
+        evidence += pattern(finding.measurement, seen, context)
+    if not any(one.kind == "random" for one in root.evidence):
+        evidence += excuses
+    evidence += _whose(worst, some) if finding is not None else ()
+    return Rerun(
+        place=place,
+        step=None if where.step < 0 else where.step,
+        rank=None if where.rank < 0 else where.rank,
+        pair=root.pair,
+        slot=root.slot,
+        cause=root.cause,
+        differing=moments.elements - moments.equal if moments is not None else None,
+        max_abs=moments.max_abs if moments is not None else None,
+        rel_l2=_known(finding.error) if finding is not None else None,
+        max_ulp=moments.max_ulp if moments is not None else None,
+        odd=_odd(some, present, context),
+        evidence=tuple(evidence),
+        excused=bool(excuses),
+        picture=seen.picture if seen is not None else None,
+        pictured=worst.number,
+    )
+
+
+def _known(error: Optional[float]) -> Optional[float]:
+    return None if error is None or math.isnan(error) else error
+
+
+def _whose(worst: _Seen, some: Sequence[_Seen]) -> tuple[Evidence, ...]:
+    """Which run the figures and the words are of, where several differ from the first."""
+    if len(some) == 1:
+        return ()
+    return (Evidence("run", "figures of run {run} against run 1, the farthest off", {"run": Fact(worst.number)}),)
+
+
+def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> Optional[Differing]:
+    """Where an operator differs; of those that only pass it on, small ones alone are read once more for the picture."""
+    if finding is None or finding.pair.golden is None:
+        return None
+    if root.cause is Cause.PROPAGATED and math.prod(finding.pair.golden.shape) > PLACES:
+        return None
+    return look(finding.measurement, context)
+
+
+def _of_runs(one: Evidence, number: int) -> Evidence:
+    """A sentence that was made for target and golden, of runs; its facts are left alone."""
+    return one._replace(words=one.words.replace("the target", f"run {number}").replace("the golden", "run 1"))
+
+
+def _in_value(one: Evidence) -> Evidence:
+    """Inputs that agree, where some of them do so in other bits."""
+    return one._replace(words="inputs agree (in value)", facts={}) if one.kind == "inputs agree" else one
+
+
+def _changed_on_the_way(finding: Optional[Finding]) -> tuple[Evidence, ...]:
+    """Of an input whose producer is known by its content."""
+    golden = finding.pair.golden if finding is not None else None
+    if golden is None or not golden.source:
+        return ()
+    words = "{writer} wrote it, the same in both runs: it was changed on the way"
+    return (Evidence("changed on the way", words, {"writer": Fact(golden.source.rpartition(":")[0])}),)
+
+
+def _odd(some: Sequence[_Seen], present: Sequence[int], context: ReadContext) -> tuple[int, ...]:
+    """The runs, from 1, that do not agree with the most; all of them where no two agree."""
+    alike: list[list[_Seen]] = []
+    for one in some:
+        group = next((group for group in alike if _agree(one, group[0], context)), None)
+        if group is None:
+            alike.append([one])
+        else:
+            group.append(one)
+    numbers = {one.number for one in some}
+    classes = [[number for number in present if number not in numbers]]  # these agree with the first run
+    classes += [[one.number for one in group] for group in alike]
+    largest = max(classes, key=len)
+    if len(largest) == 1:
+        return tuple(present)
+    return tuple(sorted(number for members in classes if members is not largest for number in members))
+
+
+def _agree(one: _Seen, other: _Seen, context: ReadContext) -> bool:
+    """Whether two runs that differ from the first do so alike; figures that differ settle it without reading."""
+    left = {finding.pair.slot: finding for finding in one.findings}
+    right = {finding.pair.slot: finding for finding in other.findings}
+    if left.keys() != right.keys():
+        return False
+    moments = [(left[slot].measurement.moments, right[slot].measurement.moments) for slot in left]
+    if any(a and b and (a.target, a.sum_dd) != (b.target, b.sum_dd) for a, b in moments):
+        return False
+    return all(_same_tensor(left[slot].pair, right[slot].pair, context) for slot in left)
+
+
+def _same_tensor(one: Pair, other: Pair, context: ReadContext) -> bool:
+    if one.target is None or other.target is None:
+        return False
+    if one.target.has_xor and other.target.has_xor:  # both differ from the first run: most likely alike
+        return one.target.checksum.lower() == other.target.checksum.lower()
+    return bool(same(one.target, other.target, one, context))

@@ -1,0 +1,59 @@
+"""How a root is told: the operator, the tensor that shows it, its figure and its evidence."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Optional
+
+from npucmp.flow.operators import OperatorFindings
+from npucmp.judge.tolerance import Limit
+from npucmp.localise import evidence
+from npucmp.localise.rule_context import error_of
+from npucmp.measure import metrics
+from npucmp.model import Cause, Evidence, Finding, Root
+
+Told = tuple["list[Finding]", "list[tuple[int, Root]]"]  # of one rank: its findings, its roots with their clocks
+
+
+class Own(NamedTuple):
+    """An output that its operator bears the error of, and the rule that says so."""
+
+    finding: Finding
+    rule: str
+
+
+def root_of(node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], known: Optional[float]) -> Root:
+    """Without its place, which is found when all of them are known."""
+    finding = own.finding
+    outputs = [e for e in map(error_of, node.outputs) if e is not None]
+    fused = evidence.fused_reasons(node.pair) if cause is not Cause.PROPAGATED else []
+    types = evidence.type_reasons([*(node.inputs or node.presumed), *node.context], node.outputs)
+    return Root(
+        place=0,
+        pair=node.pair,
+        cause=cause,
+        slot=finding.pair.slot,
+        metric=finding.metric or finding.verdict.value,
+        value=_shown(finding),
+        limit=finding.limit,
+        input_error=known,
+        output_error=max(outputs, default=None),
+        evidence=(*reasons, *types, *fused),
+        rule=own.rule,
+    )
+
+
+def explained(finding: Finding, by: Optional[Limit]) -> Finding:
+    """A finding that names what explains it, if anything does."""
+    return finding if by is None else finding._replace(explained_by=by.rule, explained_limit=by.value)
+
+
+def _shown(finding: Finding) -> Optional[float]:
+    """The figure of a row: what was measured, or a proven lower bound."""
+    known = {metric.name: metric.function for metric in metrics.METRICS}
+    if finding.metric in known and finding.measurement.moments is not None:
+        value = known[finding.metric](finding.measurement.moments)
+        return None if value is None else float(value)
+    if finding.error is None or math.isnan(finding.error):
+        return finding.measurement.bound
+    return finding.error

@@ -1,0 +1,191 @@
+"""What has to be known of all ranks of a step before an operator is held against noise, gathered rank by rank."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from npucmp.flow.operators import OperatorFindings
+from npucmp.flow.row_cache import of_row
+from npucmp.judge.precision import SINGLE
+from npucmp.judge.products import NEARLY
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.conditioning import scale_of
+from npucmp.localise.effective_precision import USUAL, count_types
+from npucmp.localise.rule_context import FEW
+from npucmp.localise.stat_shift import movements
+from npucmp.model import Finding
+from npucmp.model.dtypes import lookup
+from npucmp.model.roles import containers, is_parameter
+
+# rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py), and figures
+# scatter more than errors do
+REDUCED_ERROR = 2.0**-17, 2.0**-8.5
+REDUCED = 2.0**-12  # round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
+
+
+class MovedProduct(NamedTuple):
+    """A float32 product: its name, what came in (None: what came last), the most that was written before, whether it
+    moved as far as HF32 moves it; None if it moved further, which is another fault."""
+
+    name: str
+    came: Optional[float]
+    before: float
+    is_reduced: Optional[bool]
+
+
+class RankFacts(NamedTuple):
+    """What has to be known of all ranks of a step before any operator is held against noise, of one of them.
+
+    containing  modules that have operators inside; units: how many tensors are of each round-off
+    mixed       float tensors, and those of another type on the other side
+    given       how far parameters moved, None if there are none
+    products    of float32; most: the most that was written at all
+    """
+
+    containing: frozenset[str]
+    units: dict[float, int]
+    mixed: tuple[int, int]
+    given: Optional[float]
+    products: tuple[MovedProduct, ...]
+    most: float
+
+
+class Facts(NamedTuple):
+    """The same of all ranks."""
+
+    containing: frozenset[str]
+    coarse: float
+    apart: bool
+    drift: float
+    unproven: float
+    reduced: float
+    first: bool
+
+
+def facts_of(nodes: Sequence[OperatorFindings], findings: Sequence[Finding]) -> RankFacts:
+    """The facts of one rank: its operators, and all its rows, which have consecutive numbers."""
+    columns = _Columns(findings)
+    rows = [row for node in nodes for row in (*node.inputs, *node.outputs)]
+    given = [columns.largest_of(one) for one in _parameters(nodes) if columns.has_moved(one)]
+    coarse = (max(map(columns.round_off_of, node.outputs or node.inputs), default=0.0) for node in nodes)
+    products, most = _products(nodes, columns)
+    modules = frozenset(contained(nodes))
+    counts = dict(Counter(unit for unit in coarse if unit))
+    types = count_types([one.measurement for one in rows])
+    return RankFacts(modules, counts, types, max(given, default=None), tuple(products), most)
+
+
+class _Columns:
+    """What the movements of all rows say, as lists with an entry for each row."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._first = findings[0].row if findings else 0
+        found = movements(findings)
+        self._sums: list[float] = found.sums.tolist()
+        self._unit: list[float] = found.unit.tolist()
+        self._largest: list[float] = np.maximum(found.extremes, found.sums).tolist()
+        by_types: dict[tuple[str, str], float] = {}
+        self._round_off: list[float] = []
+        for one in findings:
+            target, golden = one.pair.target, one.pair.golden
+            types = target.dtype if target else "", golden.dtype if golden else ""
+            if types not in by_types:
+                by_types[types] = max(round_offs(one), default=0.0)
+            self._round_off.append(by_types[types])
+
+    def has_moved(self, finding: Finding) -> bool:
+        """Whether figures of floats were recorded on both sides."""
+        return self._unit[finding.row - self._first] > 0.0
+
+    def unit_of(self, finding: Finding) -> float:
+        return self._unit[finding.row - self._first]
+
+    def sums_of(self, finding: Finding) -> float:
+        return self._sums[finding.row - self._first]
+
+    def largest_of(self, finding: Finding) -> float:
+        return self._largest[finding.row - self._first]
+
+    def round_off_of(self, finding: Finding) -> float:
+        return self._round_off[finding.row - self._first]
+
+
+def joined(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0) -> Facts:
+    """unproven: the error that the steps before may have made of parameters, and that statistics do not prove."""
+    units: Counter[float] = Counter()
+    for one in ranks:
+        units.update(one.units)
+    least = USUAL * sum(units.values())
+    coarse = max((unit for unit, count in units.items() if count >= least), default=0.0)
+    mixed, floats = (sum(numbers) for numbers in zip(*(one.mixed for one in ranks))) if ranks else (0, 0)
+    given = [] if first else [one.given for one in ranks if one.given is not None]
+    return Facts(
+        frozenset().union(*(one.containing for one in ranks)),
+        coarse,
+        mixed > USUAL * floats,
+        max(given, default=0.0),
+        0.0 if given else unproven,  # what is recorded of parameters tells how far they moved
+        REDUCED if _are_reduced(ranks) else 0.0,
+        first,
+    )
+
+
+def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[list[MovedProduct], float]:
+    """Products of float32, and the most that was written."""
+    low, high = REDUCED_ERROR
+    said: list[MovedProduct] = []
+    before = 0.0  # what the last outputs moved by stands for operands that were not recorded
+    for node in nodes:
+        wrote = [one for one in node.outputs if columns.has_moved(one)]
+        single = not node.is_gradient and all(columns.unit_of(one) == SINGLE for one in wrote)
+        if single and wrote and node.op.has("contracts"):
+            read = [columns.largest_of(one) for one in node.inputs if columns.has_moved(one)]
+            came = max(read, default=math.inf) if node.inputs else None
+            moved = [columns.sums_of(one) for one in wrote]
+            most = [high * reuse(node, scale_of(one).elements) for one in wrote]
+            is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low
+            said.append(MovedProduct(node.operator.name, came, before, is_reduced))
+        before = max([before, *map(columns.largest_of, wrote)])
+    return said, before
+
+
+def _are_reduced(ranks: Sequence[RankFacts]) -> bool:
+    """Whether nearly all products of float32 whose operands hardly moved, moved as far as HF32 and TF32 round.
+
+    Figures of a product that reads moved operands do not tell what it adds, so that one product may decide alone."""
+    said: dict[bool, set[str]] = {True: set(), False: set()}
+    most = 0.0
+    for rank in ranks:
+        for one in rank.products:
+            came = max(most, one.before) if one.came is None else one.came
+            if came <= FACTOR * SINGLE and one.is_reduced is not None:
+                said[one.is_reduced].add(one.name)
+        most = max(most, rank.most)
+    reduced = len(said[True] - said[False])
+    return reduced > 0 and reduced >= NEARLY * len(said[False])
+
+
+def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
+    return (one for node in nodes for one in node.inputs if is_parameter(one.pair))
+
+
+def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> float:
+    """√ of how many elements share one element of the smallest operand; of the last axis, if none was recorded."""
+    sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= FEW]
+    return math.sqrt(max(1.0, elements / max(min(sizes or last, default=1), 1)))
+
+
+@of_row
+def round_offs(finding: Finding) -> set[float]:
+    sides = finding.pair.target, finding.pair.golden
+    return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
+
+
+def contained(nodes: Sequence[OperatorFindings]) -> set[str]:
+    """Modules that have operators of the same dump inside."""
+    scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
+    return {name for node in nodes for name in containers(node.operator, scopes)}

@@ -1,0 +1,223 @@
+"""How far the recorded figures of a tensor moved, in units of what rounding of its elements explains.
+
+Roundings of n elements are independent of each other: in a norm they average out to u · rms, in a mean to u · rms / √n,
+while a maximum or a minimum moves with the one element that it is. So a factor of 1.002 on a million elements of
+bfloat16, within rounding element by element, moves their norm by 500 of these units.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.flow.row_cache import of_row
+from npucmp.judge.precision import SINGLE, round_off_of
+from npucmp.localise.conditioning import scale_of
+from npucmp.localise.golden_rows import MASKS
+from npucmp.model import Finding, Pair, Statistics
+from npucmp.model.dtypes import MOST
+from npucmp.model.finding import OTHER_NODE
+
+Floats = npt.NDArray[np.float64]
+
+FIGURES = "max", "min", "mean", "norm"
+# of the mean square: chosen: mean times extreme may lack as much if a tensor holds zeros and one value alone, not
+# measured
+ONE_VALUE = 0.01
+SUMS = slice(2, None)  # of the figures
+MASKED_TIMES = 100.0  # times the largest value: chosen: a number so far below is a mask, not measured
+_STILL = (0.0,) * len(FIGURES)
+
+
+class Level(NamedTuple):
+    """How far extremes and sums (norm, mean) moved, relative to the tensor's size as if elements moved alone."""
+
+    extremes: float = 0.0
+    sums: float = 0.0
+
+    def most(self, other: Level) -> Level:
+        return Level(max(self.extremes, other.extremes), max(self.sums, other.sums))
+
+    def times(self, factor: float) -> Level:
+        return Level(self.extremes * factor, self.sums * factor)
+
+
+class Movement(NamedTuple):
+    """Of one tensor. `size` is the largest of `each` figure's, in roundings of its elements; inf where one side alone
+    is NaN or Inf. `told` is how finely the figures are told, in roundings. `elements` are those of the tensor, `unit`
+    the round-off of the coarser of its two types."""
+
+    size: float
+    each: tuple[float, ...]
+    told: tuple[float, ...]
+    elements: int
+    unit: float
+
+    @property
+    def is_still(self) -> bool:
+        """Whether all figures agree to the last digit."""
+        return not any(self.each)
+
+
+def movement(finding: Finding) -> Optional[Movement]:
+    """None where there are no figures of floats on both sides, or those of two tensors; in float32 at least, in which
+    figures are written.
+
+    What coarser types the values went through before shows in the movements of what was read, not here."""
+    return None if finding.rule == OTHER_NODE else _movement(finding)
+
+
+@of_row
+def _movement(finding: Finding) -> Optional[Movement]:
+    measurement, pair = finding.measurement, finding.pair
+    x, y = measurement.statistics
+    if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
+        return None
+    own, count = round_off_of(pair), math.prod(pair.golden.shape)
+    if not own or not 0 < count < MOST or measurement.shapes_differ or y.norm is None:
+        return None
+    unit = max(SINGLE, own)
+    if x == y:
+        return Movement(0.0, _STILL, _STILL, count, unit)
+    units = _units(y, y.norm, count, unit)
+    rounding = pair.target.rounding + pair.golden.rounding
+    told = [max(rounding, *(_told(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
+    each = tuple(_moved(a, b, one, rounding) for a, b, one in zip(x, y, units))
+    fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(told, units[2:])))
+    return Movement(max(each), each, fine, count, unit)
+
+
+def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:
+    """What one rounding of each element moves the figures by; no mean is finer than float32. Masks of minus infinity
+    leave no mean and no norm; where there are zeros and copies of one value alone, as in a mask, all roundings are the
+    same."""
+    root = math.sqrt(count)
+    rms = norm / root if math.isfinite(norm) else 0.0
+    high, low = (max(abs(one or 0.0), rms) if math.isfinite(one or 0.0) else rms for one in (y.max, y.min))
+    if rms and any(abs((y.mean or 0.0) * (one or 0.0) / (rms * rms) - 1.0) < ONE_VALUE for one in y[:2]):
+        return unit * high, unit * low, unit * abs(y.mean or 0.0), unit * norm
+    return unit * high, unit * low, max(unit / root, SINGLE) * rms, unit * rms
+
+
+def _told(figure: Optional[float], own: float) -> float:
+    """How finely a mean or a norm is told: of 16 bits it may have been rounded to that type itself, and then has no
+    more digits than the type has. Figures are summed and written in float32 at best, whose numbers are two round-offs
+    apart."""
+    if not figure or not math.isfinite(figure):
+        return 0.0
+    digits = math.frexp(figure)[0] / (own / 2.0)
+    return (own if digits.is_integer() else 2.0 * SINGLE) * abs(figure)
+
+
+def _moved(a: Optional[float], b: Optional[float], unit: float, rounding: float) -> float:
+    """In such units, less what the dumps rounded the figures by."""
+    if a is None or b is None or a == b or (a != a and b != b):
+        return 0.0
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return math.inf
+    apart = max(0.0, abs(a - b) - rounding)
+    return apart / unit if unit else math.inf if apart else 0.0
+
+
+def likely_error(finding: Finding) -> Optional[float]:
+    """The rel_l2 that the figures of a tensor tell of, if its elements' errors are independent; 1 at most. None where
+    nothing was recorded."""
+    moved = movement(finding)
+    return None if moved is None else min(1.0, max(moved.each[2:]) * moved.unit)
+
+
+def level(finding: Finding) -> Level:
+    """What the movements of one tensor say of the others' it becomes: one element that is off tells little of sums."""
+    return Level() if finding.rule == OTHER_NODE else _level(finding)
+
+
+@of_row
+def _level(finding: Finding) -> Level:
+    moved, scale = movement(finding), scale_of(finding)
+    if moved is None:
+        return Level()
+    ratio = scale.largest / scale.rms if scale.rms else math.inf
+    share = min(1.0, ratio * ratio / math.sqrt(moved.elements))
+    extremes = max(moved.each[:2])
+    extremes = extremes if math.isfinite(extremes) else 0.0
+    sums = max((one for one in moved.each[SUMS] if math.isfinite(one)), default=0.0)
+    return Level(extremes, max(sums, share * extremes)).times(moved.unit)
+
+
+def is_hidden(finding: Finding) -> bool:
+    """Whether a mask hides the values of the golden tensor from its figures: minus infinity, or a number so far below
+    the largest that no exponential sees it and that makes up the norm."""
+    recorded = finding.measurement.recorded(1) if finding.measurement.moments is None else None
+    if recorded is None or recorded.max is None or recorded.min is None or not math.isfinite(recorded.max):
+        return False
+    if recorded.min == -math.inf:
+        return True
+    return recorded.min <= MASKS and abs(recorded.max) * MASKED_TIMES <= -recorded.min
+
+
+class Movements(NamedTuple):
+    """The movements of many tensors, as columns. `extremes` and `sums` are those of `level`, 0 where nothing is known;
+    `unit` is 0 where no figures of floats were recorded on both sides."""
+
+    extremes: Floats
+    sums: Floats
+    unit: Floats
+
+
+def movements(findings: Sequence[Finding]) -> Movements:
+    """The movements of rows, bit for bit those of `movement` and `level`."""
+    count = len(findings)
+    found = Movements(np.zeros(count), np.zeros(count), np.zeros(count))
+    plain = [at for at, one in enumerate(findings) if _is_plain(one)]
+    if plain:
+        for column, values in zip(found, _movements([findings[at] for at in plain])):
+            column[plain] = values
+    for at in {*range(count)}.difference(plain):
+        moved = movement(findings[at])
+        if moved is not None:
+            (found.extremes[at], found.sums[at]), found.unit[at] = level(findings[at]), moved.unit
+    return found
+
+
+def _is_plain(finding: Finding) -> bool:
+    """Whether all four figures of a float tensor are finite numbers on both sides, as nearly all are."""
+    measurement, pair = finding.measurement, finding.pair
+    x, y = measurement.statistics
+    if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
+        return False
+    if measurement.shapes_differ or None in x or None in y or not math.isfinite(sum(x) + sum(y)):  # type: ignore[arg-type]
+        return False
+    return finding.rule != OTHER_NODE and y[3] != 0.0 and 0 < math.prod(pair.golden.shape) < MOST
+
+
+def _movements(findings: Sequence[Finding]) -> Movements:
+    """The movements of rows with all figures."""
+    x = np.array([one.measurement.statistics[0] for one in findings], dtype=np.float64)
+    y = np.array([one.measurement.statistics[1] for one in findings], dtype=np.float64)
+    own = np.array([round_off_of(one.pair) for one in findings])
+    count = np.array([math.prod(one.pair.golden.shape) for one in findings], dtype=np.float64)  # type: ignore[union-attr]
+    rounding = np.array([_rounding(one.pair) for one in findings])
+    unit, root, norm = np.where(own > 0.0, np.maximum(SINGLE, own), 0.0), np.sqrt(count), y[:, 3]
+    rms, most, least = norm / root, np.abs(y[:, 0]), np.abs(y[:, 1])
+    with np.errstate(all="ignore"):
+        alone = (np.abs(y[:, 2:3] * y[:, :2] / (rms * rms)[:, None] - 1.0) < ONE_VALUE).any(axis=1)
+        mean = np.where(alone, unit * np.abs(y[:, 2]), np.maximum(unit / root, SINGLE) * rms)
+        steps = (unit * np.maximum(most, rms), unit * np.maximum(least, rms), mean, unit * np.where(alone, norm, rms))
+        apart = np.where(x == y, 0.0, np.maximum(0.0, np.abs(x - y) - rounding[:, None]))
+        units = np.stack(steps, axis=1)
+        each = np.where(units != 0.0, apart / units, np.where(apart != 0.0, math.inf, 0.0))
+        largest = np.maximum(np.maximum(most, least), rms) / rms
+        share = np.minimum(1.0, largest * largest / root)
+        extremes = each[:, :2].max(axis=1)
+        extremes = np.where(np.isfinite(extremes), extremes, 0.0)
+        sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1)
+    known = own > 0.0
+    sums = np.maximum(sums, share * extremes)
+    return Movements(np.where(known, extremes * unit, 0.0), np.where(known, sums * unit, 0.0), unit)
+
+
+def _rounding(pair: Pair) -> float:
+    return sum(one.rounding for one in (pair.target, pair.golden) if one is not None)

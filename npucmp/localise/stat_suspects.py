@@ -1,0 +1,173 @@
+"""Runs of which statistics are all there is: what is proven, what is suspected, and what is only noise.
+
+The first operator that stands out of the noise before it (stat_test.py) is suspected, unless it is a root already. What is
+proven before it is taken back: statistics bound an error from below alone, and of what an operator read they prove
+nothing. What is proven behind it passes on what it got.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional
+
+from npucmp.flow.operators import OperatorFindings
+from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
+from npucmp.localise.root_cause import Told
+from npucmp.localise.stat_shift import FIGURES
+from npucmp.localise.stat_test import Noise, Standing
+from npucmp.model import Cause, Finding, Pair, Root, Verdict
+from npucmp.model.roles import is_parameter
+
+
+class Candidate(NamedTuple):
+    """An operator that may be the first: it stands out of the noise, or is a root that stands on more than that."""
+
+    clock: int
+    rank: int
+    pair: Pair
+    root: Optional[Root]
+    standing: Optional[Standing]
+
+
+class First(NamedTuple):
+    """The first of all ranks; of each rank on which the same operator stands out: its clock, its pair, how."""
+
+    clock: int
+    rank: int
+    pair: Pair
+    root: Optional[Root]
+    alike: Mapping[int, tuple[int, Pair, Standing]]
+    ranks: int
+
+
+def candidates(
+    nodes: Iterable[tuple[int, int, OperatorFindings]],
+    roots: Mapping[tuple[int, int], Root],
+    noise: Noise,
+    start: int = 0,
+) -> Iterator[Candidate]:
+    """Of operators with rank and clock, from number `start` on; roots by rank and order. An operator that reads what no
+    figure shows makes a candidate of the operator that wrote that with another argument."""
+    argued: dict[tuple[int, object], Optional[tuple[int, OperatorFindings]]] = {}  # by rank and figures
+    for at, (rank, clock, node) in enumerate(nodes):
+        root = roots.get((rank, node.pair.order))
+        if root is not None and root.cause is Cause.PROPAGATED:
+            root = None
+        standing = noise.standing.get(node.row)
+        read = next(filter(None, (argued.get(key) for key in _unshown(rank, node.inputs))), None) if argued else None
+        if at >= start and (standing is not None or (root is not None and noise.is_beyond(node, root))):
+            yield Candidate(clock, rank, node.pair, root, standing)
+            if read is not None:
+                yield Candidate(read[0], rank, read[1].pair, _argued(read[1], node), None)
+        for key in _unshown(rank, node.outputs):  # later ones hide earlier ones of the same figures
+            argued[key] = (clock, node) if argument_reasons(node.pair) else read
+
+
+def _unshown(rank: int, findings: Iterable[Finding]) -> Iterator[tuple[int, object]]:
+    """What tensors are known again by whose figures do not show most of their values: whole numbers and masks, of which
+    extremes alone were recorded, and what holds infinities. Those that agree."""
+    for finding in findings:
+        golden = finding.pair.golden
+        figures = finding.measurement.recorded(1) if finding.verdict is Verdict.UNKNOWN else None
+        if (
+            golden is not None
+            and figures is not None
+            and not math.isfinite(math.inf if figures.norm is None else figures.norm)
+        ):
+            yield rank, (math.prod(golden.shape), golden.dtype, repr(figures))
+
+
+def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
+    """An operator with another argument, whose output no figure shows to differ; `reader` reads that."""
+    shown = next(one for one in node.outputs for _ in _unshown(0, [one]))
+    words = "the figures of {slot} do not show its values; {name}, which reads it, is the first to differ"
+    behind = reason("reader", words, slot=shown.pair.slot, name=reader.operator.name)
+    told = shown.measurement.bound, shown.limit, None, None, (*argument_reasons(node.pair), behind)
+    return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *told, rule="arguments")
+
+
+def first_of(some: Iterable[Candidate], ranks: int) -> Optional[First]:
+    """The first in order of execution; None if nothing is more than noise."""
+    order = sorted(some, key=lambda one: (one.clock, one.rank))
+    if not order:
+        return None
+    one = order[0]
+    alike = {each.rank: (each.clock, each.pair, each.standing) for each in order if one.root is None and each.standing}
+    return First(one.clock, one.rank, one.pair, one.root, alike, ranks)
+
+
+def concluded(told: Told, number: int, first: Optional[First], clocks: Mapping[int, int]) -> Told:
+    """What the walk of rank `number` found, as the noise tells; clocks by order."""
+    findings, roots = told
+    if first is None:
+        return [*map(_excused, findings)], []
+    given = first.root if first.root is not None and _is_input(first.root) else None
+    is_alone = first.root is None or given is not None or first.root.cause is Cause.SUSPECT
+    places = {pair.order for rank, (_, pair, _) in first.alike.items() if rank == number}
+    places |= {first.pair.order} if number == first.rank else set()
+    before = {order for order, clock in clocks.items() if (clock, number) < (first.clock, first.rank)}
+    kept = [(when, one) for when, one in roots if one.pair.order not in before]
+    if is_alone:
+        name = first.pair.operator.name
+        kept = [(when, _behind(one, name, given)) for when, one in kept if one.pair.order not in places]
+    if first.root is not None and is_alone and number == first.rank:
+        kept.append((first.clock, first.root if given is None else _given(given)))
+    elif number in first.alike:
+        when, pair, standing = first.alike[number]
+        kept.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
+    return [_excused(one) if one.pair.order in before else one for one in findings], kept
+
+
+def _excused(finding: Finding) -> Finding:
+    """A difference that statistics prove, and that is no more than the noise before it explains; of a sum that is zero
+    on one side, and of rows that a choice before it made another number of, likewise."""
+    figures = [one for side in finding.measurement.statistics if side is not None for one in side if one is not None]
+    apart = finding.verdict is Verdict.DIVERGED and finding.measurement.bound is not None and finding.metric == "rel_l2"
+    zero = finding.verdict is Verdict.NONFINITE and bool(figures) and all(map(math.isfinite, figures))
+    if not (apart or zero or finding.verdict is Verdict.SHAPE):
+        return finding
+    because = f"{finding.because}; no more than the noise before it"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, explained_by="suspected")
+
+
+def _is_input(root: Root) -> bool:
+    """Whether the two runs were given different inputs: what statistics prove behind that are no further roots."""
+    is_tensor = is_fed(root.cause, root.evidence) and "because" in root.evidence[0].facts  # numbers tell their values
+    return is_tensor and not is_parameter(root.pair._replace(slot=root.slot))
+
+
+def _given(root: Root) -> Root:
+    words = "all that differs behind it counts as its effect, for the two runs may have read different inputs"
+    return replace(root, evidence=(*root.evidence, reason("different inputs", words)))
+
+
+def _behind(root: Root, name: str, given: Optional[Root]) -> Root:
+    """What is proven behind a suspect, or where the runs were given different inputs."""
+    if root.cause is Cause.PROPAGATED:
+        return root
+    words = "behind {name}, which read another input" if given else "behind {name}, which is suspected"
+    found = reason("behind", words, name=name)
+    return replace(root, cause=Cause.PROPAGATED, evidence=(found, *root.evidence))
+
+
+def _suspect(pair: Pair, one: Standing, alike: int, ranks: int) -> Root:
+    """The operator that stands out: what moved, by how much, the noise before it, and how many others moved as much.
+    It does so on as many of the other ranks."""
+    finding, figure = one.finding, FIGURES[one.figure]
+    x, y = (None if some is None else some[one.figure] for some in finding.measurement.statistics)
+    size = measured(one.moved.each[one.figure], finding)
+    words = "{figure} of {slot} moved from {golden:.9g} to {target:.9g}, "
+    words += "{size:.3g} times what rounding of {count} elements explains"
+    noise = "the noise before it explains {noise:.3g} times what rounding explains"
+    facts = {"figure": figure, "slot": finding.pair.slot, "golden": y, "target": x, "count": one.moved.elements}
+    reasons = (
+        reason("moved", words, size=size, **facts),
+        reason("noise before", noise, noise=one.noise),
+        reason("others", "{count} of {all} operators before it moved as much", count=one.as_much, all=one.before),
+        *([reason("ranks", "it does so on {alike} of {ranks} other ranks", alike=alike, ranks=ranks)] if ranks else ()),
+        *argument_reasons(pair),
+    )
+    bound = finding.measurement.bound
+    told = bound, finding.limit, None, None, reasons
+    return Root(0, pair, Cause.SUSPECT, finding.pair.slot, "rel_l2", *told, rule="suspected")

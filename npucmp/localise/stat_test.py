@@ -1,0 +1,310 @@
+"""How far operators of which only statistics were recorded stand out of the noise before them.
+
+A norm that moved by less than the limit of its tensor proves nothing. It says much all the same where it moved a
+hundred times as far as rounding moves a norm of that many elements, and nothing before it did. So every tensor is held
+against the noise that came in with what its operator reads, and against that of operators of its kind before it.
+
+The numbers below were chosen on planted runs (open families 0 to 319, all told as statistics) and on msprobe's dumps
+without their values; docs/localisation.md has the figures of pairs that were not looked at. With 3 instead of OUT_SUMS
+and 3.5 instead of OUT four times as many clean pairs have a suspect, for two more faults in 100.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from typing import Callable, NamedTuple, Optional, Sequence
+
+from npucmp.flow.contents import is_few
+from npucmp.flow.operators import OperatorFindings
+from npucmp.judge.precision import SINGLE
+from npucmp.localise.conditioning import Scale, amplification, scale_of
+from npucmp.localise.rule_context import FEW, FLIPPING
+from npucmp.localise.search import Walk
+from npucmp.localise.stat_baseline import Before, Contribution
+from npucmp.localise.stat_facts import Facts, reuse, round_offs
+from npucmp.localise.stat_shift import SUMS, Level, Movement, is_hidden, level, movement
+from npucmp.localise.summation import terms
+from npucmp.model import Finding, Root
+from npucmp.model.dtypes import MOST, lookup
+from npucmp.model.roles import is_meaningless, is_parameter
+
+OUT = 5.0  # times the noise before: evidence: planted runs
+OUT_SUMS = 3.5  # times the noise before: evidence: mean and norm in the forward pass of the first step scatter least
+OUT_LATER = 8.0  # times the noise before: evidence: in later steps parameters are off by what no figure shows
+LEAST = 2.0  # roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
+GIVEN = 0.5  # roundings: evidence: of parameters and inputs of 16 bits, which no operator has computed yet
+NOWHERE = 4.0  # times the noise before: evidence: for what no recorded operator wrote
+STILL = 4  # operators: evidence: a run is a repeat if as many sum and agree to the last digit
+FLIPPED = 0.05  # elements: chosen: an expectation of fewer flips is none, not measured
+QUARTER = 4.0  # times what rounding leaves: chosen: a limit of a movement is so much larger, not measured
+
+
+class Standing(NamedTuple):
+    """How an operator stands out: the tensor that moved, its movement and the noise before it, in roundings, and by how
+    many times what is needed."""
+
+    finding: Finding
+    moved: Movement
+    figure: int
+    noise: float
+    ratio: float
+    before: int = 0  # operators before it
+    as_much: int = 0  # of those, that moved as much
+
+
+class Came(NamedTuple):
+    """What one tensor that an operator reads brings: its level, its elements and their size."""
+
+    level: Level
+    elements: int
+    scale: Scale = Scale()
+
+    def share(self, rms: float) -> Level:
+        """The same of a sum of tensors that is of size rms: of a small one little is seen."""
+        if not (math.isfinite(rms) and rms and self.scale.rms):
+            return self.level
+        extremes, sums = min(1.0, self.scale.largest / rms), min(1.0, self.scale.rms / rms)
+        return Level(self.level.extremes * extremes, self.level.sums * sums)
+
+
+class Noise:
+    """How operators stand out of the noise before them, which `now` tells when it is their turn."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._containing, self._coarse, self._drift, self._unproven = (
+            facts.containing, facts.coarse, facts.drift, facts.unproven
+        )  # fmt: skip
+        self._own: Callable[[set[float]], float] = max if facts.apart else min
+        self._reduced, self._first = facts.reduced, facts.first
+        self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator that was asked for last
+        self._now = Before()
+        self._chosen: set[int] = set()
+        self._hidden: dict[int, Came] = {}  # by row of an output that a mask hides: what came in there
+        self.standing: dict[int, Standing] = {}  # by the row of the operator
+
+    def is_asked(self, node: OperatorFindings) -> bool:
+        """Whether an operator may be the first that stands out, or is the same as the first on another rank."""
+        return not self.standing or any(
+            one.finding.pair.operator.name == node.operator.name for one in self.standing.values()
+        )
+
+    def visit(self, node: OperatorFindings, walk: Walk, now: Before) -> Optional[Contribution]:
+        """Holds an operator against what was seen before it; `walk` knows the tensors written and read before. What it
+        adds to that."""
+        self._now = now
+        read, came = self._read(node, walk)
+        found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, walk)) is not None]
+        for finding in node.outputs if came is not None else ():
+            moved = movement(finding)
+            if moved is None or came is None or is_meaningless(finding.pair):
+                continue
+            one = self._held(finding, moved, self._allowed(node, finding, moved, came))
+            found += [one] if one is not None else []
+        if found:
+            self.standing[node.row] = max(found, key=lambda one: one.ratio)
+        self._hide(node, came or ())
+        if now.moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
+            self._chosen.add(node.row)
+        return self._contribution(node, read, came)
+
+    def _read(self, node: OperatorFindings, walk: Walk) -> tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]:
+        """What it reads, and what that and what it saved bring."""
+        read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
+        saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
+        return read, None if self._is_container(node) else self._came(node, [*read, *saved], walk)
+
+    def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
+        """Whether a root that is proven stands on more than statistics that moved no further than the noise: on values,
+        or on checksums."""
+        if node.row in self.standing:
+            return True
+        if node.row in self._chosen and root.metric == "shape":
+            return False
+        shown = [one for one in (*node.inputs, *node.outputs) if one.pair.slot == root.slot]
+        if not self._first and any(is_parameter(one.pair) for one in shown):
+            return True
+        return any(movement(one) is None or one.measurement.same is False for one in shown)
+
+    def _is_container(self, node: OperatorFindings) -> bool:
+        operator = node.operator
+        return operator.name in self._containing or f"{operator.phase} {operator.path}" in self._containing
+
+    def _of_input(self, node: OperatorFindings, finding: Finding, moved: Movement, walk: Walk) -> Optional[Standing]:
+        """An input held against the same tensor where it was written; from nowhere, against all before."""
+        source = walk.sources.of(finding)
+        if node.op.has("in place") or (source is not None and source.meaningless):
+            return None
+        if source is not None:
+            wrote = movement(source.finding)
+            if wrote is None:
+                return None
+            unit = max(wrote.unit, self._unit(node, finding))
+            return self._held(finding, moved, self._floor(level(source.finding), unit))
+        types = {tensor.dtype for tensor in (finding.pair.target, finding.pair.golden) if tensor}
+        is_given = len(types) == 1 and moved.unit > SINGLE and not self._now.seen  # it should be the same
+        least = GIVEN * moved.unit if is_given else LEAST * self._unit(node, finding)
+        if is_parameter(finding.pair):
+            return self._held(finding, moved, Level(least, least)) if self._first else None
+        if (self._now.moved and walk.seen.may_cancel(finding)) or walk.seen.below_rounding(finding):
+            return None
+        few = 0 if is_few(finding) else FEW  # a number moves as single elements do: no figure of it averages anything
+        if not self._now.moved:
+            return self._held(finding, moved, Level(least, least), few)
+        if not few:
+            alone = NOWHERE * max(self._now.levels, least)
+            return self._held(finding, moved, Level(alone, alone), few)
+        usual = max(self._now.last, self._now.levels, least)
+        return self._held(finding, moved, Level(usual, usual).times(NOWHERE))
+
+    def _came(
+        self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], walk: Walk
+    ) -> Optional[list[Came]]:
+        """The levels of what an operator reads; None where some of it cannot be told."""
+        for finding in (*node.inputs, *node.context):
+            if movement(finding) is None and _differs(finding):
+                return None
+        came = [self._of_read(one, moved, walk) for one, moved in read]
+        if not node.inputs:
+            came.append(Came(Level(self._now.unseen, self._now.unseen), MOST))
+        return came
+
+    def _of_read(self, finding: Finding, moved: Movement, walk: Walk) -> Came:
+        """What one tensor brings; of one whose values a mask hides, what its operator read."""
+        if is_hidden(finding) and (source := walk.sources.of(finding)) is not None:
+            hidden = self._hidden.get(source.finding.row)
+            if hidden is not None:
+                return hidden._replace(elements=moved.elements)
+        return Came(level(finding), moved.elements, scale_of(finding))
+
+    def _hide(self, node: OperatorFindings, came: Sequence[Came]) -> None:
+        """Notes what came in where a mask hides an output."""
+        shown = [one for one in came if math.isfinite(one.scale.rms) and one.scale.rms]
+        if not shown:
+            return
+        for finding in filter(is_hidden, node.outputs):
+            level = Level(max(one.level.extremes for one in shown), max(one.level.sums for one in shown))
+            self._hidden[finding.row] = Came(level, 0, max((one.scale for one in shown), key=lambda one: one.elements))
+
+    def _allowed(self, node: OperatorFindings, finding: Finding, moved: Movement, came: list[Came]) -> Level:
+        found, scale = Level(), scale_of(finding)
+        adds = node.op.has("sums") and not node.is_gradient
+        for each in came:
+            one = each.share(scale.rms) if adds and each.elements <= moved.elements else each.level
+            grown = math.sqrt(max(1.0, moved.elements / each.elements))
+            found = found.most(Level(one.extremes, one.sums * grown)) if math.isfinite(one.extremes) else found
+        found = found.times(_amplification(node, came))
+        if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
+            error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
+            flips = FLIPPING * error * moved.elements
+            if flips > FLIPPED:
+                found = found.most(Level(1.0, math.sqrt(max(1.0, flips)) / (2.0 * math.sqrt(moved.elements))))
+        unit = self._unit(node, finding)
+        found = self._floor(found.most(self._now.kind), unit)
+        if not self._repeats:
+            found = found.most(Level(sums=LEAST * unit * _shared(node, finding, moved, unit)))
+        spread = terms(node, finding).spread
+        return found.times(max(1.0, spread / scale.rms)) if scale.rms else found
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether all that was seen so far is the same, as in a repeated run: one rounding is noise enough there."""
+        return self._now.still >= STILL and not self._now.moved
+
+    def _unit(self, node: OperatorFindings, finding: Finding) -> float:
+        """The round-off that a tensor is held to: the coarsest that its values went through, or that its operator reads
+        and writes. A type that few tensors have, as of a cast on a side branch, counts where it stands only; and one
+        that few have on one side alone, not even there, but for what a cast writes: rounding is what it is there for.
+        """
+        own_of = max if node.op.has("hands on") and not node.op.has("copies") else self._own
+        own = own_of(round_offs(finding) or {SINGLE})
+        return max(SINGLE, min(finding.working, self._coarse), self._reduced, own, self._unit_of(node))
+
+    def _unit_of(self, node: OperatorFindings) -> float:
+        """The coarsest round-off of all that an operator reads and writes, made once for each operator."""
+        if self._units is None or self._units[0] is not node:
+            found = (kinds for one in (*node.inputs, *node.outputs) if (kinds := round_offs(one)))
+            self._units = node, max(map(self._own, found), default=SINGLE)
+        return self._units[1]
+
+    def _floor(self, one: Level, unit: float) -> Level:
+        least = unit if self._repeats else max(LEAST * unit, self._drift)
+        usual = self._now.sums
+        return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
+
+    def _held(self, finding: Finding, moved: Movement, noise: Level, few: int = FEW) -> Optional[Standing]:
+        high, sums = (max(one, self._unproven) / moved.unit for one in noise)
+        if not moved.size / min(high, sums) > OUT_SUMS:  # most
+            return None
+        least = 1.0 if self._repeats else LEAST
+        mean, norm = (max(sums, least * told) for told in moved.told[SUMS])
+        limits = high, high, mean, norm * _grown(norm * moved.unit, moved.elements)
+        bar = OUT if self._first else OUT_LATER
+        bar_of_sums = OUT_SUMS if self._first and finding.pair.operator.phase != "backward" else bar
+        bars = bar, bar, bar_of_sums, bar_of_sums
+        out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, bars)]
+        at = max(range(len(out)), key=out.__getitem__)
+        golden = finding.measurement.statistics[1]
+        if not out[at] > 1.0 + few / moved.elements or (golden is not None and golden.norm == 0.0):
+            return None
+        return Standing(finding, moved, at, limits[at], out[at])
+
+    def _contribution(
+        self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], came: Optional[list[Came]]
+    ) -> Optional[Contribution]:
+        wrote = [(one, moved) for one in node.outputs if (moved := movement(one)) and not is_meaningless(one.pair)]
+        shown = wrote or [pair for pair in read if not is_parameter(pair[0].pair)]
+        levels = [level(one) for one, moved in shown if math.isfinite(moved.size)]
+        if not levels:
+            return None
+        highest = Level(max(one.extremes for one in levels), max(one.sums for one in levels))
+        still = all(moved.is_still for _, moved in (*wrote, *read))
+        is_open = came is not None and not node.inputs
+        known = max((max(one.level) for one in (came or [])[: -1 if is_open else None]), default=0.0)
+        return Contribution(kind_of(node), highest, known, is_open, still, node.op.has("contracts", "sums", "norm"))
+
+
+def kind_of(node: OperatorFindings) -> object:
+    """Operators of one kind make noise alike."""
+    return node.op.name or node.operator.op_type, node.is_gradient
+
+
+def counted(one: Standing, ascending: Sequence[float]) -> Standing:
+    """With how many operators were before it, and how many of them moved as much: these are their movements, sorted."""
+    bar = one.moved.each[one.figure] * one.moved.unit
+    return one._replace(before=len(ascending), as_much=len(ascending) - bisect_left(ascending, bar))
+
+
+def _amplification(node: OperatorFindings, came: Sequence[Came]) -> float:
+    """By how much an operator may multiply what came in; an exponential, by the values that a mask hides."""
+    hidden = [one.scale for one, finding in zip(came, node.inputs) if is_hidden(finding)]
+    return max(1.0, hidden[0].largest) if hidden and node.op.has("exponential") else amplification(node)
+
+
+def _grown(error: float, elements: int) -> float:
+    """How much further than the errors of single elements a norm moves for the sum of their squares: ‖x + e‖ is about
+    ‖x‖ + x·e / ‖x‖ + ‖e‖² / 2‖x‖. error: a limit, relative; what rounding leaves is a quarter of that."""
+    return max(1.0, math.sqrt(elements) * min(1.0, error / QUARTER) / 2.0)
+
+
+def _shared(node: OperatorFindings, finding: Finding, moved: Movement, unit: float) -> float:
+    """By how much roundings of what is read again and again, as weights are, do not average out: where the two runs
+    round to other types, each of them counts once."""
+    if len(round_offs(finding)) == 1 and moved.unit == unit:
+        return 1.0
+    return reuse(node, moved.elements, finding.pair.golden.shape[-1:] if finding.pair.golden else ())
+
+
+def _differs(finding: Finding) -> bool:
+    """Whether whole numbers or shapes are not the same: what an operator makes of those is anything."""
+    x, y = finding.measurement.statistics
+    if finding.measurement.shapes_differ:
+        return True
+    return x is not None and y is not None and repr(x) != repr(y)
+
+
+def _is_mask(finding: Finding) -> bool:
+    """Whether a choice was recorded: that no figure of it moved tells that hardly an element flipped."""
+    golden = finding.pair.golden
+    row = lookup(golden.dtype) if golden is not None else None
+    return row is not None and row.kind == "b" and not _differs(finding)

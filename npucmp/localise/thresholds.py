@@ -1,0 +1,112 @@
+"""Measurements → Findings: each tensor by itself, held against what the rules say of rounding."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+from typing import Sequence
+
+from npucmp.flow.operators import OperatorFindings
+from npucmp.judge.precision import Precision, is_counted, round_off_of
+from npucmp.judge.tolerance import Limit, judge, judge_bound
+from npucmp.judge.tolerances import Tolerances
+from npucmp.localise.effective_precision import work_in_other_types, working_precisions
+from npucmp.localise.rule_context import Case
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.rules.reduced import REDUCED
+from npucmp.model import Finding, Measurement, Verdict
+from npucmp.model.roles import is_output
+
+_UNSEARCHED = [*Finding._field_defaults.values()][Finding._fields.index("row") - len(Finding._fields) + 1 :]
+_Operand = tuple[object, ...]  # its verdict, the kind of its operator, its slot, its shapes
+
+
+def judged(
+    measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook, reduced: bool = False
+) -> list[Finding]:
+    """One Finding per Measurement, in the same order, which must be graph order: each tensor by itself.
+
+    reduced: float32 products of these runs were computed with HF32 or TF32.
+    """
+    found: list[Finding] = []
+    of_records: dict[Precision, Limit] = {}  # without values, the precision is all that a limit depends on
+    for row, (measurement, (held, through)) in enumerate(zip(measurements, working_precisions(measurements, reduced))):
+        if measurement.moments is not None:
+            limit = _limit(measurement, held, rules)
+        else:
+            limit = of_records.get(held) or of_records.setdefault(held, _limit(measurement, held, rules))
+            if (bound := measurement.bound) is not None and bound < math.inf and _is_bounded(measurement):
+                fields = judge_bound(bound, tolerances, limit)
+                found.append(Finding._make((measurement, *fields, "", 0.0, through.round_off, row, *_UNSEARCHED)))
+                continue
+        working = max(through.round_off, REDUCED if through.reduced else 0.0)
+        found.append(judge(measurement, tolerances, limit)._replace(working=working, row=row))
+    if any(one.metric == "checksum" for one in found) and work_in_other_types(measurements):
+        found = [_unproven(one) if one.metric == "checksum" else one for one in found]
+    if Verdict.SHAPE not in {one.verdict for one in found}:
+        return found
+    from npucmp.localise.autograd_nodes import undecided_nodes  # of tensors of other shapes alone
+
+    found = undecided_nodes(found)
+    repeated = _repeated(found, rules)
+    return [_without_partners(one) if repeated and _operand(one) in repeated else one for one in found]
+
+
+def _is_bounded(measurement: Measurement) -> bool:
+    """Whether the bound of its error, which statistics prove, is all that is known of a pair."""
+    return measurement.same is None and not measurement.problem and not measurement.unlike
+
+
+def _limit(measurement: Measurement, held: Precision, rules: Rulebook) -> Limit:
+    if is_counted(measurement, held.round_off):
+        held = Precision(round_off_of(measurement.pair))
+    return rules.limit(Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
+
+
+def _repeated(found: Sequence[Finding], rules: Rulebook) -> set[_Operand]:
+    """Operands that one side repeats along some axes, as an operator shows whose output agrees: what its kind reads
+    there is repeated in all layers."""
+    proven = set()
+    for _, group in groupby(found, lambda one: one.pair.order):
+        findings = [*group]
+        outputs = [one for one in findings if is_output(one.pair)]
+        for one in findings:
+            if one.verdict is Verdict.SHAPE and rules.holds("broadcast", Case(one, _node(findings, outputs))):
+                proven.add(_operand(one))
+    return proven
+
+
+def _node(findings: list[Finding], outputs: list[Finding]) -> OperatorFindings:
+    return OperatorFindings(findings[0].pair, [one for one in findings if not is_output(one.pair)], outputs)
+
+
+def _operand(finding: Finding) -> _Operand:
+    shapes = (one.shape if one is not None else None for one in (finding.pair.target, finding.pair.golden))
+    return (finding.verdict, finding.pair.operator.op_type, finding.pair.slot, *shapes)
+
+
+def _without_partners(finding: Finding) -> Finding:
+    because = f"{finding.because}: one side repeats it along these axes"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="broadcast")
+
+
+def _unproven(finding: Finding) -> Finding:
+    """Checksums of runs that round differently differ nearly everywhere."""
+    because = f"{finding.because}, as they do between runs that work in different types"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because)
+
+
+def disregard(finding: Finding) -> Finding:
+    """A difference in uninitialised memory or a workspace decides nothing."""
+    if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
+        return finding
+    because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="meaningless")
+
+
+def overwritten(finding: Finding) -> Finding:
+    """What an operator overwrites in place before it is recorded, or while it is, decides nothing."""
+    because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
+    if finding.metric != "checksum":
+        because = f"its operator overwrites it in place, and it may have been recorded after that ({finding.because})"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="overwritten")

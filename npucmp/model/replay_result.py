@@ -1,0 +1,195 @@
+"""The result of a replay: each output of a dump compared with a float64 recomputation from its operator's inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Optional
+
+from npucmp.model.cause import Root
+from npucmp.model.dump import Operator, Run
+from npucmp.model.result import Result
+from npucmp.model.tensor_detail import DifferenceMap
+
+
+class Judged(str, Enum):
+    """The verdict on an output, given its own operator's inputs."""
+
+    CLEAN = "CLEAN"  # within the budget of rounding
+    GUILTY = "GUILTY"  # beyond it: this operator computes a different result
+    AMPLIFIER = "AMPLIFIER"  # beyond it too, but so is every kernel of this type, or every operator of the kind
+    UNKNOWN = "UNKNOWN"  # it could not be replayed; `status` has the reason
+
+
+GUILTY_ABOVE = {"rms_ratio": (3.0, 2.0), "max_ratio": (8.0, 4.0), "bias": (0.25, 0.25)}  # limits: float32, 16 bits
+REPLAYED = "replayed"
+STATUSES = (
+    REPLAYED, "not in table", "no data", "random", "overwritten", "container", "shape", "another autograd node",
+    "crashed", "too large",
+)  # fmt: skip
+
+
+class Replayed(NamedTuple):
+    """One output of one operator; None for a number that does not apply or is unknown.
+
+    order, slot   of the output
+    status        one of STATUSES; `explanation` has the reason in words, or a possible explanation of a guilty
+                  output
+    rms_ratio     error in units of the budget: rms over rms; max_ratio is the largest over elements
+    bias          mean error toward zero, in unit round-offs
+    rel_l2, mere, mare, rmse, max_abs_err   the error itself; rel_l2_u is rel_l2 in unit round-offs
+    nonfinite     elements that are NaN or infinite where float64 is not, or the other way round
+    vendor_mixed, vendor_mere_mare   whether the vendor's rules for single operators pass it
+    golden_mare_ratio, golden_mere_ratio, golden_rmse_ratio   the error over that of the golden's own call, if that
+                  was replayed too and has the same type; vendor_level is the result of the vendor's double benchmark
+    same_dtype_ratio   rms error over that of the same call on a CPU in the recorded types
+    budget        its kind: walk, noise, rounding or exact
+    sampled       share of the elements that were examined, "" for all of them
+    treated       changes made to arguments: "autocast bfloat16"
+    where         the box of elements that are beyond the budget
+    picture       for a guilty output: the elements with errors beyond rounding
+    explained_by  the hypothesis of `explanation` alone: "eps 0.01 instead of 1e-05"
+    """
+
+    order: int
+    slot: str
+    status: str = REPLAYED
+    verdict: Judged = Judged.UNKNOWN
+    explanation: str = ""
+    rms_ratio: Optional[float] = None
+    max_ratio: Optional[float] = None
+    bias: Optional[float] = None
+    rel_l2: Optional[float] = None
+    rel_l2_u: Optional[float] = None
+    mere: Optional[float] = None
+    mare: Optional[float] = None
+    rmse: Optional[float] = None
+    max_abs_err: Optional[float] = None
+    max_abs_index: Optional[int] = None
+    nonfinite: Optional[int] = None
+    vendor_mixed: Optional[bool] = None
+    vendor_mere_mare: Optional[bool] = None
+    same_dtype_ratio: Optional[float] = None
+    golden_mare_ratio: Optional[float] = None
+    golden_mere_ratio: Optional[float] = None
+    golden_rmse_ratio: Optional[float] = None
+    vendor_level: str = ""
+    budget: str = ""
+    sampled: str = ""
+    treated: str = ""
+    where: str = ""
+    seconds: Optional[float] = None
+    explained_by: str = ""
+    picture: Optional[DifferenceMap] = None
+
+
+class Held(str, Enum):
+    """The verdict on a gradient between two dumped operators."""
+
+    CLEAN = "CLEAN"  # the sum of the gradients that its consumers return
+    BROKEN = "BROKEN"  # a different value: code between them changed it
+    UNKNOWN = "UNKNOWN"  # not all consumers are known, or none can be computed
+
+
+class Edge(NamedTuple):
+    """A gradient that reached an output, compared with the float64 gradients of the consumers of that output.
+
+    order, slot   the backward record that reads it
+    consumers     the backward records whose gradients must add up to it, by order
+    via           how their inputs follow from the output: "bit-equal", or the functions
+    ratio         its error over the expected rounding, rms over rms; rel_l2_u the relative one in unit round-offs
+    """
+
+    order: int
+    slot: str
+    verdict: Held = Held.UNKNOWN
+    consumers: tuple[int, ...] = ()
+    via: str = ""
+    ratio: Optional[float] = None
+    rel_l2_u: Optional[float] = None
+    explanation: str = ""
+
+
+class Gap(NamedTuple):
+    """An input that no dumped operator wrote, and the function that produces it from earlier outputs.
+
+    order, slot   of the input
+    writers       outputs that it follows from: order and slot; empty if none is found
+    function      the function of these outputs, "" if no known function fits
+    ratio         its error over the expected rounding; `equal` if every element is the rounded float64 result
+    others        further functions that fit
+    differs       other functions at the same place in other layers, if one of them occurs at least as often as this one
+    """
+
+    order: int
+    slot: str
+    writers: tuple[tuple[int, str], ...] = ()
+    function: str = ""
+    ratio: Optional[float] = None
+    equal: bool = False
+    others: tuple[str, ...] = ()
+    differs: str = ""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The replay of one run: a row per output, in order of execution. `peers` are the kinds of operators that all
+    exceed their budget alike, `golden` further results of a replay of `golden_run`, both in words. `edges` are the
+    gradients between backward operators, `gaps` the inputs between forward operators."""
+
+    run: Run
+    rows: tuple[Replayed, ...]
+    peers: tuple[str, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    notes: tuple[str, ...] = ()
+    golden: tuple[str, ...] = ()
+    golden_run: Optional[Run] = None
+
+    @property
+    def operators(self) -> dict[int, Operator]:
+        return {operator.order: operator for operator in self.run.operators}
+
+    @property
+    def guilty(self) -> tuple[Replayed, ...]:
+        return tuple(row for row in self.rows if row.verdict is Judged.GUILTY)
+
+    @property
+    def broken_edges(self) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.edges if edge.verdict is Held.BROKEN)
+
+
+@dataclass(frozen=True, repr=False)
+class Replays(Result):
+    """The result of `npucmp replay`. Paths are the dump and the golden dump, if there is one. If `strict`, any output
+    that could not be replayed leaves the result undecided."""
+
+    command = "replay"
+
+    replays: tuple[Replay, ...] = ()
+    strict: bool = False
+
+    @property
+    def rows(self) -> tuple[Replayed, ...]:
+        return tuple(row for one in self.replays for row in one.rows)
+
+    @property
+    def verdicts(self) -> Counter[Judged]:
+        return Counter(row.verdict for row in self.rows)
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """Empty: a replay evaluates each operator alone."""
+        return ()
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.verdicts[Judged.GUILTY]) or any(one.broken_edges for one in self.replays)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether at least one output was evaluated. Outputs that cannot be replayed are reported, but are not
+        errors."""
+        decided = [row.verdict is not Judged.UNKNOWN for row in self.rows]
+        return not self.broken and (all(decided) if self.strict else any(decided))

@@ -1,0 +1,318 @@
+"""One recorded call as a call of torch on the CPU, in float64. Only child processes import this.
+
+Before any value is read the call is made on meta tensors, which have shapes and no values: it must give the recorded
+shapes, and all that it makes on its way must fit into memory. A function is called by the words of our own table.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from operator import attrgetter
+from typing import Any, Callable, Iterator, NamedTuple, Optional
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Call, Operator, Slot, TensorRef, Tree, Word
+from npucmp.model.dtypes import canonical, lookup
+from npucmp.recompute.arguments import (
+    CALL_ERRORS,
+    Arguments,
+    Missing,
+    NotInTable,
+    Refused,
+    TooLarge,
+    arguments_of,
+    floats_in,  # fmt: skip
+)
+from npucmp.recompute.load_values import read
+from npucmp.recompute.random_walk import mapped
+from npucmp.recompute.table import ROUNDED_ONCE, Row
+from npucmp.recompute.task import first_line
+
+DTYPES = {
+    "bool": torch.bool, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+    "uint8": torch.uint8, "float64": torch.float64, "float32": torch.float32, "float16": torch.float16,
+    "bfloat16": torch.bfloat16, "complex64": torch.complex64, "complex128": torch.complex128,
+}  # fmt: skip
+ANY = 1 << 62  # bytes: a call that is only checked for its shapes
+SIZED = frozenset(["interpolate"])  # their scalars give the size of the result, which torch computes in float64
+NARROW: dict[str, Callable[[float], Any]] = {
+    "float64": float, "float32": np.float32, "float16": np.float16,
+    "bfloat16": lambda value: torch.tensor(value, dtype=torch.bfloat16).item(),
+}  # fmt: skip
+CLONED = ("batch_norm", "instance_norm")  # they write running statistics
+
+
+class Bound(NamedTuple):
+    """A call, ready to be made: arguments in float64, in the types that they were recorded in, and what was done.
+
+    unit is the round-off of the outputs' type, accumulator that of sums, slots the tensors that it returns, in order;
+    is_rounded_once: the result is one correctly rounded operation on what the record holds (of a scalar nobody knows
+    whether it was rounded before). `recorded_scalars` gives the recorded value of each rounded scalar.
+    """
+
+    row: Row
+    function: Callable[..., Any]
+    args: list[Any]
+    kwargs: dict[str, Any]
+    dtypes: dict[str, str]
+    slots: list[Optional[str]]
+    unit: float
+    accumulator: float
+    low: str  # the type of 16 bits that autocast rounds inputs to, or that outputs have
+    treated: str
+    is_rounded_once: bool
+    recorded_scalars: dict[float, float]
+
+    def call(self, arguments: Optional[Arguments] = None) -> list[Any]:
+        """What it returns, flat."""
+        args, kwargs = arguments or Arguments(self.args, self.kwargs)
+        results = called(self.row, self.function, args, kwargs)
+        return [one.to(torch.float64) if _is_narrow(one) else one for one in results]
+
+    def with_scalars(self, to: Callable[[float], Any]) -> Arguments:
+        """Arguments whose float scalars are rounded by `to` from the recorded ones."""
+        recorded = self.recorded_scalars
+        args, kwargs = rounded_scalars([self.args, self.kwargs], lambda one: to(recorded.get(one, one)))
+        return Arguments(args, kwargs)
+
+
+def bind(operator: Operator, call: Call, row: Row, context: ReadContext, memory: int) -> Bound:
+    """With all values. Raises Refused, and what the readers raise."""
+    require(operator, call, row, memory)
+    return bound_with(operator, call, row, lambda one: load(one, context))
+
+
+def require(operator: Operator, call: Call, row: Row, memory: int) -> None:
+    """Raises Refused for a call that does not give the recorded shapes, or takes more memory."""
+    tensors = {one.slot: one for one in operator.tensors}
+    shapes = arguments_of(call, row, lambda slot: _meta(_of(tensors, slot)), _wide_dtype)
+    check(row, function_of(row), shapes, [tensors.get(slot or "") for slot in slots_of(call)], memory)
+
+
+def slots_of(call: Call) -> list[Optional[str]]:
+    """The tensors that a call returns, in order; None for what is none."""
+    return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
+
+
+def bound_with(operator: Operator, call: Call, row: Row, values_of: Callable[[TensorRef], Any]) -> Bound:
+    """With the values that `values_of` makes of each tensor."""
+    tensors = {one.slot: one for one in operator.tensors}
+    slots, function = slots_of(call), function_of(row)
+    loaded: dict[str, Any] = {}
+
+    def tensor(slot: str) -> Any:
+        if slot not in loaded:
+            loaded[slot] = values_of(_of(tensors, slot))
+        return loaded[slot]
+
+    args, kwargs = arguments_of(call, row, tensor, _wide_dtype)
+    inputs = [tensors[slot].dtype for slot in loaded]
+    outputs = [tensors[slot].dtype for slot in slots if slot in tensors]
+    unit = max((_unit(one) for one in outputs), default=0.0)
+    low = next((one for one in outputs if one in ("float16", "bfloat16")), "")
+    floats = [one for one in inputs if _unit(one)]
+    accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
+    treated = ""
+    if row.autocast and low and any(_unit(one) < _unit(low) for one in floats):
+        treated = f"autocast {low}"
+        args, kwargs = mapped([args, kwargs], lambda one: one.to(DTYPES[low]).to(torch.float64))
+    name = row.call.rpartition(".")[2]
+    plain = all(float(np.float32(one)) == one for one in floats_in([args, kwargs]))
+    once = plain and (name in ROUNDED_ONCE or name.rstrip("_") in ROUNDED_ONCE)
+    cast = _cast_of(call, row)
+    if _unit(cast) > 0 and any(_unit(one) < _unit(cast) for one in floats):
+        args, kwargs = mapped([args, kwargs], lambda one: one.to(DTYPES[cast]).to(torch.float64))
+    scalars: dict[float, float] = {}
+    if name not in SIZED and unit != 2.0**-53:
+        to = NARROW[_type_of_scalars(floats) if unit == 0 else "float32"]
+
+        def rounded(value: float) -> float:
+            narrow = float(to(value))
+            scalars[narrow] = value
+            return narrow
+
+        args, kwargs = rounded_scalars(args, rounded), rounded_scalars(kwargs, rounded)
+    dtypes = {slot: tensors[slot].dtype for slot in loaded}
+    return Bound(row, function, _list(args), kwargs, dtypes, slots, unit, accumulator, low, treated, once, scalars)
+
+
+def _type_of_scalars(floats: list[str]) -> str:
+    """The type that a comparison rounds Python's floats to: that of its widest float tensor, else float32."""
+    return min(floats, key=_unit, default="float32")
+
+
+def _cast_of(call: Call, row: Row) -> str:
+    """The element type that the keyword dtype names, "" for none: a sum, a mean or a softmax casts its input first."""
+    word = call.kwargs.get("dtype")
+    is_cast = isinstance(word, Word) and row.kind in ("sum", "noise")
+    return canonical(str(word.value)) if is_cast and isinstance(word, Word) else ""
+
+
+def _is_narrow(one: Any) -> bool:
+    return isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != torch.float64
+
+
+def called(row: Row, function: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
+    """Results, flat; what a function writes into is a copy."""
+    name = row.call.rpartition(".")[2]
+    if row.inplace or name in CLONED or any(one is True for one in args):
+        args, kwargs = mapped_any([_list(args), kwargs], torch.clone)
+    if name == "embedding" and len(args) > 3:
+        args = [*args[:3], None, *args[4:]]  # max_norm: the weight was written to before it was recorded
+    result = function(*args, **kwargs)
+    if result is None and row.inplace:
+        result = args[0]
+    return tree_flatten(result)[0] if not isinstance(result, torch.Tensor) else [result]
+
+
+def mapped_any(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """Arguments with each tensor changed, of whatever type."""
+    if isinstance(tree, torch.Tensor):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: mapped_any(one, change) for key, one in tree.items()}
+    return type(tree)(mapped_any(one, change) for one in tree) if type(tree) in (list, tuple) else tree
+
+
+def rounded_scalars(tree: Any, to: Callable[[float], Any]) -> Any:
+    """Python's floats as a kernel gets them."""
+    if isinstance(tree, float) and math.isfinite(tree):
+        with np.errstate(over="ignore"):
+            return float(to(tree))
+    if isinstance(tree, dict):
+        return {key: rounded_scalars(one, to) for key, one in tree.items()}
+    return type(tree)(rounded_scalars(one, to) for one in tree) if type(tree) in (list, tuple) else tree
+
+
+@cache
+def function_of(row: Row) -> Callable[..., Any]:
+    """What our own table names. Attention is computed by its formula: fused kernels of the CPU do not show their
+    steps."""
+    if row.kind == "npu":
+        from npucmp.recompute import npu_formulas
+
+        return npu_formulas.FORMULAS[row.call]
+    try:
+        function: Callable[..., Any] = attrgetter(row.call)(torch)
+    except AttributeError:
+        raise NotInTable(f"this torch has no {row.call}") from None
+    return _by_formula(function) if row.call.endswith("scaled_dot_product_attention") else function
+
+
+def _by_formula(function: Callable[..., Any]) -> Callable[..., Any]:
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError:
+        raise NotInTable("attention needs torch 2.3 or newer") from None
+
+    def attention(*args: Any, **kwargs: Any) -> Any:
+        with sdpa_kernel([SDPBackend.MATH]):
+            return function(*args, **kwargs)
+
+    return attention
+
+
+def check(
+    row: Row, function: Callable[..., Any], shapes: Arguments, outputs: list[Optional[TensorRef]], memory: int
+) -> None:
+    """The call on meta tensors: Refused where it does not give what was recorded, TooLarge for what it would take."""
+    mode = _Counted(memory)
+    try:
+        with mode, torch.no_grad():
+            found = called(row, function, *shapes)
+    except Refused:
+        raise
+    except NotImplementedError:
+        raise Refused("the shape of its result depends on values") from None
+    except CALL_ERRORS as error:
+        raise Refused(f"the call does not fit: {first_line(error)}") from None
+    made = [tuple(one.shape) for one in found if isinstance(one, torch.Tensor)]
+    wanted = [one.shape for one in outputs if one is not None]
+    if made[: len(wanted)] != wanted:
+        raise Refused(f"the call gives {made[:3]}, recorded is {wanted[:3]}")
+
+
+class _Counted(TorchDispatchMode):  # type: ignore[misc]
+    """Adds up what aten calls make, in bytes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._left = most
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        size = sum(one.numel() * 8 for one in tree_flatten(out)[0] if isinstance(one, torch.Tensor) and not _view(func))
+        self._left -= size
+        if self._left < 0:
+            raise TooLarge("replaying it takes more memory than --limit-memory allows")
+        return out
+
+
+def _view(func: Any) -> bool:
+    return bool(func.is_view)
+
+
+def load(tensor: TensorRef, context: ReadContext) -> Any:
+    """Floats as float64, complex numbers as complex128, all else as it is."""
+    return widened(read(tensor, context), tensor)
+
+
+def widened(array: Any, tensor: TensorRef) -> Any:
+    """Values as they are computed with."""
+    kind = array.dtype.kind
+    if kind == "c":
+        return torch.from_numpy(array.astype(np.complex128))
+    if kind in "biu" and tensor.dtype in DTYPES:
+        return torch.from_numpy(np.array(array))
+    if kind in "iu":
+        return torch.from_numpy(array.astype(np.int64))
+    return torch.from_numpy(array.astype(np.float64))
+
+
+def flat(tree: tuple[Tree, ...]) -> Iterator[Tree]:
+    """Leaves of what a record holds, nulls among them."""
+    for one in tree:
+        if isinstance(one, list):
+            yield from flat(tuple(one))
+        elif isinstance(one, dict):
+            yield from flat(tuple(one.values()))
+        else:
+            yield one
+
+
+def _of(tensors: dict[str, TensorRef], slot: str) -> TensorRef:
+    if slot not in tensors:
+        raise Missing(f"the dump holds no {slot}")
+    return tensors[slot]
+
+
+def _meta(tensor: TensorRef) -> Any:
+    row = lookup(tensor.dtype)
+    if row is None:
+        raise Refused(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
+    dtype = {"f": torch.float64, "c": torch.complex128}.get(row.kind, DTYPES.get(tensor.dtype, torch.int64))
+    return torch.empty(tensor.shape, dtype=dtype, device="meta")
+
+
+def _wide_dtype(name: str) -> Any:
+    row = lookup(name)
+    if row is not None and row.kind in "fc":
+        return torch.float64 if row.kind == "f" else torch.complex128
+    if name not in DTYPES:
+        raise Refused(f"the element type {name!r:.40}")
+    return DTYPES[name]
+
+
+def _unit(name: str) -> float:
+    row = lookup(name)
+    return row.round_off if row is not None else 0.0
+
+
+def _list(args: Any) -> list[Any]:
+    return [*args]

@@ -1,0 +1,275 @@
+"""Who reads what in one dump without a graph: tensors with equal marks (content_hash.py) are the same tensor.
+
+A tensor is `loose` if it follows from earlier ones by code that nobody knows: an input that no operator wrote, that is
+no known function of outputs (gaps.py), that was not there before, and that gets a gradient. What such code reads is
+unknown, so that of a gradient that does not fit nobody can say that all its consumers are known. Parameters are not
+loose: they stand in the places of PARAMETERS, or are vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.model import Gap, TensorRef
+from npucmp.model.dtypes import size_of
+from npucmp.recompute.content_hash import Mark
+from npucmp.recompute.table import SEPARATE, row_of
+from npucmp.recompute.task import Task
+
+PARAMETERS = {
+    name: frozenset(f"input:{one}" for one in slots.split())
+    for names, slots in (
+        ("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", "1 2 weight bias"),
+        ("layer_norm group_norm", "2 3 weight bias"),
+        ("rms_norm", "2 weight"),
+        ("batch_norm instance_norm", "1 2 3 4 running_mean running_var weight bias"),
+        ("embedding prelu npu_rms_norm", "1 weight"),
+        ("addmm", "0 2"),
+    )
+    for name in names.split()
+}
+CANDIDATES, BYTES = 128, 1 << 28  # earlier outputs that a gap is searched in, the nearest first
+SMALLER = 8  # times smaller than the input may a part of it be
+_LAST = chr(0x10FFFF)  # after every slot
+
+PART = "part"  # a gap of which only some elements are known
+
+
+class Part(NamedTuple):
+    """A consumer: its backward record with the forward, the input that follows from the output, and by which gap;
+    `sources` are the tensors of the gap, `own` the places among them that are the output."""
+
+    task: Task
+    slot: str
+    gap: Optional[Gap] = None
+    sources: tuple[TensorRef, ...] = ()
+    own: tuple[int, ...] = ()
+
+
+class EdgeTask(NamedTuple):
+    """A gradient to be checked: the input `slot` of a backward record, of the output `tensor` of its forward.
+
+    missing  why not all consumers are known, "" if they are
+    """
+
+    task: Task
+    slot: str
+    tensor: TensorRef
+    parts: tuple[Part, ...]
+    missing: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.task.bytes for part in self.parts) + size_of(self.tensor.dtype, self.tensor.shape)
+
+
+class GapTask(NamedTuple):
+    """An input that nobody wrote, and earlier outputs, the nearest first."""
+
+    order: int
+    tensor: TensorRef
+    sources: tuple[tuple[int, TensorRef], ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(size_of(one.dtype, one.shape) for _, one in self.sources)
+
+
+class Links:
+    """The forward operators of a run by the marks of their tensors: marks by order and slot. Writers and readers of a
+    mark stand in order of execution, so that those between two operators are found without going through all."""
+
+    def __init__(self, tasks: Sequence[Task], marks: Mapping[int, Mapping[str, Mark]]) -> None:
+        tasks = sorted(tasks, key=lambda task: task.operator.order)
+        self.forwards = {task.operator.order: task for task in tasks if not task.is_backward}
+        self.backwards = {task.forward.order: task for task in tasks if task.is_backward and task.forward is not None}
+        self._marks = marks
+        self.writers: dict[Mark, list[tuple[int, str]]] = defaultdict(list)
+        self.readers: dict[Mark, list[tuple[int, str]]] = defaultdict(list)
+        for order in self.forwards:
+            for slot, mark in marks.get(order, {}).items():
+                (self.writers if slot.startswith("output:") else self.readers)[mark].append((order, slot))
+        self._orders = [*self.forwards]
+        self._owned: dict[Mark, list[int]] = {}
+        self._consumers: dict[Mark, list[tuple[int, str]]] = {}
+        self.is_spread = any((row := row_of(task.call)) is not None and row.kind == "ranks" for task in tasks)
+
+    def tensor(self, order: int, slot: str) -> TensorRef:
+        return next(one for one in self.forwards[order].operator.tensors if one.slot == slot)
+
+    def mark(self, order: int, slot: str) -> Optional[Mark]:
+        return self._marks.get(order, {}).get(slot)
+
+    def is_copy(self, order: int, mark: Mark) -> bool:
+        """Whether an operator only hands on a tensor."""
+        slots = [slot for slot, one in self._marks.get(order, {}).items() if one == mark]
+        return len({slot.partition(":")[0] for slot in slots}) > 1
+
+    # gaps
+
+    def gaps(self) -> Iterator[GapTask]:
+        """Inputs that nobody wrote before, each once; not parameters."""
+        for mark, places in self.readers.items():
+            order, slot = places[0]
+            if any(writer < order for writer, _ in self.writers.get(mark, ())):
+                continue
+            if all(self._is_parameter(*place) for place in places) or mark.elements < 4:
+                continue
+            sources = self._before(order, mark)
+            if sources:
+                yield GapTask(order, self.tensor(order, slot), tuple(sources))
+
+    def _before(self, order: int, mark: Mark) -> list[tuple[int, TensorRef]]:
+        """Outputs that an input may follow from."""
+        found: list[tuple[int, TensorRef]] = []
+        bytes_left = BYTES
+        for at in range(bisect_left(self._orders, order) - 1, -1, -1):
+            earlier = self._orders[at]
+            for tensor in self.forwards[earlier].outputs:
+                own = self.mark(earlier, tensor.slot)
+                if own is not None and own.elements * SMALLER >= mark.elements and not self.is_copy(earlier, own):
+                    found.append((earlier, tensor))
+                    bytes_left -= size_of(tensor.dtype, tensor.shape)
+            if len(found) >= CANDIDATES or bytes_left < 0:
+                break
+        return found
+
+    def _is_parameter(self, order: int, slot: str) -> bool:
+        """By its place, as a vector, or as what is the same for the whole batch."""
+        task, shape = self.forwards[order], self.tensor(order, slot).shape
+        if slot in PARAMETERS.get(task.call.name, ()) or len(shape) == 1:
+            return True
+        if task.call.name not in SEPARATE or not task.outputs:
+            return False
+        whole = task.outputs[0].shape
+        return len(shape) < len(whole) or (shape[:1] == (1,) and whole[:1] != (1,))
+
+    # edges
+
+    def edges(self, gaps: Sequence[Gap]) -> Iterator[EdgeTask]:
+        """Each gradient that reached an output."""
+        by_source: dict[Mark, list[Gap]] = defaultdict(list)
+        for gap in gaps:
+            for mark in {self.mark(*writer) for writer in gap.writers}:
+                if mark is not None:
+                    by_source[mark].append(gap)
+        loose, ends = self._loose(gaps), self._ends(by_source)
+        for order, task in self.backwards.items():
+            given = {one.slot for one in task.operator.tensors if one.slot.startswith("input:")}
+            for place, tensor in enumerate(self.forwards[order].outputs):
+                slot = f"input:{place}"
+                mark = self.mark(order, tensor.slot)
+                if slot not in given or mark is None:
+                    continue
+                parts, without = self._parts(order, mark, by_source.get(mark, ()))
+                missing = without or self._missing(order, mark, loose, ends)
+                yield EdgeTask(task, slot, tensor, tuple(parts), missing)
+
+    def _parts(self, order: int, mark: Mark, gaps: Sequence[Gap]) -> tuple[list[Part], str]:
+        """The consumers of what an operator wrote, and one that has no gradient in this dump."""
+        found: list[Part] = []
+        without = ""
+        first, last = self._reach(order, mark)
+        places: list[tuple[tuple[int, str], Optional[Gap]]] = [
+            (place, None) for place in self._between(first, last, mark)
+        ]
+        for one in gaps:
+            own = self.mark(one.order, one.slot)
+            if own is not None:
+                places += [(place, one) for place in self._between(first, last, own)]
+        for (reader, slot), gap in places:
+            if reader == order:
+                continue
+            backward = self.backwards.get(reader)
+            if backward is None:
+                if any(self.mark(reader, one.slot) is not None for one in self.forwards[reader].outputs):
+                    without = f"{self.forwards[reader].operator.name} reads it and has no gradient in this dump"
+                continue
+            writers = gap.writers if gap is not None else ()
+            sources = tuple(self.tensor(*writer) for writer in writers)
+            own_places = tuple(at for at, writer in enumerate(writers) if self.mark(*writer) == mark)
+            found.append(Part(backward, slot, gap, sources, own_places))
+        return found, without
+
+    def _between(self, first: float, last: float, mark: Mark) -> list[tuple[int, str]]:
+        """Readers of a mark after one operator and before another, not those that hand it on."""
+        if mark not in self._consumers:
+            self._consumers[mark] = [one for one in self.readers.get(mark, ()) if not self.is_copy(one[0], mark)]
+        consumers = self._consumers[mark]
+        return consumers[bisect_right(consumers, (first, _LAST)) : bisect_left(consumers, (last, ""))]
+
+    def _owners(self, mark: Mark) -> list[int]:
+        """Who wrote it, not who handed it on."""
+        if mark not in self._owned:
+            writers = [one for one, _ in self.writers.get(mark, ()) if one in self.backwards]
+            self._owned[mark] = [one for one in writers if not self.is_copy(one, mark)]
+        return self._owned[mark]
+
+    def _reach(self, order: int, mark: Mark) -> tuple[float, float]:
+        """Between which operators the consumers lie: after it where it hands on what others wrote, or several wrote the
+        same; before the next of those. What is computed once more for the backward is read before."""
+        if self.is_copy(order, mark):
+            return order, math.inf
+        owners = self._owners(mark)
+        if len(owners) > 1:
+            at = bisect_right(owners, order)
+            return order, owners[at] if at < len(owners) else math.inf
+        return -1, math.inf
+
+    def _missing(self, order: int, mark: Mark, loose: Sequence[tuple[int, str]], ends: list[int]) -> str:
+        """Why nobody can say that all consumers are known."""
+        if self.is_copy(order, mark):
+            return "it is equal to what an earlier operator wrote"
+        if len(self._owners(mark)) > 1:
+            return f"{len(self._owners(mark))} operators wrote the same"
+        if self.is_spread:
+            return "ranks may exchange gradients in code that was not dumped"
+        at = bisect_right(loose, (order, _LAST))
+        if at < len(loose):
+            reader, slot = loose[at]
+            return f"{self.forwards[reader].operator.name} {slot} may follow from it by code that was not dumped"
+        if len(ends) > 1:
+            names = [self.forwards[one].operator.name for one in ends[:2]]
+            return f"code that was not dumped reads {' and '.join(names)}, and may read it too"
+        return ""
+
+    def _loose(self, gaps: Sequence[Gap]) -> list[tuple[int, str]]:
+        """Inputs of unknown origin, where they are first read, in order of execution."""
+        known = {self.mark(gap.order, gap.slot) for gap in gaps if gap.function and gap.function != PART}
+        found = []
+        for mark, places in self.readers.items():
+            order = places[0][0]
+            if mark in known or any(writer < order for writer, _ in self.writers.get(mark, ())):
+                continue
+            some = [place for place in places if place[0] in self.backwards and not self._is_parameter(*place)]
+            some = [place for place in some if not self._is_without_gradient(*place)]
+            if some and len(some) == len([place for place in places if place[0] in self.backwards]):
+                found.append(places[0])
+        return sorted(found, key=lambda place: place[0])
+
+    def _is_without_gradient(self, order: int, slot: str) -> bool:
+        """Whether the backward record has null at the place of an argument."""
+        outputs, number = self.backwards[order].call.outputs, slot.partition(":")[2]
+        arguments = self.forwards[order].call.args
+        return (
+            len(outputs) == len(arguments)
+            and number.isdecimal()
+            and int(number) < len(outputs)
+            and outputs[int(number)] is None
+        )
+
+    def _ends(self, by_source: Mapping[Mark, object]) -> list[int]:
+        """Operators with a gradient whose results nobody reads."""
+        found = []
+        for order in self.backwards:
+            marks = [mark for slot, mark in self._marks.get(order, {}).items() if slot.startswith("output:")]
+            if not any(mark in by_source or self._last_reader(mark) > order for mark in marks):
+                found.append(order)
+        return found
+
+    def _last_reader(self, mark: Mark) -> int:
+        places = self.readers.get(mark)
+        return places[-1][0] if places else -1

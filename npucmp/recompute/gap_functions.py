@@ -1,0 +1,170 @@
+"""Known functions of one or two earlier outputs, by name: what code that was not dumped may have done to them.
+
+Each is written once, for numpy and for torch alike (`m` is either). An input is held against each of them in float64:
+it may differ by its own rounding, and by what one rounding of the argument would make.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.model.dtypes import lookup
+
+SAMPLE = 1 << 14  # elements that a function is held against
+CANCELS = ("gelu", "silu", "elu", "mish", "softplus")  # what is near 0 is a difference of larger numbers
+FEW = 64  # that all functions are tried on first
+MOST = 3.0  # rms of the error over that of what is due; a single element may have twelve times that
+ROUNDED = 2.0**-10  # a constant is one that people write if it is that with so small an error
+
+
+class Numpy:
+    """What torch calls by the same names."""
+
+    exp, tanh, sqrt, where, abs, log1p, sin, cos, log = (
+        np.exp, np.tanh, np.sqrt, np.where, np.abs, np.log1p, np.sin, np.cos, np.log,
+    )  # fmt: skip
+
+    @staticmethod
+    def erf(x: Any) -> Any:
+        return np.reshape([math.erf(one) for one in np.ravel(x)], np.shape(x))
+
+
+def _sigmoid(m: Any, x: Any) -> Any:
+    return 1 / (1 + m.exp(-x))
+
+
+UNARY: dict[str, Callable[[Any, Any], Any]] = {  # the plainest first, where several fit alike
+    "cast": lambda m, x: 1 * x,
+    "gelu (erf)": lambda m, x: 0.5 * x * (1 + m.erf(x * math.sqrt(0.5))),
+    "gelu (tanh)": lambda m, x: 0.5 * x * (1 + m.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
+    "gelu (sigmoid 1.702)": lambda m, x: x * _sigmoid(m, 1.702 * x),
+    "silu": lambda m, x: x * _sigmoid(m, x),
+    "relu": lambda m, x: m.where(x > 0, x, 0 * x),
+    "relu squared": lambda m, x: m.where(x > 0, x, 0 * x) ** 2,
+    "leaky relu 0.01": lambda m, x: m.where(x > 0, x, 0.01 * x),
+    "leaky relu 0.1": lambda m, x: m.where(x > 0, x, 0.1 * x),
+    "leaky relu 0.2": lambda m, x: m.where(x > 0, x, 0.2 * x),
+    "elu": lambda m, x: m.where(x > 0, x, m.exp(m.where(x > 0, 0 * x, x)) - 1),
+    "mish": lambda m, x: x * m.tanh(m.log1p(m.exp(x))),
+    "softplus": lambda m, x: m.log1p(m.exp(x)),
+    "hardswish": lambda m, x: m.where(x > 3, x, m.where(x < -3, 0 * x, x * (x + 3) / 6)),
+    "sigmoid": _sigmoid,
+    "tanh": lambda m, x: m.tanh(x),
+    "exp": lambda m, x: m.exp(x),
+    "log": lambda m, x: m.log(x),
+    "sqrt": lambda m, x: m.sqrt(x),
+    "rsqrt": lambda m, x: 1 / m.sqrt(x),
+    "square": lambda m, x: x * x,
+    "reciprocal": lambda m, x: 1 / x,
+    "negative": lambda m, x: -x,
+    "abs": lambda m, x: m.abs(x),
+    "sin": lambda m, x: m.sin(x),
+    "cos": lambda m, x: m.cos(x),
+    "1 - x": lambda m, x: 1 - x,
+}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: a + b,
+    "difference": lambda a, b: a - b,
+    "product": lambda a, b: a * b,
+    "quotient": lambda a, b: a / b,
+}
+SCALE = "scaled by "
+
+
+class Fit(NamedTuple):
+    """A function that an input may be. ratio: rms of the error over that of what is due; equal: every element that was
+    looked at is the correctly rounded one."""
+
+    name: str
+    ratio: float
+    equal: bool
+
+
+def applied(name: str, m: Any, sources: list[Any]) -> Any:
+    """The function of this name, of float64 values."""
+    if name.startswith(SCALE):
+        return sources[0] * float(name[len(SCALE) :])
+    return BINARY[name](*sources) if name in BINARY else UNARY[name](m, sources[0])
+
+
+def unary_fits(x: Any, y: Any, dtype: str) -> list[Fit]:
+    """Functions of y that x is, the nearest first; both flat and float64, x of the type `dtype`."""
+    few, at = _some(x.size, FEW), _some(x.size)
+    names = [name for name in UNARY if _fit(name, x[few], [y[few]], dtype) is not None]
+    x, y = x[at], y[at]
+    found = [fit for name in names if (fit := _fit(name, x, [y], dtype)) is not None]
+    if not found and (name := _scale(x, y)) and (fit := _fit(name, x, [y], dtype)) is not None:
+        found.append(fit)
+    return sorted(found, key=lambda one: (not one.equal, 0.0 if one.equal else round(one.ratio, 3)))
+
+
+def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[Fit]:
+    """The function of a and b that x is."""
+    few = _some(x.size, FEW)
+    unit = _unit(dtype)
+    for name, function in BINARY.items():
+        with np.errstate(all="ignore"):
+            away = np.abs(function(a[few], b[few]) - x[few])
+        if (away <= 16 * unit * (np.abs(x[few]) + np.abs(a[few]) + np.abs(b[few]))).all():
+            at = _some(x.size)
+            fit = _fit(name, x[at], [a[at], b[at]], dtype)
+            if fit is not None:
+                return fit
+    return None
+
+
+def _fit(name: str, x: Any, sources: list[Any], dtype: str) -> Optional[Fit]:
+    unit = _unit(dtype)
+    row = lookup(dtype)
+    with np.errstate(all="ignore"):
+        exact = applied(name, Numpy, sources)
+        use = np.isfinite(exact) & np.isfinite(x)
+        if not use.all() and (np.isfinite(exact) != np.isfinite(x)).any():
+            return None
+        if not use.any():
+            return None
+        moved = applied(name, Numpy, [one * (1 + unit) for one in sources])
+        due = (
+            unit * np.abs(exact)
+            + np.abs(moved - exact)
+            + (unit * np.abs(sources[0]) if name.startswith(CANCELS) else 0.0)
+        )
+        error, due = np.abs(x - exact)[use], due[use] + (row.tiny if row is not None else 0.0)
+        ratio = float(np.sqrt(np.mean(error**2)) / np.sqrt(np.mean(due**2)))
+        if not ratio <= MOST or (error > 12 * MOST * due).any():
+            return None
+    return Fit(name, ratio, _equal(x[use], exact[use], dtype))
+
+
+def _equal(x: Any, exact: Any, dtype: str) -> bool:
+    from npucmp.recompute.error_budget import round_to
+
+    row = lookup(dtype)
+    return row is not None and bool(np.array_equal(round_to(exact, row), x))
+
+
+def _scale(x: Any, y: Any) -> str:
+    """The constant that x is of y, in words; as people write it if it is near such a number."""
+    use = np.isfinite(x) & np.isfinite(y) & (y != 0) & (x != 0)
+    if use.sum() < 8:
+        return ""
+    x, y = x[use], y[use]
+    factor = float(np.dot(x, y) / np.dot(y, y))
+    if not math.isfinite(factor) or factor == 0:
+        return ""
+    short = float(f"{factor:.4g}")
+    spread = float(np.std(x / y) / abs(factor)) / math.sqrt(x.size)
+    return f"{SCALE}{short if abs(short / factor - 1) <= max(4 * spread, 1e-12) else factor!r}"
+
+
+def _some(size: int, most: int = SAMPLE) -> Any:
+    """Places all over a flat tensor."""
+    return np.unique(np.linspace(0, max(size - 1, 0), min(size, most)).astype(np.int64))
+
+
+def _unit(dtype: str) -> float:
+    row = lookup(dtype)
+    return row.round_off if row is not None else 0.0

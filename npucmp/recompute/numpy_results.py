@@ -1,0 +1,421 @@
+"""An operator → rows: its formula in float64, the rounding that is due, and the verdict."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping, NamedTuple
+
+import numpy as np
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model.dtypes import ROUNDING, Dtype, lookup
+from npucmp.model.optypes import op_type
+from npucmp.recompute.arguments import Refused, TooLarge
+from npucmp.recompute.call_inputs import CallInputs
+from npucmp.recompute.call_table import formula_of
+from npucmp.recompute.error_budget import BIAS, SAME, Due, judged, round_to
+from npucmp.recompute.fused_formula import Plan, plan_of
+from npucmp.recompute.load_values import read
+from npucmp.recompute.noisy_ops import Steps, sigma_of
+from npucmp.recompute.numpy_calls import (
+    ANOTHER,
+    BackwardPlan,
+    CallPlan,
+    bound_call,
+    chosen_gradients,
+    plan_of_call,
+    slots_of,
+)
+from npucmp.recompute.numpy_copies import as_type, shapes_fit
+from npucmp.recompute.numpy_inputs import Array, Choice, Given
+from npucmp.recompute.numpy_sample import by_sample, is_large
+from npucmp.recompute.table import TURNED, row_of
+from npucmp.recompute.task import GRAPH, Settings, Task, kind_of
+
+MORE = 8  # times the trials, before somebody is guilty by their noise
+SMALL = 1 << 22  # elements of tensors that so many trials are made of
+VERSIONS = "it is the nearest of several versions of the formula"
+SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
+
+
+class Work(NamedTuple):
+    """An operator, ready to be computed. `recorded` are its results by place, `versions` the places of results of which
+    the nearest of several versions was taken."""
+
+    plan: Plan | CallPlan | BackwardPlan
+    given: Given | CallInputs
+    recorded: Mapping[int, TensorRef]
+    values: Mapping[int, Array]
+    unit: float
+    accumulator: float
+    memory: int
+    treated: str = ""
+    others: tuple[CallInputs, ...] = ()
+    versions: frozenset[int] = frozenset()
+
+    def results(self, given: Given | CallInputs, seed: int | None = None) -> list[Any]:
+        steps = Steps(self.unit, self.accumulator, self.memory, seed)
+        try:
+            with np.errstate(all="ignore"):
+                return self.plan.results(steps, given)  # type: ignore[arg-type]  # a plan has inputs of its own kind
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # of numpy: other shapes, other types
+            raise Refused(f"its formula does not fit the record: {error}"[:160]) from None
+
+    def nodes(self) -> list[Any]:
+        """What a backward record may hold."""
+        assert isinstance(self.plan, BackwardPlan)
+        chosen: list[Any] = self._replace(plan=_Nodes(self.plan)).results(self.given)  # type: ignore[arg-type]
+        return chosen
+
+
+class _Nodes(NamedTuple):
+    """All nodes of a backward formula as results."""
+
+    plan: BackwardPlan
+
+    def results(self, m: Steps, g: CallInputs) -> list[Any]:
+        return [*self.plan.nodes(m, g)]
+
+
+def replayed(task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    """The rows of a task. Raises Refused, and what the readers raise."""
+    if is_large(task):
+        return by_sample(task, context, settings)
+    work, exact = computed(task, context, settings)
+    overwritten = _overwritten(task, work, exact)
+    if overwritten:
+        because = "its first input was recorded after it was written"
+        return [Replayed(task.operator.order, one.slot, "overwritten", explanation=because) for one in task.outputs]
+    return _judged(task, work, exact, settings)
+
+
+def _judged(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[Replayed]:
+    rows = _rows(task, work, exact, settings)
+    if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
+        is_small = sum(one.size for one in work.given.all) <= SMALL
+        rows = _rows(task, work, exact, settings._replace(trials=settings.trials * (MORE if is_small else 2)))
+    rows = _cleared(task, work, rows, settings)
+    return _second_opinion(task, work, exact, rows, settings)
+
+
+def _cleared(task: Task, work: Work, rows: list[Replayed], settings: Settings) -> list[Replayed]:
+    """Rows, guilty ones replaced where another rounding of scalars or of a bias gives a clean one."""
+    for other in work.others:
+        if not any(row.verdict is Judged.GUILTY for row in rows):
+            return rows
+        again = work._replace(given=other)
+        others = _rows(task, again, _nearest(again, again.results(other)), settings)
+        rows = [b if a.verdict is Judged.GUILTY and b.verdict is Judged.CLEAN else a for a, b in zip(rows, others)]
+    return rows
+
+
+def computed(task: Task, context: ReadContext, settings: Settings) -> tuple[Work, list[Any]]:
+    """Return an operator and its results in float64. Raises Refused, and what the readers raise."""
+    work = _work(task, context, settings)
+    results = work.results(work.given)
+    several = frozenset(at for at, one in enumerate(results) if isinstance(one, Choice) and len(one.among) > 1)
+    return work._replace(versions=several), _nearest(work, results)
+
+
+def _work(task: Task, context: ReadContext, settings: Settings) -> Work:
+    operator = task.operator
+    if not task.call.prefix.startswith(GRAPH):
+        return _work_of_call(task, context, settings)
+    if 8 * sum(math.prod(one.shape) for one in operator.tensors) > settings.memory:
+        raise TooLarge("its tensors alone take more memory than --limit-memory allows")
+    loaded = {one.slot: one for one in operator.tensors}
+    outputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("output:") and _place(slot) >= 0}
+    unit = max((_unit(one) for one in outputs.values()), default=0.0)
+    shapes = tuple(outputs[at].shape for at in range(len(outputs)) if at in outputs)
+    inputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _place(slot) >= 0}
+    given = _given(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
+    if 0 not in outputs and outputs:
+        raise Refused("its first result was not dumped")
+    floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
+    accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
+    values = {at: read(one, context) for at, one in outputs.items()}
+    return Work(plan_of(operator), given, outputs, values, unit, accumulator, settings.memory)
+
+
+def _work_of_call(task: Task, context: ReadContext, settings: Settings) -> Work:
+    """The same of a recorded call, or of the gradients of one."""
+    call, operator = task.call, task.operator
+    forward = task.forward_call if task.is_backward else call
+    origin = task.forward if task.is_backward else operator
+    assert forward is not None and origin is not None
+    row = row_of(forward)
+    assert row is not None
+    read_from = [one for some in {operator.order: operator, origin.order: origin}.values() for one in some.tensors
+                 if one.slot.startswith("input")]  # fmt: skip
+    if 8 * sum(math.prod(one.shape) for one in (*operator.tensors, *origin.tensors)) > settings.memory:
+        raise TooLarge("its tensors alone take more memory than --limit-memory allows")
+    refs = {one.slot: one for one in origin.tensors}
+    results = {at: refs[slot] for at, slot in enumerate(slots_of(forward)) if slot in refs}
+    known = {at: one for at, one in results.items() if not task.is_backward or _has_values(one)}
+    recorded = {at: wide(one, context) for at, one in known.items()}
+    gradients: list[Any] = []
+    if task.is_backward:
+        slots = {one.slot: one for one in operator.tensors if one.slot.startswith("input:")}
+        places = [f"input:{at}" for at in range(len(call.args))]
+        gradients = [wide(slots[slot], context) if slot in slots else None for slot in places]
+    bound = bound_call(task, lambda one: wide(one, context), results, recorded, gradients)
+    floats = {one.dtype for one in read_from if _unit(one)}
+    accumulator = 2.0**-53 if floats == {"float64"} else 2.0**-24
+    if not task.is_backward:
+        unit = max((_unit(one) for one in results.values()), default=0.0)
+        values = {at: read(one, context) for at, one in results.items()}
+        plan = plan_of_call(forward, row, bound.is_once)
+        return Work(
+            plan, bound.inputs, results, values, unit, accumulator, settings.memory, bound.treated, bound.others
+        )
+    if row.inplace and _is_overwritten(bound.inputs, recorded):
+        raise Overwritten("its first input was recorded after it was written")
+    unit = max((_unit(one) for one in operator.tensors), default=0.0)
+    named = {one.slot: one for one in operator.tensors}
+    outputs = {at: named[slot] for at, slot in enumerate(slots_of(call)) if slot in named}
+    values = {at: read(one, context) for at, one in outputs.items()}
+    formula = formula_of(forward)
+    assert formula is not None
+    work = Work(BackwardPlan(formula, {}), bound.inputs, outputs, values, unit, accumulator, settings.memory,
+                bound.treated, bound.others)  # fmt: skip
+    nodes = work.nodes()
+    units = {at: _unit(one) for at, one in outputs.items()}
+    types = {at for at, one in outputs.items() if one.dtype in floats}
+    chosen = chosen_gradients(formula, nodes, values, units, types)
+    return work._replace(plan=BackwardPlan(formula, chosen))
+
+
+class Overwritten(Refused):
+    """A call whose input was recorded when it was over."""
+
+    status = "overwritten"
+
+
+def _has_values(one: TensorRef) -> bool:
+    return bool(one.file or one.payload is not None) and not one.problem
+
+
+def _is_overwritten(given: CallInputs, recorded: Mapping[int, Array]) -> bool:
+    before, after = given.first, recorded.get(0)
+    return (
+        before is not None and after is not None and before.shape == after.shape and bool(np.array_equal(before, after))
+    )
+
+
+def _given(
+    task: Task, inputs: dict[int, Array], shapes: tuple[tuple[int, ...], ...], refs: Mapping[int, TensorRef]
+) -> Given:
+    """What a graph and a dump tell of an operator; each tensor in the shape that it is read in, if that fits."""
+    attributes = task.operator.attributes
+    read_as = {at: attributes.get(f"shape of input:{at}") for at in inputs}
+    if all(shape is None or math.prod(shape) == inputs[at].size for at, shape in read_as.items()):
+        inputs = {at: one if read_as[at] is None else one.reshape(read_as[at]) for at, one in inputs.items()}
+    for key, value in attributes.items():
+        if key.startswith("input:") and _place(key) >= 0:
+            inputs.setdefault(_place(key), _constant(value))
+    orders = {key.partition("order of ")[2]: value for key, value in attributes.items() if key.startswith("order of ")}
+    for one in task.operator.tensors:
+        if one.device is not None and one.device.origin:
+            orders.setdefault(one.slot, one.device.origin)
+    return Given(inputs, attributes, shapes, orders, task.call.prefix[len(GRAPH) :])
+
+
+def _constant(value: Any) -> Array:
+    found = np.asarray(value)
+    return found.astype(np.float64) if found.dtype.kind == "f" else found
+
+
+def _place(slot: str) -> int:
+    index = slot.partition(":")[2]
+    return int(index) if index.isdecimal() and len(index) < 6 else -1
+
+
+def _unit(tensor: TensorRef) -> float:
+    row = lookup(tensor.dtype)
+    return row.round_off if row is not None else 0.0
+
+
+def wide(tensor: TensorRef, context: ReadContext) -> Array:
+    """Floats as float64, integers as int64, truths as they are."""
+    row = lookup(tensor.dtype)
+    if row is None or row.kind == "c":
+        raise Refused(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
+    found: Array = read(tensor, context)
+    return found.astype(np.float64) if row.kind == "f" else found if row.kind == "b" else found.astype(np.int64)
+
+
+def _nearest(work: Work, results: list[Any], picked: dict[int, int] | None = None) -> list[Any]:
+    """Results with each Choice made: as it was before, or what is nearest to the record."""
+    found = []
+    for at, one in enumerate(results):
+        if isinstance(one, Choice):
+            wanted = work.values.get(at)
+            fit = [other for other in one.among if wanted is not None and np.size(other) == wanted.size] or one.among
+            one = fit[0] if wanted is None or len(fit) == 1 else min(
+                fit, key=lambda other: _distance(np.asarray(other), wanted)
+            )  # fmt: skip
+        found.append(None if one is None else np.asarray(one))
+    return found
+
+
+def _distance(a: Array, b: Array) -> float:
+    away = a.reshape(-1).astype(np.float64) - b.reshape(-1).astype(np.float64)
+    found = float(np.abs(away).sum())
+    return found if math.isfinite(found) else math.inf
+
+
+def _overwritten(task: Task, work: Work, exact: list[Any]) -> bool:
+    """Whether an operator that writes into its first input was recorded with the input as it was afterwards."""
+    before, after = work.given.first, work.values.get(0)
+    row = row_of(task.call)
+    is_in_place = row.inplace if row is not None else op_type(task.operator.op_type).has("in place")
+    if not is_in_place or task.is_backward or before is None or after is None:
+        return False
+    is_float = before.dtype.kind == "f"
+    if before.shape != after.shape or not np.array_equal(before, after.astype(before.dtype), equal_nan=is_float):
+        return False
+    return not np.array_equal(np.asarray(exact[0]).reshape(-1), before.reshape(-1))
+
+
+def _sigmas(work: Work, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
+    kind = work.plan.kind
+    floats = [one is not None and one.dtype.kind == "f" for one in exact]
+    if kind == "exact" or not any(floats):
+        return [0.0] * len(exact), "exact"
+    if kind == "sum":
+        squares = work.results(work.given.mapped(lambda one: one * one))[0]
+        ones = work.results(work.given.mapped(np.ones_like))[0]
+        return [np.ravel(sigma_of(exact[0], squares, ones, work.accumulator))], "walk"
+    if kind == "once":
+        return [ROUNDING * work.accumulator * np.abs(np.ravel(exact[0]))], "noise"
+    total: list[Any] = [0.0] * len(exact)
+    for trial in range(settings.trials):
+        noisy = _nearest_to(exact, work.results(work.given, settings.seed + trial))
+        for at, one in enumerate(noisy):
+            if floats[at]:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    total[at] = total[at] + np.square(one - exact[at])
+    found = [np.sqrt(np.ravel(np.nan_to_num(one / settings.trials, nan=0.0, posinf=0.0))) if floats[at] else 0.0
+             for at, one in enumerate(total)]  # fmt: skip
+    return found, "noise"
+
+
+def _nearest_to(exact: list[Any], results: list[Any]) -> list[Any]:
+    """The same choices as in the exact results: noise is small beside what versions differ in."""
+    found = []
+    for wanted, one in zip(exact, results):
+        if isinstance(one, Choice) and wanted is not None:
+            fit = [other for other in one.among if np.size(other) == wanted.size]
+            one = min(fit, key=lambda other: _distance(np.asarray(other), wanted))
+        found.append(one)
+    return found
+
+
+def _rows(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[Replayed]:
+    sigmas, made_of = _sigmas(work, exact, settings)
+    rows = []
+    for at, tensor in work.recorded.items():
+        dtype = lookup(tensor.dtype)
+        if dtype is None or dtype.kind == "c":
+            raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged")
+        if isinstance(work.plan, BackwardPlan) and (at >= len(exact) or exact[at] is None):
+            rows.append(_another(task, tensor, "no gradient of this call has its shape"))
+            continue
+        if at >= len(exact) or exact[at] is None:
+            words = "what its gradient alone reads, as each device keeps it"
+            rows.append(Replayed(task.operator.order, tensor.slot, "not in table", explanation=words))
+            continue
+        wanted = as_type(exact[at], tensor.dtype)
+        if wanted.size != math.prod(tensor.shape) or not (work.plan.views or shapes_fit(wanted.shape, tensor.shape)):
+            raise Refused(f"a result of {list(wanted.shape)}, recorded is {list(tensor.shape)}"[:160])
+        kind = kind_of(task.operator, task.call.prefix), tensor.slot
+        known = settings.known.get(kind, 1.0)
+        actual = work.values[at]
+        actual = (actual.astype(np.float64) if dtype.kind == "f" else actual).reshape(tensor.shape)
+        flat = wanted.astype(np.float64).reshape(-1) if dtype.kind == "f" else wanted.reshape(-1)
+        is_backward = isinstance(work.plan, BackwardPlan)
+        sigma = sigmas[at]
+        if is_backward and work.treated and dtype.round_off < work.unit:  # a gradient of what autocast rounded
+            sigma = np.hypot(sigma, ROUNDING * work.unit * np.abs(flat))
+        due = Due(sigma, made_of, work.plan.kind == "once")
+        row = judged(task.operator.order, tensor.slot, actual, flat, dtype, due, settings.scale, known)
+        if at in work.versions and row.verdict is Judged.CLEAN:
+            row = row._replace(explanation=VERSIONS)
+        chosen = work.plan.chosen.get(at) if isinstance(work.plan, BackwardPlan) else None
+        if row.verdict is Judged.GUILTY and chosen is not None and not chosen.is_sure:
+            words = "it is near no gradient of this call; a device may take it apart in another way"
+            row = _another(task, tensor, words)
+        elif row.verdict is Judged.GUILTY and chosen is not None and _hands_on(work, actual, dtype):
+            row = _another(task, tensor, "it is the gradient that came in: the call may end in a cast or a view")
+        elif row.verdict is Judged.CLEAN and is_backward and _ends_in_view(task, work, actual, dtype):
+            words = "hands the gradient on; what it computes is not in this record"
+            row = row._replace(budget="exact", rms_ratio=0.0, max_ratio=0.0, explanation=words)
+        rows.append(_doubted(row, work)._replace(treated=work.treated))
+    return rows
+
+
+def _ends_in_view(task: Task, work: Work, actual: Array, dtype: Dtype) -> bool:
+    return task.call.name in TURNED and _hands_on(work, actual, dtype)
+
+
+def _hands_on(work: Work, actual: Array, dtype: Dtype) -> bool:
+    """Whether a recorded gradient is the one that came in, element by element, in its own type."""
+    given = [one for one in work.given.gradients if one is not None] if isinstance(work.given, CallInputs) else []
+    if len(given) != 1 or given[0].size != actual.size:
+        return False
+    return bool(np.array_equal(round_to(given[0].ravel(), dtype), actual.ravel()))
+
+
+def _another(task: Task, tensor: TensorRef, because: str) -> Replayed:
+    return Replayed(task.operator.order, tensor.slot, ANOTHER, explanation=because)
+
+
+def _doubted(row: Replayed, work: Work) -> Replayed:
+    """Nobody is guilty by a guess, or by what NaN makes of it."""
+    if row.verdict is not Judged.GUILTY:
+        return row
+    if row.nonfinite and any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in work.given.all):
+        return row._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
+    if work.given.doubts:
+        return row._replace(verdict=Judged.UNKNOWN, explanation="; ".join(work.given.doubts))
+    return row
+
+
+def _second_opinion(
+    task: Task, work: Work, exact: list[Any], rows: list[Replayed], settings: Settings
+) -> list[Replayed]:
+    """The same formula in float32, rounded once: where that is as far off, by each figure, the operator is coarse
+    everywhere."""
+    if work.accumulator < 2.0**-24 or not any(_is_coarse(row) for row in rows):
+        return rows
+    others = _nearest_to(exact, work.results(work.given.mapped(lambda one: one.astype(np.float32))))
+    values = {}
+    for at, tensor in work.recorded.items():
+        dtype = lookup(tensor.dtype)
+        same = dtype is not None and dtype.kind == "f" and at < len(others) and others[at] is not None
+        values[at] = round_to(np.ravel(others[at]).astype(np.float64), dtype) if dtype and same else work.values[at]
+    found = []
+    for row, other in zip(rows, _rows(task, work._replace(values=values), exact, settings)):
+        if _is_coarse(row) and row.rmse:
+            row = row._replace(same_dtype_ratio=row.rmse / other.rmse if other.rmse else math.inf)
+            if _is_alike(row, other):
+                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU is as far off in the same types")
+        found.append(row)
+    return found
+
+
+def _is_coarse(row: Replayed) -> bool:
+    return row.verdict is Judged.GUILTY and not row.nonfinite and row.budget != "exact"
+
+
+def _is_alike(row: Replayed, other: Replayed) -> bool:
+    pairs = [(row.rms_ratio, other.rms_ratio), (row.max_ratio, other.max_ratio)]
+    far = any(a is None or b is None or a > SAME * b for a, b in pairs)
+    return not far and abs(row.bias or 0.0) <= max(BIAS, SAME * abs(other.bias or 0.0))

@@ -1,0 +1,154 @@
+"""One record as a folder that runs without npucmp: run.py, call.json, and tensors as .npy.
+
+Nothing that a dump holds becomes code: run.py is the text below with one line of our own table in it. Names, arguments
+and types stand in call.json, which run.py reads as data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npucmp.model.dtypes import lookup
+from npucmp.recompute.arguments import Arguments
+from npucmp.recompute.error_budget import round_to
+from npucmp.recompute.table import Row
+
+CALL, RUN = "call.json", "run.py"
+NATIVE = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 "
+                   "complex128".split())  # fmt: skip
+
+
+class Tensor(NamedTuple):
+    """An argument that is a tensor: the file that holds it, without its ending."""
+
+    name: str
+
+
+class Type(NamedTuple):
+    """An argument that is an element type."""
+
+    name: str
+
+
+def encoded(tree: Any) -> Any:
+    """An argument as JSON; what JSON has no word for is an object of one key, by which run.py knows it."""
+    if isinstance(tree, Tensor):
+        return {"tensor": tree.name}
+    if isinstance(tree, Type):
+        return {"dtype": tree.name}
+    if isinstance(tree, slice):
+        return {"slice": [tree.start, tree.stop, tree.step]}
+    if tree is ...:
+        return {"ellipsis": None}
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return {"float": repr(tree)}
+    return [encoded(one) for one in tree] if isinstance(tree, (list, tuple)) else tree
+
+
+def as_npy(array: Any, dtype: str) -> Any:
+    """Return an array as .npy holds it: in its own type, or in float32 where .npy has no such type."""
+    if dtype in NATIVE and array.dtype.kind != "f":
+        return array.astype(dtype)
+    row = lookup(dtype)
+    if row is None or row.kind != "f":
+        return array
+    return round_to(array.astype(np.float64), row).astype(dtype if dtype in NATIVE else np.float32)
+
+
+def unit_of(name: str) -> float:
+    """Return the unit round-off of a float type, 0 for another type."""
+    dtype = lookup(name)
+    return dtype.round_off if dtype is not None and dtype.kind == "f" else 0.0
+
+
+def files(row: Row, arguments: Arguments, is_backward: bool, facts: dict[str, Any]) -> dict[str, str]:
+    """run.py and call.json; `facts` are further keys of this."""
+    call = {
+        **facts,
+        "args": encoded(arguments.args),
+        "kwargs": {key: encoded(one) for key, one in arguments.kwargs.items()},
+    }
+    name = row.call
+    line = f"torch.{name}"
+    if row.kind == "npu":
+        line = f'torch_npu.{name} if torch_npu else sys.exit("{name} is of torch_npu, which is not here")'
+    return {CALL: json.dumps(call, indent=1) + "\n", RUN: _HEAD + f"function = {line}\n" + _GRADIENTS[is_backward]}
+
+
+_HEAD = '''"""One call of a dump against its float64 result, as it was dumped and as it is here: python run.py
+
+call.json is data: arguments, types, and which file holds what. Types that .npy lacks (bfloat16) lie as float32.
+The figures of the dump need numpy alone, the call itself needs torch.
+"""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    torch = None
+try:
+    import torch_npu
+except ImportError:
+    torch_npu = None
+HERE, DEVICE = Path(__file__).resolve().parent, "npu" if torch_npu else "cpu"
+CASE = json.loads((HERE / "call.json").read_text(encoding="utf-8"))
+
+
+def array(name):
+    return np.load(HERE / f"{name}.npy")
+
+
+def tell(who, one, got):
+    want = array(one["expected"]).astype(float)
+    with np.errstate(all="ignore"):
+        error = np.abs(np.reshape(got, want.shape).astype(float) - want)
+    use = np.isfinite(error)
+    away, size = (np.append(some[use], 0.0 if not use.any() else []) for some in (error, np.abs(want)))
+    rel_l2, relative = np.linalg.norm(away) / (np.linalg.norm(size) or 1), away / (size + 1e-7)
+    units = f" = {rel_l2 / one['unit']:.3g} u" if one["unit"] else ""
+    worst = [int(at) for at in np.unravel_index(np.where(use, error, -1).argmax(), want.shape)]
+    print(f"{who:<9} {one['slot']!a}  rel_l2 {rel_l2:.2e}{units}  MERE {relative.mean():.2e}  MARE {relative.max():.2e}"
+          f"  RMSE {np.sqrt(np.mean(away**2)):.2e}  worst {worst}  not finite {int((~use).sum())}")
+
+
+def value(x):
+    if isinstance(x, dict):
+        ((kind, what),) = x.items()
+        return {"tensor": lambda: T[what].clone(), "dtype": lambda: TYPES[what], "slice": lambda: slice(*what),
+                "float": lambda: float(what), "ellipsis": lambda: ...}[kind]()
+    return tuple(map(value, x)) if isinstance(x, list) else x
+
+
+for one in CASE["outputs"]:
+    tell("the dump", one, array(one["actual"]))
+if torch is None:
+    sys.exit("torch is not installed here: the call was not made on this machine")
+TYPES = {str(one).split(".")[-1]: one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+'''
+_CALL = """T = {name: torch.from_numpy(array(name)).to(DEVICE, TYPES[dtype]) for name, dtype in CASE["tensors"].items()}
+leaves = [T[name].requires_grad_() for name in CASE["leaves"]]
+args, kwargs = value(CASE["args"]), {key: value(x) for key, x in CASE["kwargs"].items()}
+found = function(*args, **kwargs)
+results = torch.utils._pytree.tree_flatten(args[0] if found is None else found)[0]
+"""
+_BACK = """for at, name in CASE["saved"]:  # what the forward keeps of its result is what was recorded of it
+    results[at].data.copy_(T[name])
+pairs = [(results[at], T[name]) for at, name in CASE["given"]]
+results = []
+pairs[0][0].grad_fn.register_hook(lambda inputs, _: results.extend(inputs))
+results += torch.autograd.grad([y for y, _ in pairs], leaves, [g.to(y.dtype).reshape(y.shape) for y, g in pairs],
+                               allow_unused=True)
+"""
+_TOLD = """for one in CASE["outputs"]:
+    got = results[one["at"]].detach().cpu()
+    tell(f"this {DEVICE}", one, (got.mT if one["turned"] else got).to(torch.float64).numpy())
+"""
+_GRADIENTS = {False: _CALL + _TOLD, True: _CALL + _BACK + _TOLD}

@@ -1,0 +1,133 @@
+"""What forward and backward records have in common: a row of an output, more trials where few make somebody guilty, the
+second opinion of a CPU. Only child processes import this.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.recompute.arguments import CALL_ERRORS, Arguments, Refused
+from npucmp.recompute.bind_call import DTYPES, Bound, mapped_any
+from npucmp.recompute.error_budget import BIAS, SAME, Due, judged
+from npucmp.recompute.load_values import read
+from npucmp.recompute.task import Settings, Task
+
+MORE = 8  # times the trials, before somebody is guilty by their noise
+SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
+
+
+def sure(settings: Settings, work: Callable[[Settings], list[Replayed]]) -> list[Replayed]:
+    """With more trials, where few of them make somebody guilty: the noise of one element is uncertain then."""
+    rows = work(settings)
+    if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
+        rows = work(settings._replace(trials=settings.trials * MORE))
+    return rows
+
+
+def row_of_output(task: Task, tensor: TensorRef, recorded: Any, exact: Any, due: Due, settings: Settings) -> Replayed:
+    """Raises Refused for results that cannot be judged."""
+    dtype = lookup(tensor.dtype)
+    if dtype is None or dtype.kind == "c" or not isinstance(exact, torch.Tensor):
+        raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged")
+    known = settings.known.get((f"{task.call.prefix}.{task.call.name}.{task.operator.phase}", tensor.slot), 1.0)
+    wide = np.float64 if dtype.kind == "f" else recorded.dtype
+    actual = recorded.astype(wide).reshape(tensor.shape)
+    return judged(task.operator.order, tensor.slot, actual, numpy_of(exact), dtype, due, settings.scale, known)
+
+
+def second_opinion(
+    rows: list[Replayed], bound: Bound, exact: list[Any], same_types: Callable[[], list[Any]]
+) -> list[Replayed]:
+    """Where something is guilty: the same call on this CPU in the recorded types. If that is as far off, the operator
+    is coarse everywhere."""
+    if not any(row.verdict is Judged.GUILTY and row.budget != "exact" for row in rows):
+        return rows
+    try:
+        others = same_types()
+    except CALL_ERRORS:  # not every kernel exists for every type
+        return rows
+    found = []
+    for row, other, wide in zip(rows, others, exact):
+        is_guilty = row.verdict is Judged.GUILTY and row.budget != "exact"
+        if is_guilty and isinstance(other, torch.Tensor) and other.numel() == wide.numel():
+            error = (other.to(torch.float64).reshape(-1) - wide.reshape(-1))[torch.isfinite(wide.reshape(-1))]
+            lost, error = int((~torch.isfinite(error)).sum()), error[torch.isfinite(error)]
+            rms = float(error.square().mean().sqrt()) if error.numel() else 0.0
+            ratio = (row.rmse / rms if rms else math.inf) if row.rmse else 0.0
+            if row.nonfinite:
+                ratio = max(ratio, row.nonfinite / lost if lost else math.inf)
+            row = row._replace(same_dtype_ratio=ratio)
+            if ratio <= SAME and not _is_biased(row, other, wide, bound.unit):
+                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU is as far off in the same types")
+        found.append(row)
+    return found
+
+
+def _is_biased(row: Replayed, other: Any, wide: Any, unit: float) -> bool:
+    """Whether errors lean to one side, as those of truncation do, and the CPU's do not: they may be no larger than
+    twice those of rounding."""
+    if row.bias is None or not BIAS < abs(row.bias) <= 1 or not unit:
+        return False
+    size = wide.reshape(-1).abs()
+    use = torch.isfinite(size) & (size > 0)
+    toward = (wide - other.to(torch.float64)).reshape(-1)[use] * wide.reshape(-1)[use].sign() / (unit * size[use])
+    return bool(toward.mean().abs() < abs(row.bias) / 2)
+
+
+def narrowed(bound: Bound) -> Arguments:
+    """Arguments in the types that they were recorded in; no coarser than the result, which autocast widens them to."""
+    to = DTYPES[bound.low] if bound.treated else None
+    wider = torch.float32 if bound.unit == 2.0**-24 else torch.float64
+    kinds = iter(
+        [wider if 0 < bound.unit < unit_of(one) else DTYPES.get(one, torch.float64) for one in bound.dtypes.values()]
+    )
+
+    def narrow(one: Any) -> Any:
+        dtype = next(kinds)
+        return one.to(to or dtype) if one.is_floating_point() else one
+
+    plain = bound.with_scalars(float)
+    args, kwargs = mapped_any([[*plain.args], plain.kwargs], narrow)
+    return Arguments(args, kwargs)
+
+
+def holds_nan(tree: Any) -> bool:
+    """Whether an input holds NaN or +Inf; -Inf is what masks are made of."""
+    floats = (one for one in tensors_in(tree) if one.is_floating_point())
+    return any(bool((torch.isnan(one) | (one == math.inf)).any()) for one in floats)
+
+
+def root_mean_square(trials: list[Any]) -> Any:
+    if not trials:
+        return 0.0
+    total = sum(one.reshape(-1).square() for one in trials) / len(trials)
+    return np.nan_to_num(numpy_of(torch.sqrt(total)), nan=0.0, posinf=0.0)
+
+
+def numpy_of(one: Any) -> Any:
+    return one.detach().contiguous().numpy().reshape(-1)
+
+
+def tensors_in(tree: Any) -> list[Any]:
+    return [one for one in tree_flatten(tree)[0] if isinstance(one, torch.Tensor)]
+
+
+def unknown_row(task: Task, slot: str, status: str, because: str) -> Replayed:
+    return Replayed(task.operator.order, slot, status, explanation=because)
+
+
+def unit_of(name: str) -> float:
+    dtype = lookup(name)
+    return dtype.round_off if dtype is not None else 0.0
+
+
+def wide(tensor: TensorRef, context: ReadContext) -> Any:
+    return torch.from_numpy(read(tensor, context).astype(np.float64))

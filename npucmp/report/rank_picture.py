@@ -1,0 +1,107 @@
+"""The picture of steps × ranks: a character for each cell, or for several cells, of which the worst is shown."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+from npucmp.report.phrases import numbers
+from npucmp.report.rank_cell import HERE, UNKNOWN, Cell
+
+LINES = 40  # lines of a picture; beyond them, a line shows several steps
+
+
+class State(NamedTuple):
+    """The meaning of a character; `tone` is its colour, which adds no information."""
+
+    sign: str
+    name: str
+    words: str
+    tone: str
+
+
+FIRST = State("1", "first", "the place to look at first", "BORN")
+BEGINS = State("X", "begins", "an error begins here", "BORN")
+SUSPECTED = State("S", "suspected", "suspected by statistics, not proven", "SUSPECT")
+PASSED = State("o", "passed", "differs: passed on from elsewhere", "WORSENED")
+OPEN_CAUSE = State("u", "unknown", "differs, of unknown cause", "WORSENED")
+LOST = State("!", "unreadable", "could not be read", "warning")
+ALONE = State("/", "alone", "in one of the dumps only", "UNKNOWN")
+UNDECIDED = State("?", "undecided", "undecided", "UNKNOWN")
+AGREES = State("·", "agrees", "agrees", "good")
+NOTHING = State(" ", "nothing", "not dumped", "")
+STATES = FIRST, BEGINS, SUSPECTED, OPEN_CAUSE, PASSED, LOST, ALONE, UNDECIDED, AGREES, NOTHING  # the worst first
+_WORST = {state: place for place, state in enumerate(STATES)}
+_OTHERS = {"SUSPECTED": SUSPECTED, "UNREADABLE": LOST, "ALONE": ALONE, "AGREES": AGREES}
+
+
+def state_of(cell: Cell, first: Optional[tuple[int, int]] = None) -> State:
+    """Return the state of a cell; `first` is the key of the cell in which the error begins."""
+    if cell.key == first and cell.first is not None:
+        return FIRST
+    if cell.verdict == "DIVERGED":
+        return BEGINS if cell.origin == HERE else OPEN_CAUSE if cell.origin in (UNKNOWN, "") else PASSED
+    return _OTHERS.get(cell.verdict, UNDECIDED)
+
+
+class Spot(NamedTuple):
+    """A position in the picture: the number of steps and ranks in it, and the worst of them; None if there is no
+    dump."""
+
+    state: State
+    cell: Optional[Cell]
+    shards: int
+
+
+class Picture(NamedTuple):
+    """A picture.
+
+    lines     (label, spots); each spot covers at most `across` cells horizontally and `down` cells vertically
+    name      the horizontal axis: "rank", or "step" if there is a single rank; `other`: the vertical axis
+    numbers   the steps or ranks in each column
+    """
+
+    lines: list[tuple[str, list[Spot]]]
+    name: str
+    other: str
+    numbers: list[list[int]]
+    across: int
+    down: int
+
+    def legend(self) -> list[State]:
+        """Return the states in the picture, the worst first."""
+        found = {spot.state for _, spots in self.lines for spot in spots}
+        return [state for state in STATES if state in found and state is not NOTHING]
+
+
+def pictured(cells: Sequence[Cell], first: Optional[tuple[int, int]], width: int, lines: int = LINES) -> Picture:
+    """Return a picture within these limits: neighbouring cells are folded into one spot, which shows the worst of
+    them."""
+    found = [sorted({one.key[axis] for one in cells}) for axis in (0, 1)]
+    lying = len(found[1]) < 2  # with a single rank, the steps are horizontal
+    (other, rows), (name, columns) = sorted(zip(("step", "rank"), found), reverse=not lying)
+    down, across = -(-len(rows) // lines), -(-len(columns) // max(1, width))
+    folded = [[some[at : at + size] for at in range(0, len(some), size)]
+              for some, size in ((rows, down), (columns, across))]  # fmt: skip
+    row, column = ({number: at for at, some in enumerate(axis) for number in some} for axis in folded)
+    some: dict[tuple[int, int], list[Cell]] = {}
+    for one in cells:
+        step, rank = one.key
+        some.setdefault((row[rank], column[step]) if lying else (row[step], column[rank]), []).append(one)
+    every = [
+        (numbers(other, of_line), [_spot(some.get((at, to), ()), first) for to in range(len(folded[1]))])
+        for at, of_line in enumerate(folded[0])
+    ]
+    return Picture(every, name, other, folded[1], across, down)
+
+
+def _spot(some: Sequence[Cell], first: Optional[tuple[int, int]]) -> Spot:
+    states = [(state_of(one, first), one) for one in some]
+    worst = min(states, key=lambda one: _WORST[one[0]], default=None)
+    return Spot(NOTHING, None, 0) if worst is None else Spot(*worst, len(some))
+
+
+def folded_words(picture: Picture) -> str:
+    """Describe how many steps and ranks a character covers; "" if each covers one."""
+    axes = ((picture.across, picture.name), (picture.down, picture.other))
+    folds = " and ".join(f"{count} {name}s" for count, name in axes if count > 1)
+    return f"each sign stands for up to {folds} and shows the worst of them" if folds else ""

@@ -1,0 +1,357 @@
+"""The summary of one step and rank: small, made by the process that has the comparison, and added up by
+report/compare.py. So a report needs no more than one comparison in memory at a time, and workers may keep the
+comparisons."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.localise.evidence import has_other_masks, is_bit_equal
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, Verdict, Where, brief
+from npucmp.model.comparison import by_verdict
+from npucmp.report import tables
+from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.coverage import AlignedShare, Groups, upstream_unseen
+from npucmp.report.phrases import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
+from npucmp.report.rank_cell import Cell
+
+if TYPE_CHECKING:
+    from npucmp.localise.rank_digest import Joint
+
+LEFT_OUT = {  # verdicts that leave a tensor undecided
+    Verdict.UNREADABLE: "unreadable",
+    Verdict.UNKNOWN: "undecided",
+    Verdict.MISSING: "without a partner",
+    Verdict.DTYPE: "of types that cannot be compared",
+}
+SIDES = ("target", "golden")
+MOST = 50  # suspects and lines of a kind in a part if there are several parts; the tables have all
+
+
+class Asked(NamedTuple):
+    """The settings for making parts.
+
+    paths    the paths of both sides
+    several  there are several parts
+    least    the least share of golden elements that the user accepts
+    paged    the part is for the page of one of several steps and ranks, which shows few suspects
+    """
+
+    paths: tuple[str, str]
+    several: bool
+    least: float = 1.0
+    paged: bool = False
+
+    @property
+    def most(self) -> int:
+        """The limit of suspects, and of lines of a kind, in a part."""
+        return MOST if self.several or self.paged else sys.maxsize
+
+
+class Passed(NamedTuple):
+    """Operators that propagate an error: their number, and the largest error."""
+
+    operators: int = 0
+    largest: float = 0.0
+    op: str = ""
+
+    @classmethod
+    def of(cls, roots: Sequence[Root]) -> Passed:
+        """Count the operators of `roots` that propagate an error."""
+        some = [root for root in roots if root.cause is Cause.PROPAGATED]
+        worst = max(some, key=lambda root: root.value or 0.0, default=None)
+        return cls(len(some), worst.value, worst.pair.operator.name) if worst and worst.value else cls(len(some))
+
+    @classmethod
+    def sum(cls, some: Sequence[Passed]) -> Passed:
+        """Return the sum."""
+        worst = max(some, key=lambda one: one.largest, default=cls())
+        return worst._replace(operators=sum(one.operators for one in some))
+
+    def words(self) -> str:
+        """Describe them in one line."""
+        size = f", largest rel_l2 {brief(self.largest)} at {self.op}" if self.largest else ""
+        return f"{count_of(self.operators, 'operator')} downstream{size}"
+
+
+class Agreement(NamedTuple):
+    """Tensors that agree: their number and how they agree; agreements of several parts are added. `explained`: the
+    largest error exceeds its limit, and the errors of the operator's inputs explain it."""
+
+    tensors: int = 0
+    largest: float = 0.0
+    explained: bool = False
+    trusted: bool = False
+    in_bits: bool = True
+    masks: bool = False
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding], alike: Sequence[Finding]) -> Agreement:
+        """Return the agreement of findings, of which `alike` agree."""
+        worst = max(findings, key=lambda one: one.error or 0.0, default=None)
+        return cls(
+            sum(finding.has_elements for finding in alike),
+            (worst.error if worst is not None else None) or 0.0,
+            worst is not None and bool(worst.explained_by),
+            any(one.measurement.bound is not None for one in alike),
+            all(map(is_bit_equal, alike)),
+            any(map(has_other_masks, findings)),
+        )
+
+    @classmethod
+    def sum(cls, some: Sequence[Agreement]) -> Agreement:
+        """Return the sum."""
+        worst = max(some, key=lambda one: one.largest, default=cls())
+        return cls(
+            sum(one.tensors for one in some),
+            worst.largest,
+            worst.explained,
+            any(one.trusted for one in some),
+            all(one.in_bits for one in some),
+            any(one.masks for one in some),
+        )
+
+    def line(self) -> Line:
+        """Describe the agreement in one line."""
+        how = "every tensor that was compared "
+        how += "is bit for bit the same" if self.in_bits else "holds the same values"
+        how += " but for masks" if self.masks else ""
+        if self.largest or self.trusted:
+            beyond = " above its limit, which the errors before it explain" if self.explained else ""
+            how = "as far as statistics tell" if self.trusted else f"largest rel_l2 {brief(self.largest)}{beyond}"
+        return Line("No operator diverged", "good", f": {count_of(self.tensors, 'tensor')} agree, {how}")
+
+
+class Excused(NamedTuple):
+    """Tensors that --noise excused: their number, and the worst of them."""
+
+    tensors: int = 0
+    error: float = 0.0
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The summary of one step and rank.
+
+    number       its index among all; `word` and `exit_status` are those of its comparison alone
+    tally        counts of verdicts and causes; `coverage`: the share that was compared
+    section      its paragraph of the report: the first suspects and lines, MOST of each if there are several parts
+    runs         values of both runs for summary.json: `Ran` of target and golden
+    run_notes    notes on its runs; `notes` are its own
+    unreadable   the first lines, all are counted in the tally; `examples`: a tensor of each verdict that leaves tensors
+                 undecided
+    roots        the first rows of roots.csv
+    agreement    of its tensors; `cell`: its cell in the matrix, `joint`: its data for the comparison with other ranks
+    """
+
+    number: int
+    step: Optional[int]
+    rank: Optional[int]
+    word: str
+    exit_status: int
+    tally: Tally
+    section: Section
+    coverage: AlignedShare
+    runs: tuple[Ran, ...] = ()
+    run_notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    passed: Passed = Passed()
+    excused: Excused = Excused()
+    unreadable: tuple[str, ...] = ()
+    examples: Mapping[Verdict, str] = field(default_factory=dict)
+    roots: tuple[Row, ...] = ()
+    agreement: Agreement = Agreement()
+    cell: Optional[Cell] = None
+    joint: Optional[Joint] = None
+
+    @property
+    def key(self) -> str:
+        """ "step-rank", as in file names; a missing number counts as 0."""
+        return f"{self.step or 0}-{self.rank or 0}"
+
+    def pooled(self, pool: dict[object, Any]) -> Part:
+        """Return the part with its names shared through the pool, so that equal names of several ranks are stored
+        once."""
+        if self.joint is None:
+            return self
+        return replace(self, joint=self.joint._replace(names=pool.setdefault(self.joint.names, self.joint.names)))
+
+
+class Ran(NamedTuple):
+    """The values of a run for reports."""
+
+    path: str
+    format: str
+    detail: str
+    step: Optional[int]
+    rank: Optional[int]
+    operators: int
+    tensors: int
+    bytes: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run: Run) -> Ran:
+        known = run.path, run.format, run.detail, run.step, run.rank, len(run.operators), run.tensors
+        return cls(*known, bytes_of([run]), run.notes)
+
+
+def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
+    """Return the part of a comparison."""
+    tally = one.tally
+    differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
+    status = 1 if differs else 0 if tally.is_decided(asked.least) else 2
+    groups = by_verdict(one.findings)
+    unreadable = [*_unreadable(groups.get(Verdict.UNREADABLE, ()))]
+    coverage, word = AlignedShare.of(one, groups), word_of(status, tally)
+    agreement = Agreement.of(one.findings, groups.get(Verdict.MATCH, ()))
+    cell, joint = _among_others(one, word, groups, coverage) if asked.several else (None, None)
+    return Part(
+        number=number,
+        step=one.step,
+        rank=one.rank,
+        word=word,
+        exit_status=status,
+        tally=tally,
+        section=_section(asked, one, groups, coverage, agreement),
+        coverage=coverage,
+        runs=(Ran.of(one.target), Ran.of(one.golden)),
+        run_notes=(*one.target.notes, *one.golden.notes),
+        notes=one.notes,
+        passed=Passed.of(one.roots),
+        excused=_excused(one.findings),
+        unreadable=tuple(unreadable[:MOST] if asked.several else unreadable),
+        examples=dict(_examples(groups)),
+        roots=() if asked.paged else tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
+        agreement=agreement,
+        cell=cell,
+        joint=joint,
+    )
+
+
+def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedShare) -> tuple[Cell, Joint]:
+    """Return the cell of a comparison in the matrix, and its data for the comparison with other ranks."""
+    from npucmp.localise.rank_digest import joint_of
+    from npucmp.report.matrix import cell_of
+
+    return cell_of(one, word, groups, coverage), joint_of(one)
+
+
+def keys_of(parts: Sequence[Part]) -> list[str]:
+    """Return "step-rank" of each part, as in file names; a missing number counts as 0. If several parts have the same
+    key, the number of the part is appended."""
+    keys = [f"{one.step or 0}-{one.rank or 0}" for one in parts]
+    several = Counter(keys)
+    return [key if several[key] == 1 else f"{key}-{one.number}" for key, one in zip(keys, parts)]
+
+
+def lost_part(number: int, where: Where, because: str) -> Part:
+    """Return the part of a comparison that ends its worker process."""
+    tally = Tally(Counter({Verdict.UNREADABLE: 1}), Counter())
+    cell = Cell(*where, "", "", "UNREADABLE", because=because)
+    lines = [Line("Nothing could be told", "UNKNOWN", f": {because}")]
+    section = Section(where=cell.where, sides=(), lines=lines)
+    told = f"{cell.where}: {because}"
+    known = number, *where, "UNDECIDED", 2, tally, section, AlignedShare({}, (0, 0), 0, 0, 0)
+    return Part(*known, unreadable=(told,), examples={Verdict.UNREADABLE: told}, cell=cell)
+
+
+def word_of(status: int, tally: Tally) -> str:
+    """Return the verdict in one word."""
+    if status == 1:
+        return "SUSPECTED" if tally.is_suspected else "DIVERGED"
+    return {0: "AGREES", 130: "PARTIAL"}.get(status, "UNDECIDED")
+
+
+def _differing(groups: Groups, findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Return the findings whose sides differ, in order."""
+    found = [groups[verdict] for verdict in DIFFERS if verdict in groups]
+    if len(found) > 1:
+        return [finding for finding in findings if finding.verdict in DIFFERS]
+    return found[0] if found else ()
+
+
+def _section(asked: Asked, one: Comparison, groups: Groups, coverage: AlignedShare, agreement: Agreement) -> Section:
+    where = where_words(one.target)
+    among = " · ".join(where) if asked.several else ""
+    kinds, most = _by_kind(one.roots), asked.most
+    differing = _differing(groups, one.findings)
+    runs = one.target, one.golden
+    section = Section(
+        where=" ".join(where),
+        sides=[Side(name, path, describe(run)) for name, path, run in zip(SIDES, asked.paths, runs)],
+        aligned=coverage.words(),
+        suspects=Suspects(*([_suspect(root, among) for root in some[:most]] for some in kinds)),
+        unlisted=(max(0, len(kinds[0]) - most), max(0, len(kinds[1]) - most)),
+    )
+    if one.roots:
+        return section._replace(title=_title(one, groups), passed_words=Passed.of(one.roots).words())
+    if differing:
+        listed = [
+            f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing[:most]
+        ]
+        title = f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:"
+        return section._replace(listings=[Listing(title, listed, "tensors.csv", len(differing) - len(listed))])
+    if agreement.tensors:
+        return section._replace(agreeing=agreement.tensors, lines=[agreement.line()])
+    return section._replace(lines=[Line("Nothing could be decided", "UNKNOWN")])
+
+
+def _by_kind(roots: Sequence[Root]) -> tuple[Sequence[Root], Sequence[Root]]:
+    """Sort roots by place as in Suspects: operators to look at, and operators that only propagate an error; if all
+    propagate it, all are first."""
+    ordered = sorted(roots, key=lambda root: root.place)
+    first = [root for root in ordered if root.cause is not Cause.PROPAGATED]
+    passed = [root for root in ordered if root.cause is Cause.PROPAGATED]
+    return (first, passed) if first else (passed, ())
+
+
+def _title(one: Comparison, groups: Groups) -> str:
+    """Return the title. It says "first" only if everything upstream was compared and the order of execution is
+    known."""
+    first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
+    unseen = upstream_unseen(one, groups, first.pair.order).words()
+    if not (one.target.ordered and one.golden.ordered):
+        return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
+    if unseen and first.cause is not Cause.SUSPECT:
+        return f"Earliest diverging operator found ({unseen})"
+    if first.cause is Cause.SUSPECT:
+        return "First operator out of the noise before it (by statistics; not proven)"
+    if first.cause is Cause.UNKNOWN:
+        return "Earliest diverging operator found (not all that it reads is known)"
+    return "First diverging operator"
+
+
+def _suspect(root: Root, where: str) -> Suspect:
+    pair = root.pair
+    more = {"golden": partner_of(pair), "where": where, "line": line_of(pair), "flow": flow_of(root)}
+    return Suspect.of(root, pair.operator, **more)
+
+
+def _excused(findings: Sequence[Finding]) -> Excused:
+    excused = [finding for finding in findings if finding.metric == "noise"]
+    if not excused:
+        return Excused()
+    worst = max(excused, key=lambda finding: finding.error or 0.0)
+    return Excused(len(excused), worst.error or 0.0, f"{worst.pair.operator.name} {worst.pair.slot}")
+
+
+def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        tensor = finding.measurement.unreadable
+        file = tensor.file if tensor is not None and tensor.file else ""
+        because = finding.because.removesuffix(f" ({os.path.basename(file)})")  # the line below has the whole path
+        where = f"{finding.pair.operator.name} {finding.pair.slot}".rstrip()
+        yield f"{where}: {because}" + (f" ({file})" if file else "")
+
+
+def _examples(groups: Groups) -> Iterator[tuple[Verdict, str]]:
+    for verdict, some in groups.items():
+        if verdict in LEFT_OUT:
+            one = some[0]
+            yield verdict, f"{one.pair.operator.name} {one.pair.slot}: {one.because}"

@@ -1,0 +1,109 @@
+"""The rows that one step and rank adds to the files of a report, and its request for the next dump. If comparisons are
+stored on disk, workers write the rows into files, which are joined when the report is written."""
+
+from __future__ import annotations
+
+import heapq
+import tempfile
+from functools import partial
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.localise.next_dump import Wishes
+from npucmp.model import Comparison, Verdict, Where
+from npucmp.report import tables, tensor_rows
+from npucmp.report.answer import Columns, Piece
+from npucmp.report.columns import columns_of
+from npucmp.report.csv_text import csv_of, encoded
+from npucmp.report.files import Joined
+from npucmp.report.next_dump import Wanted
+
+
+class Filing(NamedTuple):
+    """The settings for making rows: further columns, and the folder for files; "" keeps all rows in memory."""
+
+    metrics: tuple[str, ...] = ()
+    folder: str = ""
+
+    def piece(self, number: int, what: str, data: bytes) -> Piece:
+        """Store data of one comparison. A file gets a unique name, because another worker may process the same
+        comparison."""
+        if not self.folder:
+            return data
+        handle, path = tempfile.mkstemp(f".{what}", f"{number}.", self.folder)
+        with open(handle, "wb") as file:
+            file.write(data)
+        return Path(path)
+
+
+class Filed(NamedTuple):
+    """Rows of tensors.csv and roots.csv without headers, the roots by place, and the request for the next dump."""
+
+    tensors: Piece
+    roots: Piece
+    wanted: Wanted
+
+
+def filed(
+    filing: Filing,
+    number: int,
+    one: Comparison,
+    columns: Optional[Columns] = None,
+    linked: Optional[Callable[[], tensor_rows.Linked]] = None,
+) -> Filed:
+    """Return the rows of a comparison; `columns` and `linked` are given if they are already made."""
+    cells = columns_of(one, filing.metrics) if columns is None else columns
+    roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
+    wishes = Wishes.of(one, linked or partial(tensor_rows.linked_in, one))
+    return Filed(
+        filing.piece(number, "tensors.csv", _lines((*tables.TENSOR_COLUMNS, *filing.metrics), cells)),
+        filing.piece(number, "roots.csv", _lines(tables.ROOT_COLUMNS, roots)),
+        Wanted.of(one, wishes),
+    )
+
+
+def lost_files(filing: Filing, where: Where, because: str) -> Filed:
+    """Return the row of a comparison that ends its worker process, with the reason."""
+    names = (*tables.TENSOR_COLUMNS, *filing.metrics)
+    row = {"step": where.step, "rank": where.rank, "verdict": Verdict.UNREADABLE.value, "because": because}
+    return Filed(_lines(names, tables.by_column([row], names)), b"", Wanted((), (), {}))
+
+
+def _lines(names: Sequence[str], columns: Columns) -> bytes:
+    return encoded(csv_of(names, columns).partition("\n")[2])
+
+
+def by_place(pieces: Iterable[tuple[Optional[int], Piece]]) -> Iterator[bytes]:
+    """Yield the rows of roots.csv of all comparisons by place, given the step of each.
+
+    The rows of a step have two ranges of consecutive places: its suspects, and, after the suspects of all steps, the
+    operators that propagate an error. No more than one step is in memory.
+    """
+    steps = [[piece for _, piece in some] for _, some in groupby(sorted(pieces, key=_step), key=_step)]
+    written = [0] * len(steps)
+    place = 1
+    for at, some in enumerate(steps):
+        rows = [*_in_order(some)]
+        while written[at] < len(rows) and _place(rows[written[at]]) == place:
+            written[at], place = written[at] + 1, place + 1
+        yield b"".join(rows[: written[at]])
+    for at, some in enumerate(steps):
+        yield b"".join(islice(_in_order(some), written[at], None))
+
+
+def _step(one: tuple[Optional[int], Piece]) -> int:
+    return one[0] or 0
+
+
+def _in_order(pieces: Sequence[Piece]) -> Iterator[bytes]:
+    """Return the rows of a step, by place."""
+    return heapq.merge(*map(_read, pieces), key=_place)
+
+
+def _read(piece: Piece) -> list[bytes]:
+    return b"".join(Joined([piece])).splitlines(keepends=True)
+
+
+def _place(line: Any) -> int:
+    return int(line.partition(b",")[0])

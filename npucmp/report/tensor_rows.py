@@ -1,0 +1,198 @@
+"""All pairs of a comparison, operator by operator, with the producers of their inputs and the data that a page
+draws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import accumulate, chain
+from operator import gt
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.flow.edges import Link, links
+from npucmp.model import Comparison, Finding, Moments, Operator, Pair, Root, Tolerance
+from npucmp.model.arguments import by_name, differing_arguments
+from npucmp.model.roles import is_argument
+from npucmp.model.stack import frames
+from npucmp.report import tables
+from npucmp.report.answer import Columns, Detail, Row
+from npucmp.report.network import FixedColumn, Network
+from npucmp.report.phrases import where_words
+
+OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
+_OPERATOR = ("golden_op", "alone", "frames", "originals", "passes", "inserted", "path")
+_SHOWN = [name for name in OF_OPERATORS if name not in ("step", "rank", "target_op")]
+NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or derives from others
+
+
+Linked = Sequence[Optional[Link]]
+
+
+def linked_in(one: Comparison) -> Linked:
+    """Return the producers of the tensors that the findings of a comparison read, in graph order."""
+    orders = [finding.measurement.pair.order for finding in one.findings]
+    in_order = (
+        one.findings if orders == sorted(orders) else sorted(one.findings, key=lambda finding: finding.pair.order)
+    )
+    return [*links(in_order)]
+
+
+def detail(
+    parts: Sequence[Paired],
+    metrics: Sequence[str],
+    figures: Sequence[str],
+    rules: Sequence[Tolerance],
+) -> Detail:
+    """Return the rows of tensors.csv of these comparisons with the data of a page; `figures` are the columns shown
+    first."""
+    columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
+    more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules], "readers": True}
+    offsets = [*accumulate((one.length for one in parts), initial=0)]
+    rows = _joined([one.rows for one in parts], [len(one.rows["slot"]) for one in parts])
+    if rows:
+        rows["producer"] = [None if cell is None else cell + offset for one, offset in zip(parts, offsets)
+                            for cell in one.rows["producer"]]  # fmt: skip
+    runs = [number for number, one in enumerate(parts) for _ in range(one.length)]
+    return Detail(
+        kind="pairs",
+        title="All tensor pairs",
+        chart="The error along the network",
+        runs=[one.run for one in parts],
+        operators={"run": runs, **_joined([one.operators for one in parts], [one.length for one in parts])},
+        rows=rows,
+        columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
+        shown=["run", "order", "op", "op_type", "slot", "verdict", "cause", *figures,
+               "target_dtype", "golden_dtype", "target_shape"],
+        facets=["run", "verdict", "cause", "rule", "op_type", "phase"],
+        more=more,
+    )  # fmt: skip
+
+
+def _joined(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
+    """Concatenate the columns of parts; cells are None where a part lacks the column."""
+    if len(parts) == 1:
+        return {**parts[0]}
+    names = dict.fromkeys(name for one in parts for name in one)
+    return {name: [*chain.from_iterable(one.get(name) or [None] * length for one, length in zip(parts, lengths))]
+            for name in names}  # fmt: skip
+
+
+class Paired(NamedTuple):
+    """The operators of one comparison and their rows, for a page."""
+
+    run: str
+    operators: Columns
+    rows: Columns
+
+    @property
+    def length(self) -> int:
+        """The number of operators."""
+        return len(self.operators["rows"])
+
+
+def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
+    """Return the rows of one comparison, operator by operator. `cells` are the cells of tensors.csv."""
+    findings: Sequence[Finding] = comparison.findings
+    rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
+    orders, operators = cells["order"], {name: cells[name] for name in _SHOWN}
+    if any(map(gt, orders, orders[1:])):
+        sequence = sorted(range(len(orders)), key=orders.__getitem__)
+        findings = [findings[row] for row in sequence]
+        rows, operators = (
+            {name: [column[row] for row in sequence] for name, column in some.items()} for some in (rows, operators)
+        )
+        orders = operators["order"]
+    pairs = [one.measurement.pair for one in findings]
+    network = orders.network if isinstance(orders, FixedColumn) else Network(None)
+    layout = network.once("layout", lambda: _layout(network, pairs, operators))
+    firsts = [pairs[at] for at in layout.starts]
+    roots = {root.pair.order: root for root in comparison.roots}
+    of_operators: Columns = {
+        **layout.operators,
+        "arguments": [_arguments(pair.target_op, pair.golden_op) for pair in firsts],
+        **(tables.by_column([_root(roots.get(order)) for order in layout.numbers]) if roots else {}),
+    }
+    alike, numbers = rows["rel_l2"], layout.numbers
+    more: Columns = {
+        "error": [None if one.error == cell else one.error for one, cell in zip(findings, alike)],
+        "limit": [one.limit or None for one in findings],
+        "metric": [one.metric for one in findings],
+        "output": layout.output,
+        "argument": [is_argument(one) or None for one in pairs]
+        if any(map(_has_arguments, firsts))
+        else [None] * len(pairs),
+        "histogram": [_histogram(one.measurement.moments) for one in findings],
+        "producer": [None if link is None else numbers[link.order] for link in linked],
+        "linked": [None if link is None else link.how for link in linked],
+    }
+    rows = {name: column for name, column in rows.items() if name not in tables.PLACES}
+    return Paired(" · ".join(where_words(comparison.target)), of_operators, {**rows, **more})
+
+
+class _Layout(NamedTuple):
+    """The data of a network for a page, independent of the values of its tensors.
+
+    starts     the first row of each operator; `numbers`: the index of an operator by its order
+    operators  columns of operators; `output`: whether each row is an output
+    """
+
+    starts: Sequence[int]
+    numbers: Mapping[int, int]
+    operators: Columns
+    output: list[Any]
+
+
+def _layout(network: Network, pairs: Sequence[Pair], operators: Columns) -> _Layout:
+    """Return the layout of pairs in graph order; `operators` are columns with the values of each row's operator."""
+    counts = Counter(pair.order for pair in pairs)  # in graph order
+    starts = [*accumulate(counts.values(), initial=0)][:-1]
+    tensors = [pair.target or pair.golden for pair in pairs]
+    kinds = {one.slot: one.is_output for one in tensors if one is not None}
+    columns: Columns = {
+        "rows": [*counts.values()],
+        **{name: [column[at] for at in starts] for name, column in operators.items()},
+        **tables.named(_OPERATOR, [_operator(pairs[at]) for at in starts]),
+    }
+    fixed: Columns = {name: network.column(cells) for name, cells in columns.items()}
+    output = network.column([one is not None and kinds[one.slot] for one in tensors])
+    return _Layout(starts, dict(zip(counts, range(len(counts)))), fixed, output)
+
+
+def _has_arguments(pair: Pair) -> bool:
+    return pair.target_op is not None and bool(pair.target_op.arguments)
+
+
+def _histogram(moments: Optional[Moments]) -> str:
+    """ "first:count,count,…" from the first to the last bin that is not empty, counts rounded to three digits."""
+    if moments is None or not moments.max_abs or not any(moments.histogram):
+        return ""
+    counts = moments.histogram
+    text = ",".join(["" if not one else str(one if one < 1000 else int(float(f"{one:.3g}"))) for one in counts])
+    return f"{len(text) - len(text.lstrip(','))}:{text.strip(',')}"
+
+
+def _operator(pair: Pair) -> tuple[Any, ...]:
+    """Return the cells of _OPERATOR."""
+    operator = pair.operator
+    return (
+        pair.golden_op.name if pair.golden_op and pair.golden_op.name != operator.name else None,
+        "" if pair.target_op and pair.golden_op else "target" if pair.target_op else "golden",
+        frames(operator) or (frames(pair.golden_op) if pair.golden_op else ()),
+        operator.originals if operator.originals != (operator.name,) else (),
+        operator.passes,
+        operator.inserted or None,
+        operator.path,
+    )
+
+
+def _root(root: Optional[Root]) -> Row:
+    """Return the further cells of an operator that is a root cause."""
+    if root is None:
+        return {}
+    return {**tables.of_root(root), "input_error": root.input_error, "output_error": root.output_error}
+
+
+def _arguments(target: Optional[Operator], golden: Optional[Operator]) -> tuple[str, ...]:
+    if target is None or golden is None:
+        return ()
+    return tuple(f"{by_name(target, slot)}: {a!r:.60} in the target, {b!r:.60} in the golden"
+                 for slot, a, b in differing_arguments(target, golden))  # fmt: skip

@@ -1,0 +1,169 @@
+"""`npucmp show DUMP --fit QUESTION`, and what commands say that could not decide."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from npucmp.cli import npucmp as group
+from npucmp.dump_plan.questions import QUESTIONS
+from npucmp.dump_plan.sufficiency import NEEDS, SETTINGS, missing
+from npucmp.model import Operator, Run, Statistics, TensorRef
+from tests.synthetic import chain, with_checksums, with_statistics, write_run
+
+SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
+READ, WRITTEN = (TensorRef(slot, "float32", (4,), file="x.pt") for slot in ("input:0", "output:0"))
+FIGURES = Statistics(1.0, 0.0, 0.5, 1.0)
+
+
+def run(*tensors: TensorRef, format: str = "msprobe", detail: str = "pytorch · mix tensor", **more: object) -> Run:
+    """A module and an operator, forward and backward, of these tensors."""
+    operators = [
+        Operator(f"op.{phase}.{n}", "x", "x", phase, 2 * n, tensors, path="Module.a" * n, call=f"{n}")
+        for n in range(2)
+        for phase in ("forward", "backward")
+    ]
+    return Run("dump", format, tuple(operators), detail=detail, **more)  # type: ignore[arg-type]
+
+
+def plain(tensor: TensorRef, **more: object) -> TensorRef:
+    """Without values."""
+    return tensor._replace(file="", **more)
+
+
+def needs(question: str, one: Run, steps: int = 2) -> list[str]:
+    return [found.need for found in missing(QUESTIONS[question], one, {*range(steps)})]
+
+
+STATISTICS = run(*(plain(one, statistics=FIGURES) for one in (READ, WRITTEN)))
+CHECKSUMS = run(*(plain(one, checksum="0a0b0c0d") for one in (READ, WRITTEN)))
+FEW = run(*(plain(one, statistics=Statistics(1.0, 0.0)) for one in (READ, WRITTEN)))
+LACKING = [
+    ("compare", run(READ, WRITTEN), []),
+    ("compare", STATISTICS, ["values"]),
+    ("compare", CHECKSUMS, ["values"]),
+    ("compare", FEW, ["values", "sums"]),
+    ("check", FEW, ["values", "sums"]),
+    ("overflow", FEW, []),
+    (
+        "compare",
+        run(*(plain(one, statistics=Statistics(1.0, 0.0), dtype="float64") for one in (READ, WRITTEN))),
+        ["values"],
+    ),
+    ("compare", run(WRITTEN), ["inputs"]),
+    ("compare", run(READ), ["outputs"]),
+    ("compare", run(READ, WRITTEN, ordered=False), ["order"]),
+    ("compare", run(READ._replace(problem="gone"), WRITTEN._replace(problem="gone")), ["values"]),
+    ("compare", Run("dump", "msprobe", ()), ["operators"]),
+    ("compare", Run("dump", "msprobe", (), problem="cut short"), ["run"]),
+    ("overflow", STATISTICS, []),
+    ("overflow", CHECKSUMS, ["figures"]),
+    ("rerun-diff", STATISTICS, ["bits"]),
+    ("rerun-diff", CHECKSUMS, []),
+    ("replay", STATISTICS, ["values"]),
+    ("fusion-diff", run(READ, WRITTEN), ["compiled"]),
+    ("fusion-diff", run(READ, WRITTEN, format="cann"), ["graph"]),
+    ("fusion-diff", run(READ._replace(source="a:0"), WRITTEN, format="cann"), []),
+    ("check", run(READ, WRITTEN), []),
+    ("check", run(READ, WRITTEN, detail="pytorch · L1 tensor"), ["modules"]),
+    ("precheck", run(READ, WRITTEN, format="mindspore"), ["data"]),
+]
+
+
+@pytest.mark.parametrize("question, one, wanted", LACKING)
+def test_what_a_dump_lacks(question, one, wanted):
+    assert needs(question, one) == wanted
+
+
+def test_steps_and_gradients():
+    forward = run(READ, WRITTEN)
+    forward = Run("dump", "msprobe", forward.operators[::2], detail=forward.detail)
+    assert needs("check", forward, 1) == ["steps", "backward"] and needs("precheck", forward) == ["backward"]
+    assert needs("compare", forward, 1) == []
+
+
+def test_every_word_has_its_meaning():
+    """Questions, needs and settings know each other; what every msprobe dump may lack has a setting."""
+    asked = {word for one in QUESTIONS.values() for word in one.needs.split()}
+    assert asked == {*NEEDS}
+    for format, settings in SETTINGS.items():
+        assert {word.split()[0] for word in settings} <= {*NEEDS, "operators"}, format
+    assert {*SETTINGS["msprobe"]} >= asked - {"order", "data", "compiled", "graph"}
+
+
+@pytest.mark.parametrize(
+    "sample, question, status, words",
+    [
+        ("msprobe_softmax/target", "compare", 0, "answers compare"),
+        ("cann_fusion_pass/target", "fusion-diff", 0, "answers fusion-diff"),
+        (
+            "msprobe_softmax/target",
+            "check",
+            1,
+            "  level L1: parameters have no names, or operators no arguments; "
+            'to have it: "level": "mix" in config.json, and debugger.start(model=model)\n',
+        ),
+    ],
+)
+def test_it_is_shown(sample, question, status, words):
+    got = CliRunner().invoke(group, ["show", str(SAMPLES / sample), "--fit", question])
+    assert got.exit_code == status and words in got.stdout
+
+
+def test_unknown_questions_are_told():
+    got = CliRunner().invoke(group, ["show", str(SAMPLES / "cann_clean/target"), "--fit", "overflw"])
+    assert str(got.exception) == "no question 'overflw'; nearest: overflow"
+
+
+def without_sums(folder):
+    """The dump as msprobe 26.2 writes it with "precision": "high"."""
+    for file in folder.rglob("dump.json"):
+        dump = json.loads(file.read_text())
+        for leaf in (leaf for record in dump["data"].values() for key in record for leaf in record[key]):
+            leaf.update(dict.fromkeys(("Mean", "Norm") if "Max" in leaf else ()))
+        file.write_text(json.dumps(dump))
+    return folder
+
+
+def test_a_dump_without_mean_and_norm_says_so(tmp_path):
+    """In one line of the fit and in one of the comparison, whatever its verdict is."""
+    target, golden = (with_statistics(write_run(tmp_path / side, chain()), alone=True) for side in "tg")
+    other = with_statistics(write_run(tmp_path / "other", chain({2: 1.2})), alone=True)
+    assert "Mean" not in CliRunner().invoke(group, ["compare", str(target), str(golden)]).stdout
+    for folder in (target, golden, other):
+        without_sums(folder)
+    got = CliRunner().invoke(group, ["show", str(target), "--fit", "compare"])
+    (line,) = (line for line in got.stdout.splitlines() if "Mean" in line)
+    assert got.exit_code == 1 and line == (
+        "  Max and Min alone of 18 of 18 float tensors, no Mean and Norm: a fault that keeps the extremes stays "
+        'unseen; to have it: "precision": "low" in config.json'
+    )
+    for one, status in ((target, 2), (other, 1)):
+        got = CliRunner().invoke(group, ["compare", str(one), str(golden)])
+        notes = [
+            line for line in got.stdout.splitlines() if line.startswith("note: the statistics of target and golden")
+        ]
+        assert got.exit_code == status and len(notes) == 1 and "neither Mean nor Norm" in notes[0]
+    whole = with_statistics(write_run(tmp_path / "whole", chain()), alone=True)
+    got = CliRunner().invoke(group, ["compare", str(whole), str(golden)])
+    assert "note: the statistics of golden have Max and Min" in got.stdout
+
+
+def test_commands_that_could_not_decide_say_what_lacks(tmp_path):
+    """In one line for dumps that lack the same, above the verdict; others say nothing of it."""
+    target, golden = (with_statistics(write_run(tmp_path / side, chain()), alone=True) for side in "tg")
+    got = CliRunner().invoke(group, ["compare", str(target), str(golden), "-o", str(tmp_path / "out")])
+    *_, line, verdict, _ = got.stdout.splitlines()
+    assert got.exit_code == 2 and verdict.startswith("UNDECIDED")
+    assert line == (
+        f"{target} and {golden} lack data for compare: no values, only statistics: that never proves agreement, "
+        'nor how large an error is; to have it: "task": "tensor" in config.json, or "tensor_list" for a few'
+    )
+    assert "lack data for compare" in (tmp_path / "out" / "report.html").read_text()
+    again = [str(with_checksums(write_run(tmp_path / side, chain()))) for side in "ab"]
+    assert "data for" not in CliRunner().invoke(group, ["rerun-diff", *again]).stdout
+    got = CliRunner().invoke(group, ["replay", str(target)])
+    assert got.exit_code == 2 and f"{target} lacks data for replay: no values, only statistics" in got.stdout

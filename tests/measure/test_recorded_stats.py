@@ -1,0 +1,55 @@
+"""What recorded figures prove of many pairs at once is what they prove of each."""
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npucmp.measure.pairs import measure
+from npucmp.measure.recorded_stats import lower_bound, lower_bounds, measured_by_record
+from npucmp.model import Operator, Pair, Statistics, TensorRef
+
+FIGURES = st.one_of(
+    st.floats(), st.floats(-1e3, 1e3), st.sampled_from([0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, 1e308, -1e308])
+)
+ALL = st.tuples(*[FIGURES] * 4).map(lambda some: Statistics(*some))
+NEAR = st.tuples(ALL, st.sampled_from([1.0, 1 + 1e-7, 1.05, 0.0])).map(
+    lambda one: Statistics(*(f * one[1] for f in one[0]))
+)
+ELEMENTS = st.one_of(st.integers(1, 100), st.integers(2**17, 2**19), st.integers(2**40, 2**70))
+ROWS = st.tuples(ALL, ALL | NEAR, ELEMENTS, st.sampled_from([0.0, 1e-6, 0.5]))
+
+
+def same(a, b):
+    return repr(a) == repr(b)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=6))
+def test_bounds_of_many_are_those_of_each(rows):
+    columns = [*zip(*rows)]
+    assert all(map(same, lower_bounds(*columns), [lower_bound(*row) for row in rows]))
+
+
+SHAPES = st.sampled_from([(), (0,), (1,), (2, 3), (1, 2, 3)])
+RECORDED = st.none() | st.tuples(*[st.none() | FIGURES] * 4).map(lambda some: Statistics(*some)) | ALL
+
+
+@st.composite
+def tensors(draw):
+    dtype = draw(st.sampled_from(["float32", "bfloat16", "int64"]))
+    checksum = draw(st.sampled_from(["", "", "", "0x12", "ab"]))
+    more = {"problem": "cannot be read"} if draw(st.integers(0, 9)) == 0 else {}
+    rounding = draw(st.sampled_from([0.0, 1e-6]))
+    return TensorRef(
+        "output:0", dtype, draw(SHAPES), statistics=draw(RECORDED), checksum=checksum, rounding=rounding, **more
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.none() | tensors(), tensors()), min_size=1, max_size=6))
+def test_pairs_that_are_measured_by_their_record_are_measured_alike(sides):
+    operator = Operator("add", "add", "add", "forward", 0, ())
+    pairs = [Pair(0, "output:0", operator, operator, *both) for both in sides]
+    for pair, found in zip(pairs, measured_by_record(pairs)):
+        assert found is None or same(found, measure(pair))

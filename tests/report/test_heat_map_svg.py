@@ -1,0 +1,87 @@
+"""The picture of where two tensors differ: what is counted, and what is drawn of it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npucmp.measure.bitwise import differences
+from npucmp.measure.heat_map import ACROSS, DOWN
+from npucmp.model import DifferenceMap, TensorRef
+from npucmp.report.heat_map_svg import LEVELS, drawn
+
+SHAPES = st.sampled_from([(1,), (7,), (5000,), (3, 1), (24, 64), (25, 65), (4, 96, 160), (130, 70), (2, 3, 1, 5)])
+
+
+def tensor(folder, name, values):
+    np.save(Path(folder, name), values)
+    return TensorRef("output:0", values.dtype.name, values.shape, str(Path(folder, f"{name}.npy")), "npy")
+
+
+def map_of(x, y):
+    with tempfile.TemporaryDirectory() as folder:
+        return differences(tensor(folder, "x", x), tensor(folder, "y", y)).picture
+
+
+@given(shape=SHAPES, seed=st.integers(0, 99), share=st.sampled_from([0.001, 0.05, 0.6, 1.0]))
+@settings(max_examples=40, deadline=None)
+def test_every_differing_element_is_counted_in_its_cell(shape, seed, share):
+    chance = np.random.default_rng(seed)
+    x = chance.integers(-(2**31), 2**31, shape, np.int32)
+    differs = chance.random(shape) < share
+    differs.flat[chance.integers(differs.size)] = True
+    y = np.where(differs, x ^ chance.integers(1, 2**31, shape, np.int32), x)
+    found = map_of(x, y)
+    rows, columns = found.rows, found.columns
+    assert rows * columns == x.size and columns == next((n for n in reversed(shape) if n > 1), 1)
+    down = len(found.counts) // found.across
+    assert (down, found.across) == (min(DOWN, rows), min(ACROSS, columns))
+    expected = np.zeros((down, found.across), int)
+    for row, column in np.argwhere(differs.reshape(rows, columns)):
+        expected[row * down // rows, column * found.across // columns] += 1
+    assert found.counts == tuple(expected.ravel())
+    changed = (x ^ y).view(np.uint32)
+    assert found.bits == tuple(int(np.count_nonzero(changed >> bit & 1)) for bit in range(31, -1, -1))
+
+
+@pytest.mark.parametrize("by, words", [
+    (lambda y: np.nextafter(y, np.float32(9)), "mantissa 0"),
+    (lambda y: -y, "sign"),
+    (lambda y: y * 2, "exponent 0"),
+])  # fmt: skip
+def test_the_parts_of_a_float_are_told_apart(by, words):
+    y = np.full((4, 8), 2.5, np.float32)
+    x = y.copy()
+    x[2, 3] = by(x[2, 3])
+    assert drawn(map_of(x, y))["bits"]["label"] == f"differing bits of float32: {words}"
+
+
+def test_types_without_common_bits_have_none():
+    assert map_of(np.ones(3, np.float32), np.array([1, 2, 1], np.float64)).bits == ()
+    assert drawn(DifferenceMap("complex64", 1, 2, 2, (0, 1)))["bits"] is None
+
+
+def cells_of(path):
+    return {(int(y), int(x) + i) for x, y, n in re.findall(r"M(\d+) (\d+)\.5h(\d+)", path) for i in range(int(n))}
+
+
+@given(rows=st.integers(1, 60), columns=st.integers(1, 150), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_every_cell_is_drawn_as_dark_as_its_share(rows, columns, data):
+    down, across = min(DOWN, rows), min(ACROSS, columns)
+    sizes = np.zeros((down, across), int)
+    np.add.at(sizes, (np.arange(rows)[:, None] * down // rows, np.arange(columns)[None] * across // columns), 1)
+    counts = [data.draw(st.sampled_from([0, 1, size // 2, size])) for size in sizes.ravel().tolist()]
+    picture = drawn(DifferenceMap("int8", rows, columns, across, tuple(counts)))
+    shares = np.array(counts).reshape(down, across) / sizes
+    for level, path in enumerate(picture["paths"]):
+        least = LEVELS[level - 1] if level else 0
+        most = LEVELS[level] if level < len(LEVELS) else 2
+        here = (shares > 0) & (shares >= least) & (shares < most)
+        assert cells_of(path) == {*map(tuple, np.argwhere(here).tolist())}
