@@ -55,7 +55,7 @@ def _paths(one: DifferenceMap, down: int) -> list[str]:
 
 
 def _length(whole: int, cells: int, cell: int) -> int:
-    """Return the number of `whole` rows or columns in a cell, divided as in bits.py."""
+    """Return the number of `whole` rows or columns in a cell, divided as in bitwise.py."""
     return -(-(cell + 1) * whole // cells) - -(-cell * whole // cells)
 
 

@@ -1,6 +1,6 @@
-"""What operators that are not bit-equal have to do with it: walk.py, and what it cannot know of equal bytes.
+"""What operators that are not bit-equal have to do with it: search.py, and what it cannot know of equal bytes.
 
-Bytes that are equal are not measured, so that content does not tell walk.py which of the equal outputs an input is.
+Bytes that are equal are not measured, so that content does not tell search.py which of the equal outputs an input is.
 Where an input differs, the equal outputs before it are compared with it byte for byte.
 """
 
@@ -49,7 +49,7 @@ def _shows(node: OperatorFindings) -> bool:
 
 
 def _left_over(node: OperatorFindings) -> Root:
-    """The root of an operator that walk.py excuses, because an error of that size may come from what it overwrites."""
+    """The root of an operator that search.py excuses, because an error of that size may come from what it overwrites."""
     worst = next(filter(differs, (*node.outputs, *node.inputs)))
     reasons = reason("inputs differ", "what it reads differs, or is overwritten in place"), tensor_reason(worst)
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
