@@ -46,7 +46,7 @@ class _Ended(SystemExit):
         self.code = self.status = 128 + number  # as a shell reports it
 
 
-class Group(click.Group):
+class LazyGroup(click.Group):
     """A group that loads a command when it is needed, so that --help imports no command."""
 
     def invoke(self, context: click.Context) -> Any:
@@ -103,7 +103,7 @@ def _is_path(one: click.Parameter) -> bool:
 
 
 @click.group(
-    cls=Group,
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Compares tensor dumps of an Ascend NPU run (target) with those of a reference run (golden).
 

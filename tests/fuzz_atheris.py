@@ -33,7 +33,7 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
     from npucmp.dump.graphs import load_graphs
     from npucmp.dump.readers import cann_statistics, fusion_result, header, overflow_records
     from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
-    from npucmp.dump.readers.pickle_globals import Refused
+    from npucmp.dump.readers.pickle_globals import RefusedPickle
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.pairs import payload_of
 
@@ -57,7 +57,7 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
     def pickle(path: str) -> None:
         try:
             load_pickle(Path(path).read_bytes())
-        except Refused:
+        except RefusedPickle:
             pass
 
     def dump(_: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.catalogue import PRODUCERS, told
+from npucmp.dump.catalogue import PRODUCERS, format_lines
 from npucmp.dump.formats import FORMATS
 from npucmp.localise.rules import RULES
 from tests.command import npucmp as run
@@ -398,7 +398,7 @@ def test_show_tells_statistics_and_arguments():
 
 def test_formats_lists_what_is_read_by_who_writes_it():
     lines = run("formats").stdout.splitlines()
-    every = [line for one in PRODUCERS for line in (one.name, *(f"  {line}" for line in told(one)))]
+    every = [line for one in PRODUCERS for line in (one.name, *(f"  {line}" for line in format_lines(one)))]
     assert lines[: lines.index("")] == every
     assert lines[-1].strip() == ", ".join(FORMATS)
 

@@ -22,7 +22,7 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.comparability.registry import NAMES
 from npucmp.dump.catalogue import PRODUCERS, SPELLINGS
-from npucmp.dump.catalogue import told as told_of
+from npucmp.dump.catalogue import format_lines as told_of
 from npucmp.dump.formats import FORMATS, module_of
 from npucmp.health.rules import RULES
 from npucmp.measure.metrics import METRICS

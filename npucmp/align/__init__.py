@@ -4,8 +4,8 @@ The matchers read names, order, shapes, arguments and call stacks. They sample v
 MATCHERS run in turn, each on the operators that the earlier ones left unmatched. A matcher is a function
     match(target, golden, so_far) -> list[Match]
 of the unmatched operators of both sides and the matches made so far. updates.py matches the calls of an optimizer
-before all of them, and order.py matches the rest after them; only these two may read values (content_match.py). No operator
-and no tensor is dropped: without a partner it becomes a Pair with one empty side.
+before all of them, and order.py matches the rest after them; only these two may read values (content_match.py). No
+operator and no tensor is dropped: without a partner it becomes a Pair with one empty side.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import cross_framework, fused, name, updates
 from npucmp.align.axis_order import settle_axes
-from npucmp.align.cross_framework.msprobe_mapping import Names, Vendor
+from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Names
 from npucmp.align.shape_match import same_but_for_rows, same_shapes
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
@@ -57,7 +57,7 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
     Raises DifferentNetworks if the runs have too little in common to be runs of one network.
     """
     matches: list[Match] = []
-    vendor = Vendor()
+    vendor = MsprobeMapping()
     if names:
         from npucmp.align import mapping
 

@@ -29,7 +29,7 @@ _SAMPLE = 64  # elements of a sample
 _LARGEST = 1 << 20  # bytes of a tensor that must be read whole, or nearly so, to get its first values
 
 
-class Content(NamedTuple):
+class ContentMatrices(NamedTuple):
     """Matrices of the similarity of each operator of one side to each operator of the other."""
 
     like: Any  # from 0 (nothing known) to 1 (all tensors equal)
@@ -37,12 +37,12 @@ class Content(NamedTuple):
     same_weights: Any  # both read the same parameter
 
 
-def content(target: Sequence[Operator], golden: Sequence[Operator], context: ReadContext) -> Content:
+def content(target: Sequence[Operator], golden: Sequence[Operator], context: ReadContext) -> ContentMatrices:
     """Compare the content of all pairs. A stretch with more than MOST tensors yields zeros."""
     import numpy as np
 
     shape = len(target), len(golden)
-    found = Content(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool))
+    found = ContentMatrices(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool))
     if sum(len(operator.tensors) for operator in (*target, *golden)) > MOST:
         return found
     left, right = ([_marks(operator, context) for operator in side] for side in (target, golden))

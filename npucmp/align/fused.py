@@ -33,7 +33,7 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequen
     """Match operators of a GE graph with synthetic partners; the newest executions with the newest."""
     if not any(tensor.origin for operator in target for tensor in operator.tensors):
         return []
-    written = _written(golden)
+    written = _network_names(golden)
     own = {escaped(operator.name): operator for operator in golden}
     keys, made = _by_key(golden), {escaped(operator.name) for operator in target}
     matches = []
@@ -77,7 +77,7 @@ def _by_key(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
     return found
 
 
-def _written(golden: Sequence[Operator]) -> Written:
+def _network_names(golden: Sequence[Operator]) -> Written:
     """The golden tensors by their names in the network. The golden run of a GE graph is fused itself.
 
     For a tensor without a dumped producer (weights, fed inputs), the first consumer provides it, for each dtype

@@ -48,11 +48,11 @@ def _with_between(
     output, for example a batch norm between a convolution and its ReLU."""
     if not places:
         return []
-    wrote = _written(operator)[:1]
+    wrote = _output_shapes(operator)[:1]
     return [
         one
         for at, one in enumerate(golden[places[0] : places[-1] + 1], places[0])
-        if at in places or (escaped(one.name) not in claimed and _written(one)[:1] == wrote)
+        if at in places or (escaped(one.name) not in claimed and _output_shapes(one)[:1] == wrote)
     ]
 
 
@@ -79,12 +79,12 @@ def _parts(name: str, keys: Mapping[str, int]) -> list[str]:
 def _followers(operator: Operator, after: Sequence[Operator], claimed: set[str]) -> list[Operator]:
     """The operators that were executed right after the end of a chain and belong to no other chain."""
     found = list(takewhile(lambda one: escaped(one.name) not in claimed, after))
-    while found and _written(found[-1]) != _written(operator):
+    while found and _output_shapes(found[-1]) != _output_shapes(operator):
         found.pop()
     return found
 
 
-def _written(operator: Operator) -> list[tuple[int, ...]]:
+def _output_shapes(operator: Operator) -> list[tuple[int, ...]]:
     return [tensor.shape for tensor in operator.tensors if tensor.is_output]
 
 

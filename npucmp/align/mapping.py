@@ -12,8 +12,8 @@ from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 
-from npucmp.align.cross_framework.msprobe_mapping import Api, Names, Vendor, vendor_of
-from npucmp.dump.readers.tensor_names import named
+from npucmp.align.cross_framework.msprobe_mapping import Api, MsprobeMapping, Names, vendor_of
+from npucmp.dump.readers.tensor_names import parse_tensor_name
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.toml import load_toml
 from npucmp.errors import MissingExtra, UsageError
@@ -35,7 +35,7 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping
     return matches
 
 
-class Known:
+class OperatorNames:
     """The names of operators, and which entries of a flat table refer to them."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -44,26 +44,28 @@ class Known:
 
     def has(self, name: str) -> bool:
         """Return whether a name refers to an operator, one of its tensors or a part of its path."""
-        return name in self.names or named(name, of_msprobe=True).operator in self.names or self.has_part(name)
+        return (
+            name in self.names or parse_tensor_name(name, of_msprobe=True).operator in self.names or self.has_part(name)
+        )
 
     def has_part(self, name: str) -> bool:
         """Return whether a name is part of a module path."""
         return self._words.issuperset(name.split(".")) and any(f".{name}." in one for one in self.names)
 
 
-def taken_apart(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[str, str], Vendor]:
+def taken_apart(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[str, str], MsprobeMapping]:
     """Split a mapping into names of operators and the entries of a vendor's file. `operators` are the target's."""
-    if isinstance(names, Vendor):
+    if isinstance(names, MsprobeMapping):
         return {}, names
-    runs = Known(operator.name for operator in operators)
+    runs = OperatorNames(operator.name for operator in operators)
     known = runs.names
     if known.issuperset(names):
-        return names, Vendor()
+        return names, MsprobeMapping()
     whole = {here: there for here, there in names.items() if here in known}
     slots: dict[str, dict[str, str]] = defaultdict(dict)
     cells = {}
     for here, there in names.items():
-        one, other = named(here, of_msprobe=True), named(there, of_msprobe=True)
+        one, other = parse_tensor_name(here, of_msprobe=True), parse_tensor_name(there, of_msprobe=True)
         if here in known:
             continue
         if one.operator in known:
@@ -72,7 +74,7 @@ def taken_apart(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[st
         elif runs.has_part(here):
             cells[here] = there
     apis = {name: Api(name, "", some) for name, some in slots.items() if any(a != b for a, b in some.items())}
-    return whole, Vendor(cells=cells, apis=apis)
+    return whole, MsprobeMapping(cells=cells, apis=apis)
 
 
 def load(path: Path) -> Names:

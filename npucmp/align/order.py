@@ -14,7 +14,7 @@ from typing import Any, Iterator, Sequence
 
 from npucmp.align.content_match import content
 from npucmp.align.name import longest_increasing
-from npucmp.align.shape_match import outputs, signature, written
+from npucmp.align.shape_match import output_shapes, outputs, signature
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator
 
@@ -103,7 +103,8 @@ class _Aligner:
             if Counter(_type(target[i]) for i in left) == Counter(_type(golden[j]) for j in right):
                 path += [(left[i], right[j]) for i, j in _best_path(scores[np.ix_(left, right)])]
         return [
-            _named(target[i], golden[j], 0.9 * min(1.0, max(0.1, float(scores[i, j]) / BEST))) for i, j in sorted(path)
+            _same_name_match(target[i], golden[j], 0.9 * min(1.0, max(0.1, float(scores[i, j]) / BEST)))
+            for i, j in sorted(path)
         ]
 
 
@@ -115,7 +116,7 @@ def _by_call(target: Sequence[Operator], golden: Sequence[Operator], matches: Se
         forward = calls.get(operator.call)
         partner = waiting.pop(forward.golden.call, None) if forward else None
         if forward and partner:
-            found.append(_named(operator, partner, forward.confidence))
+            found.append(_same_name_match(operator, partner, forward.confidence))
     return found
 
 
@@ -132,7 +133,7 @@ def _leftover_names(target: Sequence[Operator], golden: Sequence[Operator], matc
     return found
 
 
-def _named(target: Operator, golden: Operator, confidence: float) -> Match:
+def _same_name_match(target: Operator, golden: Operator, confidence: float) -> Match:
     via = "name" if target.name == golden.name else VIA
     return Match(target, golden, via, round(confidence, 2))
 
@@ -247,7 +248,7 @@ def _numbered(operators: Sequence[Operator], numbers: dict[Any, int], nothing: i
             "type": _type(op),
             "shapes": (signature(op),),
             "outputs": (outputs(op),),
-            "written": written(op),
+            "written": output_shapes(op),
             "scope": op.scope,
             "stack": frames,
             "line": frames[:4],
@@ -264,7 +265,7 @@ def _type(operator: Operator) -> tuple[str, str]:
 
 
 def _shaped(operator: Operator) -> tuple[object, ...]:
-    return _type(operator), written(operator)
+    return _type(operator), output_shapes(operator)
 
 
 def _frame(text: str) -> str:

@@ -17,7 +17,7 @@ def outputs(operator: Operator) -> tuple[tuple[int, ...], ...]:
     return tuple(tensor.shape for tensor in operator.tensors if tensor.is_output)
 
 
-def written(operator: Operator) -> tuple[object, ...]:
+def output_shapes(operator: Operator) -> tuple[object, ...]:
     """The shapes that two partners have in common: those of the outputs, or of all tensors if no output was recorded,
     without axes of length 1. Empty if they are unknown."""
     told = [tensor for tensor in operator.tensors if tensor.is_output] or operator.tensors

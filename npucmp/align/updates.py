@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.content_match import content
-from npucmp.align.shape_match import signature, written
+from npucmp.align.shape_match import output_shapes, signature
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator, Pair, TensorRef, first_of
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -84,7 +84,7 @@ def _extend(found: dict[int, int], left: Sequence[Operator], right: Sequence[Ope
         for i, j in sorted(found.items(), reverse=step < 0):
             i, j = i + step, j + step
             while 0 <= i < len(left) and 0 <= j < len(right) and i not in found and j not in taken:
-                if (left[i].kind, written(left[i])) != (right[j].kind, written(right[j])):
+                if (left[i].kind, output_shapes(left[i])) != (right[j].kind, output_shapes(right[j])):
                     break
                 found[i] = j
                 taken.add(j)

@@ -9,7 +9,7 @@ from npucmp.report import diff, notebook
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
 from npucmp.report.phrases import count_of
 from npucmp.report.sanitise import inert
-from npucmp.workflows.diff import excused, held
+from npucmp.workflows.diff import compare_reports, excused
 from npucmp.workflows.report_reader import of_files
 
 
@@ -17,11 +17,11 @@ def held_against(answer: Answer, baseline: Written) -> Answer:
     """The same answer, which says what of it is known; the exit status is 1 only for what is not."""
     result = answer.result
     strict = bool(getattr(result, "strict", False))
-    found = held(baseline, of_files(notebook.files(answer)), strict)
+    found = compare_reports(baseline, of_files(notebook.files(answer)), strict)
     result = replace(result, known=excused(result, found))
     counts = {kind: len(some) for kind, some in diff.by_kind(found).items()}
     facts = {"path": baseline.path, "excused": result.known, **counts}
-    told = Listing("new", [diff.told(one) for one in (found.new or found.worse)], "summary.json")
+    told = Listing("new", [diff.one_line(one) for one in (found.new or found.worse)], "summary.json")
     return replace(
         answer,
         result=result,

@@ -25,7 +25,7 @@ def _numbers(_: click.Context, option: click.Parameter, text: Optional[str]) -> 
     if text is not None:
         from npucmp.workflows import selectors
 
-        selectors.some(option.name or "", text)
+        selectors.parse_numbers(option.name or "", text)
     return text
 
 

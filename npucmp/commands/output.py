@@ -39,7 +39,7 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
     metrics = _columns(screen.metrics or "")
     parts, parquet = _layout(folder, screen.parts, screen.parquet)
     _require_own(context, folder)
-    known = _known(screen.baseline, str(context.info_name), given, work)
+    known = _baseline_report(screen.baseline, str(context.info_name), given, work)
     is_watched = not screen.quiet and _is_terminal(sys.stderr)
     showing = _progress(is_watched if screen.show_progress is None else screen.show_progress)
     with showing as progress, _resumable("journal" in given):
@@ -53,9 +53,9 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
 
         answer = held_against(answer, known)
     if folder:
-        from npucmp.report.table_files import laid_out
+        from npucmp.report.table_files import with_table_files
 
-        answer = laid_out(answer, parts, parquet)
+        answer = with_table_files(answer, parts, parquet)
     if answer.result.exit_status == 2:
         answer = _with_what_lacks(answer, given)
     files = write(answer, folder, form) if folder else []
@@ -75,7 +75,7 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
     elif not screen.quiet:
         paint, columns = terminal.colours(shows_colour(screen.color)), width()
         shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
-        tell(_fitted(shown, columns) if columns else shown, is_needed=not folder)
+        tell(_wrapped(shown, columns) if columns else shown, is_needed=not folder)
     result.close()
     context.exit(answer.result.exit_status)
 
@@ -100,11 +100,11 @@ def _resumable(kept: bool) -> Iterator[None]:
         raise
 
 
-def _fitted(text: str, columns: int) -> str:
+def _wrapped(text: str, columns: int) -> str:
     """The text in lines that fit a terminal."""
-    from npucmp.report.wrap import fitted
+    from npucmp.report.wrap import wrap_text
 
-    return fitted(text, columns)
+    return wrap_text(text, columns)
 
 
 def _require_own(context: click.Context, folder: Optional[str]) -> None:
@@ -115,7 +115,7 @@ def _require_own(context: click.Context, folder: Optional[str]) -> None:
         raise UsageError(f"-o {folder}: is what is to be read; name another folder")
 
 
-def _known(folder: Optional[str], command: str, given: dict[str, Any], work: Callable[..., Result]) -> Any:
+def _baseline_report(folder: Optional[str], command: str, given: dict[str, Any], work: Callable[..., Result]) -> Any:
     """The report that --baseline names, read and compared with the options before anything is measured; None without
     one."""
     if folder is None:
@@ -133,9 +133,9 @@ def _known(folder: Optional[str], command: str, given: dict[str, Any], work: Cal
 def _with_what_lacks(answer: Answer, given: dict[str, Any]) -> Answer:
     """The answer of a command that could not decide, and which dump lacks what for it (npucmp show --fit)."""
     from npucmp.workflows.plan import lacks
-    from npucmp.workflows.select_runs import Choice
+    from npucmp.workflows.select_runs import RunSelection
 
-    choice = Choice(**{name: given[name] for name in ("format", "step", "rank", "limits") if name in given})
+    choice = RunSelection(**{name: given[name] for name in ("format", "step", "rank", "limits") if name in given})
     more = lacks(answer.result.command, answer.result.paths, choice)
     return replace(answer, remarks=lambda folder: [*answer.remarks(folder), *more]) if more else answer
 
@@ -187,9 +187,9 @@ def _layout(folder: Optional[str], parts: bool, parquet: bool) -> tuple[bool, bo
 
 def _columns(names: str) -> list[str]:
     """The columns that --metrics asks for."""
-    from npucmp.measure.metrics import asked
+    from npucmp.measure.metrics import requested_columns
 
-    return asked(names.split(","))
+    return requested_columns(names.split(","))
 
 
 def _is_terminal(stream: Any) -> bool:

@@ -67,10 +67,10 @@ def show(
 
 @click.command(help="What npucmp reads, by who writes it: the tree, what tells step and rank, what to point at.")
 def formats() -> None:
-    from npucmp.dump.catalogue import PRODUCERS, SPELLINGS, told
+    from npucmp.dump.catalogue import PRODUCERS, SPELLINGS, format_lines
     from npucmp.dump.formats import FORMATS
 
     for producer in PRODUCERS:
-        tell(f"{producer.name}\n" + "".join(f"  {line}\n" for line in told(producer)))
+        tell(f"{producer.name}\n" + "".join(f"  {line}\n" for line in format_lines(producer)))
     tell("\nspellings of folders\n" + "".join(f"  {line}\n" for line in SPELLINGS))
     tell(f"\n--format NAME chooses one; else the first that knows the path reads it:\n  {', '.join(FORMATS)}\n")

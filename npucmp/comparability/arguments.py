@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.model import Operator
 from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
@@ -23,7 +23,7 @@ def rate_of(operator: Operator) -> Optional[float]:
 
 
 ROWS = (
-    Row("network.arguments", "error", "scalar arguments of partners", "give both the same arguments; defaults differ "
-        "between frameworks", arguments),
-    Row("loss.reduction", "error", "how the loss reduces", "give both losses the same arguments", reduction),
+    CheckItem("network.arguments", "error", "scalar arguments of partners",
+        "give both the same arguments; defaults differ " "between frameworks", arguments),
+    CheckItem("loss.reduction", "error", "how the loss reduces", "give both losses the same arguments", reduction),
 )  # fmt: skip

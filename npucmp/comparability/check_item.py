@@ -16,7 +16,7 @@ UNEXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSEr
               ValueError)  # fmt: skip
 
 
-class Row(NamedTuple):
+class CheckItem(NamedTuple):
     """One row; `hold` compares the two runs.
 
     severity  of a difference, unless `hold` returns another

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import Both
 from npucmp.comparability.settings import OPTIMIZER, equal, parameters_of, word_of
 from npucmp.model import Operator, first_of
@@ -95,9 +95,9 @@ def _configured(both: Both) -> Told:
 
 
 ROWS = (
-    Row("optimizer.arguments", "error", "numbers of the optimizer", "give both optimizers the same arguments",
+    CheckItem("optimizer.arguments", "error", "numbers of the optimizer", "give both optimizers the same arguments",
         optimizer),
-    Row("scripts", "note", "lines that call operators", "compare the model code of both", scripts),
-    Row("fusion", "note", "passes of graph compilers", "npucmp fusion-diff, or switch fusion off on both",
+    CheckItem("scripts", "note", "lines that call operators", "compare the model code of both", scripts),
+    CheckItem("fusion", "note", "passes of graph compilers", "npucmp fusion-diff, or switch fusion off on both",
         fusion),
 )  # fmt: skip

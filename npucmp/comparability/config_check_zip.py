@@ -99,7 +99,7 @@ def _of_zip(path: str, data: bytes) -> Pack:
         _lines(texts["pip"])[0] if "pip" in texts else None,
         _texts(environment) if isinstance(environment, dict) else None,
         parameters or None,
-        _drawn(_json(texts[name]) for name in sorted(texts) if name.startswith("random/")),
+        _random_calls(_json(texts[name]) for name in sorted(texts) if name.startswith("random/")),
         _of_tensors(texts, "weights/"),
         _of_tensors(texts, "dataset/"),
     )
@@ -154,7 +154,7 @@ def _lines(text: str) -> tuple[dict[str, str], dict[str, str]]:
     return versions, environment
 
 
-def _drawn(trees: Iterator[Any]) -> Optional[dict[str, int]]:
+def _random_calls(trees: Iterator[Any]) -> Optional[dict[str, int]]:
     """The number of calls of each random function, by calling line."""
     found: dict[str, int] = {}
     seen = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import Both, Curves
 from npucmp.health.curves.curve import Curve
 from npucmp.health.curves.curve_pair import Parting, parting
@@ -28,10 +28,10 @@ def loss(both: Both) -> Told:
         repeat = read_log(both.given.repeat_curve, both.context).column(both.given.column)
     found = parting(target, golden, repeat)
     both.curves.append(Curves(golden.name, target, golden, found))
-    return _told(golden.name, found)
+    return _curve_result(golden.name, found)
 
 
-def _told(name: str, found: Parting) -> Told:
+def _curve_result(name: str, found: Parting) -> Told:
     words = f"{name}: {found.because}"
     more: dict[str, Any] = {
         "places": found.common,
@@ -72,7 +72,7 @@ def metric(both: Both) -> Told:
 
 
 ROWS = (
-    Row("curve.loss", "error", "the curve of the loss", "clear the rows above, then dump the step where they part",
-        loss, False),
-    Row("curve.metric", "note", "other curves", "", metric, False),
+    CheckItem("curve.loss", "error", "the curve of the loss",
+        "clear the rows above, then dump the step where they part", loss, False),
+    CheckItem("curve.metric", "note", "other curves", "", metric, False),
 )  # fmt: skip

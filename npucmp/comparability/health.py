@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Optional
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import Both
 from npucmp.health.facts import Tensor
 from npucmp.measure.recorded_stats import equal_by_record
@@ -21,7 +21,7 @@ OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")
 
 def golden_health(both: Both) -> Told:
     """Errors of the golden run, which make it unusable as a reference."""
-    return _told([one for one in both.examined[1].symptoms if _is_error(one)], "the reference itself is ill")
+    return _symptom_result([one for one in both.examined[1].symptoms if _is_error(one)], "the reference itself is ill")
 
 
 def target_health(both: Both) -> Told:
@@ -30,14 +30,14 @@ def target_health(both: Both) -> Told:
     rules = {one.rule for one in both.examined[1].symptoms if not one.where}
     some = [one for one in both.examined[0].symptoms
             if _is_error(one) and (one.rule, one.where) not in known and one.rule not in rules]  # fmt: skip
-    return _told(some, "the target itself is ill")
+    return _symptom_result(some, "the target itself is ill")
 
 
 def _is_error(one: Symptom) -> bool:
     return one.severity == "error" and not one.follows
 
 
-def _told(some: list[Symptom], what: str) -> Told:
+def _symptom_result(some: list[Symptom], what: str) -> Told:
     if not some:
         return same("check finds no error")
     words = first_of([f"{one.rule} {one.where}".strip() + f": {one.because}" for one in some], 2)
@@ -74,7 +74,7 @@ def accumulation(both: Both) -> Told:
         return unknown("needs two steps with backward and gradients of parameters")
     found = [bool(one is not None and one.found) for one in decisions]
     words = {True: "accumulated or not cleared", False: "those of each step"}
-    odd = [] if found[0] != found[1] else _beside(both)
+    odd = [] if found[0] != found[1] else _early_gradients(both)
     if odd:
         told = f"{many(odd, 'gradient')} of the second step differ (first: {odd[0]})"
         return differs(f"{told}, though weights and what operators hand back agree", places=len(odd), first=odd[0])
@@ -83,7 +83,7 @@ def accumulation(both: Both) -> Told:
     return differs(f"gradients are {words[found[0]]} in target, {words[found[1]]} in golden")
 
 
-def _beside(both: Both) -> list[str]:
+def _early_gradients(both: Both) -> list[str]:
     """Parameters whose gradients differ in the second step although their weights there, their gradients in the first
     step and most gradients written by operators in the second step are equal."""
     found = []
@@ -127,10 +127,10 @@ def repeatable(both: Both) -> Told:
 
 
 ROWS = (
-    Row("gradient.accumulation", "warning", "gradients of several steps", "clear or accumulate gradients alike on both "
-        "sides", accumulation),
-    Row("overflow", "error", "NaN and Inf on one side", "npucmp overflow names where it is born", overflow),
-    Row("golden.health", "error", "check of the golden run", "npucmp check on the golden run", golden_health),
-    Row("target.health", "error", "check of the target", "npucmp check on the target", target_health),
-    Row("repeatable", "warning", "the target twice", "npucmp rerun-diff first", repeatable),
+    CheckItem("gradient.accumulation", "warning", "gradients of several steps",
+        "clear or accumulate gradients alike on both sides", accumulation),
+    CheckItem("overflow", "error", "NaN and Inf on one side", "npucmp overflow names where it is born", overflow),
+    CheckItem("golden.health", "error", "check of the golden run", "npucmp check on the golden run", golden_health),
+    CheckItem("target.health", "error", "check of the target", "npucmp check on the target", target_health),
+    CheckItem("repeatable", "warning", "the target twice", "npucmp rerun-diff first", repeatable),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Iterator, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.metadata import WEIGHTS_ALONE
 from npucmp.comparability.run_pair import Both
 from npucmp.comparability.settings import packed
@@ -23,7 +23,7 @@ from npucmp.model.run_roles import forward_of, is_layer, mark_of
 from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import HARMLESS, same_values
 from npucmp.run_differences.partners import Together
-from npucmp.run_differences.tensors import Described, relation_of
+from npucmp.run_differences.tensors import TensorSummary, relation_of
 
 FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
 MADE = "the network may choose them by its own outputs, which differ before"
@@ -39,7 +39,7 @@ REMEDIES = {
 }
 
 
-class Pairing(NamedTuple):
+class InputPair(NamedTuple):
     """A network input of both sides in one step.
 
     certain  False for integers that follow an operator that computed different integers from floats: the network may
@@ -53,7 +53,7 @@ class Pairing(NamedTuple):
     certain: bool = True
 
 
-def pairings(both: Both) -> Iterator[Pairing]:
+def pairings(both: Both) -> Iterator[InputPair]:
     """Yield the network inputs that both sides read at the same place, with their role: input, labels or tokens."""
     for one, here, there in both.steps:
         partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
@@ -68,7 +68,7 @@ def pairings(both: Both) -> Iterator[Pairing]:
                 continue
             seen.add(id(tensor.ref))
             certain = tensor.operator.order <= last or tensor.dtype in FLOATS
-            yield Pairing(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here), certain)
+            yield InputPair(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here), certain)
 
 
 def _labels(step: Step) -> list[Tensor]:
@@ -113,8 +113,8 @@ def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
     if problem:
         return Relation("unknown", f"it cannot be read: {problem}")
     return relation_of(
-        Described(target.ref, _figures(target), lambda: known_values(target, context)),
-        Described(golden.ref, _figures(golden), lambda: known_values(golden, context)),
+        TensorSummary(target.ref, _figures(target), lambda: known_values(target, context)),
+        TensorSummary(golden.ref, _figures(golden), lambda: known_values(golden, context)),
         _same_bits(target, golden),
     )
 
@@ -218,7 +218,7 @@ def tokens(both: Both) -> Told:
 
 
 ROWS = (
-    Row("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs, False),
-    Row("labels", "error", "labels of the loss", "give both the same labels", labels),
-    Row("tokens", "error", "token ids", "use one tokenizer, length and padding side", tokens),
+    CheckItem("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs, False),
+    CheckItem("labels", "error", "labels of the loss", "give both the same labels", labels),
+    CheckItem("tokens", "error", "token ids", "use one tokenizer, length and padding side", tokens),
 )

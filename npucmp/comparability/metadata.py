@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Optional, Sequence
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import Both
 from npucmp.model import Run
 from npucmp.model.optypes import holds_weights_alone
@@ -118,10 +118,12 @@ def _reads(runs: Sequence[Run]) -> dict[str, float]:
 
 
 ROWS = (
-    Row("dump.framework", "warning", "framework", "operators and defaults differ between frameworks", framework),
-    Row("dump.level", "warning", "level of the dump", "dump both with the same settings", level),
-    Row("dump.task", "warning", "what was kept of tensors", "dump both with the same settings", task),
-    Row("dump.steps", "error", "steps", "dump the same steps of both, or choose with --step", steps),
-    Row("dump.ranks", "error", "ranks", "keep the partition, or choose with --rank", ranks),
-    Row("dump.incomplete", "warning", "phases, inputs", "dump inputs and outputs, forward and backward", incomplete),
+    CheckItem("dump.framework", "warning", "framework", "operators and defaults differ between frameworks", framework),
+    CheckItem("dump.level", "warning", "level of the dump", "dump both with the same settings", level),
+    CheckItem("dump.task", "warning", "what was kept of tensors", "dump both with the same settings", task),
+    CheckItem("dump.steps", "error", "steps", "dump the same steps of both, or choose with --step", steps),
+    CheckItem("dump.ranks", "error", "ranks", "keep the partition, or choose with --rank", ranks),
+    CheckItem(
+        "dump.incomplete", "warning", "phases, inputs", "dump inputs and outputs, forward and backward", incomplete
+    ),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.run_differences.operators import operators, shapes
 
 ROWS = (
-    Row("network.operators", "error", "operators by type, name and order", "compare model code and versions of both",
-        operators),
-    Row("network.shapes", "error", "shapes of outputs", "run both with the same batch size, length and configuration",
-        shapes),
+    CheckItem("network.operators", "error", "operators by type, name and order",
+        "compare model code and versions of both", operators),
+    CheckItem("network.shapes", "error", "shapes of outputs",
+        "run both with the same batch size, length and configuration", shapes),
 )  # fmt: skip

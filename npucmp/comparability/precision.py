@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterable, Iterator
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import Both
 from npucmp.judge.products import are_reduced, votes_of
 from npucmp.model import Pair
@@ -106,9 +106,10 @@ def products(both: Both) -> Told:
 
 
 ROWS = (
-    Row("precision.types", "warning", "types that operators write", "run both in one precision, or say --mixed", types),
-    Row("precision.islands", "warning", "softmax, norms and losses in mixed runs",
+    CheckItem("precision.types", "warning", "types that operators write",
+        "run both in one precision, or say --mixed", types),
+    CheckItem("precision.islands", "warning", "softmax, norms and losses in mixed runs",
         "keep the same operators in float32 on both sides", islands),
-    Row("precision.matmul", "warning", "HF32 and TF32 products", "switch off torch.npu.matmul.allow_hf32 and "
+    CheckItem("precision.matmul", "warning", "HF32 and TF32 products", "switch off torch.npu.matmul.allow_hf32 and "
         "torch.backends.cuda.matmul.allow_tf32", products),
 )  # fmt: skip

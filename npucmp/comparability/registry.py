@@ -15,9 +15,9 @@ from npucmp.comparability import (
     training,
     weights,
 )
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[CheckItem, ...] = (
     *metadata.ROWS,
     *network.ROWS,
     *arguments.ROWS,

@@ -17,10 +17,10 @@ from npucmp.health.evaluate import Examined, examine
 from npucmp.health.facts import Health, Parameter, Step, Tensor
 from npucmp.health.gather import build
 from npucmp.health.rules import RULES
-from npucmp.health.settings import Settings
+from npucmp.health.settings import CheckSettings
 from npucmp.measure.pairs import measure_pairs
 from npucmp.measure.recorded_stats import equal_by_record
-from npucmp.measure.tensor_stats import Figures
+from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model import Measurement, Pair, Run, TensorRef
 from npucmp.model.precheck_result import InputRow, Status, Told
 from npucmp.run_differences.operators import agreement
@@ -39,7 +39,7 @@ class Curves(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Given:
+class UserInput:
     """Options of the comparison, and files beside the dumps: (target's, golden's) or None.
 
     mixed     the user intends to compare a mixed-precision run with a full-precision run
@@ -55,7 +55,7 @@ class Given:
     repeat_curve: Optional[str] = None
     column: str = ""
     repeated: Optional[Callable[[], tuple[bool, str]]] = None
-    settings: Settings = Settings()
+    settings: CheckSettings = CheckSettings()
 
     def ignored(self, row: str) -> tuple[str, ...]:
         """Globs that a row ignores, from the --rules file."""
@@ -73,7 +73,7 @@ class Both:
     names: Names = field(default_factory=dict)
     context: ReadContext = ANYWHERE
     jobs: int = 1
-    given: Given = Given()
+    given: UserInput = UserInput()
     bytes_read: int = 0
     done: Callable[[int], None] = lambda size: None
     rows: Mapping[str, Callable[[Both], Told]] = field(default_factory=dict)  # rows that other rows may evaluate
@@ -221,7 +221,7 @@ class Both:
         return {id(one.ref): one for some in self.healths for health in some for one in health.tensors()}
 
 
-def _figures(found: Figures) -> tuple[Optional[float], ...]:
+def _figures(found: TensorStats) -> tuple[Optional[float], ...]:
     return found.maximum, found.minimum, found.mean, found.rms
 
 

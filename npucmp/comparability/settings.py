@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any, Mapping, NamedTuple, Optional
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.config_check_zip import read_config
 from npucmp.comparability.run_pair import Both
 from npucmp.model import first_of
@@ -261,8 +261,10 @@ def random_calls(both: Both) -> Told:
 
 
 ROWS = (
-    Row("versions", "error", "versions of libraries", "install the same versions on both sides", versions, False),
-    Row("environment", "error", "variables of the environment", "set them alike on both sides", environment, False),
-    Row("hyperparameters", "error", "hyper-parameters", "give both the same", hyperparameters, False),
-    Row("random.calls", "note", "random calls", "draw random numbers in the same places", random_calls, False),
+    CheckItem("versions", "error", "versions of libraries", "install the same versions on both sides", versions, False),
+    CheckItem(
+        "environment", "error", "variables of the environment", "set them alike on both sides", environment, False
+    ),
+    CheckItem("hyperparameters", "error", "hyper-parameters", "give both the same", hyperparameters, False),
+    CheckItem("random.calls", "note", "random calls", "draw random numbers in the same places", random_calls, False),
 )

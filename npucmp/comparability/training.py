@@ -8,7 +8,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 import numpy as np
 
 from npucmp.comparability.arguments import rate_of
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import Both, Twins
 from npucmp.comparability.value_checks import known_values
 from npucmp.comparability.weights import same_start
@@ -46,7 +46,7 @@ def dropout(both: Both) -> Told:
     if not here and not there:
         return same("off on both sides", **words)
     if alike(here, there):
-        drawn, odd = _drawn(both, "drops")
+        drawn, odd = _random_operators(both, "drops")
         if drawn and not odd:
             return same(f"on in both (p {here:g}), and {len(drawn)} drop the same elements", **words)
         return differs(f"on in both (p {here:g}): they drop different elements", "warning", **words)
@@ -58,7 +58,7 @@ def dropout(both: Both) -> Told:
 
 def random(both: Both) -> Told:
     """Whether random operators with equal inputs have equal outputs."""
-    drawn, odd = _drawn(both, "random", but="drops" if both.first_trouble("dropout") else "")
+    drawn, odd = _random_operators(both, "random", but="drops" if both.first_trouble("dropout") else "")
     if odd:
         words = f"{len(odd)} of {len(drawn)} random operators drew other values (first: {odd[0]})"
         return differs(words, places=len(odd), first=odd[0])
@@ -67,7 +67,7 @@ def random(both: Both) -> Told:
     return not_applicable("no random operator read the same on both sides")
 
 
-def _drawn(both: Both, trait: str, but: str = "") -> tuple[list[str], list[str]]:
+def _random_operators(both: Both, trait: str, but: str = "") -> tuple[list[str], list[str]]:
     """Operators of a trait with equal inputs on both sides, and those among them with different outputs."""
     drawn, odd = list[str](), list[str]()
     for one in both.together:
@@ -231,11 +231,11 @@ def _cosine(x: Array, y: Array) -> float:
 
 
 ROWS = (
-    Row("dropout", "error", "whether elements are dropped", "set p = 0 on both sides for a comparison", dropout),
-    Row("random", "error", "what random operators drew", "draw on the CPU from one seed, or load what was drawn",
+    CheckItem("dropout", "error", "whether elements are dropped", "set p = 0 on both sides for a comparison", dropout),
+    CheckItem("random", "error", "what random operators drew", "draw on the CPU from one seed, or load what was drawn",
         random),
-    Row("loss.value", "error", "the loss of the first step", "", loss),
-    Row("loss.scale", "warning", "the gradient that enters the loss", "give both one loss scale", scale),
-    Row("optimizer.step", "error", "how far and whither weights move", "give both one optimizer with one set of "
+    CheckItem("loss.value", "error", "the loss of the first step", "", loss),
+    CheckItem("loss.scale", "warning", "the gradient that enters the loss", "give both one loss scale", scale),
+    CheckItem("optimizer.step", "error", "how far and whither weights move", "give both one optimizer with one set of "
         "arguments", optimizer),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, Iterable, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.inputs import related
 from npucmp.comparability.run_pair import Both, Twins
 from npucmp.comparability.settings import packed
@@ -62,7 +62,7 @@ def _shape_words(odd: list[Twins]) -> str:
     return words + (f" and {len(odd) - 1} more" if len(odd) > 1 else "")
 
 
-class Weight(NamedTuple):
+class ParameterPair(NamedTuple):
     """A parameter at the first common step, and the kind of relation between both sides."""
 
     name: str
@@ -121,21 +121,21 @@ def _is_short(both: Both, name: str) -> bool:
     return any(tensor is not None and is_short(tensor.dtype) for tensor in one.first)
 
 
-def _weights(both: Both) -> Iterable[Weight]:
+def _weights(both: Both) -> Iterable[ParameterPair]:
     read = 0
     for one in both.weights:
         target, golden = one.first
         if target is None or golden is None:
             continue
         constant = target.figures.constant is not None or golden.figures.constant is not None
-        kind, words = _told(target, golden)
+        kind, words = _relation_by_figures(target, golden)
         if kind == "differs" and read < LOOKED_AT:
             read += 1
             kind, words = _looked_at(both, target, golden, words)
-        yield Weight(one.name, kind, words, constant)
+        yield ParameterPair(one.name, kind, words, constant)
 
 
-def _told(target: Tensor, golden: Tensor) -> tuple[str, str]:
+def _relation_by_figures(target: Tensor, golden: Tensor) -> tuple[str, str]:
     """Compare two tensors without reading values: by bits, else by figures."""
     x, y = target.figures, golden.figures
     if x.problem or y.problem:
@@ -210,7 +210,7 @@ def buffers(both: Both) -> Told:
             if pair.target is None or pair.golden is None or _is_called_again(op):
                 continue
             target, golden = both.facts[id(pair.target)], both.facts[id(pair.golden)]
-            kind, because = _told(target, golden)
+            kind, because = _relation_by_figures(target, golden)
             kind = _looked_at(both, target, golden, because)[0] if kind == "differs" else kind
             count += kind != "unknown"
             unread += kind == "unknown"
@@ -289,11 +289,11 @@ def same_start(both: Both) -> bool:
 
 
 ROWS = (
-    Row("network.parameters", "error", "parameters by name and shape", "build both models from one configuration",
+    CheckItem("network.parameters", "error", "parameters by name and shape", "build both models from one configuration",
         parameters),
-    Row("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights, False),
-    Row("weights.start", "error", "random or trained weights", "load the checkpoint on both sides", start),
-    Row("buffers", "error", "running statistics", "load them with the checkpoint on both sides", buffers),
-    Row("frozen", "error", "which parameters are trained", "freeze the same parameters on both sides", frozen),
-    Row("sharing", "error", "which parameters are one tensor", "tie the same parameters on both sides", sharing),
+    CheckItem("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights, False),
+    CheckItem("weights.start", "error", "random or trained weights", "load the checkpoint on both sides", start),
+    CheckItem("buffers", "error", "running statistics", "load them with the checkpoint on both sides", buffers),
+    CheckItem("frozen", "error", "which parameters are trained", "freeze the same parameters on both sides", frozen),
+    CheckItem("sharing", "error", "which parameters are one tensor", "tie the same parameters on both sides", sharing),
 )  # fmt: skip

@@ -243,7 +243,7 @@ def formats() -> tuple[Producer, ...]:
     return PRODUCERS
 
 
-def told(producer: Producer) -> list[str]:
+def format_lines(producer: Producer) -> list[str]:
     """Return the trees of a producer as lines of text."""
     lines: list[str] = []
     for tree in producer.trees:

@@ -117,7 +117,7 @@ def to_logical(values: Array, layout: str, origin: str, shape: Shape, groups: in
     if layout == "FRACTAL_Z" and groups > 1:
         return _ungrouped(values, origin, shape, groups)
     plan = _plan(layout, origin, shape)
-    found = _joined(values.reshape(_dims(plan, c0, n0)), plan)
+    found = _join_blocks(values.reshape(_dims(plan, c0, n0)), plan)
     if layout == "FRACTAL_Z_C04":
         size = dict(zip(origin, shape))
         found = found.reshape(size["N"], size["H"], size["W"], 4)[..., : size["C"]]
@@ -180,7 +180,7 @@ def _spellings(layout: str, origin: str, shape: Shape, c0: int, groups: int, n0:
     return [(math.prod(dims[:merged]), *dims[merged:]), dims]
 
 
-def _joined(stored: Array, plan: _Plan) -> Array:
+def _join_blocks(stored: Array, plan: _Plan) -> Array:
     """Join blocks and drop padding. The result has the shape `plan.sizes`, and is a view only without blocks."""
     axes = plan.axes
     if axes[-1] == axes[-2]:

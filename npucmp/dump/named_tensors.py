@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Union
 
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers.folder_scan import Files, files_of
+from npucmp.dump.readers.folder_scan import RunFiles, files_of
 from npucmp.dump.readers.name_rules import left_out, natural
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
-from npucmp.dump.readers.tensor_names import by_module, named, operator_of
+from npucmp.dump.readers.tensor_names import by_module, operator_of, parse_tensor_name
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import holds_weights_alone
@@ -30,7 +30,7 @@ def runs_of(path: Path, endings: tuple[str, ...], format: str, entries: Entries,
     return [_run(found, format, entries, context) for found in files_of(path, endings)]
 
 
-def _run(found: Files, format: str, entries: Entries, context: ReadContext) -> Run:
+def _run(found: RunFiles, format: str, entries: Entries, context: ReadContext) -> Run:
     read: list[tuple[str, str, TensorRef]] = []  # file, name, tensor
     for folder, name, file in found.paths:
         stem = "/".join(filter(None, (folder, name[: name.rindex(".")])))
@@ -53,7 +53,7 @@ def _run(found: Files, format: str, entries: Entries, context: ReadContext) -> R
 def _tensor(key: str, found: Union[Payload, str], file: str, format: str) -> TensorRef:
     if isinstance(found, str):
         return TensorRef("", "", (), file=file, encoding=format, problem=found, label=key)
-    return TensorRef(named(key).slot, found.dtype, found.shape, file, format, label=key, payload=found)
+    return TensorRef(parse_tensor_name(key).slot, found.dtype, found.shape, file, format, label=key, payload=found)
 
 
 def _operators(read: list[tuple[str, str, TensorRef]]) -> tuple[Operator, ...]:
@@ -61,7 +61,7 @@ def _operators(read: list[tuple[str, str, TensorRef]]) -> tuple[Operator, ...]:
     repeated = max(Counter(key for _, key, _ in read).values(), default=0) > 1
     tensors: dict[str, dict[str, TensorRef]] = {}
     for stem, key, tensor in read:
-        name = named(key).operator if tensor.slot else key
+        name = parse_tensor_name(key).operator if tensor.slot else key
         at = f"{stem}/{name}" if repeated else name
         if tensor.slot in tensors.get(at, ()):  # two names of the same slot, such as "a.output" and "a.output.0"
             at, tensor = f"{at}/{key}", tensor._replace(slot="output:0")

@@ -28,7 +28,7 @@ def join(run: Run, other: Run) -> Run:
     for at, operator in enumerate(base.operators):
         if at in partners:
             both = operator, more.operators[partners[at]]
-            operator = found.joined(*(both if is_larger else both[::-1]))
+            operator = found.merged_operator(*(both if is_larger else both[::-1]))
         rows.append(((at, 0, 0), operator))
     follows, places = -1, {theirs: mine for mine, theirs in partners.items()}
     for at, operator in enumerate(more.operators):
@@ -75,7 +75,7 @@ class _Found:
     recorded: int = 0
     moved: int = 0
 
-    def joined(self, one: Operator, other: Operator) -> Operator:
+    def merged_operator(self, one: Operator, other: Operator) -> Operator:
         """Return the operator joined from both dumps."""
         left: dict[str, list[TensorRef]] = defaultdict(list)
         for tensor in other.tensors:

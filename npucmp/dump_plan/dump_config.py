@@ -20,7 +20,7 @@ class Few(NamedTuple):
     names: list[str]
     steps: list[int]
     ranks: list[int]
-    run: Given
+    run: RunFacts
 
 
 def _of_msprobe(asked: Few) -> Row:
@@ -68,7 +68,7 @@ class Names(dict[str, Sizes]):
         return found
 
 
-class Given(NamedTuple):
+class RunFacts(NamedTuple):
     """The facts of one run that a configuration needs, and the operators that each name selects."""
 
     format: str
@@ -79,7 +79,7 @@ class Given(NamedTuple):
     names: Mapping[str, Sizes]
 
     @classmethod
-    def of(cls, run: Run, names: Optional[Iterable[str]] = None) -> Given:
+    def of(cls, run: Run, names: Optional[Iterable[str]] = None) -> RunFacts:
         """Return the facts of a run, limited to `names`, so that they are small to pass on; else all on demand."""
         every = Names(FORMATS[run.format].recorded(run))
         known = run.format, run.detail, level(run) if run.format == "msprobe" else "", run.step, run.rank
@@ -97,7 +97,7 @@ class More(NamedTuple):
 class Growing:
     """The dump of one side, selected step by step: names × steps and ranks, and its size. `runs` are numbered."""
 
-    def __init__(self, runs: Mapping[int, Given]) -> None:
+    def __init__(self, runs: Mapping[int, RunFacts]) -> None:
         self.runs = runs
         self.names: dict[str, None] = {}
         self.steps: set[Optional[int]] = set()

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Optional
 
-from npucmp.dump_plan.request import DUMP, Asked, Framework, Line, Prepared
+from npucmp.dump_plan.request import DUMP, DumpRequest, Framework, Prepared, ScriptLine
 from npucmp.dump_plan.run_script import RUN, run_sh
 from npucmp.dump_plan.size import Size
 
@@ -27,11 +27,11 @@ class Planned:
     warnings  what exceeds the disk, and what was removed to fit
     """
 
-    asked: Asked
+    asked: DumpRequest
     framework: str
     source: str
     files: dict[str, str]
-    script: tuple[Line, ...]
+    script: tuple[ScriptLine, ...]
     run: tuple[str, ...]
     other: str
     then: tuple[str, ...]
@@ -46,7 +46,7 @@ class Planned:
 
 
 def planned(
-    asked: Asked, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
+    asked: DumpRequest, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
 ) -> Planned:
     """Return the whole plan; `again` are the options that the other side takes too."""
     prepared = framework.prepare(asked)
@@ -54,7 +54,7 @@ def planned(
     files = {**prepared.files, RUN: run_sh(asked, framework, prepared)}
     run = f"bash {shlex.quote(asked.at(RUN))} {prepared.command}"
     other, words = "golden" if asked.side == "target" else "target", ["npucmp", "plan", name]
-    words += ["--framework", framework.NAME, "--side", other, "-o", _beside(asked), *again]
+    words += ["--framework", framework.NAME, "--side", other, "-o", _other_folder(asked), *again]
     return Planned(
         asked=asked,
         framework=framework.NAME,
@@ -71,7 +71,7 @@ def planned(
     )
 
 
-def _command(asked: Asked, prepared: Prepared) -> str:
+def _command(asked: DumpRequest, prepared: Prepared) -> str:
     """Return the npucmp command that follows."""
     name = asked.question.name
     own = shlex.quote(asked.dump) + (f"/{prepared.found}" if prepared.found else "")
@@ -79,12 +79,12 @@ def _command(asked: Asked, prepared: Prepared) -> str:
         return f"npucmp {name} {shlex.quote(asked.at('run1'))} {shlex.quote(asked.at('run2'))} -o {REPORT}"
     if asked.question.second != "golden":
         return f"npucmp {name} {own} -o {REPORT}"
-    far = shlex.quote(os.path.join(_beside(asked), DUMP))
+    far = shlex.quote(os.path.join(_other_folder(asked), DUMP))
     both = (own, far) if asked.side == "target" else (far, own)
     return f"npucmp {name} {' '.join(both)} -o {REPORT}"
 
 
-def _beside(asked: Asked) -> str:
+def _other_folder(asked: DumpRequest) -> str:
     """Return the folder of the other side's plan."""
     own, far = (f"-{side}" for side in ((asked.side, "golden" if asked.side == "target" else "target")))
     named = os.path.basename(os.path.normpath(asked.folder)) not in ("", os.curdir, os.pardir)
@@ -94,7 +94,7 @@ def _beside(asked: Asked) -> str:
     return f"{folder}{far}"
 
 
-def _of_steps(asked: Asked, framework: Framework) -> list[str]:
+def _of_steps(asked: DumpRequest, framework: Framework) -> list[str]:
     found = []
     if framework.SERVES:
         found.append(

@@ -14,7 +14,7 @@ DUMP = "dump"  # the folder of the dumps, beside run.sh
 
 
 @dataclass(frozen=True)
-class Asked:
+class DumpRequest:
     """The request for one side of a comparison, passed to a framework.
 
     folder  folder of the files, as written by the user; relative paths are relative to where the user starts the run
@@ -52,7 +52,7 @@ class Asked:
         return self.question.name == "fusion-diff" and self.side == "golden"
 
 
-class Line(NamedTuple):
+class ScriptLine(NamedTuple):
     """A line for the user's script, and its place."""
 
     code: str
@@ -82,7 +82,7 @@ class Prepared:
 
     files: Mapping[str, str]
     command: str
-    script: tuple[Line, ...] = ()
+    script: tuple[ScriptLine, ...] = ()
     exports: tuple[Export, ...] = ()
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Framework(Protocol):
     REFUSED: Mapping[str, str]
     SERVES: bool
 
-    def prepare(self, asked: Asked) -> Prepared: ...
+    def prepare(self, asked: DumpRequest) -> Prepared: ...
 
     def named(self, globs: tuple[str, ...]) -> tuple[str, ...]: ...
 
@@ -145,7 +145,7 @@ def _plain(text: str, glob: str, takes: str) -> str:
     return text
 
 
-def seeded(asked: Asked, *, on_npu: bool) -> tuple[Export, ...]:
+def seeded(asked: DumpRequest, *, on_npu: bool) -> tuple[Export, ...]:
     """Return the environment variables for runs that must be equal."""
     if not asked.question.second:
         return ()

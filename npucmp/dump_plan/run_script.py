@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npucmp.dump_plan.request import DUMP, Asked, Framework, Prepared
+from npucmp.dump_plan.request import DUMP, DumpRequest, Framework, Prepared
 
 RUN = "run.sh"
 _START = """\
@@ -18,7 +18,7 @@ _NEXT_RUN = (  # each call is one run
 )
 
 
-def run_sh(asked: Asked, framework: Framework, prepared: Prepared) -> str:
+def run_sh(asked: DumpRequest, framework: Framework, prepared: Prepared) -> str:
     """Return the script. Its last commands run however the main command ends, including Ctrl-C."""
     about = f"# {asked.question.name}, {framework.NAME}, {asked.side}: by npucmp plan. bash run.sh COMMAND…"
     lines = ["#!/usr/bin/env bash", about, f"# Source: {framework.SOURCE}."]

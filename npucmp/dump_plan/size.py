@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump_plan.dump_config import FORMATS, Given, Growing, recorded
+from npucmp.dump_plan.dump_config import FORMATS, Growing, RunFacts, recorded
 from npucmp.dump_plan.questions import DETECTION, VALUES
 from npucmp.dump_plan.recorded_ops import Recorded
 from npucmp.model import Run
@@ -27,7 +27,7 @@ class Size(NamedTuple):
     known: int
 
 
-class Fit(NamedTuple):
+class FittedRequest(NamedTuple):
     """A selection that fits: names ((): all), number of steps (None: unchanged), its size, and warnings on what was
     cut."""
 
@@ -53,7 +53,9 @@ def sized(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequenc
     return Size(each, steps, ranks, each * steps * ranks, operators, known)
 
 
-def fitted(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str], disk: int, least: int) -> Fit:
+def fit_to_disk(
+    runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str], disk: int, least: int
+) -> FittedRequest:
     """Return the selection that fits: all; else fewer steps, but `least` of them; else the first operators in time.
 
     The first operators are selected because their errors come first. Names are returned unchanged if only steps are
@@ -61,27 +63,29 @@ def fitted(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequen
     """
     size = sized(runs, kind, steps, ranks, names)
     if size.total <= disk:
-        return Fit(tuple(names), None, size)
+        return FittedRequest(tuple(names), None, size)
     few = min(steps, max(least, disk // max(1, size.each * ranks)))
     size = size._replace(steps=few, total=size.each * few * ranks)
     words = [f"{few:,} of {steps:,} steps fit"] if few < steps else []
     if size.total <= disk:
-        return Fit(tuple(names), few, size, tuple(words))
+        return FittedRequest(tuple(names), few, size, tuple(words))
     if kind != VALUES or not {run.format for run in runs} <= {*FORMATS}:
-        return Fit(tuple(names), few, size, (*words, "even so it is larger than the disk"))
+        return FittedRequest(tuple(names), few, size, (*words, "even so it is larger than the disk"))
     first = _first(runs, names, disk // max(1, few * ranks))
     if not first:
-        return Fit(tuple(names), few, size, (*words, "not even the first operator fits"))
+        return FittedRequest(tuple(names), few, size, (*words, "not even the first operator fits"))
     cut = sized(runs, kind, few, ranks, first)
     share = f"the first {cut.operators:,} of {size.operators:,} operators in time fit"
-    return Fit(first, few, cut, (*words, f"{share}: what is wrong among them is decided, then --ops for the others"))
+    return FittedRequest(
+        first, few, cut, (*words, f"{share}: what is wrong among them is decided, then --ops for the others")
+    )
 
 
 def _first(runs: Sequence[Run], names: Sequence[str], disk: int) -> tuple[str, ...]:
     """Return the names of the first operators of the largest run that fit into a rank's share of the disk."""
     known = [one for run in runs if (one := recorded(run)) is not None]
     largest = max(known, key=lambda one: bytes_of(one, VALUES, names)[0])
-    growing = Growing({0: Given.of(largest.run)})
+    growing = Growing({0: RunFacts.of(largest.run)})
     orders = {order for name in names for order in largest.given(name)}
     for operator in largest.run.operators:
         name = largest.asked(operator)

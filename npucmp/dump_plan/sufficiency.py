@@ -10,7 +10,7 @@ from npucmp.model import Run, TensorRef
 from npucmp.model.optypes import holds_weights_alone
 
 
-class Missing(NamedTuple):
+class MissingData(NamedTuple):
     """A fact that a dump lacks, the consequence, and the setting of its tool that records it, "" if none is known."""
 
     need: str
@@ -37,15 +37,17 @@ class Looked(NamedTuple):
         return any(is_meant(tensor) for tensor in self.tensors)
 
 
-def missing(question: Question, run: Run, steps: AbstractSet[Optional[int]]) -> list[Missing]:
+def missing(question: Question, run: Run, steps: AbstractSet[Optional[int]]) -> list[MissingData]:
     """Return what the run lacks for the question, the most serious first; [] if it answers the question."""
     if run.problem:
-        return [Missing("run", f"the run cannot be read ({run.problem})", "")]
+        return [MissingData("run", f"the run cannot be read ({run.problem})", "")]
     if not run.operators:
-        return [Missing("operators", "it holds no operator", _setting(run, "operators"))]
+        return [MissingData("operators", "it holds no operator", _setting(run, "operators"))]
     looked = Looked(run, steps)
     return [
-        Missing(need, words, _setting(run, need)) for need in question.needs.split() if (words := NEEDS[need](looked))
+        MissingData(need, words, _setting(run, need))
+        for need in question.needs.split()
+        if (words := NEEDS[need](looked))
     ]
 
 

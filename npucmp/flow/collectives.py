@@ -15,8 +15,8 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import Iterator, Mapping, Optional, Sequence
 
-from npucmp.flow.operators import Place
-from npucmp.model import Group, Operator
+from npucmp.flow.operators import OperatorPlace
+from npucmp.model import Operator, RankGroup
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import peer_of
 
@@ -36,32 +36,32 @@ class Communications:
         self,
         sequences: Sequence[Sequence[Optional[Operator]]],
         numbers: Sequence[Optional[int]],
-        read: Optional[Mapping[Place, Sequence[Place]]] = None,
+        read: Optional[Mapping[OperatorPlace, Sequence[OperatorPlace]]] = None,
     ) -> None:
         self._sequences, self._numbers = sequences, numbers
         self._read = read or {}
-        self.given: dict[Place, list[Place]] = {}
-        self.joint: dict[Place, list[Place]] = {}
+        self.given: dict[OperatorPlace, list[OperatorPlace]] = {}
+        self.joint: dict[OperatorPlace, list[OperatorPlace]] = {}
         if len(sequences) > 1:
             self._match_calls()
             self._match_peers()
         self.clocks = self._clocks()
 
-    def in_order(self) -> Iterator[list[Place]]:
+    def in_order(self) -> Iterator[list[OperatorPlace]]:
         """Yield all operators, those of one clock together."""
         for _, group in groupby(sorted(self.clocks, key=lambda place: (self.clocks[place], place)), self.clocks.get):
             yield list(group)
 
-    def _communicating(self) -> Iterator[tuple[Place, Operator]]:
+    def _communicating(self) -> Iterator[tuple[OperatorPlace, Operator]]:
         for rank, sequence in enumerate(self._sequences):
             for at, operator in enumerate(sequence):
                 if operator is not None and op_type_of(operator).has("collective"):
-                    yield Place(rank, at), operator
+                    yield OperatorPlace(rank, at), operator
 
     def _match_calls(self) -> None:
         """Match collectives of one name and group, if it is recorded, and of one shape if the ranks' inputs are
         summed."""
-        calls: dict[object, list[Place]] = defaultdict(list)
+        calls: dict[object, list[OperatorPlace]] = defaultdict(list)
         sources: dict[object, set[Optional[int]]] = defaultdict(set)
         for place, operator in self._communicating():
             op = op_type_of(operator)
@@ -79,8 +79,8 @@ class Communications:
 
     def _match_peers(self) -> None:
         """Match the sends and receives between two ranks, first with first."""
-        sends: dict[tuple[int, int], list[Place]] = defaultdict(list)
-        receives: dict[tuple[int, int], list[Place]] = defaultdict(list)
+        sends: dict[tuple[int, int], list[OperatorPlace]] = defaultdict(list)
+        receives: dict[tuple[int, int], list[OperatorPlace]] = defaultdict(list)
         for place, operator in self._communicating():
             op = op_type_of(operator)
             peer = self._index(place.rank, peer_of(operator)) if op.has("point to point") else None
@@ -97,19 +97,19 @@ class Communications:
             return self._numbers.index(number)
         return 1 - own if len(self._numbers) == 2 else None
 
-    def _clocks(self) -> dict[Place, int]:
+    def _clocks(self) -> dict[OperatorPlace, int]:
         """Compute the clocks. A rank advances until it waits. If all wait for each other (wrongly matched calls), the
         rank with the smallest clock advances."""
-        clocks: dict[Place, int] = {}
+        clocks: dict[OperatorPlace, int] = {}
         at, now = [0] * len(self._sequences), [0] * len(self._sequences)
 
-        def before(place: Place) -> list[Place]:
+        def before(place: OperatorPlace) -> list[OperatorPlace]:
             told, together = (*self.given.get(place, ()), *self._read.get(place, ())), self.joint.get(place, ())
             return [one for one in told if one not in together] if told else []
 
         def awaited(rank: int) -> Optional[int]:
             """A rank that must advance before this one can; None if there is none."""
-            place = Place(rank, at[rank])
+            place = OperatorPlace(rank, at[rank])
             behind = (one.rank for one in before(place) if at[one.rank] <= one.at)
             return next(behind, next((one.rank for one in self.joint.get(place, ()) if at[one.rank] < one.at), None))
 
@@ -133,7 +133,7 @@ class Communications:
             when, rank = heappop(ready) if ready else min((now[rank], rank) for rank in waiting)
             if when < now[rank]:
                 continue
-            place = Place(rank, at[rank])
+            place = OperatorPlace(rank, at[rank])
             together = [one for one in (place, *self.joint.get(place, ())) if at[one.rank] == one.at]
             earlier = [clocks[one] for one in before(place) if one in clocks]
             clock = max([*earlier, *(now[one.rank] for one in together)]) + 1
@@ -156,4 +156,4 @@ def sends(operator: Operator) -> bool:
 
 def groups_of(operator: Operator) -> tuple[tuple[int, ...], ...]:
     """The groups of ranks that an operator names."""
-    return tuple(tuple(sorted(one)) for one in operator.arguments.values() if isinstance(one, Group))
+    return tuple(tuple(sorted(one)) for one in operator.arguments.values() if isinstance(one, RankGroup))

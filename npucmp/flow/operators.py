@@ -13,7 +13,7 @@ from npucmp.model.roles import is_argument, is_output
 GRADIENTS = ".parameters_grad"  # in the names of records of the gradients of a module's parameters: definition
 
 
-class Place(NamedTuple):
+class OperatorPlace(NamedTuple):
     """An operator: the index of its rank and its position in that rank's sequence."""
 
     rank: int

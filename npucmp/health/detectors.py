@@ -168,7 +168,7 @@ class Samples:
         return tuple(one.digest() for one in self.digests) if self.rows else None
 
 
-class Whole:
+class FullValues:
     """The values of a small tensor in its shape: labels, tokens, inputs of a loss. None above KEPT elements."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
@@ -248,7 +248,7 @@ PROBES: dict[str, type[Probe]] = {
     "rows": ZeroRows,
     "means": Means,
     "samples": Samples,
-    "whole": Whole,
+    "whole": FullValues,
     "beyond": Beyond,
     "dropped": Dropped,
 }

@@ -7,8 +7,8 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.errors import raise_in_tests
 from npucmp.health.facts import Health, Op, Parameter, Tensor
-from npucmp.health.rule import SEVERITIES, Found, Rule
-from npucmp.health.settings import Own, Settings
+from npucmp.health.rule import SEVERITIES, Rule, RuleFinding
+from npucmp.health.settings import CheckSettings, RuleSettings
 from npucmp.health.suppression import explained
 from npucmp.model import Operator
 from npucmp.model.check_finding import Decision, Symptom
@@ -21,18 +21,18 @@ class Examined(NamedTuple):
     decisions: tuple[Decision, ...]
 
 
-def examine(healths: Sequence[Health], rules: Sequence[Rule], settings: Settings = Settings()) -> Examined:
+def examine(healths: Sequence[Health], rules: Sequence[Rule], settings: CheckSettings = CheckSettings()) -> Examined:
     """Apply all rules to all ranks. A rule that raises loses only its own row."""
     symptoms: list[Symptom] = []
     decisions = []
     for rule in rules:
-        found, decision = _asked(rule, healths, settings)
+        found, decision = _evaluated(rule, healths, settings)
         symptoms += found
         decisions.append(decision)
     return Examined(tuple(explained(symptoms)), tuple(decisions))
 
 
-def _asked(rule: Rule, healths: Sequence[Health], settings: Settings) -> tuple[list[Symptom], Decision]:
+def _evaluated(rule: Rule, healths: Sequence[Health], settings: CheckSettings) -> tuple[list[Symptom], Decision]:
     own = settings.of(rule)
     limit = rule.limit if own.limit is None else own.limit
     start = Decision(rule.name, own.severity or rule.severity, "no", limit=limit, source=rule.source)
@@ -64,7 +64,7 @@ def _asked(rule: Rule, healths: Sequence[Health], settings: Settings) -> tuple[l
 
 
 def _symptoms(
-    rule: Rule, own: Own, limit: Optional[float], health: Health, found: Sequence[Found]
+    rule: Rule, own: RuleSettings, limit: Optional[float], health: Health, found: Sequence[RuleFinding]
 ) -> Iterator[Symptom]:
     """Yield one Symptom per severity; the first finding represents the group, and the others are listed in `also`."""
     with_severity = [(own.severity or one.severity or rule.severity, one) for one in found]
@@ -99,7 +99,7 @@ def _operator_of(at: object) -> Optional[Operator]:
     return at.operator if isinstance(at, (Op, Tensor, Parameter)) else None
 
 
-def _step_of(found: Found) -> Optional[int]:
+def _step_of(found: RuleFinding) -> Optional[int]:
     if found.step is not None:
         return found.step
     return found.at.step if isinstance(found.at, Op) else None

@@ -19,7 +19,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 from npucmp.health.curves.curve import Log
 from npucmp.health.detectors import Moved
 from npucmp.measure.range_scan import Scanned
-from npucmp.measure.tensor_stats import Figures
+from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model import Event, Operator, Run, TensorRef
 from npucmp.model.optypes import OpType, holds_weights_alone, is_gradient, op_type_of
 from npucmp.overflow_events.events import events_of
@@ -30,7 +30,7 @@ class Tensor(NamedTuple):
 
     operator: Operator
     ref: TensorRef
-    figures: Figures = Figures()
+    figures: TensorStats = TensorStats()
     found: Mapping[str, Any] = {}
 
     @property

@@ -12,8 +12,8 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.health.detectors import KEPT, PROBES, Inside, Moved
 from npucmp.health.facts import Health, Op, Parameter, Step, Tensor
-from npucmp.health.optimizer_kernels import Group, groups_of, named, parameters_of
-from npucmp.measure.tensor_stats import Figures, Probe, Work, Worked, work_through
+from npucmp.health.optimizer_kernels import UpdateGroup, groups_of, parameter_names, parameters_of
+from npucmp.measure.tensor_stats import Probe, StatsTask, TensorStats, Worked, work_through
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.run_roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
@@ -29,12 +29,12 @@ class _Plan:
     """The tensors to read and the results. The key of a tensor is its payload or file; without them, its identity."""
 
     probes: Mapping[str, Callable[..., Probe]] = field(default_factory=lambda: PROBES)
-    works: list[Work] = field(default_factory=list)
+    works: list[StatsTask] = field(default_factory=list)
     claimed: set[object] = field(default_factory=set)
-    figures: dict[object, tuple[Figures, Mapping[str, Any]]] = field(default_factory=dict)
+    figures: dict[object, tuple[TensorStats, Mapping[str, Any]]] = field(default_factory=dict)
     together: dict[tuple[object, ...], Mapping[str, Any]] = field(default_factory=dict)
 
-    def side_by_side(self, work: Work) -> None:
+    def side_by_side(self, work: StatsTask) -> None:
         """Plan to read these tensors together. Skip the request if another one already includes any of them."""
         key = tuple(map(_key, work.tensors))
         if not any(one in self.claimed for one in key if one is not None):
@@ -48,9 +48,9 @@ class _Plan:
     def alone(self, tensor: TensorRef, probes: Sequence[str]) -> None:
         if _key(tensor) not in self.claimed:
             self.claimed.add(_key(tensor))
-            self.works.append(Work((tensor,), {name: self.probes[name] for name in probes}))
+            self.works.append(StatsTask((tensor,), {name: self.probes[name] for name in probes}))
 
-    def take(self, work: Work, found: Worked) -> None:
+    def take(self, work: StatsTask, found: Worked) -> None:
         keys = tuple(map(_key, work.tensors))
         alone = found.found if len(keys) == 1 else {}
         for key, figures in zip(keys, found.figures):
@@ -60,7 +60,7 @@ class _Plan:
 
     def tensor(self, held: Held) -> Tensor:
         operator, ref = held
-        return Tensor(operator, ref, *self.figures.get(_key(ref), (Figures(), {})))
+        return Tensor(operator, ref, *self.figures.get(_key(ref), (TensorStats(), {})))
 
 
 def _key(tensor: TensorRef) -> object:
@@ -76,7 +76,7 @@ class _Read:
     weights: Mapping[str, Weight]
     forward: tuple[Operator, ...]
     inputs: tuple[Held, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[UpdateGroup, ...]
 
 
 def build(
@@ -120,12 +120,14 @@ def _plan(steps: Sequence[_Read], plan: _Plan) -> None:
             some = steps[at : at + SIDE_BY_SIDE]
             if len(some) > 1:
                 probes = ("moves", "rows") if weight.type.has("looks up") else ("moves",)
-                plan.side_by_side(Work(tuple(_through_steps(name, some)), {probe: PROBES[probe] for probe in probes}))
+                plan.side_by_side(
+                    StatsTask(tuple(_through_steps(name, some)), {probe: PROBES[probe] for probe in probes})
+                )
     for step in steps:
         for one in step.forward:
             pair = _dropped(one)
             if pair:
-                plan.side_by_side(Work(pair, {"dropped": PROBES["dropped"]}))
+                plan.side_by_side(StatsTask(pair, {"dropped": PROBES["dropped"]}))
         wanted = _probes(step)
         for operator in step.operators:
             for tensor in operator.tensors:
@@ -240,15 +242,15 @@ def _of_kernels(steps: Sequence[_Read], plan: _Plan) -> list[Parameter]:
     """Parameters identified by the optimizer's updates; equal names in several steps are joined into one parameter."""
     found: dict[str, list[Optional[Parameter]]] = {}
     for index, step in enumerate(steps):
-        names = named(step.run, plan.tensor) if step.groups else {}
+        names = parameter_names(step.run, plan.tensor) if step.groups else {}
         for group in step.groups:
             told = plan.found(group.tensors(NOTHING)).get("steps") or ()
             for one in parameters_of(index, group, told, plan.tensor, names):
                 found.setdefault(one.name, [None] * len(steps))[index] = one
-    return sorted((_joined(some) for some in found.values()), key=lambda one: one.order)
+    return sorted((_merged_parameter(some) for some in found.values()), key=lambda one: one.order)
 
 
-def _joined(steps: Sequence[Optional[Parameter]]) -> Parameter:
+def _merged_parameter(steps: Sequence[Optional[Parameter]]) -> Parameter:
     known = [one for one in steps if one is not None]
     return replace(
         known[0],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, 
 
 from npucmp.health.detectors import Moved, wide
 from npucmp.health.facts import Parameter, Tensor, Updated
-from npucmp.measure.tensor_stats import Work
+from npucmp.measure.tensor_stats import StatsTask
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.run_roles import Held, forward_of, kind_of
@@ -38,7 +38,7 @@ class Update(NamedTuple):
     is_plain: bool
 
 
-class Group(NamedTuple):
+class UpdateGroup(NamedTuple):
     """The updates of one shape, and the candidates for their parameters before the step."""
 
     updates: tuple[Update, ...]
@@ -49,11 +49,11 @@ class Group(NamedTuple):
         sides = [(one.after, one.gradient or nothing, one.moment or nothing) for one in self.updates]
         return [tensor for some in sides for tensor in some] + [tensor for _, tensor in self.candidates]
 
-    def work(self, nothing: TensorRef) -> Work:
-        return Work(tuple(self.tensors(nothing)), {"steps": partial(Nearest, updates=len(self.updates))})
+    def work(self, nothing: TensorRef) -> StatsTask:
+        return StatsTask(tuple(self.tensors(nothing)), {"steps": partial(Nearest, updates=len(self.updates))})
 
 
-def groups_of(run: Run) -> list[Group]:
+def groups_of(run: Run) -> list[UpdateGroup]:
     """Return the updates of a run by shape. Groups without candidates are dropped; without an optimizer there are
     none."""
     by_shape: dict[tuple[int, ...], list[Update]] = {}
@@ -64,7 +64,8 @@ def groups_of(run: Run) -> list[Group]:
                 by_shape.setdefault(found.after.shape, []).append(found)
     read = [held for one in forward_of(run) for held in _read(one)]
     groups = [
-        Group(tuple(some), tuple(held for held in read if held[1].shape == shape)) for shape, some in by_shape.items()
+        UpdateGroup(tuple(some), tuple(held for held in read if held[1].shape == shape))
+        for shape, some in by_shape.items()
     ]
     return [one for one in groups if one.candidates]
 
@@ -137,7 +138,7 @@ class Nearest:
 
 
 def parameters_of(
-    step: int, group: Group, found: Sequence[Any], tensor: Callable[[Held], Tensor], names: Mapping[object, str]
+    step: int, group: UpdateGroup, found: Sequence[Any], tensor: Callable[[Held], Tensor], names: Mapping[object, str]
 ) -> Iterator[Parameter]:
     """Yield the parameters of a group in one step; `names` maps dtype, shape and bits to names."""
     for update, nearest in zip(group.updates, found):
@@ -168,7 +169,7 @@ def parameters_of(
         )
 
 
-def named(run: Run, tensor: Callable[[Held], Tensor]) -> dict[object, str]:
+def parameter_names(run: Run, tensor: Callable[[Held], Tensor]) -> dict[object, str]:
     """Names of parameters that are dumped by name, by dtype, shape and bits: records of a single input tensor. Bits
     that occur under two names are left out."""
     found: dict[object, str] = {}

@@ -12,7 +12,7 @@ from npucmp.health.rule import SEVERITIES, Rule
 
 
 @dataclass(frozen=True)
-class Own:
+class RuleSettings:
     """User settings of one rule; include and exclude are globs over parameters and operators.
 
     more  further words of its table: the numbers of a rule without a limit, or the entries that a row ignores
@@ -31,7 +31,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Settings:
+class CheckSettings:
     """Merged settings of command line and file; the command line takes precedence.
 
     only, skip  globs over names of rules; a rule that is off runs only if `only` has its full name or `own` has it
@@ -43,8 +43,8 @@ class Settings:
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
-    own: Mapping[str, Own] = field(default_factory=dict)
-    rows: Mapping[str, Own] = field(default_factory=dict)
+    own: Mapping[str, RuleSettings] = field(default_factory=dict)
+    rows: Mapping[str, RuleSettings] = field(default_factory=dict)
     expect: Mapping[str, Any] = field(default_factory=dict)
     phase: str = "auto"
     start: str = "auto"
@@ -60,8 +60,8 @@ class Settings:
             if word not in known:
                 raise UsageError(f"{word!r} is none of {', '.join(known)}")
 
-    def of(self, rule: Rule) -> Own:
-        return self.own.get(rule.name, Own())
+    def of(self, rule: Rule) -> RuleSettings:
+        return self.own.get(rule.name, RuleSettings())
 
     def limit(self, rule: Rule) -> Any:
         """The argument of a rule: its limit, or the user's numbers for a rule with `words`."""

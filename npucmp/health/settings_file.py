@@ -25,12 +25,14 @@ from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.toml import load_toml
 from npucmp.errors import UsageError
 from npucmp.health.rule import SEVERITIES, Rule
-from npucmp.health.settings import Own, Settings
+from npucmp.health.settings import CheckSettings, RuleSettings
 
 LARGEST = 1 << 20  # bytes of a file
 
 
-def load_settings(path: str | PathLike[str], rules: Sequence[Rule], rows: Optional[Sequence[str]] = None) -> Settings:
+def load_settings(
+    path: str | PathLike[str], rules: Sequence[Rule], rows: Optional[Sequence[str]] = None
+) -> CheckSettings:
     """Read the settings of a file. Raise DumpError if it is unreadable, UsageError for an unknown word or a bad value.
 
     If `rows` is None, any name of a row is accepted, because check reads the same file as precheck.
@@ -50,13 +52,13 @@ def load_settings(path: str | PathLike[str], rules: Sequence[Rule], rows: Option
         "expect": _expect(where, known.take("expect", _table) or {}),
     }
     known.end()
-    return Settings(**{name: value for name, value in found.items() if value is not None})
+    return CheckSettings(**{name: value for name, value in found.items() if value is not None})
 
 
-def _rule(path: Path, rule: Rule, given: object) -> Own:
+def _rule(path: Path, rule: Rule, given: object) -> RuleSettings:
     table = _Table(path, f'rule."{rule.name}"', given)
     words = {word: table.take(word, _number) for word in rule.words}
-    found = Own(
+    found = RuleSettings(
         table.take("limit", _number) if rule.limit is not None else None,
         table.take("severity", _one_of(*SEVERITIES)) or "",
         table.take("include", _texts) or (),
@@ -67,10 +69,10 @@ def _rule(path: Path, rule: Rule, given: object) -> Own:
     return found
 
 
-def _row(path: Path, name: str, given: object) -> Own:
+def _row(path: Path, name: str, given: object) -> RuleSettings:
     table = _Table(path, f'row."{name}"', given)
     limit, severity = table.take("limit", _number), table.take("severity", _one_of(*SEVERITIES)) or ""
-    found = Own(limit, severity, more={"ignore": table.take("ignore", _texts) or ()})
+    found = RuleSettings(limit, severity, more={"ignore": table.take("ignore", _texts) or ()})
     table.end()
     return found
 

@@ -29,7 +29,7 @@ NEARLY = 2.0  # times the votes of float32 products: chosen: those of the others
 CHECKED = 8  # products of a step and rank: work: so many are computed again
 
 
-def joined(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def merge_votes(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The votes of several steps and ranks, where products have the same names: each product says what it says most
     surely somewhere; one that is float32 there is no product of a reduced run."""
     found: dict[str, float] = {}
@@ -45,7 +45,7 @@ def are_reduced(votes: Mapping[str, float]) -> bool:
     return bool(for_it) and sum(for_it) >= NEARLY * -sum(one for one in votes.values() if one < 0.0)
 
 
-class Figures(NamedTuple):
+class OperandFigures(NamedTuple):
     """The root mean square of a golden tensor, rel_l2, its elements, and whether it needs more than 11 bits."""
 
     rms: float
@@ -54,7 +54,7 @@ class Figures(NamedTuple):
     is_long: bool = True
 
 
-class Product(NamedTuple):
+class MatrixProduct(NamedTuple):
     """A float32 matrix product: two operands, what was made of them, and how many terms each of its elements sums; 0
     where that is unknown.
 
@@ -69,8 +69,8 @@ class Product(NamedTuple):
     chains of 2 to 6 that are one were.
     """
 
-    operands: tuple[Figures, Figures]
-    wrote: Figures
+    operands: tuple[OperandFigures, OperandFigures]
+    wrote: OperandFigures
     terms: float
 
     @property
@@ -105,7 +105,7 @@ def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:
         if product.wrote not in seen and (vote := product.vote):
             found.append({name: vote})
             seen.add(product.wrote)
-    return joined(found)
+    return merge_votes(found)
 
 
 def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext) -> bool:
@@ -145,13 +145,13 @@ def _own_votes(one: Multiplication, context: ReadContext) -> Optional[tuple[floa
         found = own_product((a, b), addends, y, context)
         if found is None:
             return None
-        left, right = (Figures(rms, 0.0, found.elements, each) for rms, each in zip(found.operands, long))
-        wrote = Figures(found.wrote, found.error, found.elements)
-        votes.append(Product((left, right), wrote, found.terms).vote)
+        left, right = (OperandFigures(rms, 0.0, found.elements, each) for rms, each in zip(found.operands, long))
+        wrote = OperandFigures(found.wrote, found.error, found.elements)
+        votes.append(MatrixProduct((left, right), wrote, found.terms).vote)
     return votes[0], votes[1]
 
 
-def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, Product]]:
+def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, MatrixProduct]]:
     """The float32 products of a run with the names of their operators."""
     nodes = nodes_of(findings)
     unwritten = _Unwritten(findings) if any(_is_product(one) and not one.outputs for one in nodes) else None
@@ -171,7 +171,7 @@ def _is_product(node: OperatorFindings) -> bool:
     return node.op.has("contracts") and not node.op.has("fades")
 
 
-def _of_forward(node: OperatorFindings, before: float) -> Iterator[Product]:
+def _of_forward(node: OperatorFindings, before: float) -> Iterator[MatrixProduct]:
     """One product; without the records of both operands, as where outputs alone were dumped, its terms are unknown."""
     if len(node.outputs) != 1 or (wrote := _figures(node.outputs[0])) is None:
         return
@@ -181,8 +181,8 @@ def _of_forward(node: OperatorFindings, before: float) -> Iterator[Product]:
     read = [_figures(one) for one in node.inputs if len(_shape(one)) > 1]
     if len(read) <= 1 and None not in read:
         error = max((one.error for one in read if one is not None), default=before)
-        unknown = Figures(1.0, 0.0, 0)
-        yield Product((unknown._replace(error=error), unknown), wrote, 0.0)
+        unknown = OperandFigures(1.0, 0.0, 0)
+        yield MatrixProduct((unknown._replace(error=error), unknown), wrote, 0.0)
 
 
 class Multiplication(NamedTuple):
@@ -194,9 +194,9 @@ class Multiplication(NamedTuple):
     addends: Sequence[Finding] = ()
 
 
-def _product(one: Multiplication) -> Optional[Product]:
+def _product(one: Multiplication) -> Optional[MatrixProduct]:
     (a, b), wrote = map(_figures, one.operands), _figures(one.wrote)
-    return None if a is None or b is None or wrote is None else Product((a, b), wrote, one.terms)
+    return None if a is None or b is None or wrote is None else MatrixProduct((a, b), wrote, one.terms)
 
 
 def _multiplications(node: OperatorFindings) -> Iterator[Multiplication]:
@@ -264,14 +264,14 @@ def _multiplied(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int
     return math.sqrt(one * other * wrote / batch)
 
 
-def _figures(finding: Finding) -> Optional[Figures]:
+def _figures(finding: Finding) -> Optional[OperandFigures]:
     """None where values of float32 were not compared."""
     moments, tensors = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
     if moments is None or not moments.compared or any(one is None or one.dtype != "float32" for one in tensors):
         return None
     bits = max(moments.target.bits, moments.golden.bits)
     rms = math.sqrt(moments.yy / moments.compared)
-    return Figures(rms, metrics.rel_l2(moments), moments.elements, bits > SHORT_BITS[-1])
+    return OperandFigures(rms, metrics.rel_l2(moments), moments.elements, bits > SHORT_BITS[-1])
 
 
 class _Unwritten:
@@ -281,7 +281,7 @@ class _Unwritten:
         self._sources = Edges(findings).sources
         self._open: list[tuple[int, OperatorFindings]] = []
 
-    def visit(self, node: OperatorFindings) -> Iterator[tuple[str, Product]]:
+    def visit(self, node: OperatorFindings) -> Iterator[tuple[str, MatrixProduct]]:
         self._open = [(age + 1, one) for age, one in self._open if age < BEHIND]
         for finding in node.inputs if self._open else ():
             if self._sources[finding.row] >= 0 or is_parameter(finding.pair) or _figures(finding) is None:

@@ -36,7 +36,7 @@ def working_precisions(measurements: Sequence[Measurement], reduced: bool = Fals
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     bare = [one for one in measurements if one.moments is None]
     kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
-    kept = _kept(measurements) if len(bare) < len(measurements) else {}
+    kept = _stored_16_bits(measurements) if len(bare) < len(measurements) else {}
     if len(bare) < len(measurements):
         kinds |= {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)}
     kinds.discard(Precision())
@@ -50,7 +50,7 @@ def working_precisions(measurements: Sequence[Measurement], reduced: bool = Fals
     return [flow.of.get(finding.row) or flow.alone(finding) for finding in findings]
 
 
-def _kept(measurements: Sequence[Measurement]) -> dict[int, float]:
+def _stored_16_bits(measurements: Sequence[Measurement]) -> dict[int, float]:
     """The round-off of 16-bit values that differ and lie in float32, by row.
 
     Values that an operator computes show to which type it rounds. All others (weights, inputs of the network, values

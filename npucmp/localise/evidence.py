@@ -17,7 +17,7 @@ from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_folded, is_parameter
 
 
-class Worst(NamedTuple):
+class WorstInput(NamedTuple):
     """What differs most of all that an operator reads, and whether it is no input of its own: its forward saved it, or
     another rank put it in. Where nothing differs the largest error; without any, how they are known to be alike."""
 
@@ -28,16 +28,16 @@ class Worst(NamedTuple):
     alike: str = "bit for bit"
 
 
-def worst_of(apart: Sequence[tuple[float, Finding, bool]], read: Sequence[Finding]) -> Worst:
+def worst_of(apart: Sequence[tuple[float, Finding, bool]], read: Sequence[Finding]) -> WorstInput:
     """Of what differs, as (its error as far as it reaches what is written, the tensor, whether it is no input of its
     own), and of all that an operator reads."""
     if apart:
         _, worst, saved = max(apart, key=lambda one: (one[0], error_size(one[1])))
-        return Worst(error_size(worst), worst, True, saved)
+        return WorstInput(error_size(worst), worst, True, saved)
     largest = max(read, key=error_size, default=None)
     if largest is None or not error_size(largest):
-        return Worst(alike=_alike(read))
-    return Worst(error_size(largest), largest)
+        return WorstInput(alike=_alike(read))
+    return WorstInput(error_size(largest), largest)
 
 
 def _alike(read: Sequence[Finding]) -> str:
@@ -79,7 +79,7 @@ def tensor_reason(finding: Finding) -> Evidence:
     return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=measured(finding.because, finding))
 
 
-def own_reasons(pair: Pair, own: Finding, worst: Worst, reads: bool) -> list[Evidence]:
+def own_reasons(pair: Pair, own: Finding, worst: WorstInput, reads: bool) -> list[Evidence]:
     """Of an operator that bears error: inputs, output, and what stands out besides."""
     reasons = [_inputs(own, worst, reads), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
     if op_type_of(pair.operator).has("random"):
@@ -88,7 +88,7 @@ def own_reasons(pair: Pair, own: Finding, worst: Worst, reads: bool) -> list[Evi
     return reasons
 
 
-def _inputs(own: Finding, worst: Worst, reads: bool) -> Evidence:
+def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:
     if not reads:
         return reason("inputs", "it reads no tensor")
     if worst.differs and worst.finding is not None:
@@ -300,7 +300,7 @@ def interval_reasons(words: str, high: float) -> list[Evidence]:
     return [reason("interval", words, high=high)] if words and 0.0 < high < math.inf else []
 
 
-def passed_reasons(own: Finding, worst: Worst) -> list[Evidence]:
+def passed_reasons(own: Finding, worst: WorstInput) -> list[Evidence]:
     """Of an operator that passes on what it got."""
     if worst.differs and worst.finding is not None:
         got = _differing(own.pair, worst.finding, worst.saved)

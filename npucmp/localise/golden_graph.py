@@ -12,8 +12,8 @@ from npucmp.flow.contents import content_of
 from npucmp.flow.repeated_execution import ran_again
 from npucmp.localise.dead_ends import dead_ends
 from npucmp.localise.golden_rows import (
-    Content,
     GoldenRow,
+    SharedRecords,
     constant_of,
     is_expansion,
     is_mask,
@@ -49,13 +49,13 @@ class GoldenGraph:
         self.proven: set[int] = set()
         self._findings, self._golden = findings, golden
         self._again = ran_again(findings)
-        self._contents: dict[int, Content] = {}  # by row
+        self._contents: dict[int, SharedRecords] = {}  # by row
         self._by_operator: dict[int, list[GoldenRow]] = defaultdict(list)  # by merged order
         self._forward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
         self._backward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
         self._of_size: dict[Optional[int], list[GoldenRow]] = defaultdict(list)  # compared rows with values
         self._orders: dict[Optional[int], list[int]] = defaultdict(list)  # of their operators, ascending
-        self._compared: dict[Content, Compared] = {}
+        self._compared: dict[SharedRecords, Compared] = {}
         self._constants: set[Hashable] = set()  # of compared rows
         self._of_gradient: dict[int, bool] = {}  # by merged order
         self._astray: Optional[set[int]] = None  # gaps with dead ends
@@ -65,8 +65,8 @@ class GoldenGraph:
 
     def _link(self) -> None:
         """Finds out which rows hold one content."""
-        known: dict[int, Content] = {}
-        named: dict[str, Content] = {}
+        known: dict[int, SharedRecords] = {}
+        named: dict[str, SharedRecords] = {}
         latest: deque[GoldenRow] = deque(maxlen=LATEST)
         for row in sorted(self._golden, key=lambda row: (row.operator.order, is_output(row.finding.pair))):
             finding, tensor = row.finding, row.finding.pair.golden
@@ -86,7 +86,7 @@ class GoldenGraph:
             if content is None and not writes:
                 content = self._expanded(row, latest)
             if content is None:
-                content = Content()
+                content = SharedRecords()
                 if number:
                     known[number] = content
             if writes:
@@ -97,12 +97,12 @@ class GoldenGraph:
             if finding.verdict is Verdict.MATCH and (constant := constant_of(row)) is not None:
                 self._constants.add(constant)
 
-    def _expanded(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[Content]:
+    def _expanded(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[SharedRecords]:
         """The content of which a tensor that an operator reads is an expansion: each element several times."""
         written = [one for one in latest if is_expansion(one, row)] if row.is_alone else []
         return self._contents[written[-1].finding.row] if written else None
 
-    def content(self, row: GoldenRow) -> Content:
+    def content(self, row: GoldenRow) -> SharedRecords:
         return self._contents[row.finding.row]
 
     def of_operator(self, row: GoldenRow) -> list[GoldenRow]:
@@ -114,7 +114,7 @@ class GoldenGraph:
         self.proven |= rows
         self._compared.clear()
 
-    def compared(self, content: Content) -> Compared:
+    def compared(self, content: SharedRecords) -> Compared:
         found = self._compared.get(content)
         if found is None:
             read = [row.operator.order for row in content.readers if self.is_decided(row)]
@@ -173,7 +173,7 @@ class GoldenGraph:
     def is_decided(self, row: GoldenRow) -> bool:
         return row.finding.verdict in DECIDED or row.finding.row in self.proven
 
-    def place(self, row: GoldenRow) -> int:
+    def gap_number(self, row: GoldenRow) -> int:
         """The gap between matched operators that a row of an operator without partner lies in."""
         return bisect_right(self.matched, row.finding.pair.order)
 
@@ -194,7 +194,7 @@ class GoldenGraph:
     def before(self, row: GoldenRow) -> Iterator[list[GoldenRow]]:
         """The rows of each operator without partner that lies in the same gap before that of a row, the last first;
         of the nearest."""
-        gap, own = self.place(row), row.finding.pair.order
+        gap, own = self.gap_number(row), row.finding.pair.order
         first = max(self.matched[gap - 1] if gap else -1, own - NEAREST)
         for order in range(own - 1, first, -1):
             if order in self._by_operator:
@@ -206,7 +206,7 @@ class GoldenGraph:
         if self._astray is None:
             places = dead_ends(self._findings, self.matched, self._again)
             self._astray = {bisect_right(self.matched, place) for place in places}
-        return any(self.place(row) in self._astray for row in rows)
+        return any(self.gap_number(row) in self._astray for row in rows)
 
     def is_of_parameter(self, row: GoldenRow) -> bool:
         """Whether a row is the gradient of a parameter, as the forward of its operator tells."""
@@ -222,7 +222,7 @@ class GoldenGraph:
                 for one in self._findings
                 if one.pair.golden_op is None and one.pair.target_op is not None and is_gradient(one.pair.target_op)
             }
-        return self.place(row) in self._backward_gaps
+        return self.gap_number(row) in self._backward_gaps
 
     def forward_of(self, row: GoldenRow) -> list[GoldenRow]:
         """The rows of the forward call that a backward row belongs to."""

@@ -39,7 +39,7 @@ class GoldenRow(NamedTuple):
         return self.finding.pair.target_op is None
 
 
-class Content:
+class SharedRecords:
     """The golden records that hold one and the same tensor.
 
     writers, readers  rows by which operators wrote it, and read it

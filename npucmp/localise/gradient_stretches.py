@@ -8,11 +8,11 @@ from collections import defaultdict
 from typing import Optional, Sequence, Tuple
 
 from npucmp.localise.golden_graph import GoldenGraph
-from npucmp.localise.golden_rows import Content, GoldenRow, round_off_of_row
+from npucmp.localise.golden_rows import GoldenRow, SharedRecords, round_off_of_row
 from npucmp.model import Verdict
 from npucmp.model.roles import is_output, is_parameter
 
-_Key = Tuple[Content, bool]  # a content, and whether it is asked for its readers
+_Key = Tuple[SharedRecords, bool]  # a content, and whether it is asked for its readers
 
 
 def closed_backwards(graph: GoldenGraph, left: Sequence[GoldenRow]) -> set[int]:

@@ -27,10 +27,10 @@ from npucmp.judge.precision import BOTH_SIDES
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import Scale, scale_of
 from npucmp.localise.parameter_drift import Updates
-from npucmp.localise.rule_context import Case, error_of, error_size
+from npucmp.localise.rule_context import RuleContext, error_of, error_size
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.seen_errors import SeenErrors
-from npucmp.localise.sources import Source, Sources
+from npucmp.localise.sources import Sources, TensorSource
 from npucmp.localise.stat_shift import likely_error
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -66,7 +66,7 @@ WORDS = {  # of intervals that no measurement tells; {high} is their upper end
 NO_DATA = Interval(0.0, math.inf, "no data")
 
 
-class Read(NamedTuple):
+class ReadTensor(NamedTuple):
     """A tensor that an operator reads, its interval, and the share of its error that reaches the outputs."""
 
     finding: Finding
@@ -89,8 +89,8 @@ class Reads(NamedTuple):
     reached      whether an error is known to come in
     """
 
-    inputs: Sequence[Read]
-    saved: Sequence[Read]
+    inputs: Sequence[ReadTensor]
+    saved: Sequence[ReadTensor]
     is_known: bool
     is_measured: bool
     reached: bool
@@ -131,8 +131,10 @@ class Intervals:
         is_known = is_measured or (self._by_round_off and _are_known(node, inputs, lambda one: one.is_known))
         return Reads(inputs, saved, is_known, is_measured, any(map(self._is_reached, node.inputs)))
 
-    def _read(self, node: OperatorFindings, finding: Finding, interval: Interval) -> Read:
-        return Read(finding, interval, self.share_of(node, finding) if interval.high and interval.is_measured else 1.0)
+    def _read(self, node: OperatorFindings, finding: Finding, interval: Interval) -> ReadTensor:
+        return ReadTensor(
+            finding, interval, self.share_of(node, finding) if interval.high and interval.is_measured else 1.0
+        )
 
     def share_of(self, node: OperatorFindings, finding: Finding) -> float:
         """The share of the error of what an operator reads that can reach what it writes."""
@@ -150,12 +152,12 @@ class Intervals:
         read = {content_of(one) for one in node.inputs if one is not finding} - {0}
         return bool(operands) and read.issuperset(map(content_of, operands))
 
-    def _of_input(self, node: OperatorFindings, finding: Finding, source: Optional[Source]) -> Interval:
+    def _of_input(self, node: OperatorFindings, finding: Finding, source: Optional[TensorSource]) -> Interval:
         if self.is_overwritten(node, finding):
             return self._overwritten(node, finding)
         known = self._measured(finding)
         if known is None:
-            return NO_DATA if source is None else self._written(source.finding)
+            return NO_DATA if source is None else self._of_producer(source.finding)
         descends = source is not None and source.tainted and not known.is_measured
         return NO_DATA if descends else known  # figures bound from above no error that is about
 
@@ -167,7 +169,7 @@ class Intervals:
         error = error if self._by_round_off or differs(finding) else 0.0
         return Interval(error, error)
 
-    def _written(self, finding: Finding) -> Interval:
+    def _of_producer(self, finding: Finding) -> Interval:
         """As its producer says."""
         if finding.row in self.behind:
             error = self.behind[finding.row]
@@ -181,7 +183,7 @@ class Intervals:
             return Interval(source="overwritten")
         error = self._seen.of_shape(finding.pair.golden.shape if finding.pair.golden else ())
         error = self.unknown_producer(finding).high if error is None else error
-        return Interval(0.0, max(error, Case(finding).round_off), "overwritten")
+        return Interval(0.0, max(error, RuleContext(finding).round_off), "overwritten")
 
     def unknown_producer(self, finding: Finding) -> Interval:
         """Nothing recorded wrote it."""
@@ -194,7 +196,7 @@ class Intervals:
         if not asked and finding.metric != "checksum":
             return False
         nowhere = asked and self._sources.of(finding) is None
-        return self._rules.holds("overwritten", Case(finding, node, nowhere=nowhere))
+        return self._rules.holds("overwritten", RuleContext(finding, node, nowhere=nowhere))
 
     def _is_reached(self, finding: Finding) -> bool:
         source = self._sources.of(finding)
@@ -235,7 +237,7 @@ class Intervals:
 
     def behind_a_root(self, node: OperatorFindings, finding: Finding) -> Interval:
         """An error is about: inputs below their limit may carry as much as the limit."""
-        if self.any_tainted and self._rules.holds("behind_root", Case(finding, node)):
+        if self.any_tainted and self._rules.holds("behind_root", RuleContext(finding, node)):
             return Interval(0.0, max(finding.limit, FACTOR * finding.working), "behind a root")
         return Interval()
 
@@ -246,7 +248,7 @@ class Intervals:
 
     def _saved(self, finding: Finding) -> Interval:
         """What a forward saved for its backward and nothing recorded: each side rounded it, for all that is known."""
-        return Interval(0.0, BOTH_SIDES * Case(finding).round_off, "saved")
+        return Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
 
     def _unrecorded_parameters(self, node: OperatorFindings) -> Interval:
         """What the updates before may have made of parameters that were not recorded."""
@@ -287,7 +289,7 @@ class Intervals:
 
     # What may have come along an edge
 
-    def edge(self, node: OperatorFindings, finding: Finding, source: Optional[Source]) -> Interval:
+    def edge(self, node: OperatorFindings, finding: Finding, source: Optional[TensorSource]) -> Interval:
         """The interval of an input that differs, by what is known of the tensor before its operator reads it."""
         if self.is_overwritten(node, finding):
             return Interval(0.0, math.inf, "overwritten")
@@ -314,7 +316,7 @@ def _of_statistics(finding: Finding) -> Optional[Interval]:
     return Interval(0.0, 0.0, "statistics") if bound is not None and repr(x) == repr(y) else None
 
 
-def _are_known(node: OperatorFindings, reads: Sequence[Read], is_known: Callable[[Interval], bool]) -> bool:
+def _are_known(node: OperatorFindings, reads: Sequence[ReadTensor], is_known: Callable[[Interval], bool]) -> bool:
     """Whether something was recorded of all that the operator reads, here or where it was written. Weights that were
     folded have nothing to be compared with: what is wrong in them is this operator's."""
     reads = [read for read in reads if not is_folded(read.finding.pair)]

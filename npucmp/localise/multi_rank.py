@@ -11,19 +11,19 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence
 
-from npucmp.flow.operators import OperatorFindings, Place
+from npucmp.flow.operators import OperatorFindings, OperatorPlace
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.recomputation import Estimator
 from npucmp.localise.root_cause import Told
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.search import Walk
+from npucmp.localise.search import RootSearch
 from npucmp.model import Cause, Comparison, Finding, Root
 
 if TYPE_CHECKING:
     from npucmp.flow.collectives import Communications
     from npucmp.localise.remote_inputs import Arrival
     from npucmp.localise.stat_baseline import History
-    from npucmp.localise.stat_test import Noise
+    from npucmp.localise.stat_test import NoiseTest
 
 GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
@@ -98,7 +98,7 @@ def placed_roots(ranked: Sequence[Ranked]) -> dict[int, tuple[Root, ...]]:
     return {number: tuple(some) for number, some in found.items()}
 
 
-def has_values(one: Walk) -> bool:
+def has_values(one: RootSearch) -> bool:
     """Whether any tensor was measured, so that statistics are not all there is."""
     return any(finding.measurement.moments for finding in one.findings)
 
@@ -117,7 +117,7 @@ class _Ranks:
         self._numbers = [one.rank for one in comparisons]
         first_rows = accumulate((len(one.findings) for one in comparisons), initial=0)
         self._walks = [
-            Walk(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank, estimator)
+            RootSearch(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank, estimator)
             for one, told, first_row, estimator in zip(comparisons, updates, first_rows, estimators)
         ]
         self._told: Optional[Communications] = None  # of several ranks
@@ -130,19 +130,19 @@ class _Ranks:
         if self._told is not None:
             self._clocks = self._told.clocks
         else:
-            self._clocks = {Place(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
-        self._noise: Optional[Noise] = None  # where statistics are all there is
+            self._clocks = {OperatorPlace(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
+        self._noise: Optional[NoiseTest] = None  # where statistics are all there is
         self._history: Optional[History] = None  # of the noise
         if by_round_off and rules.uses("suspected") and not any(map(has_values, self._walks)):
             from npucmp.localise.stat_baseline import History
-            from npucmp.localise.stat_facts import facts_of, joined
-            from npucmp.localise.stat_test import Noise
+            from npucmp.localise.stat_facts import facts_of, merge_facts
+            from npucmp.localise.stat_test import NoiseTest
 
             facts = [facts_of(walk.nodes, walk.findings) for walk in self._walks]
             unproven = max(one.unproven for one in updates)
-            self._noise = Noise(joined(facts, all(one.are_first for one in updates), unproven))
+            self._noise = NoiseTest(merge_facts(facts, all(one.are_first for one in updates), unproven))
             self._history = History()
-        self._from: dict[Place, Arrival] = {}  # where an error arrives → what brought it
+        self._from: dict[OperatorPlace, Arrival] = {}  # where an error arrives → what brought it
 
     def _communications(self) -> Communications:
         """What the ranks tell each other, and of `_read` which tensors of other ranks an operator reads."""
@@ -152,12 +152,12 @@ class _Ranks:
         for walk, number in zip(self._walks, self._numbers):
             without_buffers(walk, number)
         known = [contents(walk.nodes) for walk in self._walks]
-        self._read = {Place(*place): some for place, some in read_elsewhere(known)}
+        self._read = {OperatorPlace(*place): some for place, some in read_elsewhere(known)}
         sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]
-        read = {place: [Place(*sent[:2]) for sent in some] for place, some in self._read.items()}
+        read = {place: [OperatorPlace(*sent[:2]) for sent in some] for place, some in self._read.items()}
         return Communications(sequences, self._numbers, read)
 
-    def _in_order(self) -> Iterable[list[Place]]:
+    def _in_order(self) -> Iterable[list[OperatorPlace]]:
         """All operators, those of one clock together."""
         return self._told.in_order() if self._told is not None else ([place] for place in self._clocks)
 
@@ -180,16 +180,16 @@ class _Ranks:
                     self._hold(self._noise, node, self._walks[place.rank])
                 self._walks[place.rank].visit(node)
 
-    def _hold(self, noise: Noise, node: OperatorFindings, walk: Walk) -> None:
+    def _hold(self, noise: NoiseTest, node: OperatorFindings, walk: RootSearch) -> None:
         """What stands out is no noise, and nothing behind it is."""
-        from npucmp.localise.stat_test import counted, kind_of
+        from npucmp.localise.stat_test import kind_of, with_counts
 
         assert self._history is not None
         before = self._history.before(kind_of(node))
         found = noise.visit(node, walk, before)
         standing = noise.standing.get(node.row)
         if standing is not None:
-            noise.standing[node.row] = counted(standing, sorted(self._history.largest))
+            noise.standing[node.row] = with_counts(standing, sorted(self._history.largest))
         if found is not None and not noise.standing:
             self._history.add(found, before)
 
@@ -197,7 +197,7 @@ class _Ranks:
         """For each rank its findings, and its roots with their clocks."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.finished()
-            places = {node.pair.order: Place(rank, at) for at, node in enumerate(walk.nodes)}
+            places = {node.pair.order: OperatorPlace(rank, at) for at, node in enumerate(walk.nodes)}
             told = [self._explained(places, walk.carriers, root) for root in roots]
             yield findings, [(self._clocks[places[root.pair.order]], root) for root in told]
 
@@ -209,7 +209,7 @@ class _Ranks:
         from npucmp.localise.stat_suspects import candidates, concluded, first_of
 
         nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
-        clocks = [[self._clocks[Place(rank, at)] for at in range(len(some))] for rank, some in nodes]
+        clocks = [[self._clocks[OperatorPlace(rank, at)] for at in range(len(some))] for rank, some in nodes]
         rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}
         every = ((rank, *one) for rank, some in nodes for one in zip(clocks[rank], some))
         first = first_of(candidates(every, rooted, self._noise), len(told))
@@ -218,7 +218,7 @@ class _Ranks:
             for found, (rank, some) in zip(told, nodes)
         ]
 
-    def _explained(self, places: dict[int, Place], carriers: dict[int, int], root: Root) -> Root:
+    def _explained(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:
         """A root that passes on what arrived says from where."""
         brought = self._from.get(places[carriers.get(root.pair.order, root.pair.order)])
         if brought is None:
@@ -227,20 +227,20 @@ class _Ranks:
 
         return arrived(root, brought)
 
-    def _node(self, place: Place) -> OperatorFindings:
+    def _node(self, place: OperatorPlace) -> OperatorFindings:
         return self._walks[place.rank].nodes[place.at]
 
-    def _own_error(self, place: Place) -> float:
+    def _own_error(self, place: OperatorPlace) -> float:
         from npucmp.localise.remote_inputs import own_error
 
         assert self._told is not None
         return own_error(self._node(place)) if place in self._told.given else 0.0
 
-    def _receive(self, told: Communications, place: Place) -> None:
+    def _receive(self, told: Communications, place: OperatorPlace) -> None:
         """Tells an operator what comes to it from other ranks."""
         from npucmp.localise.remote_inputs import take_in, tensor_of
 
-        sent = [(Place(rank, at), tensor_of(self._node(Place(rank, at)), index))
+        sent = [(OperatorPlace(rank, at), tensor_of(self._node(OperatorPlace(rank, at)), index))
                 for rank, at, index in self._read.get(place, ())]  # fmt: skip
         given = [(one, finding) for one in told.given.get(place, ()) for finding in self._node(one).inputs]
         read, put_in = ([self._arrival(*one) for one in some] for some in (sent, given))
@@ -248,7 +248,7 @@ class _Ranks:
         if brought is not None:
             self._from[place] = brought
 
-    def _arrival(self, place: Place, finding: Finding) -> Arrival:
+    def _arrival(self, place: OperatorPlace, finding: Finding) -> Arrival:
         """A tensor as the walk of its own rank sees it."""
         from npucmp.localise.remote_inputs import as_seen
 

@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.localise.golden_graph import GoldenGraph, lost_outputs
-from npucmp.localise.golden_rows import Content, GoldenRow
+from npucmp.localise.golden_rows import GoldenRow, SharedRecords
 from npucmp.localise.gradient_stretches import closed_backwards
 from npucmp.localise.stretch import Stretch
 from npucmp.localise.value_proof import ValueProof
@@ -40,7 +40,7 @@ def _unaccounted(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenR
     left = [row for row in open_rows if not graph.is_again(row)]
     loose = {row.finding.row for row in left}
     interior: set[int] = set()
-    seen: set[Content] = set()
+    seen: set[SharedRecords] = set()
     for row in left:
         content = graph.content(row)
         if content in seen:

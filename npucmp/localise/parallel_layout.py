@@ -67,7 +67,7 @@ def _stages(ranks: Mapping[int, Joint]) -> dict[int, int]:
 
 
 def _tensor_ranks(ranks: Mapping[int, Joint], stages: Mapping[int, int]) -> dict[int, int]:
-    told = _told(ranks)
+    told = _ranks_by_content(ranks)
     alone = {rank for some in told.values() for group in some.values() if len(group) == 1 for rank in group}
     groups = {group for one in ranks.values() for group in one.groups if ranks.keys() >= {*group}}
     if len(ranks) == max(ranks) + 1:  # those who are missing come after all that are here: numbers in a group are right
@@ -80,7 +80,7 @@ def _tensor_ranks(ranks: Mapping[int, Joint], stages: Mapping[int, int]) -> dict
     return found
 
 
-def _told(ranks: Mapping[int, Joint]) -> dict[tuple[str, str], dict[bytes, list[int]]]:
+def _ranks_by_content(ranks: Mapping[int, Joint]) -> dict[tuple[str, str], dict[bytes, list[int]]]:
     """By tensor that a collective of the forward pass gave out: the ranks that hold the same."""
     found: dict[tuple[str, str], dict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, one in ranks.items():

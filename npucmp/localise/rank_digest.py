@@ -51,7 +51,7 @@ class Joint(NamedTuple):
 def joint_of(one: Comparison) -> Joint:
     """What a comparison tells of what its rank shares with others."""
     backward = min((op.order for op in one.golden.operators if is_gradient(op)), default=len(one.golden.operators))
-    held = _held(one.findings, backward)
+    held = _shared_tensors(one.findings, backward)
     calls = [op for op in one.golden.operators if op_type_of(op).has("collective")]
     return Joint(
         one.step,
@@ -66,7 +66,7 @@ def joint_of(one: Comparison) -> Joint:
     )
 
 
-def _held(findings: Sequence[Finding], backward: int) -> dict[tuple[str, str], tuple[str, Finding, int]]:
+def _shared_tensors(findings: Sequence[Finding], backward: int) -> dict[tuple[str, str], tuple[str, Finding, int]]:
     """What other ranks may hold too: kind, finding and content, by operator and slot."""
     found: dict[tuple[str, str], tuple[str, Finding, int]] = {}
     known: Optional[Operator] = None

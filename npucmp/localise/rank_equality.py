@@ -17,7 +17,7 @@ from npucmp.model import Side
 from npucmp.model.optypes import op_type_of
 
 
-class Output(NamedTuple):
+class CollectiveOutput(NamedTuple):
     """An output of a collective on one rank: the golden's content, the target's figures, how far the two are apart, and
     how far rounding may put two ranks apart, relative to the tensor."""
 
@@ -36,19 +36,19 @@ class Inequality(NamedTuple):
     words: str
 
 
-def outputs_of(node: OperatorFindings) -> list[Output]:
+def outputs_of(node: OperatorFindings) -> list[CollectiveOutput]:
     """The outputs of a collective that other ranks may hold too; none of any other operator, or without values."""
     op = op_type_of(node.operator)
     if not op.has("collective") or op.has("point to point", "asynchronous"):
         return []
     return [
-        Output(one.pair.slot, content, moments.target, one.error or 0.0, BOTH_SIDES * round_off_of(one.pair))
+        CollectiveOutput(one.pair.slot, content, moments.target, one.error or 0.0, BOTH_SIDES * round_off_of(one.pair))
         for one in node.outputs
         if (moments := one.measurement.moments) is not None and (content := content_of(one))
     ]
 
 
-def inequalities(some: Sequence[tuple[int, Sequence[Output]]]) -> list[dict[str, Inequality]]:
+def inequalities(some: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list[dict[str, Inequality]]:
     """For each rank, given by its number with the outputs of one collective: the outputs that differ from those of
     other ranks though the golden's are equal, by slot. Of two ranks the one that is farther from its golden is named;
     of more, those that are not as most are."""
@@ -77,7 +77,7 @@ def inequalities(some: Sequence[tuple[int, Sequence[Output]]]) -> list[dict[str,
 Unequal = Mapping[int, "Mapping[str, Inequality]"]  # of one rank, by the number of an operator
 
 
-def _distance(one: Output, other: Output) -> float:
+def _distance(one: CollectiveOutput, other: CollectiveOutput) -> float:
     """How far figures of two target tensors are apart: norm and extremes relative to themselves, the sum relative to
     the norm, which independent roundings of all elements move it by; infinity for other NaN and Inf."""
     a, b = one.target, other.target

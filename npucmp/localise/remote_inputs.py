@@ -11,8 +11,8 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.evidence import reason
 from npucmp.localise.intervals import differs
 from npucmp.localise.rule_context import error_size
-from npucmp.localise.search import Walk
-from npucmp.localise.sources import Source
+from npucmp.localise.search import RootSearch
+from npucmp.localise.sources import TensorSource
 from npucmp.localise.thresholds import disregard
 from npucmp.model import Cause, Finding, Operator, Root
 from npucmp.model.roles import is_buffer
@@ -27,7 +27,7 @@ class Arrival(NamedTuple):
     tainted: bool
 
 
-class Content(NamedTuple):
+class RemoteTensor(NamedTuple):
     """A tensor of a rank, known by its content: of operator number `at`, its tensor `number`."""
 
     content: int
@@ -35,11 +35,11 @@ class Content(NamedTuple):
     number: int
 
 
-class Contents(NamedTuple):
+class RankTensors(NamedTuple):
     """What a rank reads that nothing on it wrote or read before, and what it wrote or sent, each in order."""
 
-    wanted: list[Content]
-    made: list[Content]
+    wanted: list[RemoteTensor]
+    made: list[RemoteTensor]
 
 
 def golden_of(node: OperatorFindings) -> Operator:
@@ -57,20 +57,22 @@ def own_error(node: OperatorFindings) -> float:
     return max(map(error_size, node.inputs), default=0.0)
 
 
-def as_seen(walk: Walk, rank: Optional[int], finding: Finding) -> Arrival:
+def as_seen(walk: RootSearch, rank: Optional[int], finding: Finding) -> Arrival:
     """A tensor as the walk of its own rank sees it, so far."""
     seen = walk.revised.get(finding.row, finding)
     source = walk.sources.of(finding)
     return Arrival(rank, seen, source is not None and source.tainted and differs(seen))
 
 
-def take_in(walk: Walk, node: OperatorFindings, read: Sequence[Arrival], given: Sequence[Arrival]) -> Optional[Arrival]:
+def take_in(
+    walk: RootSearch, node: OperatorFindings, read: Sequence[Arrival], given: Sequence[Arrival]
+) -> Optional[Arrival]:
     """Tells an operator what comes to it: what it reads that another rank wrote, and what others put in. The one that
     brings an error that descends from a root, None if none does."""
     brought = None
     for one in read:
         if not walk.sources.is_known(one.finding, node.row):
-            walk.sources.replace(Source(one.finding, one.tainted), content_of(one.finding), node.row)
+            walk.sources.replace(TensorSource(one.finding, one.tainted), content_of(one.finding), node.row)
             brought = one if one.tainted else brought
     node.context += [one.finding for one in given]
     node.arrived = bool(given)
@@ -103,11 +105,11 @@ def arrived(root: Root, brought: Arrival) -> Root:
     return replace(root, evidence=(found, *root.evidence), rule="collective")
 
 
-def contents(nodes: Sequence[OperatorFindings]) -> Contents:
+def contents(nodes: Sequence[OperatorFindings]) -> RankTensors:
     """Of one rank: what may have come from others by receives that return before the data is there, or that were not
     recorded; and what others may have got so."""
     seen: set[int] = set()
-    found = Contents([], [])
+    found = RankTensors([], [])
     for at, node in enumerate(nodes):
         is_sent, is_joint = sends(golden_of(node)), node.op.has("collective")
         for index, finding in enumerate((*node.inputs, *node.outputs)):
@@ -117,13 +119,13 @@ def contents(nodes: Sequence[OperatorFindings]) -> Contents:
             is_new = content not in seen
             seen.add(content)
             if is_new and is_read:
-                found.wanted.append(Content(content, at, index))
+                found.wanted.append(RemoteTensor(content, at, index))
             if (is_new and not is_read and not is_joint) or (is_read and is_sent):
-                found.made.append(Content(content, at, index))
+                found.made.append(RemoteTensor(content, at, index))
     return found
 
 
-def without_buffers(walk: Walk, rank: Optional[int]) -> None:
+def without_buffers(walk: RootSearch, rank: Optional[int]) -> None:
     """What lay in memory before something was received there means nothing."""
     for node in walk.nodes:
         operator = golden_of(node)
@@ -134,7 +136,7 @@ def without_buffers(walk: Walk, rank: Optional[int]) -> None:
                 walk.revised[finding.row] = disregard(finding)
 
 
-def without_others(walk: Walk) -> None:
+def without_others(walk: RootSearch) -> None:
     """Marks what other ranks put something into, where no other rank of the step is compared. A send hands over what
     it has; of a group of one there are no others."""
     for node in walk.nodes:
@@ -144,10 +146,10 @@ def without_others(walk: Walk) -> None:
 
 
 def read_elsewhere(
-    ranks: Sequence[Contents],
+    ranks: Sequence[RankTensors],
 ) -> Iterator[tuple[tuple[int, int], list[tuple[int, int, int]]]]:
     """(rank, operator) that reads what another rank wrote or sent → where: rank, operator, tensor."""
-    made: list[dict[int, Content]] = [{} for _ in ranks]
+    made: list[dict[int, RemoteTensor]] = [{} for _ in ranks]
     makers: dict[int, dict[int, None]] = {}  # the ranks that made something of a content
     for rank, one in enumerate(ranks):
         for some in one.made:

@@ -15,14 +15,16 @@ from npucmp.model import Cause, Evidence, Finding, Root
 Told = tuple["list[Finding]", "list[tuple[int, Root]]"]  # of one rank: its findings, its roots with their clocks
 
 
-class Own(NamedTuple):
+class OwnError(NamedTuple):
     """An output that its operator bears the error of, and the rule that says so."""
 
     finding: Finding
     rule: str
 
 
-def root_of(node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], known: Optional[float]) -> Root:
+def root_of(
+    node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], known: Optional[float]
+) -> Root:
     """Without its place, which is found when all of them are known."""
     finding = own.finding
     outputs = [e for e in map(error_of, node.outputs) if e is not None]
@@ -34,7 +36,7 @@ def root_of(node: OperatorFindings, cause: Cause, own: Own, reasons: list[Eviden
         cause=cause,
         slot=finding.pair.slot,
         metric=finding.metric or finding.verdict.value,
-        value=_shown(finding),
+        value=_figure(finding),
         limit=finding.limit,
         input_error=known,
         output_error=max(outputs, default=None),
@@ -48,7 +50,7 @@ def explained(finding: Finding, by: Optional[Limit]) -> Finding:
     return finding if by is None else finding._replace(explained_by=by.rule, explained_limit=by.value)
 
 
-def _shown(finding: Finding) -> Optional[float]:
+def _figure(finding: Finding) -> Optional[float]:
     """The figure of a row: what was measured, or a proven lower bound."""
     known = {metric.name: metric.function for metric in metrics.METRICS}
     if finding.metric in known and finding.measurement.moments is not None:

@@ -44,7 +44,7 @@ TOGETHER = 8.0
 
 
 @dataclass(eq=False)  # nobody changes one; frozen, making one would cost three times as much
-class Case:
+class RuleContext:
     """One tensor that may differ.
 
     finding     the tensor, measured; judged too, but for the rules that set its limit
@@ -207,13 +207,13 @@ class Case:
     def chose_alike(self) -> bool:
         """Whether the choice itself, a mask or indices, was recorded among what the operator reads, and is the same."""
         node = self.node
-        read = [] if node is None else [Case(one) for one in (*node.inputs, *node.context)]
+        read = [] if node is None else [RuleContext(one) for one in (*node.inputs, *node.context)]
         choices = [one for one in read if one.is_choice and one.moments is not None]
         choices = [one for one in choices if one.moments is not None and one.moments.elements >= FEW]
         return bool(choices) and all(one.share_changed == 0.0 for one in choices)
 
 
-class Rule(NamedTuple):
+class ErrorRule(NamedTuple):
     """One thing that is known about errors.
 
     kind     "limit"        bound: how large rounding alone may make the error
@@ -228,9 +228,9 @@ class Rule(NamedTuple):
     kind: str
     name: str
     why: str
-    applies: Callable[[Case], bool]
-    bound: Callable[[Case], float] = lambda case: 0.0
-    judged: Callable[[Case], Finding] = lambda case: diverged(case.finding)
+    applies: Callable[[RuleContext], bool]
+    bound: Callable[[RuleContext], float] = lambda case: 0.0
+    judged: Callable[[RuleContext], Finding] = lambda case: diverged(case.finding)
 
 
 def diverged(finding: Finding) -> Finding:

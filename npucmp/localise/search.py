@@ -25,14 +25,14 @@ from npucmp.localise.intervals import WORDS, Interval, Intervals, Reads, differs
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputed, forward_of, recomputed
-from npucmp.localise.root_cause import Own, explained, root_of
-from npucmp.localise.rule_context import Case, error_size
+from npucmp.localise.root_cause import OwnError, explained, root_of
+from npucmp.localise.rule_context import RuleContext, error_size
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.rules.growth import GROWTH
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
 from npucmp.localise.skipped import Uncompared, Writer
-from npucmp.localise.sources import Source, Sources
+from npucmp.localise.sources import Sources, TensorSource
 from npucmp.localise.thresholds import disregard, overwritten
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -47,15 +47,16 @@ LAW = "law"  # the accusation that needs nothing of what an operator reads
 UNREFUTED = (LAW, "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 
 
-class Walk:
+class RootSearch:
     """The search through one run, operator by operator, for whoever walks several runs at once.
 
     Each of `nodes` is to be visited, in order; then `finished` has the findings, with `diverged` taken back where
-    inputs explain the error, and the roots in that order; multi_rank.py places them. by_round_off is False when the user's
-    own rules decide; then nothing is taken back. updates: what the step before tells of the parameters. `revised` are
-    findings that were taken back, by row; rows are numbered from `first_row` on. `carriers` has the operator by which
-    an error arrived from another rank, where its outputs were not recorded, of the first that reads it; by order.
-    `estimator` recomputes operators of both runs (recomputation.py); without one bounds alone decide.
+    inputs explain the error, and the roots in that order; multi_rank.py places them. by_round_off is False when the
+    user's own rules decide; then nothing is taken back. updates: what the step before tells of the parameters.
+    `revised` are findings that were taken back, by row; rows are numbered from `first_row` on. `carriers` has the
+    operator by which an error arrived from another rank, where its outputs were not recorded, of the first that
+    reads it; by order. `estimator` recomputes operators of both runs (recomputation.py); without one bounds alone
+    decide.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Walk:
     ) -> None:
         rules = rules or Rulebook()
         self.findings = [
-            disregard(one) if differs(one) and rules.holds("meaningless", Case(one)) else one
+            disregard(one) if differs(one) and rules.holds("meaningless", RuleContext(one)) else one
             for one in numbered(findings, first_row)
         ]
         self.nodes = nodes_of(self.findings)
@@ -141,14 +142,14 @@ class _Search:
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         if self._is_quiet(node) and not self._is_sampled(node):
-            self.seen.pass_by(node, self._counted(node))
+            self.seen.pass_by(node, self._counted_inputs(node))
             self.sources.reach(node.outputs[-1])
             return
         self._explained.clear()
         if self._hands_on_nothing(node):
             self.revised.update((one.row, disregard(one)) for one in (*node.inputs, *node.outputs))
             for finding in node.outputs:
-                self.sources.learn(Source(finding, tainted=False, meaningless=True))
+                self.sources.learn(TensorSource(finding, tainted=False, meaningless=True))
             return
         gap, inherits = self._edges(node)
         inherits |= node.carried or self._reads_what_differs(node) or self._intervals.is_half_known(node)
@@ -169,7 +170,7 @@ class _Search:
         if gap:
             self._add(node, *self._gap(node, gap), reads)
             # its other readers are no further gaps
-            self.sources.replace(Source(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
+            self.sources.replace(TensorSource(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
         elif guilty and self._follows(node):
             words = "the forward pass of this call bears the error"
             self._add(node, Cause.PROPAGATED, guilty[0], [evidence.reason("forward", words), *guilty[1]], reads)
@@ -178,13 +179,13 @@ class _Search:
             self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, reads), reads)
         elif own and self._culprit(node):
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
-            self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, reads)
+            self._add(node, Cause.PROPAGATED, OwnError(own.finding, "container"), reasons, reads)
         elif own:
             cause, reasons = self._cause(node, reads), self._reasons(node, own.finding, reads)
             if known and not evidence.argument_reasons(node.pair):
                 bound, (cause, found) = cause, known.cause(cause)
                 reasons = [*found, *reasons]
-                own = own if cause is bound else Own(own.finding, RECOMPUTED)
+                own = own if cause is bound else OwnError(own.finding, RECOMPUTED)
             self._add(node, cause, own, reasons, reads)
         elif inherits and diverged:
             worst = max(diverged, key=error_size)
@@ -192,7 +193,7 @@ class _Search:
                 self.revised[output.row] = explained(output, self._explanation(node, output, reads))
             by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
             reasons += known.cause(Cause.PROPAGATED)[1] if known else []
-            self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, reads)
+            self._add(node, Cause.PROPAGATED, OwnError(worst, by), reasons, reads)
         elif not (carried := self._carried(node)):
             self._excuse_all(node, diverged, reads)
         else:
@@ -211,7 +212,7 @@ class _Search:
             self._unseen[node.operator.name] = node, reads.error or 0.0
 
     def _recomputed(
-        self, node: OperatorFindings, own: Optional[Own], diverged: Sequence[Finding], reads: Reads
+        self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: Reads
     ) -> Optional[Recomputed]:
         """What float64 says of an operator that is suspected, or sampled, or whose error is above the limit and
         explained by anything but growth."""
@@ -232,8 +233,8 @@ class _Search:
         return by is not None and by.rule != "growth"
 
     def _found_guilty(
-        self, node: OperatorFindings, own: Optional[Own], known: Recomputed
-    ) -> Optional[tuple[Own, list[Evidence]]]:
+        self, node: OperatorFindings, own: Optional[OwnError], known: Recomputed
+    ) -> Optional[tuple[OwnError, list[Evidence]]]:
         """The output that shows that an operator bears an error, with the evidence. A gradient of a call whose forward
         bears one counts only where it differs."""
         found = known.guilty(node.outputs, own is not None)
@@ -248,13 +249,13 @@ class _Search:
         """Whether an operator is a gradient of a call whose forward bears an error by recomputation."""
         return node.is_gradient and node.operator.call in self._guilty
 
-    def _accuse(self, finding: Finding, reasons: Sequence[Evidence]) -> Own:
+    def _accuse(self, finding: Finding, reasons: Sequence[Evidence]) -> OwnError:
         """An output that recomputation accuses: it differs, be its error above the limit or not."""
         if not differs(finding):
             because = f"{finding.because}; {reasons[0].sentence()}".removeprefix("; ")
             finding = finding._replace(verdict=Verdict.DIVERGED, because=because, rule=RECOMPUTED)
             self.revised[finding.row] = finding
-        return Own(finding, RECOMPUTED)
+        return OwnError(finding, RECOMPUTED)
 
     def _blame_forward(self, forward: OperatorFindings, finding: Finding, reasons: list[Evidence]) -> None:
         """Adds a forward that its gradient betrays. It was visited before, and its error was too small to be seen."""
@@ -265,8 +266,8 @@ class _Search:
             self._add(forward, Cause.BORN, own, reasons, self._intervals.reads(forward))
 
     def _with_bounds(
-        self, node: OperatorFindings, own: Optional[Own], guilty: Own, reasons: list[Evidence], reads: Reads
-    ) -> tuple[Own, list[Evidence]]:
+        self, node: OperatorFindings, own: Optional[OwnError], guilty: OwnError, reasons: list[Evidence], reads: Reads
+    ) -> tuple[OwnError, list[Evidence]]:
         """The output and the evidence of an operator that is guilty, with what bounds say of it; these come first if
         they make it BORN too."""
         if own is None:
@@ -276,7 +277,7 @@ class _Search:
             return own, [*known, *reasons]
         return guilty, [*reasons, *known]
 
-    def _is_innocent(self, node: OperatorFindings, own: Optional[Own], known: Recomputed, reads: Reads) -> bool:
+    def _is_innocent(self, node: OperatorFindings, own: Optional[OwnError], known: Recomputed, reads: Reads) -> bool:
         """Whether an operator that is suspected only passes on what it reads, all of which was compared. Or it is a
         product, and rounds its operands to 11 bits as all products do."""
         if own is None or own.rule in UNREFUTED or evidence.argument_reasons(node.pair):
@@ -285,14 +286,14 @@ class _Search:
             return all(error_size(one) <= FACTOR * REDUCED for one in node.outputs)
         return reads.is_known and self._intervals.is_saved_known(node) and known.is_innocent(node.outputs)
 
-    def _carried(self, node: OperatorFindings) -> Optional[tuple[Own, int]]:
+    def _carried(self, node: OperatorFindings) -> Optional[tuple[OwnError, int]]:
         """An input that differs because an error arrived from another rank, by an operator whose outputs were not
         recorded, and the order of that; None for all but the first."""
         apart = [one for one in node.inputs if differs(one)] if self._carrier is not None and not node.outputs else []
         if not apart or self._carrier is None:
             return None
         order, self._carrier = self._carrier, None
-        return Own(max(apart, key=error_size), "collective"), order
+        return OwnError(max(apart, key=error_size), "collective"), order
 
     def _excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: Reads) -> None:
         """Excuses outputs that differ by no more than the inputs explain, and inputs that were overwritten by them."""
@@ -309,7 +310,7 @@ class _Search:
                     self.revised[finding.row] = overwritten(finding)
         self._watch(node, diverged, reads)
 
-    def _counted(self, node: OperatorFindings) -> list[Finding]:
+    def _counted_inputs(self, node: OperatorFindings) -> list[Finding]:
         """The inputs whose errors count among those that were seen."""
         return [one for one in node.inputs if not self._intervals.is_overwritten(node, one)]
 
@@ -325,13 +326,13 @@ class _Search:
         for finding in node.inputs:
             left = differs(finding) and (wanders or self._intervals.is_left_over(finding))
             tainted = (node.tainted or node.inherits) and differs(finding)
-            self.sources.learn(Source(finding, tainted, wanders=left))
+            self.sources.learn(TensorSource(finding, tainted, wanders=left))
             if left:
                 seen.learn_left(finding)
         for finding in node.outputs:
             tainted = node.tainted and (differs(finding) or finding.error is None)
             left = finding.row in seen.left_over or (wanders and differs(finding))
-            self.sources.learn(Source(finding, tainted, is_meaningless(finding.pair), left))
+            self.sources.learn(TensorSource(finding, tainted, is_meaningless(finding.pair), left))
             if left:
                 seen.learn_left(finding)
         seen.learn_shapes(node)
@@ -340,7 +341,7 @@ class _Search:
             for container in containers(node.operator, self._scopes):
                 self._inside.setdefault(container, node.operator.name)
         else:
-            seen.learn(node, [] if wanders else self._counted(node))
+            seen.learn(node, [] if wanders else self._counted_inputs(node))
         self._uncompared.remember(node)
 
     def _is_quiet(self, node: OperatorFindings) -> bool:
@@ -359,7 +360,7 @@ class _Search:
         marks = self._intervals.any_tainted or self.sources.any_meaningless
         return not (marks and any(map(self.sources.is_marked, node.inputs)))
 
-    def _gap(self, node: OperatorFindings, gap: Own) -> tuple[Cause, Own, list[Evidence]]:
+    def _gap(self, node: OperatorFindings, gap: OwnError) -> tuple[Cause, OwnError, list[Evidence]]:
         """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
         not compared, nobody knows whether it differed there."""
         finding, source = gap.finding, self._origin(gap.finding)
@@ -418,7 +419,7 @@ class _Search:
     def _watch(self, node: OperatorFindings, excused: Sequence[Finding], reads: Reads) -> None:
         """Keeps the steepest of the growths that were excused, and the first error that is too large all the same."""
         for finding in excused if reads.error and not self._intervals.wanders(node) else ():
-            case = Case(finding, node, reads.error or 0.0, grown=True)
+            case = RuleContext(finding, node, reads.error or 0.0, grown=True)
             if not gradual.is_step(case):
                 continue
             growth = error_size(finding) / case.before
@@ -435,12 +436,12 @@ class _Search:
         for kept in (finding, self._hopeless):
             self.revised.pop(kept.row, None)
         reasons = evidence.gradual_reasons(finding, growth, GROWTH, self._hopeless)
-        self._add(node, Cause.WORSENED, Own(finding, "gradual"), reasons, self._intervals.reads(node))
+        self._add(node, Cause.WORSENED, OwnError(finding, "gradual"), reasons, self._intervals.reads(node))
 
     def _culprit(self, node: OperatorFindings) -> str:
         """An operator inside this module that has the error already; "" if there is none."""
         operator = node.operator
-        if not self.rules.holds("container", Case(node.outputs[0] if node.outputs else node.inputs[0], node)):
+        if not self.rules.holds("container", RuleContext(node.outputs[0] if node.outputs else node.inputs[0], node)):
             return ""
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
 
@@ -449,9 +450,9 @@ class _Search:
         read = (self.revised.get(finding.row, finding) for finding in node.context)
         return self._intervals.any_tainted and any(map(differs, read))
 
-    def _edges(self, node: OperatorFindings) -> tuple[Optional[Own], bool]:
+    def _edges(self, node: OperatorFindings) -> tuple[Optional[OwnError], bool]:
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
-        gap: Optional[Own] = None
+        gap: Optional[OwnError] = None
         inherits = False
         unwritten = []  # inputs that nothing recorded wrote
         for finding in node.inputs:
@@ -470,12 +471,12 @@ class _Search:
                 gap = gap or self._accused(self._from_nowhere(finding)) or self._unlawful(finding)
             elif not source.tainted:
                 before = error_size(source.finding)
-                gap = gap or self._single(Case(finding, None, before, inherited=before))
+                gap = gap or self._single(RuleContext(finding, None, before, inherited=before))
         for finding in unwritten:
             self._claim(finding)
         return gap, inherits
 
-    def _beyond_edge(self, node: OperatorFindings, finding: Finding, edge: Interval) -> Optional[Own]:
+    def _beyond_edge(self, node: OperatorFindings, finding: Finding, edge: Interval) -> Optional[OwnError]:
         """An input whose error is more than came along its edge; None if it is explained, which is noted."""
         if edge.source == "uninitialised" or (edge.source == "overwritten" and node.writes_to(finding)):
             self.revised[finding.row] = disregard(finding)
@@ -488,17 +489,17 @@ class _Search:
         if self._is_same_rounding(finding):
             return None
         if edge.source == "written":
-            by = self._explains(Case(finding, None, edge.high, flipped=self.seen.flipped))
+            by = self._explains(RuleContext(finding, None, edge.high, flipped=self.seen.flipped))
         else:
-            by = self._explains(Case(finding, None, inherited=edge.high))
+            by = self._explains(RuleContext(finding, None, inherited=edge.high))
         self._excuse(finding, by)
-        return None if by else Own(finding, finding.rule)
+        return None if by else OwnError(finding, finding.rule)
 
     def _is_same_rounding(self, finding: Finding) -> bool:
         """Whether a parameter is rounded as one before it that was named is: it is the same difference."""
         return self._are_named and finding.row in self.rounded[0]
 
-    def _beyond_seen(self, finding: Finding) -> Optional[Own]:
+    def _beyond_seen(self, finding: Finding) -> Optional[OwnError]:
         """The same of an input that nothing recorded wrote, by the errors seen before it."""
         case = self._from_nowhere(finding)
         by = self._explains(case)
@@ -506,14 +507,14 @@ class _Search:
             known = [*self._unseen_writers(finding), *self._written_by_one_run(case)]
             told = [(one, limit) for one in known if (limit := self._explains(one))]
             case, by = next(iter(told), (case, None))
-        found = self._accused(case) or self._unlawful(finding) if by else Own(finding, finding.rule)
+        found = self._accused(case) or self._unlawful(finding) if by else OwnError(finding, finding.rule)
         left = is_few(finding) or (case.node is not None and self._intervals.wanders(case.node))
         if by and left:  # what is left of a sum that cancels, for all that is known
             self.seen.leave(finding)
         self._excuse(finding, None if found else by)
         return found
 
-    def _written_by_one_run(self, case: Case) -> list[Case]:
+    def _written_by_one_run(self, case: RuleContext) -> list[RuleContext]:
         """An input in a later step as the output of an operator that one run alone has: nothing compares the parameters
         of this operator, which the updates before moved."""
         last = self.seen.last_agreeing
@@ -528,12 +529,12 @@ class _Search:
         if claimed and round_off_of(finding.pair) and (error_size(finding) or not self._unseen[claimed][1]):
             self._last_unseen.pop()
 
-    def _unlawful(self, finding: Finding) -> Optional[Own]:
+    def _unlawful(self, finding: Finding) -> Optional[OwnError]:
         """An input that breaks a law of the operator just before it, of which only the inputs were recorded."""
         found = (self._accused(case, LAW) for case in self._unseen_writers(finding) if not self._intervals.any_tainted)
         return next(filter(None, found), None)
 
-    def _unseen_writers(self, finding: Finding) -> list[Case]:
+    def _unseen_writers(self, finding: Finding) -> list[RuleContext]:
         """An input as the output of operators of which only the inputs were recorded: of the one that a graph names,
         else of those just before in its own pass, as of queries, keys and values: a dump without an order mixes both
         passes, and a backward operator reads what its forward read, which would then explain its own error."""
@@ -542,16 +543,16 @@ class _Search:
         seen = [self._unseen[name] for name in named or self._last_unseen if name in self._unseen]
         backward = is_gradient(finding.pair.operator)
         seen = [(node, known) for node, known in seen if named or node.is_gradient == backward]
-        return [Case(finding, node, known, flipped=self.seen.flipped) for node, known in seen]
+        return [RuleContext(finding, node, known, flipped=self.seen.flipped) for node, known in seen]
 
-    def _from_nowhere(self, finding: Finding) -> Case:
+    def _from_nowhere(self, finding: Finding) -> RuleContext:
         """A tensor that nothing dumped wrote, held against what was seen before it. Where that has as many elements,
         as terms of a sum have, its rows are those, and no rows that another choice took."""
         tainted = self._intervals.any_tainted
         flipped = 0.0 if self.seen.has_recent(finding) else self.seen.flipped
         before = 0.0 if tainted else self._intervals.unknown_producer(finding).high
         inherited = self._updates.bound(finding)
-        return Case(
+        return RuleContext(
             finding,
             None,
             before,
@@ -562,34 +563,34 @@ class _Search:
             flipped=flipped,
         )
 
-    def _accused(self, case: Case, only: str = "") -> Optional[Own]:
+    def _accused(self, case: RuleContext, only: str = "") -> Optional[OwnError]:
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
         rule = self.rules.accusation(case, only) if self.by_round_off else None
         if rule is None:
             return None
         found = rule.judged(case)._replace(rule=rule.name)
         self.revised[case.finding.row] = found
-        return Own(found, rule.name)
+        return OwnError(found, rule.name)
 
-    def _single(self, case: Case) -> Optional[Own]:
+    def _single(self, case: RuleContext) -> Optional[OwnError]:
         """The tensor, if single elements of it are wrong: this shows without the inputs of the operator."""
         return self._accused(case, "single_element")
 
-    def _stands_out(self, case: Case) -> Optional[Own]:
+    def _stands_out(self, case: RuleContext) -> Optional[OwnError]:
         """The tensor, if single elements of it are wrong, or if one factor scales it although no error is about."""
         return self._single(case) or (None if self._intervals.any_tainted else self._accused(case, "scaled"))
 
-    def _own(self, node: OperatorFindings, reads: Reads) -> Optional[Own]:
+    def _own(self, node: OperatorFindings, reads: Reads) -> Optional[OwnError]:
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
         are several."""
         unexplained = [one for one in node.outputs if differs(one) and not self._explanation(node, one, reads)]
         if unexplained:
             worst = max(unexplained, key=error_size)
-            return Own(worst, worst.rule)
+            return OwnError(worst, worst.rule)
         if not self.by_round_off:
             return None
         cases = [
-            Case(
+            RuleContext(
                 one, node, self._intervals.came_in(node, one, reads).high, habit=self._habit, flipped=self.seen.flipped
             )
             for one in node.outputs
@@ -622,7 +623,7 @@ class _Search:
         before = self._intervals.came_in(node, finding, reads).high
         if reads.error is not None:
             before = max(before, self._intervals.behind_a_root(node, finding).high)
-        by = self._explains(Case(finding, node, before, flipped=self.seen.flipped))
+        by = self._explains(RuleContext(finding, node, before, flipped=self.seen.flipped))
         return by or (self._written_inside(finding) if node.operator.path else None)
 
     def _written_inside(self, finding: Finding) -> Optional[Limit]:
@@ -633,7 +634,7 @@ class _Search:
         seen = self.revised.get(source.finding.row, source.finding)
         return Limit(seen.explained_limit, seen.explained_by) if seen.explained_by else None
 
-    def _explains(self, case: Case) -> Optional[Limit]:
+    def _explains(self, case: RuleContext) -> Optional[Limit]:
         """Where the user's own rules decide, inputs that agree by them explain nothing."""
         return self.rules.explanation(case) if self.by_round_off or case.before > 0 else None
 
@@ -670,7 +671,7 @@ class _Search:
         if not worst.differs and node.unheard:
             return evidence.unheard_reasons(own, bool(node.inputs))
         if self._is_argued(node):
-            alike = evidence.Worst(alike="as far as statistics tell")
+            alike = evidence.WorstInput(alike="as far as statistics tell")
             return evidence.own_reasons(node.pair, own, alike, bool(node.inputs))
         if not reads.is_known or (not worst.differs and self._intervals.is_half_known(node)):
             open_reads = [read.finding for read in reads.inputs if not read.interval.is_known]
@@ -687,7 +688,7 @@ class _Search:
         came = self._intervals.came_in(node, own, reads)
         return evidence.interval_reasons(WORDS.get(came.source, ""), came.high)
 
-    def _worst_read(self, node: OperatorFindings) -> evidence.Worst:
+    def _worst_read(self, node: OperatorFindings) -> evidence.WorstInput:
         """What differs most of what it reads, as far as it can reach what it writes."""
         apart = [(self._reach(node, one, saved), one, saved) for one, saved in self._disagreeing(node)]
         read = [one for one in (*node.inputs, *node.context) if not self._intervals.is_overwritten(node, one)]
@@ -707,9 +708,9 @@ class _Search:
         if by.rule == "cancellation" and is_vector(finding):
             self.seen.leave(finding)
         if by.rule == "choice":
-            self.seen.flipped = max(self.seen.flipped, Case(finding).share_changed)
+            self.seen.flipped = max(self.seen.flipped, RuleContext(finding).share_changed)
         if self.by_round_off and finding.verdict is Verdict.SHAPE:
-            self.seen.flipped = max(self.seen.flipped, routed.apart(finding))
+            self.seen.flipped = max(self.seen.flipped, routed.share_of_rows(finding))
             because = f"{finding.because}; a choice before it fell otherwise"
             self.revised[finding.row] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
@@ -719,7 +720,7 @@ class _Search:
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
             self.revised[finding.row] = explained(finding._replace(verdict=verdict, because=because), by)
 
-    def _add(self, node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], reads: Reads) -> None:
+    def _add(self, node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], reads: Reads) -> None:
         self.roots.append(root_of(node, cause, own, reasons, reads.error))
 
 

@@ -14,7 +14,7 @@ from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.rule_context import Case, error_of, error_size
+from npucmp.localise.rule_context import RuleContext, error_of, error_size
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -196,7 +196,7 @@ class SeenErrors:
 
 def _is_float(finding: Finding) -> bool:
     """Whether the relative error of a tensor is one of values: numbers of places and masks are equal or not."""
-    return not Case(finding).is_choice
+    return not RuleContext(finding).is_choice
 
 
 def _zero_in_golden(finding: Finding) -> float:

@@ -11,7 +11,7 @@ from npucmp.model import Finding, Pair
 from npucmp.model.roles import is_meaningless, is_output
 
 
-class Source(NamedTuple):
+class TensorSource(NamedTuple):
     """The row that an input comes from: the same tensor seen earlier. Whether its error descends from a root, whether
     it is memory that no operator wrote, and whether it is what is left of a sum that cancels."""
 
@@ -26,17 +26,19 @@ class Sources:
 
     def __init__(self, findings: Sequence[Finding], edges: Edges, first_row: int = 0) -> None:
         self._findings, self._edges, self._first = findings, edges, first_row
-        self._known: dict[int, Source] = {}  # by row
+        self._known: dict[int, TensorSource] = {}  # by row
         self._read = frozenset(edges.sources)  # rows that an operator reads
         self._latest = -1  # row that the search has come to
         self.any_meaningless = any(is_meaningless(one.pair) for one in findings)
-        self._instead: dict[int, tuple[int, Source]] = {}  # by content: the row from which on, and what is read instead
+        self._instead: dict[
+            int, tuple[int, TensorSource]
+        ] = {}  # by content: the row from which on, and what is read instead
 
     def is_read(self, finding: Finding) -> bool:
         """Whether an operator that was recorded reads an output."""
         return finding.row - self._first in self._read
 
-    def of(self, finding: Finding) -> Optional[Source]:
+    def of(self, finding: Finding) -> Optional[TensorSource]:
         """Where a tensor comes from; None if nothing that was compared holds it before."""
         at = finding.row - self._first
         if not 0 <= at < len(self._findings):
@@ -50,7 +52,7 @@ class Sources:
             return self._known.get(finding.row) if self._edges.contents[at] else None
         return self.at(row + self._first)
 
-    def _of_another_rank(self, finding: Finding) -> Optional[Source]:
+    def _of_another_rank(self, finding: Finding) -> Optional[TensorSource]:
         """The latest row so far that holds what another rank has."""
         content = content_of(finding)
         if content in self._instead:
@@ -69,7 +71,7 @@ class Sources:
         source = self.of(finding)
         return source is not None and (source.tainted or source.meaningless)
 
-    def of_target(self, finding: Finding) -> Optional[Source]:
+    def of_target(self, finding: Finding) -> Optional[TensorSource]:
         """The output whose target tensor is the same; None without one."""
         row = self._edges.of_target(finding.row - self._first)
         return None if row < 0 else self.at(row + self._first)
@@ -94,15 +96,15 @@ class Sources:
         both = ((pair, pair.golden_op) for pair in before if pair.target_op is not None)
         return next((pair for pair, golden in both if golden is not None and golden.order > reader.order), None)
 
-    def at(self, row: int) -> Source:
+    def at(self, row: int) -> TensorSource:
         """What is known of a row."""
         found = self._known.get(row)
         if found is None:
             finding = self._findings[row - self._first]
-            found = self._known[row] = Source(finding, False, is_meaningless(finding.pair))
+            found = self._known[row] = TensorSource(finding, False, is_meaningless(finding.pair))
         return found
 
-    def learn(self, source: Source) -> None:
+    def learn(self, source: TensorSource) -> None:
         """Takes in what the search found out about a row of this step and rank."""
         self._known[source.finding.row] = source
         self.any_meaningless |= source.meaningless
@@ -112,7 +114,7 @@ class Sources:
         """Notes that the search has come to a row."""
         self._latest = max(self._latest, finding.row - self._first)
 
-    def replace(self, source: Source, content: int, start: int) -> None:
+    def replace(self, source: TensorSource, content: int, start: int) -> None:
         """Makes all that read a content, from row `start` on, read this source, until an operator writes it again."""
         if content:
             self._instead[content] = start - self._first, source

@@ -23,7 +23,7 @@ class Contribution(NamedTuple):
     sums: bool
 
 
-class Before(NamedTuple):
+class NoiseBaseline(NamedTuple):
     """The noise before an operator: what is usual, what was last, whether anything moved, what its kind did."""
 
     levels: float = 0.0
@@ -46,20 +46,20 @@ class History:
     def __init__(self) -> None:
         self._levels, self._sums = _Usual(), _Usual()
         self._kinds: dict[object, Level] = {}
-        self._now = Before()  # of an operator of no kind
+        self._now = NoiseBaseline()  # of an operator of no kind
         self.largest: list[float] = []
 
-    def before(self, kind: object) -> Before:
-        return Before(*self._now[:-1], self._kinds[kind]) if kind in self._kinds else self._now
+    def before(self, kind: object) -> NoiseBaseline:
+        return NoiseBaseline(*self._now[:-1], self._kinds[kind]) if kind in self._kinds else self._now
 
-    def add(self, one: Contribution, before: Before) -> None:
+    def add(self, one: Contribution, before: NoiseBaseline) -> None:
         self.largest.append(max(one.highest))
         if max(one.highest) > max(one.came, before.unseen if one.is_open else 0.0):  # else it passed on what it got
             self._kinds[one.kind] = self._kinds.get(one.kind, Level()).most(one.highest)
         usual = self._levels.with_(one.highest.extremes), self._sums.with_(one.highest.sums)
         last = max(self.largest[-RECENT:])
         moved, still = self._now.moved or not one.still, self._now.still + (one.still and one.sums)
-        self._now = Before(*usual, last, len(self.largest), moved, still)
+        self._now = NoiseBaseline(*usual, last, len(self.largest), moved, still)
 
 
 class _Usual:

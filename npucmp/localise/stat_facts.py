@@ -114,7 +114,7 @@ class _Columns:
         return self._round_off[finding.row - self._first]
 
 
-def joined(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0) -> Facts:
+def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0) -> Facts:
     """unproven: the error that the steps before may have made of parameters, and that statistics do not prove."""
     units: Counter[float] = Counter()
     for one in ranks:

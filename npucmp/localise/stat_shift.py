@@ -84,7 +84,7 @@ def _movement(finding: Finding) -> Optional[Movement]:
         return Movement(0.0, _STILL, _STILL, count, unit)
     units = _units(y, y.norm, count, unit)
     rounding = pair.target.rounding + pair.golden.rounding
-    told = [max(rounding, *(_told(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
+    told = [max(rounding, *(_resolution(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
     each = tuple(_moved(a, b, one, rounding) for a, b, one in zip(x, y, units))
     fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(told, units[2:])))
     return Movement(max(each), each, fine, count, unit)
@@ -102,7 +102,7 @@ def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, 
     return unit * high, unit * low, max(unit / root, SINGLE) * rms, unit * rms
 
 
-def _told(figure: Optional[float], own: float) -> float:
+def _resolution(figure: Optional[float], own: float) -> float:
     """How finely a mean or a norm is told: of 16 bits it may have been rounded to that type itself, and then has no
     more digits than the type has. Figures are summed and written in float32 at best, whose numbers are two round-offs
     apart."""

@@ -1,8 +1,8 @@
 """Runs of which statistics are all there is: what is proven, what is suspected, and what is only noise.
 
-The first operator that stands out of the noise before it (stat_test.py) is suspected, unless it is a root already. What is
-proven before it is taken back: statistics bound an error from below alone, and of what an operator read they prove
-nothing. What is proven behind it passes on what it got.
+The first operator that stands out of the noise before it (stat_test.py) is suspected, unless it is a root already.
+What is proven before it is taken back: statistics bound an error from below alone, and of what an operator read they
+prove nothing. What is proven behind it passes on what it got.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
 from npucmp.localise.root_cause import Told
 from npucmp.localise.stat_shift import FIGURES
-from npucmp.localise.stat_test import Noise, Standing
+from npucmp.localise.stat_test import NoiseTest, Standing
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
 from npucmp.model.roles import is_parameter
 
@@ -30,7 +30,7 @@ class Candidate(NamedTuple):
     standing: Optional[Standing]
 
 
-class First(NamedTuple):
+class FirstSuspect(NamedTuple):
     """The first of all ranks; of each rank on which the same operator stands out: its clock, its pair, how."""
 
     clock: int
@@ -44,7 +44,7 @@ class First(NamedTuple):
 def candidates(
     nodes: Iterable[tuple[int, int, OperatorFindings]],
     roots: Mapping[tuple[int, int], Root],
-    noise: Noise,
+    noise: NoiseTest,
     start: int = 0,
 ) -> Iterator[Candidate]:
     """Of operators with rank and clock, from number `start` on; roots by rank and order. An operator that reads what no
@@ -87,17 +87,17 @@ def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
     return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *told, rule="arguments")
 
 
-def first_of(some: Iterable[Candidate], ranks: int) -> Optional[First]:
+def first_of(some: Iterable[Candidate], ranks: int) -> Optional[FirstSuspect]:
     """The first in order of execution; None if nothing is more than noise."""
     order = sorted(some, key=lambda one: (one.clock, one.rank))
     if not order:
         return None
     one = order[0]
     alike = {each.rank: (each.clock, each.pair, each.standing) for each in order if one.root is None and each.standing}
-    return First(one.clock, one.rank, one.pair, one.root, alike, ranks)
+    return FirstSuspect(one.clock, one.rank, one.pair, one.root, alike, ranks)
 
 
-def concluded(told: Told, number: int, first: Optional[First], clocks: Mapping[int, int]) -> Told:
+def concluded(told: Told, number: int, first: Optional[FirstSuspect], clocks: Mapping[int, int]) -> Told:
     """What the walk of rank `number` found, as the noise tells; clocks by order."""
     findings, roots = told
     if first is None:

@@ -20,8 +20,8 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
 from npucmp.localise.conditioning import Scale, amplification, scale_of
 from npucmp.localise.rule_context import FEW, FLIPPING
-from npucmp.localise.search import Walk
-from npucmp.localise.stat_baseline import Before, Contribution
+from npucmp.localise.search import RootSearch
+from npucmp.localise.stat_baseline import Contribution, NoiseBaseline
 from npucmp.localise.stat_facts import Facts, reuse, round_offs
 from npucmp.localise.stat_shift import SUMS, Level, Movement, is_hidden, level, movement
 from npucmp.localise.summation import terms
@@ -68,7 +68,7 @@ class Came(NamedTuple):
         return Level(self.level.extremes * extremes, self.level.sums * sums)
 
 
-class Noise:
+class NoiseTest:
     """How operators stand out of the noise before them, which `now` tells when it is their turn."""
 
     def __init__(self, facts: Facts) -> None:
@@ -78,7 +78,7 @@ class Noise:
         self._own: Callable[[set[float]], float] = max if facts.apart else min
         self._reduced, self._first = facts.reduced, facts.first
         self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator that was asked for last
-        self._now = Before()
+        self._now = NoiseBaseline()
         self._chosen: set[int] = set()
         self._hidden: dict[int, Came] = {}  # by row of an output that a mask hides: what came in there
         self.standing: dict[int, Standing] = {}  # by the row of the operator
@@ -89,7 +89,7 @@ class Noise:
             one.finding.pair.operator.name == node.operator.name for one in self.standing.values()
         )
 
-    def visit(self, node: OperatorFindings, walk: Walk, now: Before) -> Optional[Contribution]:
+    def visit(self, node: OperatorFindings, walk: RootSearch, now: NoiseBaseline) -> Optional[Contribution]:
         """Holds an operator against what was seen before it; `walk` knows the tensors written and read before. What it
         adds to that."""
         self._now = now
@@ -108,7 +108,9 @@ class Noise:
             self._chosen.add(node.row)
         return self._contribution(node, read, came)
 
-    def _read(self, node: OperatorFindings, walk: Walk) -> tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]:
+    def _read(
+        self, node: OperatorFindings, walk: RootSearch
+    ) -> tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]:
         """What it reads, and what that and what it saved bring."""
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
         saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
@@ -130,7 +132,9 @@ class Noise:
         operator = node.operator
         return operator.name in self._containing or f"{operator.phase} {operator.path}" in self._containing
 
-    def _of_input(self, node: OperatorFindings, finding: Finding, moved: Movement, walk: Walk) -> Optional[Standing]:
+    def _of_input(
+        self, node: OperatorFindings, finding: Finding, moved: Movement, walk: RootSearch
+    ) -> Optional[Standing]:
         """An input held against the same tensor where it was written; from nowhere, against all before."""
         source = walk.sources.of(finding)
         if node.op.has("in place") or (source is not None and source.meaningless):
@@ -158,7 +162,7 @@ class Noise:
         return self._held(finding, moved, Level(usual, usual).times(NOWHERE))
 
     def _came(
-        self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], walk: Walk
+        self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], walk: RootSearch
     ) -> Optional[list[Came]]:
         """The levels of what an operator reads; None where some of it cannot be told."""
         for finding in (*node.inputs, *node.context):
@@ -169,7 +173,7 @@ class Noise:
             came.append(Came(Level(self._now.unseen, self._now.unseen), MOST))
         return came
 
-    def _of_read(self, finding: Finding, moved: Movement, walk: Walk) -> Came:
+    def _of_read(self, finding: Finding, moved: Movement, walk: RootSearch) -> Came:
         """What one tensor brings; of one whose values a mask hides, what its operator read."""
         if is_hidden(finding) and (source := walk.sources.of(finding)) is not None:
             hidden = self._hidden.get(source.finding.row)
@@ -269,7 +273,7 @@ def kind_of(node: OperatorFindings) -> object:
     return node.op.name or node.operator.op_type, node.is_gradient
 
 
-def counted(one: Standing, ascending: Sequence[float]) -> Standing:
+def with_counts(one: Standing, ascending: Sequence[float]) -> Standing:
     """With how many operators were before it, and how many of them moved as much: these are their movements, sorted."""
     bar = one.moved.each[one.figure] * one.moved.unit
     return one._replace(before=len(ascending), as_much=len(ascending) - bisect_left(ascending, bar))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npucmp.localise.golden_graph import GoldenGraph
-from npucmp.localise.golden_rows import Content, GoldenRow
+from npucmp.localise.golden_rows import GoldenRow, SharedRecords
 from npucmp.localise.gradient_stretches import is_unrecorded_output
 from npucmp.model import Verdict
 from npucmp.model.optypes import is_gradient
@@ -13,9 +13,9 @@ from npucmp.model.roles import is_output, is_parameter
 class Stretch:
     """Open contents of the golden that operators connect, and these operators."""
 
-    def __init__(self, graph: GoldenGraph, start: Content, loose: set[int]) -> None:
+    def __init__(self, graph: GoldenGraph, start: SharedRecords, loose: set[int]) -> None:
         self._graph, self._loose = graph, loose
-        self.contents: list[Content] = []
+        self.contents: list[SharedRecords] = []
         self.operators: dict[int, list[GoldenRow]] = {}  # rows of each, by merged order
         forward = any(not is_gradient(row.operator) for row in start.rows)
         seen, todo = {start}, [start]
@@ -54,7 +54,7 @@ class Stretch:
         """Whether the golden recorded what an operator reads and writes."""
         return rows[0].operator.reads_recorded and any(is_output(row.finding.pair) for row in rows)
 
-    def _is_inside(self, content: Content) -> bool:
+    def _is_inside(self, content: SharedRecords) -> bool:
         if content.writers and content.readers:
             forward = not is_gradient(content.writers[0].operator)
             readers = [row.operator.order for row in content.readers if not (forward and is_gradient(row.operator))]

@@ -11,7 +11,7 @@ from npucmp.judge.precision import Precision, is_counted, round_off_of
 from npucmp.judge.tolerance import Limit, judge, judge_bound
 from npucmp.judge.tolerances import Tolerances
 from npucmp.localise.effective_precision import work_in_other_types, working_precisions
-from npucmp.localise.rule_context import Case
+from npucmp.localise.rule_context import RuleContext
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.model import Finding, Measurement, Verdict
@@ -60,7 +60,7 @@ def _is_bounded(measurement: Measurement) -> bool:
 def _limit(measurement: Measurement, held: Precision, rules: Rulebook) -> Limit:
     if is_counted(measurement, held.round_off):
         held = Precision(round_off_of(measurement.pair))
-    return rules.limit(Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
+    return rules.limit(RuleContext(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
 
 
 def _repeated(found: Sequence[Finding], rules: Rulebook) -> set[_Operand]:
@@ -71,7 +71,7 @@ def _repeated(found: Sequence[Finding], rules: Rulebook) -> set[_Operand]:
         findings = [*group]
         outputs = [one for one in findings if is_output(one.pair)]
         for one in findings:
-            if one.verdict is Verdict.SHAPE and rules.holds("broadcast", Case(one, _node(findings, outputs))):
+            if one.verdict is Verdict.SHAPE and rules.holds("broadcast", RuleContext(one, _node(findings, outputs))):
                 proven.add(_operand(one))
     return proven
 

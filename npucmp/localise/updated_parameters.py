@@ -28,10 +28,12 @@ def with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple
             rows[pair.order].append(finding)
         elif name := parameter_name(pair.golden, pair.golden_op):
             names[content_of(finding)] = name
-    return tuple(_named(root, rows[root.pair.order], names) if root.pair.order in calls else root for root in roots)
+    return tuple(
+        _with_parameter(root, rows[root.pair.order], names) if root.pair.order in calls else root for root in roots
+    )
 
 
-def _named(root: Root, rows: Sequence[Finding], names: Mapping[int, str]) -> Root:
+def _with_parameter(root: Root, rows: Sequence[Finding], names: Mapping[int, str]) -> Root:
     """The root with the parameter of its slot: of the tensor itself, of the list entries with its number, or of any
     input of a call without lists."""
     number = _number(root.slot)

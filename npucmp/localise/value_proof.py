@@ -13,7 +13,7 @@ from npucmp.localise.dead_ends import elements_of
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row, side_of
 from npucmp.localise.rules.growth import GROWTH
-from npucmp.measure.views import Slice, Views
+from npucmp.measure.views import AxisSlice, Views
 from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_weight, op_type_of
@@ -29,7 +29,7 @@ _Across = Tuple[int, bool, int, Tuple[int, ...]]  # gap, role, an axis, and the 
 class _Taken(NamedTuple):
     """The last slice of a target tensor that proved a golden tensor, and where it ends along its axis."""
 
-    part: Slice
+    part: AxisSlice
     end: int
 
 
@@ -84,7 +84,7 @@ class ValueProof:
         errors = (self._views.sum_error(golden, one) for one in arrived if one is not None)
         return any(error is not None and error <= limit for error in errors)
 
-    def _is_near(self, gap: int, row: GoldenRow, other: Finding, part: Optional[Slice] = None) -> bool:
+    def _is_near(self, gap: int, row: GoldenRow, other: Finding, part: Optional[AxisSlice] = None) -> bool:
         limit = self._limit(gap, row, other)
         limit = max(limit, self._cancelled(row, other, limit, part is not None))
         if not _may_be_near(row.finding, other, limit, part is not None):
@@ -143,7 +143,7 @@ def _across(gap: int, pair: Pair, tensor: Optional[TensorRef]) -> Iterator[_Acro
         yield gap, is_output(pair), axis, (*shape[:axis], *shape[axis + 1 :])
 
 
-def _slices(row: GoldenRow, other: Finding) -> Iterator[tuple[Slice, int]]:
+def _slices(row: GoldenRow, other: Finding) -> Iterator[tuple[AxisSlice, int]]:
     """The slices of a longer tensor in the shape of a golden tensor, and where they end; none in a checkpoint, whose
     tensors have no order."""
     golden, target, operator = row.finding.pair.golden, other.pair.target, other.pair.target_op
@@ -158,7 +158,7 @@ def _slices(row: GoldenRow, other: Finding) -> Iterator[tuple[Slice, int]]:
     step = math.gcd(length, total)
     if (total - length) // step < SLICES:
         for start in range(0, total - length + 1, step):
-            yield Slice(longer[0], start), start + length
+            yield AxisSlice(longer[0], start), start + length
 
 
 def _may_be_near(golden: Finding, target: Finding, limit: float, is_part: bool) -> bool:

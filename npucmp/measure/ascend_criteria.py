@@ -18,7 +18,7 @@ from npucmp.measure.pairs import READ, alike, payload_of
 from npucmp.model.dtypes import Dtype, lookup, narrower
 from npucmp.model.dump import Payload
 from npucmp.model.pair import Pair
-from npucmp.model.ticket_facts import Vendor
+from npucmp.model.ticket_facts import AscendCriteria
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 
-class Bars(NamedTuple):
+class ErrorLimits(NamedTuple):
     """The limits of a type. `most` is the largest absolute error that passes, `mean` limits the mean relative error."""
 
     rtol: float
@@ -38,26 +38,26 @@ class Bars(NamedTuple):
 
 
 BARS = {
-    "float16": Bars(2.0**-9, 2.0**-9, 1e-1, 2.0**-10, 2.0**-11, 2.0**-16),
-    "bfloat16": Bars(2.0**-6, 2.0**-6, 1.0, 2.0**-7, 2.0**-8, 2.0**-16),
-    "float32": Bars(2.0**-10, 2.0**-16, 1e-2, 2.0**-13, 2.0**-14, 2.0**-30),
+    "float16": ErrorLimits(2.0**-9, 2.0**-9, 1e-1, 2.0**-10, 2.0**-11, 2.0**-16),
+    "bfloat16": ErrorLimits(2.0**-6, 2.0**-6, 1.0, 2.0**-7, 2.0**-8, 2.0**-16),
+    "float32": ErrorLimits(2.0**-10, 2.0**-16, 1e-2, 2.0**-13, 2.0**-14, 2.0**-30),
 }
 SMALL = 1e-7  # the rule adds this to the magnitude of an element
 SHARE, ULPS = 0.99, 32  # share of elements within the tolerance; units in the last place that always pass
 
 
-def passes_mixed(bars: Bars, inside: float, largest: float, ulps: float) -> bool:
+def passes_mixed(bars: ErrorLimits, inside: float, largest: float, ulps: float) -> bool:
     """Return whether the mixed tolerance passes: the share of elements inside, and the largest error, absolute and in
     ulp."""
     return inside >= SHARE and (largest <= bars.most or ulps <= ULPS)
 
 
-def passes_mere_mare(bars: Bars, mere: float, mare: float) -> bool:
+def passes_mere_mare(bars: ErrorLimits, mere: float, mare: float) -> bool:
     """Return whether the older rule passes: the mean and the largest relative error."""
     return mere < bars.mean and mare < 10 * bars.mean
 
 
-def vendor_of(pair: Pair, context: ReadContext = ANYWHERE) -> Optional[Vendor]:
+def vendor_of(pair: Pair, context: ReadContext = ANYWHERE) -> Optional[AscendCriteria]:
     """The vendor's statistics of a pair, whose values are read once more; None if values are missing or not comparable,
     or the vendor has no limits for their type. Empty tensors pass. Raises NpucmpError for values that cannot be read.
     """
@@ -71,10 +71,10 @@ def vendor_of(pair: Pair, context: ReadContext = ANYWHERE) -> Optional[Vendor]:
 
     for a, b in zip_longest(blocks(x, READ, context=context), blocks(y, READ, context=context)):
         figures.add(a, b)
-    return figures.told()
+    return figures.result()
 
 
-def figures_of(pair: Pair, x: Optional[Payload], y: Optional[Payload]) -> Optional[Figures]:
+def figures_of(pair: Pair, x: Optional[Payload], y: Optional[Payload]) -> Optional[PairFigures]:
     """An accumulator for the blocks of both sides; None if the vendor's rules do not cover the pair."""
     if pair.target is None or pair.golden is None or x is None or y is None or not alike(x, y):
         return None
@@ -83,13 +83,13 @@ def figures_of(pair: Pair, x: Optional[Payload], y: Optional[Payload]) -> Option
         return None
     dtype = narrower(kinds[0], kinds[1])
     bars = BARS.get(dtype.name)
-    return None if bars is None else Figures(pair.slot, dtype, bars)
+    return None if bars is None else PairFigures(pair.slot, dtype, bars)
 
 
-class Figures:
+class PairFigures:
     """The vendor's statistics of one pair, block by block."""
 
-    def __init__(self, slot: str, dtype: Dtype, bars: Bars) -> None:
+    def __init__(self, slot: str, dtype: Dtype, bars: ErrorLimits) -> None:
         self.slot, self.dtype, self.bars = slot, dtype, bars
         self.compared = self.mismatched = self.inside = self.small = self.small_wrong = 0
         self.total = self.mare = self.largest = self.ulps = 0.0
@@ -117,12 +117,12 @@ class Figures:
         self.small += int(np.count_nonzero(is_small))
         self.small_wrong += int(np.count_nonzero(is_small & (away > self.bars.small_error)))
 
-    def told(self) -> Vendor:
+    def result(self) -> AscendCriteria:
         """The result of all blocks."""
         bars, compared, mismatched = self.bars, self.compared, self.mismatched
         share = self.inside / (compared + mismatched) if compared + mismatched else 1.0
         mere, mare = (self.total / compared if compared else 0.0, self.mare) if not mismatched else (math.inf, math.inf)
         largest, ulps = (self.largest, self.ulps) if not mismatched else (math.inf, math.inf)
-        return Vendor(self.slot, self.dtype.name, compared, mismatched, mere, mare, share, largest, self.small,
+        return AscendCriteria(self.slot, self.dtype.name, compared, mismatched, mere, mare, share, largest, self.small,
                       self.small_wrong, passes_mixed(bars, share, largest, ulps), passes_mere_mare(bars, mere, mare),
                       bars._asdict())  # fmt: skip

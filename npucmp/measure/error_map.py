@@ -15,13 +15,13 @@ from npucmp.errors import NpucmpError
 from npucmp.measure.ascend_criteria import figures_of
 from npucmp.measure.heat_map import Grid
 from npucmp.measure.pairs import READ, Closeness, allclose_bars, payload_of, recorded_type
-from npucmp.model import DifferenceMap, Finding, Histogram, Look, Moments, Number, Worst
+from npucmp.model import DifferenceMap, Finding, Histogram, Look, Moments, Number, WorstElement
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from npucmp.measure.kernel.numpy_kernel import Bars
+    from npucmp.measure.kernel.numpy_kernel import CountLimits
 
     Array = npt.NDArray[Any]
     Floats = npt.NDArray[np.float64]
@@ -57,7 +57,7 @@ def look(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False
                 figures.add(a, b)
     except NpucmpError:
         return None
-    return found.look(finding, y.dtype)._replace(vendor=figures.told() if figures is not None else None)
+    return found.look(finding, y.dtype)._replace(vendor=figures.result() if figures is not None else None)
 
 
 def bar_of(moments: Moments) -> float:
@@ -76,7 +76,7 @@ class _Candidates(NamedTuple):
 
 
 class _Looker:
-    def __init__(self, shape: tuple[int, ...], moments: Moments, bars: Bars, bar: float) -> None:
+    def __init__(self, shape: tuple[int, ...], moments: Moments, bars: CountLimits, bar: float) -> None:
         import numpy as np
 
         sides = moments.target, moments.golden
@@ -113,9 +113,9 @@ class _Looker:
             all_finite = bool(finite.all())
             for counts, wide in zip(self.values, (wide_x, wide_y)):
                 shown = np.abs(wide) if self.complex else wide
-                counts += counted(shown if all_finite else shown[np.isfinite(shown)], self.low, self.high, PARTS)
+                counts += histogram(shown if all_finite else shown[np.isfinite(shown)], self.low, self.high, PARTS)
             signed = size if self.complex else np.copysign(size, apart)
-            self.errors += counted(signed if all_finite else signed[finite], self.least, self.most, PARTS + 1)
+            self.errors += histogram(signed if all_finite else signed[finite], self.least, self.most, PARTS + 1)
         self.grid.add(np.flatnonzero(size > self.bar) + self.start)
         self._keep(size, x, y)
         self.start += len(x)
@@ -153,7 +153,7 @@ class _Looker:
             errors=Histogram(self.least, self.most, errors),
         )
 
-    def _worst(self) -> list[Worst]:
+    def _worst(self) -> list[WorstElement]:
         if self.worst is None:
             return []
         from npucmp.measure.kernel.numpy_kernel import widen
@@ -162,7 +162,7 @@ class _Looker:
         wide = [abs(one) for one in widen(self.worst.golden).tolist()]
         for error, place, x, y, divisor in zip(self.worst.errors.tolist(), *self.worst[1:], wide):
             relative = error / max(divisor, self.bars.floor) if math.isfinite(error) else error
-            found.append(Worst(int(place), number(x), number(y), error, relative))
+            found.append(WorstElement(int(place), number(x), number(y), error, relative))
         return found
 
 
@@ -173,7 +173,7 @@ def number(value: Any) -> Number:
     return found
 
 
-def counted(values: Array, low: float, high: float, parts: int) -> npt.NDArray[np.int64]:
+def histogram(values: Array, low: float, high: float, parts: int) -> npt.NDArray[np.int64]:
     """Counts of values in equal parts of a range; all are in the middle part if the length of the range is 0 or
     overflows."""
     import numpy as np

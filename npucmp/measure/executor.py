@@ -297,7 +297,7 @@ def _keep_pages() -> None:
         pass
 
 
-def once(
+def read_distinct(
     items: Sequence[Item],
     values: Callable[[Item], Optional[Hashable]],
     read: Callable[[Sequence[Item]], Iterator[Found]],

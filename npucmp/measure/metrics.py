@@ -198,7 +198,7 @@ def by_name(name: str) -> Metric:
     return _BY_NAME[name]
 
 
-def asked(names: Iterable[str]) -> list[str]:
+def requested_columns(names: Iterable[str]) -> list[str]:
     """The optional columns that a user requests, in the order of the table. Raises UsageError with the closest names
     for an unknown name."""
     wanted = {name.strip() for name in names if name.strip()}

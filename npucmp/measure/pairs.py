@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
-from npucmp.measure.executor import once, workers
+from npucmp.measure.executor import read_distinct, workers
 from npucmp.measure.recorded_stats import SUMS_SLACK, equal_by_record, least_error, statistics_of
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from npucmp.dump.readers.safe_open import RegularFile
     from npucmp.dump.readers.values import Room
-    from npucmp.measure.kernel.numpy_kernel import Bars
+    from npucmp.measure.kernel.numpy_kernel import CountLimits
 
 READ = 1 << 16  # elements read at once: work: blocks of both sides stay in the cache of a core
 WHOLE = 1 << 17  # bytes of a file that is read at once, header and values
@@ -63,19 +63,19 @@ def measure_pairs(
     pairs: Iterable[Pair], closeness: Closeness = Closeness(), jobs: int = 1, context: ReadContext = ANYWHERE
 ) -> Iterator[Measurement]:
     """Yield one Measurement per pair, in the order of the pairs. Values that several pairs share are read once."""
-    for pair, measurement, again in once(
-        list(pairs), values_of, lambda firsts: each(measure, firsts, jobs, closeness, context)
+    for pair, measurement, again in read_distinct(
+        list(pairs), values_of, lambda firsts: map_pairs(measure, firsts, jobs, closeness, context)
     ):
         yield measurement._replace(pair=pair, bytes_read=0) if again else measurement
 
 
-def each(
+def map_pairs(
     function: Callable[..., Measurement], pairs: Sequence[Pair], jobs: int, *more: object
 ) -> Iterator[Measurement]:
     """Apply `function` to each pair and the other arguments. Workers send back the result without the pair."""
     if jobs == 1:
         return (function(pair, *more) for pair in pairs)
-    found = workers(jobs).map(partial(_found, function, more), pairs, _lost, payload_bytes)
+    found = workers(jobs).map(partial(_found, function, more), pairs, _failed, payload_bytes)
     return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
 
 
@@ -83,7 +83,7 @@ def _found(function: Callable[..., Measurement], more: tuple[object, ...], pair:
     return function(pair, *more)[1:]
 
 
-def _lost(pair: Pair, because: str) -> tuple[Any, ...]:
+def _failed(pair: Pair, because: str) -> tuple[Any, ...]:
     return Measurement(pair, problem=f"reading it ended the process: {because}")[1:]
 
 
@@ -259,7 +259,7 @@ def _require_one_shape(x: tuple[int, ...], y: tuple[int, ...]) -> None:
 
 
 @lru_cache(maxsize=256)
-def _bars(target: str, golden: str, closeness: Closeness) -> Bars:
+def _bars(target: str, golden: str, closeness: Closeness) -> CountLimits:
     from npucmp.measure.kernel.numpy_kernel import bars_for
 
     return bars_for(target, golden, *allclose_bars(target, golden, closeness))
@@ -270,7 +270,7 @@ def _moments(
     y: Payload,
     left: Optional[RegularFile],
     right: Optional[RegularFile],
-    bars: Bars,
+    bars: CountLimits,
     context: ReadContext,
 ) -> Moments:
     """Read both sides once, or a second time without masks if they are not masks: a mask occurs more than once, and
@@ -286,14 +286,14 @@ def _walked(
     y: Payload,
     left: Optional[RegularFile],
     right: Optional[RegularFile],
-    bars: Bars,
+    bars: CountLimits,
     context: ReadContext,
 ) -> Moments:
-    from npucmp.dump.readers.values import held
+    from npucmp.dump.readers.values import values_in_memory
     from npucmp.measure.kernel.native import Total, measure_block
 
     if left is not None and right is not None:
-        a, b = held(x, left), held(y, right)
+        a, b = values_in_memory(x, left), values_in_memory(y, right)
         if a is not None and b is not None and len(a):
             return measure_block(a, b, bars)
     total = Total(bars)

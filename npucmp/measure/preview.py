@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UnsupportedError
-from npucmp.measure.error_map import counted, number
+from npucmp.measure.error_map import histogram, number
 from npucmp.measure.pairs import READ, payload_of
 from npucmp.model import Histogram, Number, Peek, Side, TensorRef
 
@@ -48,7 +48,7 @@ def peek(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadCon
             wide = np.abs(wide) if wide.dtype.kind == "c" else wide
         places = np.flatnonzero(np.isfinite(wide))
         finite = wide[places]
-        counts += counted(finite, side.minimum, side.maximum, PARTS)
+        counts += histogram(finite, side.minimum, side.maximum, PARTS)
         zeros += len(finite) - int(np.count_nonzero(finite))
         for sign, some in zip((-1.0, 1.0), ends):
             some.add(sign * finite, block[places], places + start)

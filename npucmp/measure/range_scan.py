@@ -10,7 +10,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.measure.executor import once, workers
+from npucmp.measure.executor import read_distinct, workers
 from npucmp.measure.pairs import READ, payload_of
 from npucmp.model import Extremes, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup, size_of
@@ -31,8 +31,8 @@ class Scanned(NamedTuple):
 def scan(operators: Iterable[Operator], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Scanned]:
     """Scan every tensor of the operators, in order. Tensors with the same values are read once."""
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
-    read = partial(workers(jobs).map, partial(_scanned, context=context), lost=_lost, weight=_weight)
-    for pair, found, again in once(pairs, _values, read):
+    read = partial(workers(jobs).map, partial(_scanned, context=context), lost=_failed, weight=_weight)
+    for pair, found, again in read_distinct(pairs, _values, read):
         scanned = Scanned(*pair, *found)
         yield scanned._replace(bytes_read=0) if again else scanned
 
@@ -45,7 +45,7 @@ def _weight(pair: tuple[Operator, TensorRef]) -> int:
     return size_of(pair[1].dtype, pair[1].shape)
 
 
-def _lost(pair: tuple[Operator, TensorRef], because: str) -> tuple[Any, ...]:
+def _failed(pair: tuple[Operator, TensorRef], because: str) -> tuple[Any, ...]:
     return Scanned(*pair, problem=f"reading it ended the process: {because}")[2:]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEAST = 1 << 12  # elements of a block, for any number of tensors side by side
 
 
-class Figures(NamedTuple):
+class TensorStats(NamedTuple):
     """The statistics of one tensor. If only the dump's statistics are known, counts other than NaN and Inf are not
     (`counted` is False).
 
@@ -59,16 +59,16 @@ class Figures(NamedTuple):
 
     @property
     def minimum(self) -> Optional[float]:
-        return _known(self.extremes.minimum) if self.extremes is not None else None
+        return _finite(self.extremes.minimum) if self.extremes is not None else None
 
     @property
     def maximum(self) -> Optional[float]:
-        return _known(self.extremes.maximum) if self.extremes is not None else None
+        return _finite(self.extremes.maximum) if self.extremes is not None else None
 
     @property
     def largest(self) -> Optional[float]:
         """The largest finite magnitude."""
-        return _known(self.extremes.largest) if self.extremes is not None else None
+        return _finite(self.extremes.largest) if self.extremes is not None else None
 
     @property
     def constant(self) -> Optional[float]:
@@ -112,7 +112,7 @@ class Probe(Protocol):
 MakeProbe = Callable[["Sequence[Optional[Payload]]"], Probe]  # picklable for workers: a class, or a partial of one
 
 
-class Work(NamedTuple):
+class StatsTask(NamedTuple):
     """Tensors to be read side by side, and the probes for them by name."""
 
     tensors: tuple[TensorRef, ...]
@@ -126,24 +126,24 @@ class Work(NamedTuple):
 class Worked(NamedTuple):
     """The statistics of each tensor of a Work, the results of its probes (None: no result), and the bytes read."""
 
-    figures: tuple[Figures, ...]
+    figures: tuple[TensorStats, ...]
     found: Mapping[str, Any] = {}
     bytes_read: int = 0
 
 
-def work_through(works: Sequence[Work], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Worked]:
+def work_through(works: Sequence[StatsTask], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Worked]:
     """Process each Work, in order. A problem with a tensor is stored in its statistics."""
-    return workers(jobs).map(partial(figures_of, context=context), works, lost=_lost, weight=lambda one: one.bytes)
+    return workers(jobs).map(partial(figures_of, context=context), works, lost=_failed, weight=lambda one: one.bytes)
 
 
-def _lost(work: Work, because: str) -> Worked:
-    return Worked(tuple(Figures(problem=f"reading it ended the process: {because}") for _ in work.tensors))
+def _failed(work: StatsTask, because: str) -> Worked:
+    return Worked(tuple(TensorStats(problem=f"reading it ended the process: {because}") for _ in work.tensors))
 
 
-def figures_of(work: Work, context: ReadContext = ANYWHERE) -> Worked:
+def figures_of(work: StatsTask, context: ReadContext = ANYWHERE) -> Worked:
     """Process one Work; never raises for the content of a dump. Tensors of different shapes are read one by one."""
     opened = [_opened(tensor, context) for tensor in work.tensors]
-    told = tuple(one for one in opened if isinstance(one, Figures))
+    told = tuple(one for one in opened if isinstance(one, TensorStats))
     if len(told) == len(opened):
         return Worked(told)
     if len({one.shape for one in opened if isinstance(one, Payload)}) == 1:
@@ -151,35 +151,35 @@ def figures_of(work: Work, context: ReadContext = ANYWHERE) -> Worked:
             return _walked(work, opened, context)
         except NpucmpError as error:
             if len(opened) == 1:
-                return Worked((Figures(problem=_because(error)),))
+                return Worked((TensorStats(problem=_because(error)),))
     # shapes differ, or one file ends early: read each alone, so that the others are not lost
-    alone = [figures_of(Work((tensor,)), context) for tensor in work.tensors]
+    alone = [figures_of(StatsTask((tensor,)), context) for tensor in work.tensors]
     return Worked(tuple(one.figures[0] for one in alone), {}, sum(one.bytes_read for one in alone))
 
 
-def _opened(tensor: TensorRef, context: ReadContext) -> Payload | Figures:
+def _opened(tensor: TensorRef, context: ReadContext) -> Payload | TensorStats:
     """The payload of a tensor, or its statistics without values."""
     try:
         return payload_of(tensor, context=context) or from_record(tensor)
     except NpucmpError as error:
-        return Figures(problem=_because(error))
+        return TensorStats(problem=_because(error))
 
 
-def from_record(tensor: TensorRef) -> Figures:
+def from_record(tensor: TensorRef) -> TensorStats:
     """The statistics that a dump recorded for a tensor without values. A record may also have a checksum, or only a
     checksum."""
     told, count = tensor.statistics, math.prod(tensor.shape)
-    mean = _known(told.mean) if told is not None else None
-    norm = _known(told.norm) if told is not None else None
+    mean = _finite(told.mean) if told is not None else None
+    norm = _finite(told.norm) if told is not None else None
     rms = norm / math.sqrt(count) if norm is not None and count else None
-    return Figures(recorded(tensor), mean, rms, bits=tensor.digest)
+    return TensorStats(recorded(tensor), mean, rms, bits=tensor.digest)
 
 
 def _because(error: NpucmpError) -> str:
     return str(getattr(error, "because", error))
 
 
-def _walked(work: Work, opened: Sequence[Payload | Figures], context: ReadContext) -> Worked:
+def _walked(work: StatsTask, opened: Sequence[Payload | TensorStats], context: ReadContext) -> Worked:
     from npucmp.dump.readers.values import blocks
 
     payloads = [one if isinstance(one, Payload) else None for one in opened]
@@ -200,7 +200,7 @@ def _walked(work: Work, opened: Sequence[Payload | Figures], context: ReadContex
             probe.add(some, start)
         start += length
     figures = tuple(
-        known if isinstance(known, Figures) else one.figures() if one is not None else Figures()
+        known if isinstance(known, TensorStats) else one.figures() if one is not None else TensorStats()
         for known, one in zip(opened, sums)
     )
     read = sum(one.bytes for one in sums if one is not None)
@@ -242,12 +242,12 @@ class _Sums:
             if self.is_narrow:
                 self._subnormal += int(np.count_nonzero((size < self.row.tiny) & (size > 0)))
 
-    def figures(self) -> Figures:
+    def figures(self) -> TensorStats:
         found = self._extremes or Extremes()
         finite = found.elements - found.nan - found.inf
         if not finite:
-            return Figures(found, bits=self._digest.hexdigest(), counted=True)
-        return Figures(
+            return TensorStats(found, bits=self._digest.hexdigest(), counted=True)
+        return TensorStats(
             found,
             self._total / finite,
             math.sqrt(self._squares / finite) if math.isfinite(self._squares) else None,
@@ -258,5 +258,5 @@ class _Sums:
         )
 
 
-def _known(value: Optional[float]) -> Optional[float]:
+def _finite(value: Optional[float]) -> Optional[float]:
     return value if value is not None and math.isfinite(value) else None

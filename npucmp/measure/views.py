@@ -20,7 +20,7 @@ from npucmp.model.optypes import is_weight
 MOST = 1 << 22  # elements of a tensor that is summed
 
 
-class Slice(NamedTuple):
+class AxisSlice(NamedTuple):
     """The elements from `start` along `axis`, as many as the golden tensor has."""
 
     axis: int
@@ -33,7 +33,7 @@ class Views:
     def __init__(self, context: ReadContext) -> None:
         self._context = context
 
-    def rel_l2(self, pair: Pair, part: Optional[Slice] = None) -> Optional[float]:
+    def rel_l2(self, pair: Pair, part: Optional[AxisSlice] = None) -> Optional[float]:
         """rel_l2 of a pair whose target tensor is a `part` of its tensor, or may have its last two axes exchanged. It
         is infinite for NaN or Inf on one side, None for a pair without comparable values. Square matrices of a weight
         file are used unchanged, because nothing shows in which orientation they are read."""
@@ -76,7 +76,7 @@ def _broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
     return (*range(lead), *(lead + at for at, own in enumerate(shape) if own != to[lead + at]))
 
 
-def _viewed(tensor: TensorRef, shape: tuple[int, ...], part: Optional[Slice], context: ReadContext) -> TensorRef:
+def _viewed(tensor: TensorRef, shape: tuple[int, ...], part: Optional[AxisSlice], context: ReadContext) -> TensorRef:
     """A slice of a tensor in this shape, or the tensor with its last two axes exchanged; unchanged if no strides
     produce that shape."""
     try:

@@ -8,10 +8,22 @@ Everything is immutable. dtypes.py is the table of element types, stack.py finds
 
 from __future__ import annotations
 
-from npucmp.model.call import Call, Slot, Tree, Word
+from npucmp.model.call import Call, Slot, SpelledArgument, Tree
 from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
-from npucmp.model.comparison import DECIDED, Comparison, PartOf, StoredComparisons, Tally, Where, each
-from npucmp.model.dump import Device, Group, Head, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef, position
+from npucmp.model.comparison import DECIDED, Comparison, PartOf, StoredComparisons, VerdictTally, Where, map_comparisons
+from npucmp.model.dump import (
+    Device,
+    DeviceTask,
+    Head,
+    Operator,
+    Payload,
+    RankGroup,
+    Run,
+    Scalar,
+    Statistics,
+    TensorRef,
+    position,
+)
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
 from npucmp.model.pair import Match, Pair
@@ -39,7 +51,7 @@ from npucmp.model.result import (
     Result,
     Scan,
 )
-from npucmp.model.tensor_detail import DifferenceMap, Histogram, Look, Number, Peek, Worst
+from npucmp.model.tensor_detail import DifferenceMap, Histogram, Look, Number, Peek, WorstElement
 
 __all__ = [
     "DECIDED",
@@ -52,6 +64,7 @@ __all__ = [
     "Cause",
     "Comparison",
     "Device",
+    "DeviceTask",
     "DifferenceMap",
     "Edge",
     "Event",
@@ -62,7 +75,6 @@ __all__ = [
     "Fused",
     "FusionPass",
     "Gap",
-    "Group",
     "Head",
     "Held",
     "Histogram",
@@ -79,6 +91,7 @@ __all__ = [
     "PartOf",
     "Payload",
     "Peek",
+    "RankGroup",
     "Reasoned",
     "Repeated",
     "Replay",
@@ -93,20 +106,19 @@ __all__ = [
     "Scan",
     "Side",
     "Slot",
+    "SpelledArgument",
     "Statistics",
     "StoredComparisons",
-    "Tally",
-    "Task",
     "TensorRef",
     "Tolerance",
     "Tree",
     "Verdict",
+    "VerdictTally",
     "Where",
-    "Word",
-    "Worst",
+    "WorstElement",
     "brief",
-    "each",
     "first_of",
+    "map_comparisons",
     "position",
     "sentences",
 ]  # fmt: skip

@@ -11,14 +11,14 @@ class Slot(NamedTuple):
     name: str
 
 
-class Word(NamedTuple):
+class SpelledArgument(NamedTuple):
     """A non-tensor argument: its type and value as the dump spells them ("float" 1e-05, "slice" [0, None, 1])."""
 
     kind: str
     value: Any
 
 
-Tree = Union[Slot, Word, None, "list[Any]", "dict[str, Any]"]  # None if the record has null
+Tree = Union[Slot, SpelledArgument, None, "list[Any]", "dict[str, Any]"]  # None if the record has null
 
 
 class Call(NamedTuple):

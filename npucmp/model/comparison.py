@@ -60,9 +60,9 @@ class Comparison:
         return self.golden.rank if self.target.rank is None else self.target.rank
 
     @cached_property
-    def tally(self) -> Tally:
+    def tally(self) -> VerdictTally:
         """Its summary for the verdict on several comparisons; computed once."""
-        return Tally.of(self)
+        return VerdictTally.of(self)
 
 
 def by_verdict(findings: Sequence[Finding]) -> dict[Verdict, list[Finding]]:
@@ -72,7 +72,7 @@ def by_verdict(findings: Sequence[Finding]) -> dict[Verdict, list[Finding]]:
     return {verdict: [one for one, own in zip(findings, verdicts) if own is verdict] for verdict in different}
 
 
-class Tally(NamedTuple):
+class VerdictTally(NamedTuple):
     """The summary of a comparison for the verdict on several; summaries are added.
 
     verdicts    of its findings; `causes` of its roots
@@ -98,7 +98,7 @@ class Tally(NamedTuple):
     lost: int = 0
 
     @classmethod
-    def of(cls, one: Comparison) -> Tally:
+    def of(cls, one: Comparison) -> VerdictTally:
         """The summary of one comparison, which stores it as `tally`."""
         groups = by_verdict(one.findings)
         decided = sum(finding.has_elements for verdict in DECIDED for finding in groups.get(verdict, ()))
@@ -116,7 +116,7 @@ class Tally(NamedTuple):
         )
 
     @classmethod
-    def sum(cls, some: Iterable[Tally]) -> Tally:
+    def sum(cls, some: Iterable[VerdictTally]) -> VerdictTally:
         """The sum of all; parts that several lack are listed once."""
         known = [*some]
         verdicts: Counter[Verdict] = Counter()
@@ -137,7 +137,7 @@ class Tally(NamedTuple):
             sum(one.lost for one in known),
         )
 
-    def spoiled(self) -> Tally:
+    def spoiled(self) -> VerdictTally:
         """The summary of a comparison that cannot be read; its agreement decides nothing."""
         return self._replace(verdicts=self.verdicts + Counter({Verdict.UNREADABLE: 1}), lost=1)
 
@@ -173,7 +173,7 @@ class StoredComparisons(Sequence[Comparison]):
         self,
         read: Callable[[int], Comparison],
         parts: Callable[[PartOf[Any], Sequence[int]], Iterator[Any]],
-        tallies: Sequence[Tally],
+        tallies: Sequence[VerdictTally],
         where: Sequence[Where],
         folder: str,
         close: Callable[[], object],
@@ -197,7 +197,7 @@ class StoredComparisons(Sequence[Comparison]):
         return self._read(numbers) if isinstance(numbers, int) else tuple(map(self._read, numbers))
 
     @property
-    def tallies(self) -> Sequence[Tally]:
+    def tallies(self) -> Sequence[VerdictTally]:
         return [tally.spoiled() if at in self._lost else tally for at, tally in enumerate(self._tallies)]
 
     def each(
@@ -226,7 +226,7 @@ class Died(NamedTuple):
     because: str
 
 
-def tallies_of(comparisons: Sequence[Comparison]) -> Sequence[Tally]:
+def tallies_of(comparisons: Sequence[Comparison]) -> Sequence[VerdictTally]:
     """The summary of each comparison."""
     return comparisons.tallies if isinstance(comparisons, StoredComparisons) else [one.tally for one in comparisons]
 
@@ -238,7 +238,7 @@ def where_of(comparisons: Sequence[Comparison]) -> Sequence[Where]:
     return [Where(one.step, one.rank) for one in comparisons]
 
 
-def each(
+def map_comparisons(
     comparisons: Sequence[Comparison],
     part: PartOf[Part],
     lost: Optional[Callable[[int, str], Part]] = None,

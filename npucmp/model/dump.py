@@ -15,7 +15,7 @@ _DIGITS = re.compile("[0-9a-fA-F]+")
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
 
 
-class Group(tuple[int, ...]):
+class RankGroup(tuple[int, ...]):
     """An argument that is a group of ranks, by their global numbers."""
 
 
@@ -188,7 +188,7 @@ class TensorRef(NamedTuple):
         return self.device.shape if self.device is not None else self.shape
 
 
-class Task(NamedTuple):
+class DeviceTask(NamedTuple):
     """One execution on a device; -1 for a number that the dump does not contain. context and thread are those of a
     slice."""
 
@@ -234,7 +234,7 @@ class Operator(NamedTuple):
     originals: tuple[str, ...] = ()
     inserted: bool = False
     passes: tuple[str, ...] = ()
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[DeviceTask, ...] = ()
     attributes: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from npucmp.model.result import Result
 Numbers = tuple[Optional[int], Optional[int]]  # step and rank, None if the dump has none
 
 
-class Slice(NamedTuple):
+class FileRange(NamedTuple):
     """A part of a file, in bytes."""
 
     path: Path
@@ -21,7 +21,7 @@ class Slice(NamedTuple):
     stop: int
 
 
-class Source(NamedTuple):
+class SourceReport(NamedTuple):
     """A report: its folder, its summary.json, and the rows of its matrix.csv."""
 
     path: str
@@ -54,9 +54,9 @@ class Merged(Result):
 
     command = "merge"
 
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceReport, ...] = ()
     columns: tuple[str, ...] = ()
-    rows: tuple[Slice, ...] = ()
+    rows: tuple[FileRange, ...] = ()
     ranked: Sequence[Mapping[str, str]] = ()
     spool: Any = None
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
-from npucmp.model.comparison import Comparison, StoredComparisons, Tally, tallies_of
+from npucmp.model.comparison import Comparison, StoredComparisons, VerdictTally, tallies_of
 from npucmp.model.coverage import Coverage, OpenTensor
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Tolerance, Verdict
@@ -124,15 +124,15 @@ class Report(Result):
         return tuple(sorted((root for one in self.comparisons for root in one.roots), key=lambda root: root.place))
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> VerdictTally:
         """The summary of all comparisons for the verdict. Comparisons may be on disk."""
         if isinstance(self.comparisons, StoredComparisons):  # reports may lose comparisons
-            return Tally.sum(self.comparisons.tallies)
+            return VerdictTally.sum(self.comparisons.tallies)
         return self._tally
 
     @cached_property
-    def _tally(self) -> Tally:
-        return Tally.sum(tallies_of(self.comparisons))
+    def _tally(self) -> VerdictTally:
+        return VerdictTally.sum(tallies_of(self.comparisons))
 
     @property
     def verdicts(self) -> set[Verdict]:

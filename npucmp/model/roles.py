@@ -47,7 +47,7 @@ def is_meaningless(pair: Pair) -> bool:
 def _is_meaningless(spelled: str, slot: str) -> bool:
     op = op_type(spelled)
     role, _, key = slot.partition(":")
-    return role == "output" and (op.has("uninitialised") or _place(key) in op.workspaces)
+    return role == "output" and (op.has("uninitialised") or _slot_number(key) in op.workspaces)
 
 
 def is_parameter(pair: Pair) -> bool:
@@ -59,7 +59,7 @@ def is_parameter(pair: Pair) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _is_place_of_parameter(spelled: str, slot: str) -> bool:
-    return _place(slot.partition(":")[2]) in op_type(spelled).parameters
+    return _slot_number(slot.partition(":")[2]) in op_type(spelled).parameters
 
 
 def is_folded(pair: Pair) -> bool:
@@ -68,7 +68,7 @@ def is_folded(pair: Pair) -> bool:
     return pair.golden is None and pair.target is not None and pair.target.stored
 
 
-def _place(key: str) -> int:
+def _slot_number(key: str) -> int:
     """The number of a slot, -1 for a slot without one."""
     return int(key) if key.isdecimal() and len(key) < 10 else -1
 

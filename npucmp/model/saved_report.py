@@ -51,7 +51,7 @@ class Key(NamedTuple):
     rule: str = ""
 
 
-class Place(NamedTuple):
+class SavedSuspect(NamedTuple):
     """A suspect of a report. `counts` is True if it causes exit status 1, False for a hint."""
 
     key: Key
@@ -62,7 +62,7 @@ class Place(NamedTuple):
     counts: bool = True
 
 
-class Seen(NamedTuple):
+class SavedRow(NamedTuple):
     """The state of one tensor or finding: SOUND, one of DIFFERENT, or another word if undecided. `error` is inf if no
     number measures it, NaN if it is unknown, None if nothing was measured."""
 
@@ -75,7 +75,7 @@ class Seen(NamedTuple):
     def differs(self) -> bool:
         return self.verdict in DIFFERENT
 
-    def beyond(self, other: Seen) -> bool:
+    def beyond(self, other: SavedRow) -> bool:
         """Whether this is worse than the other by more than noise: by more than RUN_TO_RUN times, and beyond the
         limits, which are the errors of rounding alone. With fewer than FEW elements, only NaN and Inf on one side
         count."""
@@ -97,8 +97,8 @@ class Written:
     path: str
     command: str
     summary: Mapping[str, Any]
-    places: Mapping[Key, Place]
-    seen: Mapping[Key, Seen]
+    places: Mapping[Key, SavedSuspect]
+    seen: Mapping[Key, SavedRow]
     operators: frozenset[str] = frozenset()
     lacking: int = 0
 
@@ -114,8 +114,8 @@ class Change(NamedTuple):
     """A suspect or a state in two reports; None in a report without it."""
 
     key: Key
-    before: Optional[Place | Seen]
-    after: Optional[Place | Seen]
+    before: Optional[SavedSuspect | SavedRow]
+    after: Optional[SavedSuspect | SavedRow]
 
 
 @dataclass(frozen=True)

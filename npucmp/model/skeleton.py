@@ -64,7 +64,7 @@ class Skeleton:
         return ((one.target, one.golden) for one in self.shared)
 
 
-class Own(NamedTuple):
+class RankPart(NamedTuple):
     """The part of one rank.
 
     rows, moments, words   columns of the table
@@ -81,10 +81,10 @@ class Own(NamedTuple):
     comparison: Comparison
 
 
-def parted(whole: Comparison) -> tuple[Skeleton, Own]:
+def parted(whole: Comparison) -> tuple[Skeleton, RankPart]:
     """Split a comparison whose findings are a table into its two parts."""
     table = cast(Table, whole.findings)
-    columns = table.columns.whole()
+    columns = table.columns.complete()
     runs = whole.target, whole.golden
     sides = [(one.target_op, one.golden_op) for one in whole.left_out]
     known = (*runs[0].operators, *runs[1].operators, *_both(columns.operators), *filter(None, chain(*sides)))
@@ -103,7 +103,7 @@ def parted(whole: Comparison) -> tuple[Skeleton, Own]:
         tuple(_pairs(pairs_of(columns), parts, bare)),
         tuple(_pairs(whole.left_out, parts, bare)),
     )
-    own = Own(
+    own = RankPart(
         columns.rows,
         columns.moments,
         columns.words,
@@ -120,7 +120,7 @@ def parted(whole: Comparison) -> tuple[Skeleton, Own]:
     return skeleton, own
 
 
-def joined(skeleton: Skeleton, own: Own) -> Comparison:
+def join_parts(skeleton: Skeleton, own: RankPart) -> Comparison:
     """Join both parts into a comparison, with a table that shares the skeleton."""
     rank = Rank(skeleton, own)
     known = own.comparison
@@ -134,7 +134,7 @@ def joined(skeleton: Skeleton, own: Own) -> Comparison:
 class Rank:
     """The operators and tensors of a rank with all their fields, built from a skeleton once."""
 
-    def __init__(self, skeleton: Skeleton, own: Own) -> None:
+    def __init__(self, skeleton: Skeleton, own: RankPart) -> None:
         self._skeleton, self._own = skeleton, own
 
     def __repr__(self) -> str:

@@ -100,7 +100,7 @@ class Shared(NamedTuple):
     confidence: float
 
 
-class Whole(Protocol):
+class FieldSource(Protocol):
     """A provider of operators and tensors with all fields."""
 
     def columns(self, columns: Columns) -> Columns:
@@ -119,9 +119,9 @@ class Columns(NamedTuple):
     targets: Sequence[Optional[TensorRef]]
     goldens: Sequence[Optional[TensorRef]]
     words: Sequence[str]
-    rank: Optional[Whole] = None
+    rank: Optional[FieldSource] = None
 
-    def whole(self) -> Columns:
+    def complete(self) -> Columns:
         """The columns with whole operators and tensors."""
         return self if self.rank is None else self.rank.columns(self)
 
@@ -139,7 +139,7 @@ class Table(Sequence[Finding]):
         self._columns = columns
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Table, (None, self.columns.whole())
+        return Table, (None, self.columns.complete())
 
     def __len__(self) -> int:
         return len(self._findings) if self._findings is not None else len(self.columns.rows)
@@ -281,7 +281,7 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
 
 def pairs_of(columns: Columns) -> list[Pair]:
     """The Pair of each row."""
-    columns = columns.whole()
+    columns = columns.complete()
     words, operators = columns.words, columns.operators
     numbers = (columns.rows[name].tolist() for name in ("operator", "slot", "note"))
     return [
@@ -295,7 +295,7 @@ def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) ->
     """The Measurement of each row, with these pairs if they are given."""
     words, moments = columns.words, moments_of(columns.moments)
     names = "known", "moments", "bound", "same", "problem", "unlike", "shapes_differ", "bytes_read", "settled"
-    numbers = (_once(columns.rows[name]) for name in names)
+    numbers = (_interned(columns.rows[name]) for name in names)
     figures = figures_of(columns.rows)
     return [
         Measurement(
@@ -320,7 +320,7 @@ def findings_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> lis
     """The Finding of each row with a verdict, with these pairs if they are given."""
     words = columns.words
     names = "known", "verdict", "because", "error", "limit", "metric", "rule", "explained_by"
-    numbers = (_once(columns.rows[name]) for name in (*names, "explained_limit", "working"))
+    numbers = (_interned(columns.rows[name]) for name in (*names, "explained_limit", "working"))
     return [
         Finding(
             measurement,
@@ -393,7 +393,7 @@ def has_own_figures(rows: Records) -> list[int]:
     return found
 
 
-def _once(column: Records) -> list[Any]:
+def _interned(column: Records) -> list[Any]:
     """The numbers of a column. Bitwise equal floats are one object."""
     if column.dtype != np.float64:
         found: list[Any] = column.tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Union
 
 from npucmp.model.pair import Pair
-from npucmp.model.ticket_facts import Vendor
+from npucmp.model.ticket_facts import AscendCriteria
 
 Number = Union[int, float, complex]
 
@@ -36,7 +36,7 @@ class Histogram(NamedTuple):
     counts: tuple[int, ...] = ()
 
 
-class Worst(NamedTuple):
+class WorstElement(NamedTuple):
     """One element: its index in C order, both values, and its errors as in `max_abs_err` and `max_rel_err`; inf if only
     one side is NaN or Inf, or both are but differ in kind."""
 
@@ -72,7 +72,7 @@ class Look(NamedTuple):
     """
 
     pair: Pair
-    worst: tuple[Worst, ...]
+    worst: tuple[WorstElement, ...]
     bar: float
     picture: DifferenceMap
     values: tuple[Histogram, Histogram]
@@ -82,4 +82,4 @@ class Look(NamedTuple):
     rank: Optional[int] = None
     place: int = 0
     cause: str = ""
-    vendor: Optional[Vendor] = None
+    vendor: Optional[AscendCriteria] = None

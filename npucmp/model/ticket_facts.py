@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Mapping, NamedTuple, Optional
 
 
-class Vendor(NamedTuple):
+class AscendCriteria(NamedTuple):
     """One output by the vendor's rules for single operators, target against golden.
 
     dtype        the coarser type of both sides, which selects the limits
@@ -32,7 +32,7 @@ class Vendor(NamedTuple):
     limits: Mapping[str, float]
 
 
-class Argument(NamedTuple):
+class ArgumentDifference(NamedTuple):
     """A non-tensor argument in words, by name; None on a side that lacks it."""
 
     name: str
@@ -50,7 +50,7 @@ class Accused(NamedTuple):
     rank: Optional[int]
     op: str
     evidence: tuple[str, ...] = ()
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[ArgumentDifference, ...] = ()
     stack: tuple[str, ...] = ()
-    vendor: tuple[Vendor, ...] = ()
+    vendor: tuple[AscendCriteria, ...] = ()
     unread: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ class Trace(NamedTuple):
     harmless: str
 
 
-class Read(NamedTuple):
+class EventInput(NamedTuple):
     """An input with an event, and its origin."""
 
     scanned: Scanned
@@ -67,8 +67,8 @@ class _At(NamedTuple):
     operator: Operator
     inputs: Sequence[Scanned]
     outputs: Sequence[Scanned]
-    reads: Sequence[Read]
-    alarming: Sequence[Read]
+    reads: Sequence[EventInput]
+    alarming: Sequence[EventInput]
 
     @property
     def is_known(self) -> bool:
@@ -98,7 +98,7 @@ class _Flow:
         self._scopes = scopes
         self._ordered = ordered
         self._producers = Producers[Trace]()
-        self._calls: dict[str, list[Read]] = {}  # inputs and outputs of the forward of a call
+        self._calls: dict[str, list[EventInput]] = {}  # inputs and outputs of the forward of a call
         self._inside: dict[str, Operator] = {}  # container → the first operator in it that has an event
         self._raw: set[object] = set()  # dtype and shape of unwritten memory
         self._latest: Optional[int] = None  # the operator of the latest alarm
@@ -113,7 +113,7 @@ class _Flow:
         if operator.phase == "backward":
             alarming += [read for read in self._calls.get(operator.call, ()) if not read.trace.harmless]
         at = _At(operator, inputs, outputs, reads, alarming)
-        made = [event for output in outputs for event in self._written(at, output)]
+        made = [event for output in outputs for event in self._output_events(at, output)]
         alarms = [event for event in made if event.alarm]
         made += _killed(at, alarms)
         if flagged:
@@ -122,7 +122,7 @@ class _Flow:
         self.events += made
         self._remember(at, alarms)
 
-    def _reads(self, operator: Operator, inputs: Sequence[Scanned], outputs: Sequence[Scanned]) -> Iterator[Read]:
+    def _reads(self, operator: Operator, inputs: Sequence[Scanned], outputs: Sequence[Scanned]) -> Iterator[EventInput]:
         """Yield inputs with events. If no dumped operator wrote an input, it is an event of its own."""
         for one in inputs:
             kinds = kinds_of(one.tensor, one.extremes)
@@ -140,7 +140,7 @@ class _Flow:
                 elif not trace.harmless:
                     trace = Trace(self._latest or 0, "")  # through code that was not dumped, as far as is known
                 self._producers.by_content[_content(one)] = trace
-            yield Read(one, trace)
+            yield EventInput(one, trace)
 
     def _harmless(self, operator: Operator, one: Scanned) -> str:
         """The reason why an input without a dumped producer is not an alarm, "" if it is."""
@@ -153,7 +153,7 @@ class _Flow:
     def _traced(self, one: Scanned) -> Optional[Trace]:
         return self._producers.named(one.tensor) or self._producers.by_content.get(_content(one))
 
-    def _written(self, at: _At, output: Scanned) -> Iterator[Event]:
+    def _output_events(self, at: _At, output: Scanned) -> Iterator[Event]:
         """Yield the events of one output."""
         operator, kinds = at.operator, kinds_of(output.tensor, output.extremes)
         if not kinds or _is_mask(at, output):
@@ -196,7 +196,7 @@ class _Flow:
                 trace = contents.setdefault(_content(output), trace)  # an operator inside it produced it
             contents[_content(output)] = trace
             self._producers.wrote(operator, output.tensor.slot, trace)
-            held.append(Read(output, trace))
+            held.append(EventInput(output, trace))
         if operator.phase == "forward":
             self._calls[operator.call] = [*at.reads, *held]
         if alarms:
@@ -212,7 +212,7 @@ def event_of(one: Scanned, kind: str, origin: str, *evidence: Evidence, **more: 
     )
 
 
-def noted(
+def device_event(
     order: int, operator: Optional[Operator], origin: str, flagged: tuple[str, str], *evidence: Evidence, **more: Any
 ) -> Event:
     """An event that the device recorded, from its (status, bits in words)."""
@@ -258,7 +258,7 @@ def _of_device(at: _At, alarms: Sequence[Event], flagged: tuple[str, str]) -> Ev
     elif not alarms:
         seen = at.outputs and all(output.extremes is not None for output in at.outputs)
         evidence = [NOT_SEEN if seen else Evidence("outputs unknown", "its outputs are not known")]
-    return noted(at.operator.order, at.operator, origin, flagged, *evidence, parents=at.parents)
+    return device_event(at.operator.order, at.operator, origin, flagged, *evidence, parents=at.parents)
 
 
 def _what_came(at: _At) -> Evidence:
@@ -354,8 +354,10 @@ def _content(one: Scanned) -> object:
     x = one.extremes
     if x is None:
         return None
-    return x._replace(minimum=_told(x.minimum), maximum=_told(x.maximum), first_nan=0, first_inf=0, first_limit=0)
+    return x._replace(
+        minimum=_comparable(x.minimum), maximum=_comparable(x.maximum), first_nan=0, first_inf=0, first_limit=0
+    )
 
 
-def _told(value: float) -> float:
+def _comparable(value: float) -> float:
     return 0.0 if math.isnan(value) else value  # NaN equals nothing, not even in a key

@@ -12,9 +12,9 @@ import math
 import re
 from typing import Any, Callable, Mapping, NamedTuple
 
-from npucmp.model import Call, Slot, Tree, Word
+from npucmp.model import Call, Slot, SpelledArgument, Tree
 from npucmp.model.dtypes import DTYPES, canonical
-from npucmp.recompute.table import Row
+from npucmp.recompute.table import CallRow
 
 DEEP, LEAVES = 8, 256
 INTEGERS = 1 << 31
@@ -24,32 +24,32 @@ _DROPPED_KEYS = frozenset("device generator out memory_format layout pin_memory 
 _EINSUM = re.compile(r"[A-Za-z,.> -]{1,200}")
 
 
-class Refused(Exception):
+class RefusedRecord(Exception):
     """A record that is not called; the reason in words, and the status."""
 
     status = "shape"
 
 
-class Missing(Refused):
+class MissingTensor(RefusedRecord):
     """A tensor without values."""
 
     status = "no data"
 
 
-class TooLarge(Refused):
+class TooLarge(RefusedRecord):
     """More memory than a task may take."""
 
     status = "too large"
 
 
-class NotInTable(Refused):
+class NotInTable(RefusedRecord):
     """A function that is not there."""
 
     status = "not in table"
 
 
 # that a call raises whose arguments a record holds: not every kernel exists for every type and shape
-CALL_ERRORS = (Refused, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError,
+CALL_ERRORS = (RefusedRecord, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError,
                RuntimeError, TypeError, ValueError)  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class Arguments(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def arguments_of(call: Call, row: Row, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> Arguments:
+def arguments_of(call: Call, row: CallRow, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> Arguments:
     """The arguments; `tensor` makes one of a slot, `dtype` an element type of its name. Raises Refused."""
     reader = _Reader(row, tensor, dtype)
     args = [reader.read(one, 0) for one in call.args]
@@ -70,25 +70,25 @@ _LEFT_OUT = object()
 
 
 class _Reader:
-    def __init__(self, row: Row, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> None:
+    def __init__(self, row: CallRow, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> None:
         self._row, self._tensor, self._dtype = row, tensor, dtype
         self._leaves = 0
 
     def read(self, tree: Tree, depth: int) -> Any:
         self._leaves += 1
         if depth > DEEP or self._leaves > LEAVES:
-            raise Refused(f"arguments nested deeper than {DEEP} or more than {LEAVES}")
+            raise RefusedRecord(f"arguments nested deeper than {DEEP} or more than {LEAVES}")
         if tree is None:
             return None
         if isinstance(tree, Slot):
             return self._tensor(tree.name)
-        if isinstance(tree, Word):
+        if isinstance(tree, SpelledArgument):
             return self._word(tree)
         if isinstance(tree, dict):
-            raise Refused("an argument is an object")
+            raise RefusedRecord("an argument is an object")
         return tuple(self.read(one, depth + 1) for one in tree)
 
-    def _word(self, word: Word) -> Any:
+    def _word(self, word: SpelledArgument) -> Any:
         kind, value = word.kind, word.value
         if kind in ("int", "float", "bool") and not isinstance(value, str):
             return _number(kind, value)
@@ -103,7 +103,7 @@ class _Reader:
         if kind in ("torch.dtype", "mindspore.dtype") or kind.endswith("type"):
             name = canonical(str(value))
             if name not in DTYPES:
-                raise Refused(f"an unknown element type {value!r:.40}")
+                raise RefusedRecord(f"an unknown element type {value!r:.40}")
             return self._dtype(name)
         if kind == "str" and isinstance(value, str):
             return self._text(value)
@@ -111,30 +111,30 @@ class _Reader:
             return float(value)
         if kind in _DROPPED_WORDS:
             return None
-        raise Refused(f"an argument of type {kind!r:.40}")
+        raise RefusedRecord(f"an argument of type {kind!r:.40}")
 
     def _text(self, value: str) -> str:
         is_einsum = self._row.call.endswith("einsum") and _EINSUM.fullmatch(value)
         if value in self._row.words or is_einsum:
             return value
-        raise Refused(f"a word {value!r:.40} that is no choice of {self._row.call.rpartition('.')[2]}")
+        raise RefusedRecord(f"a word {value!r:.40} that is no choice of {self._row.call.rpartition('.')[2]}")
 
 
 def _number(kind: str, value: Any) -> Any:
     if kind == "bool" and isinstance(value, bool):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Refused(f"{kind} is {value!r:.40}")
+        raise RefusedRecord(f"{kind} is {value!r:.40}")
     if kind == "float":
         return float(value)
     if not math.isfinite(value) or abs(value) > INTEGERS or value != int(value):
-        raise Refused(f"the integer {value!r:.40}")
+        raise RefusedRecord(f"the integer {value!r:.40}")
     return int(value)
 
 
 def _key(key: str) -> str:
     if not key.isidentifier() or len(key) > 40:
-        raise Refused(f"a keyword {key!r:.40}")
+        raise RefusedRecord(f"a keyword {key!r:.40}")
     return key
 
 

@@ -17,21 +17,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import Call, Operator, Slot, TensorRef, Tree, Word
+from npucmp.model import Call, Operator, Slot, SpelledArgument, TensorRef, Tree
 from npucmp.model.dtypes import canonical, lookup
 from npucmp.recompute.arguments import (
     CALL_ERRORS,
     Arguments,
-    Missing,
+    MissingTensor,
     NotInTable,
-    Refused,
+    RefusedRecord,
     TooLarge,
     arguments_of,
     floats_in,  # fmt: skip
 )
 from npucmp.recompute.load_values import read
 from npucmp.recompute.random_walk import mapped
-from npucmp.recompute.table import ROUNDED_ONCE, Row
+from npucmp.recompute.table import ROUNDED_ONCE, CallRow
 from npucmp.recompute.task import first_line
 
 DTYPES = {
@@ -56,7 +56,7 @@ class Bound(NamedTuple):
     whether it was rounded before). `recorded_scalars` gives the recorded value of each rounded scalar.
     """
 
-    row: Row
+    row: CallRow
     function: Callable[..., Any]
     args: list[Any]
     kwargs: dict[str, Any]
@@ -82,13 +82,13 @@ class Bound(NamedTuple):
         return Arguments(args, kwargs)
 
 
-def bind(operator: Operator, call: Call, row: Row, context: ReadContext, memory: int) -> Bound:
+def bind(operator: Operator, call: Call, row: CallRow, context: ReadContext, memory: int) -> Bound:
     """With all values. Raises Refused, and what the readers raise."""
     require(operator, call, row, memory)
     return bound_with(operator, call, row, lambda one: load(one, context))
 
 
-def require(operator: Operator, call: Call, row: Row, memory: int) -> None:
+def require(operator: Operator, call: Call, row: CallRow, memory: int) -> None:
     """Raises Refused for a call that does not give the recorded shapes, or takes more memory."""
     tensors = {one.slot: one for one in operator.tensors}
     shapes = arguments_of(call, row, lambda slot: _meta(_of(tensors, slot)), _wide_dtype)
@@ -100,7 +100,7 @@ def slots_of(call: Call) -> list[Optional[str]]:
     return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
 
 
-def bound_with(operator: Operator, call: Call, row: Row, values_of: Callable[[TensorRef], Any]) -> Bound:
+def bound_with(operator: Operator, call: Call, row: CallRow, values_of: Callable[[TensorRef], Any]) -> Bound:
     """With the values that `values_of` makes of each tensor."""
     tensors = {one.slot: one for one in operator.tensors}
     slots, function = slots_of(call), function_of(row)
@@ -147,18 +147,18 @@ def _type_of_scalars(floats: list[str]) -> str:
     return min(floats, key=_unit, default="float32")
 
 
-def _cast_of(call: Call, row: Row) -> str:
+def _cast_of(call: Call, row: CallRow) -> str:
     """The element type that the keyword dtype names, "" for none: a sum, a mean or a softmax casts its input first."""
     word = call.kwargs.get("dtype")
-    is_cast = isinstance(word, Word) and row.kind in ("sum", "noise")
-    return canonical(str(word.value)) if is_cast and isinstance(word, Word) else ""
+    is_cast = isinstance(word, SpelledArgument) and row.kind in ("sum", "noise")
+    return canonical(str(word.value)) if is_cast and isinstance(word, SpelledArgument) else ""
 
 
 def _is_narrow(one: Any) -> bool:
     return isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != torch.float64
 
 
-def called(row: Row, function: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
+def called(row: CallRow, function: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
     """Results, flat; what a function writes into is a copy."""
     name = row.call.rpartition(".")[2]
     if row.inplace or name in CLONED or any(one is True for one in args):
@@ -191,7 +191,7 @@ def rounded_scalars(tree: Any, to: Callable[[float], Any]) -> Any:
 
 
 @cache
-def function_of(row: Row) -> Callable[..., Any]:
+def function_of(row: CallRow) -> Callable[..., Any]:
     """What our own table names. Attention is computed by its formula: fused kernels of the CPU do not show their
     steps."""
     if row.kind == "npu":
@@ -219,23 +219,23 @@ def _by_formula(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check(
-    row: Row, function: Callable[..., Any], shapes: Arguments, outputs: list[Optional[TensorRef]], memory: int
+    row: CallRow, function: Callable[..., Any], shapes: Arguments, outputs: list[Optional[TensorRef]], memory: int
 ) -> None:
     """The call on meta tensors: Refused where it does not give what was recorded, TooLarge for what it would take."""
     mode = _Counted(memory)
     try:
         with mode, torch.no_grad():
             found = called(row, function, *shapes)
-    except Refused:
+    except RefusedRecord:
         raise
     except NotImplementedError:
-        raise Refused("the shape of its result depends on values") from None
+        raise RefusedRecord("the shape of its result depends on values") from None
     except CALL_ERRORS as error:
-        raise Refused(f"the call does not fit: {first_line(error)}") from None
+        raise RefusedRecord(f"the call does not fit: {first_line(error)}") from None
     made = [tuple(one.shape) for one in found if isinstance(one, torch.Tensor)]
     wanted = [one.shape for one in outputs if one is not None]
     if made[: len(wanted)] != wanted:
-        raise Refused(f"the call gives {made[:3]}, recorded is {wanted[:3]}")
+        raise RefusedRecord(f"the call gives {made[:3]}, recorded is {wanted[:3]}")
 
 
 class _Counted(TorchDispatchMode):  # type: ignore[misc]
@@ -288,14 +288,14 @@ def flat(tree: tuple[Tree, ...]) -> Iterator[Tree]:
 
 def _of(tensors: dict[str, TensorRef], slot: str) -> TensorRef:
     if slot not in tensors:
-        raise Missing(f"the dump holds no {slot}")
+        raise MissingTensor(f"the dump holds no {slot}")
     return tensors[slot]
 
 
 def _meta(tensor: TensorRef) -> Any:
     row = lookup(tensor.dtype)
     if row is None:
-        raise Refused(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
+        raise RefusedRecord(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
     dtype = {"f": torch.float64, "c": torch.complex128}.get(row.kind, DTYPES.get(tensor.dtype, torch.int64))
     return torch.empty(tensor.shape, dtype=dtype, device="meta")
 
@@ -305,7 +305,7 @@ def _wide_dtype(name: str) -> Any:
     if row is not None and row.kind in "fc":
         return torch.float64 if row.kind == "f" else torch.complex128
     if name not in DTYPES:
-        raise Refused(f"the element type {name!r:.40}")
+        raise RefusedRecord(f"the element type {name!r:.40}")
     return DTYPES[name]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, axes_of, axis, is_float, mapped, reduced, tensor
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Array
@@ -38,11 +38,11 @@ def copied(function: Callable[..., Any]) -> Any:
             if dy is None:
                 continue
             if dy.size != one.size:
-                raise Refused(f"a gradient of {list(dy.shape)} for {list(one.shape)}"[:80])
+                raise RefusedRecord(f"a gradient of {list(dy.shape)} for {list(one.shape)}"[:80])
             places.append(np.ravel(one).astype(np.int64))
             gradients.append(np.ravel(dy))
         if not places:
-            raise Refused("no gradient reached it")
+            raise RefusedRecord("no gradient reached it")
         m.room((count,))
         at, dy = np.concatenate(places), np.concatenate(gradients)
         found = _scattered(m, at, dy, count)
@@ -73,7 +73,7 @@ def same(m: Steps, g: CallInputs, input: Array, *sizes: Any, **options: Any) -> 
     """The same elements one after the other, in the recorded shape."""
     x, shape = tensor(input), g.shape()
     if x.size != math.prod(shape):
-        raise Refused(f"{list(x.shape)} as {list(shape)}"[:160])
+        raise RefusedRecord(f"{list(x.shape)} as {list(shape)}"[:160])
     return x.reshape(shape)
 
 
@@ -81,7 +81,7 @@ def permuted(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
     order = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple) else dims
     axes = [axis(one, input.ndim) for one in order]
     if sorted(axes) != [*range(input.ndim)]:
-        raise Refused(f"a permutation {list(order)} of {input.ndim} axes"[:80])
+        raise RefusedRecord(f"a permutation {list(order)} of {input.ndim} axes"[:80])
     return input.transpose(axes)
 
 
@@ -105,7 +105,7 @@ def expanded(m: Steps, g: CallInputs, input: Array, *sizes: Any, implicit: bool 
 def repeated(m: Steps, g: CallInputs, input: Array, *sizes: Any) -> Any:
     times = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple) else sizes
     if not all(isinstance(one, int) and one >= 0 for one in times):
-        raise Refused("repeats that are no numbers")
+        raise RefusedRecord("repeats that are no numbers")
     _require(g, m, math.prod(times) * input.size)
     return np.tile(input, times)
 
@@ -113,13 +113,13 @@ def repeated(m: Steps, g: CallInputs, input: Array, *sizes: Any) -> Any:
 def _require(g: CallInputs, m: Steps, size: int) -> None:
     """Raises Refused where a result is larger than was recorded."""
     if size != math.prod(g.shape()):
-        raise Refused(f"a result of {size} elements, recorded is {list(g.shape())}"[:160])
+        raise RefusedRecord(f"a result of {size} elements, recorded is {list(g.shape())}"[:160])
     m.room(g.shape())
 
 
 def interleaved(m: Steps, g: CallInputs, input: Array, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
     if isinstance(repeats, np.ndarray) and repeats.size and repeats.min() < 0:
-        raise Refused("negative repeats")
+        raise RefusedRecord("negative repeats")
     x = input.reshape(-1) if dim is None else input
     at = 0 if dim is None else axis(dim, x.ndim)
     times = int(np.sum(repeats)) if isinstance(repeats, np.ndarray) and repeats.size > 1 else x.shape[at] * int(repeats)
@@ -131,14 +131,14 @@ def narrowed(m: Steps, g: CallInputs, input: Array, dim: int, start: int, length
     at = axis(dim, input.ndim)
     start = start + input.shape[at] if start < 0 else start
     if not 0 <= start <= start + length <= input.shape[at]:
-        raise Refused("a slice beyond what there is")
+        raise RefusedRecord("a slice beyond what there is")
     return input[(slice(None),) * at + (slice(start, start + length),)]
 
 
 def selected(m: Steps, g: CallInputs, input: Array, dim: int, index: int) -> Any:
     at = axis(dim, input.ndim)
     if not -input.shape[at] <= index < input.shape[at]:
-        raise Refused("an index beyond what there is")
+        raise RefusedRecord("an index beyond what there is")
     return np.take(input, index, axis=at)
 
 
@@ -150,7 +150,7 @@ def chunks(m: Steps, g: CallInputs, input: Array, chunks: int, dim: int = 0) -> 
 
 def _cut(x: Array, at: int, places: Sequence[int]) -> list[Array]:
     if len(places) > 4096:
-        raise Refused("more parts than are judged")
+        raise RefusedRecord("more parts than are judged")
     return [*np.split(x, places, axis=at)]
 
 
@@ -158,17 +158,17 @@ def parts(m: Steps, g: CallInputs, input: Array, split_size: Any, dim: int = 0) 
     at = axis(dim, input.ndim)
     if isinstance(split_size, tuple):
         if sum(split_size) != input.shape[at] or min(split_size, default=0) < 0:
-            raise Refused("parts that are not the whole")
+            raise RefusedRecord("parts that are not the whole")
         return _cut(input, at, [int(one) for one in np.cumsum(split_size)[:-1]])
     if not isinstance(split_size, int) or split_size < 1:
-        raise Refused("parts without a size")
+        raise RefusedRecord("parts without a size")
     return _cut(input, at, [*range(split_size, input.shape[at], split_size)])
 
 
 def unbound(m: Steps, g: CallInputs, input: Array, dim: int = 0) -> Any:
     at = axis(dim, input.ndim)
     if input.shape[at] > 4096:
-        raise Refused("more parts than are judged")
+        raise RefusedRecord("more parts than are judged")
     return [np.take(input, one, axis=at) for one in range(input.shape[at])]
 
 
@@ -191,7 +191,7 @@ def upper(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
 def _inside(index: Any, size: int) -> Array:
     found = tensor(index, "the index")
     if found.dtype.kind not in "iu" or (found.size and not (found.min() >= 0 and found.max() < size)):
-        raise Refused(f"an index beyond the {size} that there are")
+        raise RefusedRecord(f"an index beyond the {size} that there are")
     return found
 
 
@@ -199,7 +199,7 @@ def gathered(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, spar
     at = axis(dim, input.ndim)
     index = _inside(index, input.shape[at])
     if index.ndim != input.ndim:
-        raise Refused("an index of another rank")
+        raise RefusedRecord("an index of another rank")
     cut = tuple(slice(None) if one == at else slice(0, n) for one, n in enumerate(index.shape))
     return np.take_along_axis(input[cut], index, axis=at)
 
@@ -223,14 +223,14 @@ def embedded_back(
 ) -> list[Node]:  # fmt: skip
     """The row of padding gets no gradient."""
     if scale_grad_by_freq or sparse:
-        raise Refused("a gradient that is scaled by frequency, or sparse")
+        raise RefusedRecord("a gradient that is scaled by frequency, or sparse")
     numbers = np.arange(1, weight.size + 1, dtype=np.int64).reshape(weight.shape)
     if padding_idx is not None:
         numbers[padding_idx] = 0
     at = numbers[_inside(input, weight.shape[0])]
     dy = g.dy
     if dy.size != at.size:
-        raise Refused(f"a gradient of {list(dy.shape)} for {list(at.shape)}"[:80])
+        raise RefusedRecord(f"a gradient of {list(dy.shape)} for {list(at.shape)}"[:80])
     found = _scattered(m, at.reshape(-1), dy.reshape(-1), weight.size).reshape(weight.shape)
     return [[None, found], [found]]
 
@@ -244,7 +244,7 @@ def item(m: Steps, g: CallInputs, input: Array, index: Any) -> Any:
 
 def joined(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     if not isinstance(tensors, tuple) or not tensors:
-        raise Refused("no list of tensors")
+        raise RefusedRecord("no list of tensors")
     some = [tensor(one) for one in tensors]
     some = [one for one in some if one.ndim != 1 or one.size] or some[:1]  # an empty vector joins with anything
     _require(g, m, sum(one.size for one in some))
@@ -253,7 +253,7 @@ def joined(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
 
 def stacked(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     if not isinstance(tensors, tuple) or not tensors:
-        raise Refused("no list of tensors")
+        raise RefusedRecord("no list of tensors")
     some = [tensor(one) for one in tensors]
     _require(g, m, sum(one.size for one in some))
     return np.stack(some, axis=axis(dim, some[0].ndim + 1))
@@ -262,14 +262,14 @@ def stacked(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
 def padded(m: Steps, g: CallInputs, input: Array, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     sides = pad if isinstance(pad, tuple) else ()
     if not sides or len(sides) % 2 or len(sides) > 2 * input.ndim or not all(isinstance(one, int) for one in sides):
-        raise Refused(f"a padding {pad!r:.40}")
+        raise RefusedRecord(f"a padding {pad!r:.40}")
     pairs = [(0, 0)] * (input.ndim - len(sides) // 2) + [*zip(sides[::2], sides[1::2])][::-1]
     x = input[tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(input.shape, pairs))]
     pairs = [(max(0, a), max(0, b)) for a, b in pairs]
     _require(g, m, math.prod(n + a + b for n, (a, b) in zip(x.shape, pairs)))
     options = {"constant_values": value or 0} if mode == "constant" else {}
     if mode not in PADDED:
-        raise Refused(f"padding by {mode!r:.20}")
+        raise RefusedRecord(f"padding by {mode!r:.20}")
     return np.pad(x, pairs, mode=PADDED[mode], **options)  # type: ignore[call-overload]
 
 
@@ -281,7 +281,7 @@ def shuffled(m: Steps, g: CallInputs, input: Array, upscale_factor: int) -> Any:
     *rest, c, h, w = input.shape
     r = upscale_factor
     if r < 1 or c % (r * r):
-        raise Refused(f"{c} channels by {r}")
+        raise RefusedRecord(f"{c} channels by {r}")
     x = input.reshape(*rest, c // (r * r), r, r, h, w)
     n = len(rest)
     return x.transpose(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*rest, c // (r * r), h * r, w * r)
@@ -293,7 +293,7 @@ def nearest(
 ) -> Any:  # fmt: skip
     """The nearest element of a smaller image; other modes weigh elements by numbers that devices round differently."""
     if mode not in ("nearest", "nearest-exact"):
-        raise Refused(f"interpolation by {mode!r:.20} is computed by torch only")
+        raise RefusedRecord(f"interpolation by {mode!r:.20} is computed by torch only")
     rank = input.ndim - 2
     factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * rank
     found = input
@@ -357,7 +357,7 @@ def scatter_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array,
 def scatter_added_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> list[Node]:
     """PyTorch refuses a source that is larger than the index."""
     if src.shape != index.shape:
-        raise Refused("the gradient of a source that is larger than its index")
+        raise RefusedRecord("the gradient of a source that is larger than its index")
     return [[g.dy, None, g.dy[_scatter_places(input, dim, index)]]]
 
 
@@ -483,7 +483,7 @@ def topk(
 ) -> Any:
     at = axis(dim, input.ndim)
     if not 0 <= k <= input.shape[at]:
-        raise Refused(f"{k} of {input.shape[at]}")
+        raise RefusedRecord(f"{k} of {input.shape[at]}")
     if not sorted:
         g.doubt("its results have no order")
     return [*_ranked(g, input, at, k, largest, 1)]

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, Random, is_float, reduced, tensor
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import ROOT_2, gelu_of, rsqrt, sigmoid
@@ -152,7 +152,7 @@ def _clamped(m: Steps, x: Any, min: Any = None, max: Any = None) -> Any:
 
 def _clamp_keeps(s: _Saved, min: Any = None, max: Any = None) -> Any:
     if isinstance(min, np.ndarray) or isinstance(max, np.ndarray):
-        raise Refused("bounds that are tensors have gradients of their own")
+        raise RefusedRecord("bounds that are tensors have gradients of their own")
     inside = np.ones(s.x.shape, bool) if min is None else s.x >= min
     return inside if max is None else inside & (s.x <= max)
 
@@ -171,7 +171,7 @@ def _threshold(m: Steps, x: Any, threshold: float, value: float, inplace: bool =
 
 def _round(m: Steps, x: Any, decimals: int = 0) -> Any:
     if decimals:
-        raise Refused("rounding to decimals has a step that numpy does not judge")
+        raise RefusedRecord("rounding to decimals has a step that numpy does not judge")
     return np.rint(x)
 
 
@@ -238,7 +238,7 @@ def _both(m: Steps, a: Any, b: Any, to_a: Any, to_b: Any) -> list[Node]:
 
 def _with(a: Any, b: Any) -> tuple[Any, Any]:
     if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
-        raise Refused("no operand is a tensor")
+        raise RefusedRecord("no operand is a tensor")
     return a, b
 
 
@@ -278,7 +278,7 @@ def _stored(m: Steps, one: Any, dy: Array, factor: Any) -> Any:
 
 def div(m: Steps, g: CallInputs, input: Any, other: Any, rounding_mode: Any = None) -> Any:
     if rounding_mode is not None:
-        raise Refused("a quotient that a step function takes is not judged by numpy")
+        raise RefusedRecord("a quotient that a step function takes is not judged by numpy")
     return m.div(*_with(input, other))
 
 
@@ -289,7 +289,7 @@ def div_back(m: Steps, g: CallInputs, input: Any, other: Any, rounding_mode: Any
             return m.mul(-g.dy, ratio)
 
     if rounding_mode is not None:
-        raise Refused("a quotient that a step function takes is not judged by numpy")
+        raise RefusedRecord("a quotient that a step function takes is not judged by numpy")
     return _both(m, input, other, lambda: m.div(g.dy, other), to_b)
 
 

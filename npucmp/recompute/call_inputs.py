@@ -12,14 +12,14 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
-from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Array
 
 Node = Sequence[Optional[Array]]  # gradients that one autograd node hands on
 
 
-class Random(Refused):
+class Random(RefusedRecord):
     """A call whose random numbers the dump does not tell."""
 
     status = "random"
@@ -70,14 +70,14 @@ class CallInputs:
         gradient = self.gradients[at] if at < len(self.gradients) else None
         if gradient is not None:
             return gradient.shape
-        raise Missing("the shape of its result was not recorded")
+        raise MissingTensor("the shape of its result was not recorded")
 
     @property
     def dy(self) -> Array:
         """The gradient that reached the first result."""
         found = self.gradients[0] if self.gradients else None
         if found is None:
-            raise Missing("no gradient reached it")
+            raise MissingTensor("no gradient reached it")
         return found.reshape(self.shapes[0]) if 0 in self.shapes and found.size == _size(self.shapes[0]) else found
 
     def y(self, m: Steps, value: Callable[[], Array], at: int = 0) -> Array:
@@ -126,7 +126,7 @@ def is_float(one: Any) -> bool:
 def tensor(one: Any, what: str = "an argument") -> Array:
     """An argument that must be a tensor."""
     if not isinstance(one, np.ndarray):
-        raise Refused(f"{what} is no tensor")
+        raise RefusedRecord(f"{what} is no tensor")
     return one
 
 
@@ -140,5 +140,5 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
 
 def axis(dim: Any, rank: int) -> int:
     if not isinstance(dim, int) or isinstance(dim, bool) or not -max(1, rank) <= dim < max(1, rank):
-        raise Refused(f"the axis {dim!r:.20} of {rank}")
+        raise RefusedRecord(f"the axis {dim!r:.20} of {rank}")
     return dim % max(1, rank)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, is_float
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import log_softmax_of, sigmoid
@@ -21,7 +21,7 @@ def _weights(x: Array, target: Array, weight: Optional[Array], ignore: int) -> t
     classes = x.shape[1 if x.ndim > 1 else 0]
     known = target != ignore
     if known.any() and not (target[known].min() >= 0 and target[known].max() < classes):
-        raise Refused("labels beyond the classes")
+        raise RefusedRecord("labels beyond the classes")
     safe = np.where(known, target, 0)
     share = known.astype(np.float64) if weight is None else np.where(known, weight[safe], 0.0)
     return safe, share

@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, axis, tensor
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import log_softmax_of, rsqrt, softmax_of
@@ -51,7 +51,7 @@ def _rows_and_axes(x: Array, normalized_shape: Any) -> tuple[list[int], list[int
     shape = normalized_shape if isinstance(normalized_shape, tuple) else (normalized_shape,)
     start = x.ndim - len(shape)
     if start < 0 or x.shape[start:] != shape:
-        raise Refused(f"a norm of {list(shape)} for {list(x.shape)}"[:80])
+        raise RefusedRecord(f"a norm of {list(shape)} for {list(x.shape)}"[:80])
     return [*range(start)], [*range(start, x.ndim)]
 
 
@@ -110,7 +110,7 @@ def rms_norm_back(
 def _channels(x: Array) -> tuple[list[int], list[int]]:
     """The axes of a norm over images, and the shape of weights."""
     if x.ndim < 2:
-        raise Refused("a norm of images without channels")
+        raise RefusedRecord("a norm of images without channels")
     return [0, *range(2, x.ndim)], [-1 if at == 1 else 1 for at in range(x.ndim)]
 
 
@@ -168,7 +168,7 @@ def group_norm(
 def _groups(x: Array, groups: int) -> tuple[Array, list[int], list[int]]:
     _, shape = _channels(x)
     if not isinstance(groups, int) or groups < 1 or x.shape[1] % groups:
-        raise Refused(f"{groups!r:.20} groups of {x.shape[1]} channels")
+        raise RefusedRecord(f"{groups!r:.20} groups of {x.shape[1]} channels")
     return x.reshape(x.shape[0], groups, -1), [2], shape
 
 
@@ -198,7 +198,7 @@ def softmax(m: Steps, g: CallInputs, input: Array, dim: Any = None, _stacklevel:
 
 def _axis(dim: Any, x: Array) -> int:
     if dim is None:
-        raise Refused("nothing tells the axis")
+        raise RefusedRecord("nothing tells the axis")
     return axis(dim, x.ndim)
 
 

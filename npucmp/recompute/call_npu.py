@@ -1,6 +1,7 @@
 """Formulas of the vendor's own operators in numpy, and of their gradients.
 
-Source: torch_npu's documentation; the same arithmetic as npu_formulas.py, which has it for torch. UNVERIFIED on a device.
+Source: torch_npu's documentation; the same arithmetic as npu_formulas.py, which has it for torch. UNVERIFIED on a
+device.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from npucmp.recompute.arguments import NotInTable, Refused
+from npucmp.recompute.arguments import NotInTable, RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, axis
 from npucmp.recompute.call_norms import norm_back, statistics_of, weight_gradient
 from npucmp.recompute.call_products import attention, attention_back
@@ -61,7 +62,7 @@ def swiglu_back(m: Steps, g: CallInputs, input: Array, dim: int = -1) -> list[No
 def _halves(x: Array, dim: int) -> tuple[Array, Array]:
     at = axis(dim, x.ndim)
     if x.shape[at] % 2:
-        raise Refused(f"halves of {x.shape[at]}")
+        raise RefusedRecord(f"halves of {x.shape[at]}")
     first, second = np.split(x, 2, at)
     return first, second
 
@@ -81,7 +82,7 @@ def rotary_back(m: Steps, g: CallInputs, input: Array, r1: Array, r2: Array, rot
 def _turned(x: Array, mode: str) -> Array:
     """By a right angle: (a, b) as (-b, a), for halves or for neighbours."""
     if x.shape[-1] % 2:
-        raise Refused(f"a rotation of {x.shape[-1]} elements")
+        raise RefusedRecord(f"a rotation of {x.shape[-1]} elements")
     if mode == "interleave":
         return np.stack((-x[..., 1::2], x[..., ::2]), -1).reshape(x.shape)
     first, second = np.split(x, 2, -1)
@@ -137,7 +138,7 @@ def _heads(q: Array, k: Array, v: Array, heads: int, layout: str) -> tuple[Array
     if layout in APART:
         return _split(q, layout, 0), _split(k, layout, 0), _split(v, layout, 0)
     if layout not in FLAT or heads < 1 or q.shape[-1] % heads:
-        raise Refused(f"{heads} heads of {list(q.shape)} as {layout!r:.8}")
+        raise RefusedRecord(f"{heads} heads of {list(q.shape)} as {layout!r:.8}")
     few = k.shape[-1] // (q.shape[-1] // heads)
     return _split(q, layout, heads), _split(k, layout, few), _split(v, layout, few)
 

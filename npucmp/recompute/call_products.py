@@ -11,12 +11,12 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, is_float, reduced, tensor
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import softmax_of
 from npucmp.recompute.numpy_inputs import Array
-from npucmp.recompute.numpy_windows import Window, convolved, filter_gradient, input_gradient, pooled_gradient
+from npucmp.recompute.numpy_windows import SlidingWindow, convolved, filter_gradient, input_gradient, pooled_gradient
 
 # products
 
@@ -44,7 +44,7 @@ def linear_back(m: Steps, g: CallInputs, input: Array, weight: Array, bias: Opti
 def matmul(m: Steps, g: CallInputs, input: Array, other: Array) -> Any:
     a, b = tensor(input), tensor(other)
     if not a.ndim or not b.ndim:
-        raise Refused("a product of a number")
+        raise RefusedRecord("a product of a number")
     wide = m.matmul(a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b)
     wide = wide[..., 0, :] if a.ndim == 1 else wide
     return wide[..., 0] if b.ndim == 1 else wide
@@ -120,13 +120,13 @@ def _einsum(equation: str, operands: Sequence[Any]) -> tuple[str, list[Array]]:
         operands = operands[0]
     arrays, text = [tensor(one) for one in operands], equation.replace(" ", "")
     if "..." in text or "." in text:
-        raise Refused("an einsum with an ellipsis")
+        raise RefusedRecord("an einsum with an ellipsis")
     left, arrow, right = text.partition("->")
     if not arrow:
         right = "".join(sorted(one for one in set(left) if one in string.ascii_letters and left.count(one) == 1))
     parts = left.split(",")
     if [len(part) for part in parts] != [one.ndim for one in arrays]:
-        raise Refused(f"the einsum {equation!r:.40} of other operands")
+        raise RefusedRecord(f"the einsum {equation!r:.40} of other operands")
     return f"{left}->{right}", arrays
 
 
@@ -136,7 +136,7 @@ def einsum_back(m: Steps, g: CallInputs, equation: str, *operands: Any) -> list[
     left, _, right = text.partition("->")
     parts = left.split(",")
     if len(arrays) != 2 or any(len(set(part)) != len(part) for part in (*parts, right)):
-        raise Refused("the gradient of an einsum of other than two operands")
+        raise RefusedRecord("the gradient of an einsum of other than two operands")
     found: list[Optional[Array]] = []
     for at, part in enumerate(parts):
         other = parts[1 - at]
@@ -155,7 +155,7 @@ def _pair(value: Any, rank: int, fill: int) -> tuple[int, int]:
     some = value if isinstance(value, tuple) else (value,) * rank
     some = some * rank if len(some) == 1 else some
     if len(some) != rank or not all(isinstance(one, int) and 0 <= one < 1 << 16 for one in some):
-        raise Refused(f"an argument {value!r:.40} of a window")
+        raise RefusedRecord(f"an argument {value!r:.40} of a window")
     return (fill, some[0]) if rank == 1 else (some[0], some[1])
 
 
@@ -166,39 +166,41 @@ def _lifted(x: Array, rank: int) -> Array:
     return x[None] if x.ndim == 3 else x
 
 
-def _window(size: Sequence[int], out: Sequence[int], stride: Any, padding: Any, dilation: Any, rank: int) -> Window:
+def _window(
+    size: Sequence[int], out: Sequence[int], stride: Any, padding: Any, dilation: Any, rank: int
+) -> SlidingWindow:
     strides, dilations = _pair(stride, rank, 1), _pair(dilation, rank, 1)
     if min(*strides, *dilations) < 1 or math.prod(size) > 1 << 16:
-        raise Refused("a window without a stride")
+        raise RefusedRecord("a window without a stride")
     if isinstance(padding, str):
         total = [d * (k - 1) if padding == "same" else 0 for k, d in zip(size, dilations)]
         pads = [(one // 2, one - one // 2) for one in total]
     else:
         pads = [(one, one) for one in _pair(padding, rank, 0)]
-    return Window((size[0], size[1]), strides, dilations, (pads[0], pads[1]), (out[0], out[1]))
+    return SlidingWindow((size[0], size[1]), strides, dilations, (pads[0], pads[1]), (out[0], out[1]))
 
 
 def _sides(shape: Sequence[int], rank: int) -> tuple[int, int]:
     return (1, shape[-1]) if rank == 1 else (shape[-2], shape[-1])
 
 
-def _require(window: Window, sides: Sequence[int], ceil: bool = False) -> None:
+def _require(window: SlidingWindow, sides: Sequence[int], ceil: bool = False) -> None:
     """Raises Refused where the window over this image does not give the recorded sides."""
     for n, side, size, s, d, (before, after) in zip(
         window.out, sides, window.size, window.strides, window.dilations, window.pads
     ):
         whole, rest = divmod(side + before + after - (size - 1) * d - 1, s)
         if n != whole + 1 and not (ceil and rest and n == whole + 2):
-            raise Refused(f"a window of {list(window.size)} on {list(sides)} does not give {list(window.out)}")
+            raise RefusedRecord(f"a window of {list(window.size)} on {list(sides)} does not give {list(window.out)}")
 
 
 def _convolution(rank: int) -> tuple[Any, Any]:
     def parts(
         g: CallInputs, input: Array, weight: Array, stride: Any, padding: Any, dilation: Any, groups: int
-    ) -> tuple[Array, Array, Window]:
+    ) -> tuple[Array, Array, SlidingWindow]:
         x, w = _lifted(input, rank), weight[..., None, :] if rank == 1 else weight
         if w.ndim != 4 or not 0 < groups <= w.shape[0] or w.shape[0] % groups or groups * w.shape[1] != x.shape[1]:
-            raise Refused(f"{groups} groups of {list(w.shape)}, of {list(x.shape)}")
+            raise RefusedRecord(f"{groups} groups of {list(w.shape)}, of {list(x.shape)}")
         window = _window(w.shape[2:], _sides(g.shape(), rank), stride, padding, dilation, rank)
         _require(window, x.shape[2:])
         return x, w, window
@@ -235,7 +237,7 @@ conv1d, conv2d = _convolution(1), _convolution(2)
 
 def _pool(
     g: CallInputs, input: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, rank: int
-) -> tuple[Array, Window]:
+) -> tuple[Array, SlidingWindow]:
     x = _lifted(input, rank)
     size = _pair(kernel_size, rank, 1)
     stride = kernel_size if stride in (None, ()) else stride
@@ -250,7 +252,7 @@ def _max_pool(rank: int) -> tuple[Any, Any]:
         dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
         if return_indices:
-            raise Refused("indices of windows are not judged by numpy")
+            raise RefusedRecord("indices of windows are not judged by numpy")
         x, window = _pool(g, input, kernel_size, stride, padding, dilation, ceil_mode, rank)
         read = window.padded(x, m, -np.inf)
         made = np.full((*x.shape[:2], *window.out), -np.inf)
@@ -279,11 +281,11 @@ def _avg_pool(rank: int) -> tuple[Any, Any]:
     def parts(
         m: Steps, g: CallInputs, input: Array, kernel_size: Any, stride: Any, padding: Any, ceil: bool,
         inside: bool, divisor: Optional[int],
-    ) -> tuple[Array, Window, Any]:  # fmt: skip
+    ) -> tuple[Array, SlidingWindow, Any]:  # fmt: skip
         x, window = _pool(g, input, kernel_size, stride, padding, 1, ceil, rank)
         ones = np.ones((1, 1, *x.shape[2:]))
         if inside and ceil:
-            raise Refused("padded windows beyond the image are not judged by numpy")
+            raise RefusedRecord("padded windows beyond the image are not judged by numpy")
         count = _added(ones, window, m) if not inside else float(window.size[0] * window.size[1])
         return x, window, float(divisor) if divisor else count
 
@@ -310,7 +312,7 @@ def _avg_pool(rank: int) -> tuple[Any, Any]:
     return forward, backward
 
 
-def _added(x: Array, window: Window, m: Steps) -> Array:
+def _added(x: Array, window: SlidingWindow, m: Steps) -> Array:
     read = window.padded(x, m)
     made = np.zeros((*x.shape[:2], *window.out), dtype=x.dtype)
     for _, _, at in window.taps():
@@ -382,7 +384,7 @@ def attention(
     dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     if dropout_p:
-        raise Refused("attention with dropout")
+        raise RefusedRecord("attention with dropout")
     key, value = (_grouped(query, one, enable_gqa) for one in (key, value))
     return m.matmul(_shares(m, query, key, attn_mask, is_causal, scale)[0], value)
 
@@ -392,7 +394,7 @@ def attention_back(
     dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False,
 ) -> list[Node]:  # fmt: skip
     if dropout_p or is_float(attn_mask):
-        raise Refused("the gradient of attention with dropout, or of a mask")
+        raise RefusedRecord("the gradient of attention with dropout, or of a mask")
     keys, values = (_grouped(query, one, enable_gqa) for one in (key, value))
     p, factor = _shares(m, query, keys, attn_mask, is_causal, scale)
     dv = m.matmul(p.swapaxes(-1, -2), g.dy)

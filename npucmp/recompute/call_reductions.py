@@ -11,7 +11,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from npucmp.model.dtypes import ROUNDING
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, axes_of, axis
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Array
@@ -126,7 +126,7 @@ def norm(
 
 def _require_euclidean(p: Any) -> None:
     if p not in (2, "fro", None):
-        raise Refused(f"a norm of the order {p!r:.20}")
+        raise RefusedRecord(f"a norm of the order {p!r:.20}")
 
 
 def norm_back(

@@ -38,7 +38,7 @@ _LAST = chr(0x10FFFF)  # after every slot
 PART = "part"  # a gap of which only some elements are known
 
 
-class Part(NamedTuple):
+class Consumer(NamedTuple):
     """A consumer: its backward record with the forward, the input that follows from the output, and by which gap;
     `sources` are the tensors of the gap, `own` the places among them that are the output."""
 
@@ -58,7 +58,7 @@ class EdgeTask(NamedTuple):
     task: Task
     slot: str
     tensor: TensorRef
-    parts: tuple[Part, ...]
+    parts: tuple[Consumer, ...]
     missing: str
 
     @property
@@ -168,9 +168,9 @@ class Links:
                 missing = without or self._missing(order, mark, loose, ends)
                 yield EdgeTask(task, slot, tensor, tuple(parts), missing)
 
-    def _parts(self, order: int, mark: Mark, gaps: Sequence[Gap]) -> tuple[list[Part], str]:
+    def _parts(self, order: int, mark: Mark, gaps: Sequence[Gap]) -> tuple[list[Consumer], str]:
         """The consumers of what an operator wrote, and one that has no gradient in this dump."""
-        found: list[Part] = []
+        found: list[Consumer] = []
         without = ""
         first, last = self._reach(order, mark)
         places: list[tuple[tuple[int, str], Optional[Gap]]] = [
@@ -191,7 +191,7 @@ class Links:
             writers = gap.writers if gap is not None else ()
             sources = tuple(self.tensor(*writer) for writer in writers)
             own_places = tuple(at for at, writer in enumerate(writers) if self.mark(*writer) == mark)
-            found.append(Part(backward, slot, gap, sources, own_places))
+            found.append(Consumer(backward, slot, gap, sources, own_places))
         return found, without
 
     def _between(self, first: float, last: float, mark: Mark) -> list[tuple[int, str]]:

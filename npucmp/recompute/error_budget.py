@@ -53,12 +53,12 @@ def judged(
 ) -> Replayed:
     """The row of one output; limits times `scale`, and times `known` where a clean run has larger ratios."""
     shape = actual.shape
-    tally = Tally(dtype, due.made_of, due.only_one, shape)
+    tally = BudgetTally(dtype, due.made_of, due.only_one, shape)
     tally.add(np.ravel(actual), np.ravel(exact), due.sigma)
     return tally.row(order, slot, max(1.0, known) * scale)
 
 
-class Tally:
+class BudgetTally:
     """The figures of one output, added up over blocks of it, in order. Sums of float64 values beyond 1e154 overflow,
     and tell nothing then. With its shape it knows where a guilty output is wrong."""
 

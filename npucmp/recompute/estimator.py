@@ -22,7 +22,7 @@ from npucmp.recompute.kind_baseline import FEWEST, excused, explained
 from npucmp.recompute.load_values import READ_ERRORS
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
-from npucmp.recompute.task import GRAPH, Settings, Task, kind_of, tasks_of
+from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of
 
 # elements of the tensors of an operator: work
 LARGEST = LARGE
@@ -36,7 +36,7 @@ PACK = 64  # operators: work: so many are packed together
 PEERS = 8  # operators: work: peers of a guilty one, which tell a setting of the device from a fault
 
 
-class Estimator:
+class RecomputedOperators:
     """The operators of the target (side 0) and the golden (side 1) against float64 of their own inputs.
 
     runs     opens both runs; it is called when the search first asks
@@ -48,7 +48,7 @@ class Estimator:
         self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool = False, packs: bool = False
     ) -> None:
         self._open, self._context, self._reduced, self._packs = runs, context, reduced, packs
-        self._engine, self._settings = NumpyEngine(), Settings()
+        self._engine, self._settings = NumpyEngine(), ReplaySettings()
         self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
         self._left = LEAST
         self.recomputed: set[int] = set()  # orders of target operators

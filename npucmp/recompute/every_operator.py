@@ -13,7 +13,7 @@ from typing import Callable, Mapping, Optional, Sequence
 from npucmp.dump.context import ReadContext
 from npucmp.model import REPLAYED, Operator, Replayed, Run
 from npucmp.model.optypes import op_type_of
-from npucmp.recompute.estimator import Estimator
+from npucmp.recompute.estimator import RecomputedOperators
 from npucmp.recompute.kind_baseline import doubted
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.run import replayed
@@ -24,7 +24,7 @@ JOBS = 8  # processes at most, unless told: each has a torch of its own
 ENGINES: tuple[Engine, ...] = (TorchEngine(), NumpyEngine())  # the first that takes an operator recomputes it
 
 
-class EveryOperator(Estimator):
+class EveryOperator(RecomputedOperators):
     """See Estimator; `jobs` are processes."""
 
     def __init__(self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool, jobs: int) -> None:

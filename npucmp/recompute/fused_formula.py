@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from npucmp.dump.readers.name_rules import type_of_name
 from npucmp.model import Operator
-from npucmp.recompute.arguments import Missing, NotInTable, Refused
+from npucmp.recompute.arguments import MissingTensor, NotInTable, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Array, Choice, Given
-from npucmp.recompute.numpy_table import Line, line_of
+from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
+from npucmp.recompute.numpy_table import FormulaLine, line_of
 
 
 class Plan(NamedTuple):
     """The lines of an operator, in their order; `doubt` is why they may be others."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[FormulaLine, ...]
     doubt: str = ""
 
     @property
@@ -29,13 +29,13 @@ class Plan(NamedTuple):
     def views(self) -> bool:
         return any(line.views for line in self.lines)
 
-    def results(self, m: Steps, g: Given) -> list[Any]:
+    def results(self, m: Steps, g: OperatorInputs) -> list[Any]:
         if self.doubt:
             g.doubt(self.doubt)
         if len(self.lines) == 1:
             return self.lines[0].formula(m, g)
         if len(g.shapes) > 1:
-            raise Refused("a fused operator with several results")
+            raise RefusedRecord("a fused operator with several results")
         return _chained(self.lines, m, g)
 
 
@@ -52,14 +52,14 @@ def plan_of(operator: Operator) -> Plan:
     return Plan((_line(operator.op_type),), f"it stands for {len(parts)} operators, not all of which are known")
 
 
-def _line(kind: str) -> Line:
+def _line(kind: str) -> FormulaLine:
     line = line_of(kind)
     if line is None:
         raise NotInTable(f"{kind[:40]} is no operator that numpy can replay")
     return line
 
 
-def _chained(lines: tuple[Line, ...], m: Steps, g: Given) -> list[Any]:
+def _chained(lines: tuple[FormulaLine, ...], m: Steps, g: OperatorInputs) -> list[Any]:
     """Each takes what the one before made, and then inputs in their order. What was folded into weights leaves its bias
     as an input; without one its constants are nowhere."""
     inputs = g.all
@@ -69,37 +69,37 @@ def _chained(lines: tuple[Line, ...], m: Steps, g: Given) -> list[Any]:
         later = sum(one.reads - 1 for one in lines[at + 1 :] if not one.folds)
         if line.folds and at and len(inputs) - later < needs:
             if len(inputs) - later < 1:
-                raise Missing("constants that were folded into it are no inputs of it")
+                raise MissingTensor("constants that were folded into it are no inputs of it")
             g.doubt("constants were folded into its weights")
             made = m.add(made, _along(g, inputs.pop(0), made))
             continue
         if len(inputs) < needs:
-            raise Missing("constants that it was fused with are no inputs of it")
+            raise MissingTensor("constants that it was fused with are no inputs of it")
         taken: list[Array] = [*([made] if at else []), *inputs[:needs]]
         del inputs[:needs]
         with m.outside():
             made = _one(line, m, replace(g, inputs=dict(enumerate(taken)), attributes=_own(g, at)))
     if inputs:
-        raise Refused(f"{len(inputs)} inputs more than its originals read")
+        raise RefusedRecord(f"{len(inputs)} inputs more than its originals read")
     return [made]
 
 
-def _own(g: Given, at: int) -> dict[str, Any]:
+def _own(g: OperatorInputs, at: int) -> dict[str, Any]:
     """Attributes of a part: places of inputs are those of the whole."""
     return {key: value for key, value in g.attributes.items() if key not in ("inputs", "input_names")}
 
 
-def _along(g: Given, bias: Array, made: Array) -> Array:
+def _along(g: OperatorInputs, bias: Array, made: Array) -> Array:
     order = g.order(made.ndim)
     channel = order.find("C")
     if bias.size != made.shape[channel]:
-        raise Refused(f"a bias of {bias.size} for {list(made.shape)}")
+        raise RefusedRecord(f"a bias of {bias.size} for {list(made.shape)}")
     return bias.reshape([-1 if axis == channel else 1 for axis in range(made.ndim)])
 
 
-def _one(line: Line, m: Steps, g: Given) -> Any:
+def _one(line: FormulaLine, m: Steps, g: OperatorInputs) -> Any:
     found = line.formula(m, g)[0]
-    if isinstance(found, Choice):
+    if isinstance(found, Alternatives):
         g.doubt("versions of it differ")
         return found.among[0]
     return found

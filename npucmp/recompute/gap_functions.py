@@ -74,7 +74,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 SCALE = "scaled by "
 
 
-class Fit(NamedTuple):
+class FunctionFit(NamedTuple):
     """A function that an input may be. ratio: rms of the error over that of what is due; equal: every element that was
     looked at is the correctly rounded one."""
 
@@ -90,9 +90,9 @@ def applied(name: str, m: Any, sources: list[Any]) -> Any:
     return BINARY[name](*sources) if name in BINARY else UNARY[name](m, sources[0])
 
 
-def unary_fits(x: Any, y: Any, dtype: str) -> list[Fit]:
+def unary_fits(x: Any, y: Any, dtype: str) -> list[FunctionFit]:
     """Functions of y that x is, the nearest first; both flat and float64, x of the type `dtype`."""
-    few, at = _some(x.size, FEW), _some(x.size)
+    few, at = _sample_places(x.size, FEW), _sample_places(x.size)
     names = [name for name in UNARY if _fit(name, x[few], [y[few]], dtype) is not None]
     x, y = x[at], y[at]
     found = [fit for name in names if (fit := _fit(name, x, [y], dtype)) is not None]
@@ -101,22 +101,22 @@ def unary_fits(x: Any, y: Any, dtype: str) -> list[Fit]:
     return sorted(found, key=lambda one: (not one.equal, 0.0 if one.equal else round(one.ratio, 3)))
 
 
-def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[Fit]:
+def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[FunctionFit]:
     """The function of a and b that x is."""
-    few = _some(x.size, FEW)
+    few = _sample_places(x.size, FEW)
     unit = _unit(dtype)
     for name, function in BINARY.items():
         with np.errstate(all="ignore"):
             away = np.abs(function(a[few], b[few]) - x[few])
         if (away <= 16 * unit * (np.abs(x[few]) + np.abs(a[few]) + np.abs(b[few]))).all():
-            at = _some(x.size)
+            at = _sample_places(x.size)
             fit = _fit(name, x[at], [a[at], b[at]], dtype)
             if fit is not None:
                 return fit
     return None
 
 
-def _fit(name: str, x: Any, sources: list[Any], dtype: str) -> Optional[Fit]:
+def _fit(name: str, x: Any, sources: list[Any], dtype: str) -> Optional[FunctionFit]:
     unit = _unit(dtype)
     row = lookup(dtype)
     with np.errstate(all="ignore"):
@@ -136,7 +136,7 @@ def _fit(name: str, x: Any, sources: list[Any], dtype: str) -> Optional[Fit]:
         ratio = float(np.sqrt(np.mean(error**2)) / np.sqrt(np.mean(due**2)))
         if not ratio <= MOST or (error > 12 * MOST * due).any():
             return None
-    return Fit(name, ratio, _equal(x[use], exact[use], dtype))
+    return FunctionFit(name, ratio, _equal(x[use], exact[use], dtype))
 
 
 def _equal(x: Any, exact: Any, dtype: str) -> bool:
@@ -160,7 +160,7 @@ def _scale(x: Any, y: Any) -> str:
     return f"{SCALE}{short if abs(short / factor - 1) <= max(4 * spread, 1e-12) else factor!r}"
 
 
-def _some(size: int, most: int = SAMPLE) -> Any:
+def _sample_places(size: int, most: int = SAMPLE) -> Any:
     """Places all over a flat tensor."""
     return np.unique(np.linspace(0, max(size - 1, 0), min(size, most)).astype(np.int64))
 

@@ -1,8 +1,8 @@
 """An input that no dumped operator wrote: which known function is it of which earlier outputs?
 
-Looked for are parts of an output in another order, functions of one output of as many elements (gap_functions.py), of two,
-and outputs that lie side by side. The nearest output comes first. Where the same place of other layers is another
-function, that is told: one of them is not what its network says.
+Looked for are parts of an output in another order, functions of one output of as many elements (gap_functions.py),
+of two, and outputs that lie side by side. The nearest output comes first. Where the same place of other layers is
+another function, that is told: one of them is not what its network says.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ def with_peers(gaps: Sequence[Gap], operators: Mapping[int, Operator]) -> list[G
     kinds: dict[tuple[str, ...], list[Gap]] = defaultdict(list)
     for gap in gaps:
         if gap.function in UNARY:
-            kinds[_place(gap, operators)].append(gap)
+            kinds[_gap_key(gap, operators)].append(gap)
     found = []
     for gap in gaps:
-        alike = kinds[_place(gap, operators)] if gap.function in UNARY else []
+        alike = kinds[_gap_key(gap, operators)] if gap.function in UNARY else []
         others = Counter(one.function for one in alike if not _may_be_the_same(gap, one))
         is_odd = bool(others) and others.most_common(1)[0][1] >= len(alike) - sum(others.values())
         words = " and ".join(f"{name} in {count} of {len(alike)}" for name, count in others.most_common(3))
@@ -127,7 +127,7 @@ def _may_be_the_same(one: Gap, other: Gap) -> bool:
     return bool({one.function, *one.others} & {other.function, *other.others})
 
 
-def _place(gap: Gap, operators: Mapping[int, Operator]) -> tuple[str, ...]:
+def _gap_key(gap: Gap, operators: Mapping[int, Operator]) -> tuple[str, ...]:
     """Who reads it, who wrote what it follows from, and how far that lies back."""
     reader = operators[gap.order]
     writers = [f"{operators[order].kind} {slot} {gap.order - order}" for order, slot in gap.writers]

@@ -12,9 +12,9 @@ from npucmp.dump.readers import header, values
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import numpy_dtype
-from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 
-READ_ERRORS = (NpucmpError, Refused, OSError, MemoryError)  # that reading the values of a tensor raises
+READ_ERRORS = (NpucmpError, RefusedRecord, OSError, MemoryError)  # that reading the values of a tensor raises
 
 
 def read(tensor: TensorRef, context: ReadContext) -> Any:
@@ -28,10 +28,10 @@ def read(tensor: TensorRef, context: ReadContext) -> Any:
 def payload_of(tensor: TensorRef, context: ReadContext) -> Payload:
     """Where its values lie, if that is as recorded."""
     if tensor.problem:
-        raise Refused(tensor.problem)
+        raise RefusedRecord(tensor.problem)
     if not tensor.file and tensor.payload is None:
-        raise Missing(f"the dump holds no values of {tensor.slot}")
+        raise MissingTensor(f"the dump holds no values of {tensor.slot}")
     payload = tensor.payload or header(tensor.encoding, tensor.file, context)
     if payload.shape != tensor.shape or payload.dtype != tensor.dtype:
-        raise Refused(f"the file of {tensor.slot} holds {payload.dtype} {list(payload.shape)}")
+        raise RefusedRecord(f"the file of {tensor.slot} holds {payload.dtype} {list(payload.shape)}")
     return payload

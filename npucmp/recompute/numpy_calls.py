@@ -12,14 +12,14 @@ from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Opt
 
 import numpy as np
 
-from npucmp.model import Call, Slot, TensorRef, Tree, Word
+from npucmp.model import Call, Slot, SpelledArgument, TensorRef, Tree
 from npucmp.model.dtypes import canonical, lookup, numpy_dtype
-from npucmp.recompute.arguments import Missing, arguments_of, floats_in
+from npucmp.recompute.arguments import MissingTensor, arguments_of, floats_in
 from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, mapped
 from npucmp.recompute.call_table import CallFormula, formula_of
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Array
-from npucmp.recompute.table import ROUNDED_ONCE, Row, row_of
+from npucmp.recompute.table import ROUNDED_ONCE, CallRow, row_of
 from npucmp.recompute.task import Task
 
 NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a node
@@ -100,7 +100,7 @@ def flat(tree: Sequence[Tree]) -> Iterator[Tree]:
             yield one
 
 
-def plan_of_call(call: Call, row: Row, is_once: bool) -> CallPlan:
+def plan_of_call(call: Call, row: CallRow, is_once: bool) -> CallPlan:
     """The formula of a forward call, and how its rounding is due."""
     formula = formula_of(call)
     assert formula is not None
@@ -114,7 +114,7 @@ def plan_of_call(call: Call, row: Row, is_once: bool) -> CallPlan:
 
 def _is_scaled(call: Call) -> bool:
     return any(
-        isinstance(call.kwargs.get(key), Word) and getattr(call.kwargs[key], "value", 1) != 1
+        isinstance(call.kwargs.get(key), SpelledArgument) and getattr(call.kwargs[key], "value", 1) != 1
         for key in ("alpha", "beta")
     )
 
@@ -137,7 +137,7 @@ def bound_call(
 
     def load(slot: str) -> Array:
         if slot not in refs:
-            raise Missing(f"the dump holds no {slot}")
+            raise MissingTensor(f"the dump holds no {slot}")
         if slot not in loaded:
             loaded[slot] = tensor(refs[slot])
         return loaded[slot]
@@ -169,11 +169,11 @@ def bound_call(
     return BoundCall(inputs, treated, tuple(others), is_once)
 
 
-def _cast_of(call: Call, row: Row) -> str:
+def _cast_of(call: Call, row: CallRow) -> str:
     """The float type that the keyword dtype names, "" for none: a sum or a softmax casts its input first."""
     word = call.kwargs.get("dtype")
-    is_cast = isinstance(word, Word) and row.kind in ("sum", "noise")
-    name = canonical(str(word.value)) if is_cast and isinstance(word, Word) else ""
+    is_cast = isinstance(word, SpelledArgument) and row.kind in ("sum", "noise")
+    name = canonical(str(word.value)) if is_cast and isinstance(word, SpelledArgument) else ""
     return name if name and unit_of(name) else ""
 
 

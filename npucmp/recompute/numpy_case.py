@@ -10,18 +10,20 @@ import numpy as np
 from npucmp.dump.context import ReadContext
 from npucmp.model import TensorRef
 from npucmp.model.optypes import op_type_of
-from npucmp.recompute.arguments import Arguments, Refused, arguments_of
+from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of
 from npucmp.recompute.load_values import read
 from npucmp.recompute.numpy_calls import BackwardPlan, slots_of
-from npucmp.recompute.numpy_results import Work, computed
-from npucmp.recompute.repro_case import Tensor, Type, as_npy, files, unit_of
-from npucmp.recompute.table import Row
-from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.numpy_results import NumpyTask, computed
+from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of
+from npucmp.recompute.table import CallRow
+from npucmp.recompute.task import ReplaySettings, Task
 
 RUNNING = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "input:2")}  # statistics, no gradient
 
 
-def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder: Path, slots: Collection[str]) -> None:
+def write(
+    task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings, folder: Path, slots: Collection[str]
+) -> None:
     """Write the files of a call, or of its gradients, into a folder that is there and empty; repro_case.py lists them.
 
     slots  the outputs that were recomputed
@@ -56,10 +58,10 @@ def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder
         outputs.append({"slot": tensor.slot, "dtype": tensor.dtype, "at": place, "turned": is_turned,
                         "unit": unit_of(tensor.dtype), "expected": expected, "actual": actual})  # fmt: skip
     if not outputs:
-        raise Refused("no output of it can be told by values")
+        raise RefusedRecord("no output of it can be told by values")
     for file, array in files_of.arrays.items():
         np.save(folder / f"{file}.npy", array, allow_pickle=False)
-    args, kwargs = arguments_of(call, row, lambda slot: Tensor(files_of.names[slot]), Type)
+    args, kwargs = arguments_of(call, row, lambda slot: CaseTensor(files_of.names[slot]), Type)
     if name == "embedding":
         args[3:4] = [None] * len(args[3:4])  # a largest norm would write into the weight
     facts = {"operator": task.operator.name, "treated": work.treated, "rows": None, "outputs": outputs,
@@ -99,12 +101,12 @@ class _Files:
         self.arrays[name], self.types[name] = as_npy(read(one, self._context), dtype), dtype
 
 
-def _gradients(work: Work) -> list[Any]:
+def _gradients(work: NumpyTask) -> list[Any]:
     """The gradients of the call as one node: of its inputs, in order."""
     return [one for one in work.nodes()[0] if one is not None]
 
 
-def _place(work: Work, at: int, leaves: int) -> tuple[int, bool]:
+def _place(work: NumpyTask, at: int, leaves: int) -> tuple[int, bool]:
     """Where run.py finds a result, and whether it is transposed there: the gradients of inputs are counted from the
     end, others are what the last autograd node hands on."""
     if not isinstance(work.plan, BackwardPlan):

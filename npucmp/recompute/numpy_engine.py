@@ -9,7 +9,7 @@ from npucmp.model import REPLAYED, Replayed
 from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import NotInTable
 from npucmp.recompute.table import STOPPED, row_of
-from npucmp.recompute.task import GRAPH, Settings, Task
+from npucmp.recompute.task import GRAPH, ReplaySettings, Task
 
 
 class NumpyEngine:
@@ -36,10 +36,10 @@ class NumpyEngine:
             return error.status, str(error)
         return "", ""
 
-    def start(self, settings: Settings) -> None:
+    def start(self, settings: ReplaySettings) -> None:
         from npucmp.recompute import numpy_results  # noqa: F401 what takes time, before anybody waits
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
         from npucmp.recompute import numpy_results
 
         return numpy_results.replayed(task, context, settings)
@@ -68,8 +68,8 @@ def _refused_call(task: Task) -> tuple[str, str]:
 
 
 class NumpyCaseEngine(NumpyEngine):
-    """Replays one call of a record, or its gradients, and writes its case (repro_case.py) into a folder that is there and
-    empty."""
+    """Replays one call of a record, or its gradients, and writes its case (repro_case.py) into a folder that is
+    there and empty."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,7 +79,7 @@ class NumpyCaseEngine(NumpyEngine):
             return "not in table", "a case is a call of a record, no operator of a graph"
         return super().refuses(task)
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
         rows, row = super().replay(task, context, settings), row_of(task.call)
         slots = [one.slot for one in rows if one.status == REPLAYED]
         if row is not None and slots:

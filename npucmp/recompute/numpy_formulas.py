@@ -12,30 +12,30 @@ from typing import Any, Callable
 
 import numpy as np
 
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Array, Choice, Given, axis_of
+from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs, axis_of
 
-Formula = Callable[[Steps, Given], "list[Any]"]
+Formula = Callable[[Steps, OperatorInputs], "list[Any]"]
 ROOT_2, ROOT_2_PI = math.sqrt(2), math.sqrt(2 / math.pi)
 
 
 # products
 
 
-def matmul(m: Steps, g: Given) -> list[Any]:
+def matmul(m: Steps, g: OperatorInputs) -> list[Any]:
     """Of matrices: what has more dimensions is flattened to two, as MindSpore's files are those of the producer."""
     a, b = (one.reshape(one.shape[0], -1) if one.ndim > 2 else one for one in (g.x(0), g.x(1)))
     return _product(m, g, a, b)
 
 
-def batch_matmul(m: Steps, g: Given) -> list[Any]:
+def batch_matmul(m: Steps, g: OperatorInputs) -> list[Any]:
     return _product(m, g, g.x(0), g.x(1))
 
 
-def _product(m: Steps, g: Given, a: Array, b: Array) -> list[Any]:
+def _product(m: Steps, g: OperatorInputs, a: Array, b: Array) -> list[Any]:
     if a.ndim < 2 or b.ndim < 2:
-        raise Refused(f"a product of {list(a.shape)} and {list(b.shape)}")
+        raise RefusedRecord(f"a product of {list(a.shape)} and {list(b.shape)}")
     turned = []
     for one, place, names in ((a, 2, ("transpose_a", "transpose_x1", "adj_x", "adj_x1")),
                               (b, 3, ("transpose_b", "transpose_x2", "adj_y", "adj_x2"))):  # fmt: skip
@@ -44,14 +44,14 @@ def _product(m: Steps, g: Given, a: Array, b: Array) -> list[Any]:
         turned.append(one.swapaxes(-1, -2) if is_turned else one)
     a, b = turned
     if a.shape[-1] != b.shape[-2]:
-        raise Refused(f"a product of {list(a.shape)} and {list(b.shape)}")
+        raise RefusedRecord(f"a product of {list(a.shape)} and {list(b.shape)}")
     g.require((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]))
     out = m.matmul(a, b)
     bias = g.optional(2, "bias")
     return [m.add(out, bias) if bias is not None and bias.dtype.kind == "f" else out]
 
 
-def fully_connected(m: Steps, g: Given) -> list[Any]:
+def fully_connected(m: Steps, g: OperatorInputs) -> list[Any]:
     """Weights as rows, unless `transpose` says columns."""
     x, w = g.x(0), g.x(1, "the weights")
     axis = axis_of(int(g.number("axis", usual=1)), x.ndim)
@@ -59,7 +59,7 @@ def fully_connected(m: Steps, g: Given) -> list[Any]:
     w = w.reshape(w.shape[0], -1)
     w = w if g.flag("transpose") else w.T
     if flat.shape[1] != w.shape[0]:
-        raise Refused(f"a product of {list(flat.shape)} and {list(w.shape)}")
+        raise RefusedRecord(f"a product of {list(flat.shape)} and {list(w.shape)}")
     g.require((flat.shape[0], w.shape[1]))
     out, bias = m.matmul(flat, w), g.optional(2, "b", "bias")
     out = m.add(out, bias.reshape(1, -1)) if bias is not None else out
@@ -72,7 +72,7 @@ def fully_connected(m: Steps, g: Given) -> list[Any]:
 def pair(step: str) -> Formula:
     """A step of two operands that are broadcast."""
 
-    def formula(m: Steps, g: Given) -> list[Any]:
+    def formula(m: Steps, g: OperatorInputs) -> list[Any]:
         a, b = g.x(0), g.x(1)
         g.require(np.broadcast_shapes(a.shape, b.shape))
         return [getattr(m, step)(a, b)]
@@ -80,7 +80,7 @@ def pair(step: str) -> Formula:
     return formula
 
 
-def squared_difference(m: Steps, g: Given) -> list[Any]:
+def squared_difference(m: Steps, g: OperatorInputs) -> list[Any]:
     a, b = g.x(0), g.x(1)
     g.require(np.broadcast_shapes(a.shape, b.shape))
     away = m.sub(a, b)
@@ -90,7 +90,7 @@ def squared_difference(m: Steps, g: Given) -> list[Any]:
 def chosen(function: Callable[[Any, Any], Any]) -> Formula:
     """One of two operands, which nothing rounds."""
 
-    def formula(m: Steps, g: Given) -> list[Any]:
+    def formula(m: Steps, g: OperatorInputs) -> list[Any]:
         a, b = g.x(0), g.x(1)
         shape = np.broadcast_shapes(a.shape, b.shape)
         g.require(shape)
@@ -113,55 +113,59 @@ def rsqrt(m: Steps, x: Any) -> Any:
     return m.div(1.0, m.sqrt(x))
 
 
-def bias_add(m: Steps, g: Given) -> list[Any]:
+def bias_add(m: Steps, g: OperatorInputs) -> list[Any]:
     """Along the channels: the last axis, unless the order of axes says otherwise."""
     x, bias = g.x(0), g.x(1, "the bias")
     channel = channel_of(g, x) if x.ndim > 2 else x.ndim - 1
     if bias.size != x.shape[channel]:
-        raise Refused(f"a bias of {bias.size} for {list(x.shape)}")
+        raise RefusedRecord(f"a bias of {bias.size} for {list(x.shape)}")
     return [m.add(x, bias.reshape([-1 if axis == channel else 1 for axis in range(x.ndim)]))]
 
 
-def channel_of(g: Given, x: Array) -> int:
+def channel_of(g: OperatorInputs, x: Array) -> int:
     place = g.order(x.ndim).find("C")
     if place < 0:
-        raise Refused("nothing tells which axis its channels are")
+        raise RefusedRecord("nothing tells which axis its channels are")
     return place
 
 
-def eltwise(m: Steps, g: Given) -> list[Any]:
+def eltwise(m: Steps, g: OperatorInputs) -> list[Any]:
     """0 product, 1 sum, 2 the largest."""
     mode, inputs = g.number("mode", usual=1.0), g.all
     coefficients = g.told("coeff") or ()
     if mode not in (0, 1, 2) or not inputs or any(one.shape != inputs[0].shape for one in inputs):
-        raise Refused(f"the mode {mode:g} of {len(inputs)} inputs")
+        raise RefusedRecord(f"the mode {mode:g} of {len(inputs)} inputs")
     if mode == 1 and isinstance(coefficients, tuple) and any(one != 1 for one in coefficients):
         if len(coefficients) != len(inputs):
-            raise Refused("coefficients of other inputs")
+            raise RefusedRecord("coefficients of other inputs")
         inputs = [m.mul(one, float(c)) for one, c in zip(inputs, coefficients)]
     return [reduce((m.mul, m.add, np.maximum)[int(mode)], inputs)]
 
 
-def add_n(m: Steps, g: Given) -> list[Any]:
+def add_n(m: Steps, g: OperatorInputs) -> list[Any]:
     return [reduce(m.add, g.all)]
 
 
-def leaky_relu(m: Steps, g: Given) -> list[Any]:
+def leaky_relu(m: Steps, g: OperatorInputs) -> list[Any]:
     x, slope = g.x(0), g.number("negative_slope", "alpha", usual=0.0)
     return [np.where(x > 0, x, m.mul(x, np.float64(np.float32(slope)))) if slope else np.maximum(x, 0)]
 
 
-def relu_grad(m: Steps, g: Given) -> list[Any]:
+def relu_grad(m: Steps, g: OperatorInputs) -> list[Any]:
     dy, x = g.x(0, "the gradient"), g.x(1, "what the activation read or wrote")
     if dy.size != x.size:
-        raise Refused(f"a gradient of {list(dy.shape)} for {list(x.shape)}")
+        raise RefusedRecord(f"a gradient of {list(dy.shape)} for {list(x.shape)}")
     return [np.where(x.reshape(dy.shape) > 0, dy, 0.0).reshape(g.shapes[0] if g.shapes else x.shape)]
 
 
-def gelu(m: Steps, g: Given) -> list[Any]:
+def gelu(m: Steps, g: OperatorInputs) -> list[Any]:
     """By erf and by tanh: frameworks mean one or the other by the same name."""
     x, word = g.x(0), g.word("approximate")
-    return [gelu_of(m, x, word) if word in ("none", "tanh") else Choice([gelu_of(m, x, "tanh"), gelu_of(m, x, "none")])]
+    return [
+        gelu_of(m, x, word)
+        if word in ("none", "tanh")
+        else Alternatives([gelu_of(m, x, "tanh"), gelu_of(m, x, "none")])
+    ]
 
 
 def gelu_of(m: Steps, x: Any, approximate: str) -> Any:
@@ -174,7 +178,7 @@ def gelu_of(m: Steps, x: Any, approximate: str) -> Any:
 # over axes
 
 
-def axes_of(g: Given, x: Array, place: int = 1) -> tuple[int, ...]:
+def axes_of(g: OperatorInputs, x: Array, place: int = 1) -> tuple[int, ...]:
     """The axes of a reduction: told, or those that the recorded shape leaves no doubt about."""
     told = g.constants(place, "axes", "axis")
     if told is not None:
@@ -190,12 +194,12 @@ def axes_of(g: Given, x: Array, place: int = 1) -> tuple[int, ...]:
             left.append(axis)
     g.doubt("the graph does not tell its axes")
     if at < len(out):
-        raise Refused("no axes of it give the recorded shape")
+        raise RefusedRecord("no axes of it give the recorded shape")
     return tuple(left)
 
 
 def reduction(step: str) -> Formula:
-    def formula(m: Steps, g: Given) -> list[Any]:
+    def formula(m: Steps, g: OperatorInputs) -> list[Any]:
         x = g.x(0)
         out = getattr(m, step)(x, axes_of(g, x))
         return [np.asarray(out)]
@@ -206,21 +210,21 @@ def reduction(step: str) -> Formula:
 def extreme(function: Callable[..., Any]) -> Formula:
     """The largest or smallest along axes: nothing rounds it."""
 
-    def formula(m: Steps, g: Given) -> list[Any]:
+    def formula(m: Steps, g: OperatorInputs) -> list[Any]:
         x = g.x(0)
         return [np.asarray(function(x, axis=axes_of(g, x)))]
 
     return formula
 
 
-def bias_add_grad(m: Steps, g: Given) -> list[Any]:
+def bias_add_grad(m: Steps, g: OperatorInputs) -> list[Any]:
     dy = g.x(0)
     channel = channel_of(g, dy) if dy.ndim > 2 else dy.ndim - 1
     g.require((dy.shape[channel],))
     return [m.sum(dy, [axis for axis in range(dy.ndim) if axis != channel])]
 
 
-def _softmax_axis(g: Given, x: Array) -> tuple[int, ...]:
+def _softmax_axis(g: OperatorInputs, x: Array) -> tuple[int, ...]:
     g.expect("axes", "axis")
     told = g.integers("axes", "axis") or (-1,)
     return tuple(axis_of(axis, x.ndim) for axis in told)
@@ -231,7 +235,7 @@ def softmax_of(m: Steps, x: Array, axes: tuple[int, ...]) -> Any:
     return m.div(powers, m.sum(powers, axes, keepdims=True))
 
 
-def softmax(m: Steps, g: Given) -> list[Any]:
+def softmax(m: Steps, g: OperatorInputs) -> list[Any]:
     x = g.x(0)
     return [softmax_of(m, x, _softmax_axis(g, x))]
 
@@ -241,12 +245,12 @@ def log_softmax_of(m: Steps, x: Array, axes: tuple[int, ...]) -> Any:
     return m.sub(shifted, m.log(m.sum(m.exp(shifted), axes, keepdims=True)))
 
 
-def log_softmax(m: Steps, g: Given) -> list[Any]:
+def log_softmax(m: Steps, g: OperatorInputs) -> list[Any]:
     x = g.x(0)
     return [log_softmax_of(m, x, _softmax_axis(g, x))]
 
 
-def softmax_grad(m: Steps, g: Given) -> list[Any]:
+def softmax_grad(m: Steps, g: OperatorInputs) -> list[Any]:
     """Of what softmax wrote, and the gradient."""
     y, dy = g.x(0), g.x(1)
     axes = _softmax_axis(g, y)

@@ -13,21 +13,21 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 
 Array = NDArray[Any]
 MOST = 1 << 31
 IMAGES = ("NCHW", "NHWC")
 
 
-class Choice(NamedTuple):
+class Alternatives(NamedTuple):
     """Results that versions or frameworks differ in: the one that is nearest counts."""
 
     among: list[Any]
 
 
 @dataclass(frozen=True)
-class Given:
+class OperatorInputs:
     """inputs    by place; floats are float64
     attributes  by the graph's words
     shapes      of the recorded results, in order
@@ -46,7 +46,7 @@ class Given:
     def x(self, place: int, what: str = "") -> Array:
         """An input. Raises Missing."""
         if place not in self.inputs:
-            raise Missing(f"the dump holds no input {place}" + (f", {what}" if what else ""))
+            raise MissingTensor(f"the dump holds no input {place}" + (f", {what}" if what else ""))
         return self.inputs[place]
 
     def optional(self, place: int, *names: str) -> Optional[Array]:
@@ -65,7 +65,7 @@ class Given:
     def all(self) -> list[Array]:
         return [self.inputs[place] for place in sorted(self.inputs)]
 
-    def mapped(self, change: Callable[[Array], Array]) -> Given:
+    def mapped(self, change: Callable[[Array], Array]) -> OperatorInputs:
         """With each float input changed."""
         found = {at: change(one) if one.dtype.kind == "f" else one for at, one in self.inputs.items()}
         return replace(self, inputs=found, doubts=[])
@@ -82,7 +82,7 @@ class Given:
         if isinstance(value, tuple) and len(value) == 1:
             value = value[0]
         if isinstance(value, (str, tuple)) or not abs(value) < MOST:
-            raise Refused(f"the attribute {names[0]} is {value!r:.40}")
+            raise RefusedRecord(f"the attribute {names[0]} is {value!r:.40}")
         return float(value)
 
     def integers(self, *names: str) -> Optional[tuple[int, ...]]:
@@ -92,7 +92,7 @@ class Given:
             return None
         values = value if isinstance(value, tuple) else (value,)
         if any(isinstance(one, str) or not abs(one) < MOST or one != int(one) for one in values):
-            raise Refused(f"the attribute {names[0]} is {value!r:.40}")
+            raise RefusedRecord(f"the attribute {names[0]} is {value!r:.40}")
         return tuple(int(one) for one in values)
 
     def constants(self, place: int, *names: str) -> Optional[tuple[int, ...]]:
@@ -102,7 +102,7 @@ class Given:
             return found
         value = self.inputs[place]
         if value.size > 64 or not np.all(value == np.trunc(value)) or not np.all(np.abs(value) < MOST):
-            raise Refused(f"input {place} is no list of sizes")
+            raise RefusedRecord(f"input {place} is no list of sizes")
         return tuple(int(one) for one in value.reshape(-1))
 
     def flag(self, *names: str) -> bool:
@@ -121,7 +121,7 @@ class Given:
 
     def _guess(self, name: str, usual: float | None) -> float:
         if usual is None:
-            raise Missing(f"the graph does not tell its {name}")
+            raise MissingTensor(f"the graph does not tell its {name}")
         self.doubt(f"the graph does not tell its {name}, {usual:g} was taken")
         return usual
 
@@ -140,16 +140,16 @@ class Given:
             return "NCHW" if self.source == "mindspore" else "NHWC"
         if rank == 2:
             return "NC"
-        raise Missing("nothing tells the order of its axes")
+        raise MissingTensor("nothing tells the order of its axes")
 
     def require(self, shape: Sequence[int], place: int = 0) -> None:
         """Raises Refused where a result would be of another size than was recorded, before it is computed."""
         if place < len(self.shapes) and math.prod(shape) != math.prod(self.shapes[place]):
-            raise Refused(f"a result of {list(shape)}, recorded is {list(self.shapes[place])}"[:160])
+            raise RefusedRecord(f"a result of {list(shape)}, recorded is {list(self.shapes[place])}"[:160])
 
 
 def axis_of(axis: int, rank: int) -> int:
     """Counted from the front."""
     if not -rank <= axis < rank:
-        raise Refused(f"the axis {axis} of {rank}")
+        raise RefusedRecord(f"the axis {axis} of {rank}")
     return axis % rank

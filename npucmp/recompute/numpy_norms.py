@@ -6,10 +6,10 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import channel_of, log_softmax_of, rsqrt, softmax_of
-from npucmp.recompute.numpy_inputs import Array, Choice, Given, axis_of
+from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs, axis_of
 
 TF_EPSILON, GE_EPSILON = 1e-4, 1e-7
 
@@ -21,7 +21,7 @@ def _statistics(m: Steps, x: Array, axes: Sequence[int]) -> tuple[Any, Any, Any]
     return mean, m.mean(m.mul(away, away), axes, keepdims=True), away
 
 
-def layer_norm(m: Steps, g: Given) -> list[Any]:
+def layer_norm(m: Steps, g: OperatorInputs) -> list[Any]:
     """y, mean, and either the variance or the reciprocal of its root. Axes and epsilon are attributes or inputs."""
     x, gamma, beta = g.x(0), g.x(1, "gamma"), g.x(2, "beta")
     told = g.constants(3, "begin_norm_axis")
@@ -33,16 +33,16 @@ def layer_norm(m: Steps, g: Given) -> list[Any]:
     mean, variance, away = _statistics(m, x, axes)
     rstd = rsqrt(m, m.add(variance, np.float64(np.float32(eps))))
     y = m.add(m.mul(m.mul(away, rstd), gamma), beta)
-    return [y, mean, Choice([variance, rstd])]
+    return [y, mean, Alternatives([variance, rstd])]
 
 
-def layer_norm_grad(m: Steps, g: Given) -> list[Any]:
+def layer_norm_grad(m: Steps, g: OperatorInputs) -> list[Any]:
     """x, dy, variance, mean, gamma → dx, and the gradients of gamma and beta."""
     x, dy, variance, mean, gamma = (g.x(at) for at in range(5))
     if g.source == "cann":
         x, dy = dy, x
     if dy.shape != x.shape:
-        raise Refused(f"a gradient of {list(dy.shape)} for {list(x.shape)}")
+        raise RefusedRecord(f"a gradient of {list(dy.shape)} for {list(x.shape)}")
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
     rows = tuple(range(x.ndim - gamma.ndim))
     with m.outside():
@@ -58,7 +58,7 @@ def layer_norm_grad(m: Steps, g: Given) -> list[Any]:
         return [dx, m.sum(m.mul(dy, away), rows), m.sum(dy, rows)]
 
 
-def batch_norm(m: Steps, g: Given) -> list[Any]:
+def batch_norm(m: Steps, g: OperatorInputs) -> list[Any]:
     """x, scale, offset, mean, variance; in training by its own statistics, which are results then. What only its
     gradient reads is nobody's business."""
     x, scale, offset = g.x(0), g.x(1, "scale"), g.x(2, "offset")
@@ -68,12 +68,12 @@ def batch_norm(m: Steps, g: Given) -> list[Any]:
     return _normalised(m, g, x, (scale, offset), None if is_training else (g.x(3, "mean"), g.x(4, "variance")))
 
 
-def bn_infer(m: Steps, g: Given) -> list[Any]:
+def bn_infer(m: Steps, g: OperatorInputs) -> list[Any]:
     """The same, never in training."""
     return _normalised(m, g, g.x(0), (g.x(1, "scale"), g.x(2, "offset")), (g.x(3, "mean"), g.x(4, "variance")))[:1]
 
 
-def bn_inference(m: Steps, g: Given) -> list[Any]:
+def bn_inference(m: Steps, g: OperatorInputs) -> list[Any]:
     """Caffe's: x, mean, variance, the factor that both are divided by, scale, offset."""
     x, mean, variance = g.x(0), g.x(1, "mean"), g.x(2, "variance")
     factor, scale, offset = g.optional(3, "momentum"), g.optional(4, "scale"), g.optional(5, "offset")
@@ -85,7 +85,7 @@ def bn_inference(m: Steps, g: Given) -> list[Any]:
 
 
 def _normalised(
-    m: Steps, g: Given, x: Array, affine: tuple[Array, Array], known: Optional[tuple[Array, Array]]
+    m: Steps, g: OperatorInputs, x: Array, affine: tuple[Array, Array], known: Optional[tuple[Array, Array]]
 ) -> list[Any]:
     eps = np.float64(np.float32(g.number("epsilon", "eps", usual=TF_EPSILON)))
     channel = channel_of(g, x)
@@ -106,14 +106,14 @@ def _normalised(
 # losses and updates
 
 
-def sparse_cross_entropy(m: Steps, g: Given) -> list[Any]:
+def sparse_cross_entropy(m: Steps, g: OperatorInputs) -> list[Any]:
     """MindSpore's: the mean loss, or its gradient. TensorFlow's: the loss of each row, and the gradients."""
     x, labels = g.x(0), g.x(1, "the labels")
     if x.ndim != 2 or labels.dtype.kind not in "iu" or labels.size != x.shape[0]:
-        raise Refused(f"labels of {list(labels.shape)} for {list(x.shape)}")
+        raise RefusedRecord(f"labels of {list(labels.shape)} for {list(x.shape)}")
     labels = labels.reshape(-1)
     if labels.size and not (labels.min() >= 0 and labels.max() < x.shape[1]):
-        raise Refused("labels beyond the classes")
+        raise RefusedRecord("labels beyond the classes")
     wanted = np.zeros_like(x)
     wanted[np.arange(labels.size), labels] = 1.0
     loss, gradient = _cross_entropy(m, x, wanted)
@@ -122,10 +122,10 @@ def sparse_cross_entropy(m: Steps, g: Given) -> list[Any]:
     return [loss, gradient]
 
 
-def cross_entropy(m: Steps, g: Given) -> list[Any]:
+def cross_entropy(m: Steps, g: OperatorInputs) -> list[Any]:
     x, wanted = g.x(0), g.x(1, "the labels")
     if x.ndim != 2 or wanted.shape != x.shape:
-        raise Refused(f"labels of {list(wanted.shape)} for {list(x.shape)}")
+        raise RefusedRecord(f"labels of {list(wanted.shape)} for {list(x.shape)}")
     return [*_cross_entropy(m, x, wanted)]
 
 
@@ -134,7 +134,7 @@ def _cross_entropy(m: Steps, x: Array, wanted: Array) -> tuple[Any, Any]:
     return -m.sum(np.where(wanted != 0, m.mul(wanted, logs), 0.0), (1,)), m.sub(softmax_of(m, x, (1,)), wanted)
 
 
-def momentum(m: Steps, g: Given) -> list[Any]:
+def momentum(m: Steps, g: OperatorInputs) -> list[Any]:
     """The variable after its step: variable, accumulation, rate, gradient, momentum."""
     variable, before, rate, gradient, share = (g.x(at) for at in range(5))
     scale = g.number("gradient_scale", usual=1.0) if g.told("gradient_scale") is not None else 1.0
@@ -142,5 +142,5 @@ def momentum(m: Steps, g: Given) -> list[Any]:
     after = m.add(m.mul(before, share), gradient)
     step = m.add(m.mul(share, after), gradient) if g.flag("use_nesterov") else after
     if rate.size != 1 or share.size != 1:
-        raise Missing("the rate or the momentum is no number")
+        raise MissingTensor("the rate or the momentum is no number")
     return [m.sub(variable, m.mul(rate, step))]

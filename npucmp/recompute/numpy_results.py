@@ -11,7 +11,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import ROUNDING, Dtype, lookup
 from npucmp.model.optypes import op_type
-from npucmp.recompute.arguments import Refused, TooLarge
+from npucmp.recompute.arguments import RefusedRecord, TooLarge
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.error_budget import BIAS, SAME, Due, judged, round_to
@@ -28,10 +28,10 @@ from npucmp.recompute.numpy_calls import (
     slots_of,
 )
 from npucmp.recompute.numpy_copies import as_type, shapes_fit
-from npucmp.recompute.numpy_inputs import Array, Choice, Given
+from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
 from npucmp.recompute.numpy_sample import by_sample, is_large
 from npucmp.recompute.table import TURNED, row_of
-from npucmp.recompute.task import GRAPH, Settings, Task, kind_of
+from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
 
 MORE = 8  # times the trials, before somebody is guilty by their noise
 SMALL = 1 << 22  # elements of tensors that so many trials are made of
@@ -39,12 +39,12 @@ VERSIONS = "it is the nearest of several versions of the formula"
 SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
 
 
-class Work(NamedTuple):
+class NumpyTask(NamedTuple):
     """An operator, ready to be computed. `recorded` are its results by place, `versions` the places of results of which
     the nearest of several versions was taken."""
 
     plan: Plan | CallPlan | BackwardPlan
-    given: Given | CallInputs
+    given: OperatorInputs | CallInputs
     recorded: Mapping[int, TensorRef]
     values: Mapping[int, Array]
     unit: float
@@ -54,7 +54,7 @@ class Work(NamedTuple):
     others: tuple[CallInputs, ...] = ()
     versions: frozenset[int] = frozenset()
 
-    def results(self, given: Given | CallInputs, seed: int | None = None) -> list[Any]:
+    def results(self, given: OperatorInputs | CallInputs, seed: int | None = None) -> list[Any]:
         steps = Steps(self.unit, self.accumulator, self.memory, seed)
         try:
             with np.errstate(all="ignore"):
@@ -66,7 +66,7 @@ class Work(NamedTuple):
             TypeError,
             ValueError,
         ) as error:  # of numpy: other shapes, other types
-            raise Refused(f"its formula does not fit the record: {error}"[:160]) from None
+            raise RefusedRecord(f"its formula does not fit the record: {error}"[:160]) from None
 
     def nodes(self) -> list[Any]:
         """What a backward record may hold."""
@@ -84,7 +84,7 @@ class _Nodes(NamedTuple):
         return [*self.plan.nodes(m, g)]
 
 
-def replayed(task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+def replayed(task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
     """The rows of a task. Raises Refused, and what the readers raise."""
     if is_large(task):
         return by_sample(task, context, settings)
@@ -96,7 +96,7 @@ def replayed(task: Task, context: ReadContext, settings: Settings) -> list[Repla
     return _judged(task, work, exact, settings)
 
 
-def _judged(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[Replayed]:
+def _judged(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> list[Replayed]:
     rows = _rows(task, work, exact, settings)
     if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
         is_small = sum(one.size for one in work.given.all) <= SMALL
@@ -105,7 +105,7 @@ def _judged(task: Task, work: Work, exact: list[Any], settings: Settings) -> lis
     return _second_opinion(task, work, exact, rows, settings)
 
 
-def _cleared(task: Task, work: Work, rows: list[Replayed], settings: Settings) -> list[Replayed]:
+def _cleared(task: Task, work: NumpyTask, rows: list[Replayed], settings: ReplaySettings) -> list[Replayed]:
     """Rows, guilty ones replaced where another rounding of scalars or of a bias gives a clean one."""
     for other in work.others:
         if not any(row.verdict is Judged.GUILTY for row in rows):
@@ -116,35 +116,41 @@ def _cleared(task: Task, work: Work, rows: list[Replayed], settings: Settings) -
     return rows
 
 
-def computed(task: Task, context: ReadContext, settings: Settings) -> tuple[Work, list[Any]]:
+def computed(task: Task, context: ReadContext, settings: ReplaySettings) -> tuple[NumpyTask, list[Any]]:
     """Return an operator and its results in float64. Raises Refused, and what the readers raise."""
     work = _work(task, context, settings)
     results = work.results(work.given)
-    several = frozenset(at for at, one in enumerate(results) if isinstance(one, Choice) and len(one.among) > 1)
+    several = frozenset(at for at, one in enumerate(results) if isinstance(one, Alternatives) and len(one.among) > 1)
     return work._replace(versions=several), _nearest(work, results)
 
 
-def _work(task: Task, context: ReadContext, settings: Settings) -> Work:
+def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTask:
     operator = task.operator
     if not task.call.prefix.startswith(GRAPH):
         return _work_of_call(task, context, settings)
     if 8 * sum(math.prod(one.shape) for one in operator.tensors) > settings.memory:
         raise TooLarge("its tensors alone take more memory than --limit-memory allows")
     loaded = {one.slot: one for one in operator.tensors}
-    outputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("output:") and _place(slot) >= 0}
+    outputs = {
+        _slot_number(slot): one
+        for slot, one in loaded.items()
+        if slot.startswith("output:") and _slot_number(slot) >= 0
+    }
     unit = max((_unit(one) for one in outputs.values()), default=0.0)
     shapes = tuple(outputs[at].shape for at in range(len(outputs)) if at in outputs)
-    inputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _place(slot) >= 0}
+    inputs = {
+        _slot_number(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _slot_number(slot) >= 0
+    }
     given = _given(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
     if 0 not in outputs and outputs:
-        raise Refused("its first result was not dumped")
+        raise RefusedRecord("its first result was not dumped")
     floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
     accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
     values = {at: read(one, context) for at, one in outputs.items()}
-    return Work(plan_of(operator), given, outputs, values, unit, accumulator, settings.memory)
+    return NumpyTask(plan_of(operator), given, outputs, values, unit, accumulator, settings.memory)
 
 
-def _work_of_call(task: Task, context: ReadContext, settings: Settings) -> Work:
+def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTask:
     """The same of a recorded call, or of the gradients of one."""
     call, operator = task.call, task.operator
     forward = task.forward_call if task.is_backward else call
@@ -172,7 +178,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: Settings) -> Work:
         unit = max((_unit(one) for one in results.values()), default=0.0)
         values = {at: read(one, context) for at, one in results.items()}
         plan = plan_of_call(forward, row, bound.is_once)
-        return Work(
+        return NumpyTask(
             plan, bound.inputs, results, values, unit, accumulator, settings.memory, bound.treated, bound.others
         )
     if row.inplace and _is_overwritten(bound.inputs, recorded):
@@ -183,7 +189,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: Settings) -> Work:
     values = {at: read(one, context) for at, one in outputs.items()}
     formula = formula_of(forward)
     assert formula is not None
-    work = Work(BackwardPlan(formula, {}), bound.inputs, outputs, values, unit, accumulator, settings.memory,
+    work = NumpyTask(BackwardPlan(formula, {}), bound.inputs, outputs, values, unit, accumulator, settings.memory,
                 bound.treated, bound.others)  # fmt: skip
     nodes = work.nodes()
     units = {at: _unit(one) for at, one in outputs.items()}
@@ -192,7 +198,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: Settings) -> Work:
     return work._replace(plan=BackwardPlan(formula, chosen))
 
 
-class Overwritten(Refused):
+class Overwritten(RefusedRecord):
     """A call whose input was recorded when it was over."""
 
     status = "overwritten"
@@ -211,20 +217,20 @@ def _is_overwritten(given: CallInputs, recorded: Mapping[int, Array]) -> bool:
 
 def _given(
     task: Task, inputs: dict[int, Array], shapes: tuple[tuple[int, ...], ...], refs: Mapping[int, TensorRef]
-) -> Given:
+) -> OperatorInputs:
     """What a graph and a dump tell of an operator; each tensor in the shape that it is read in, if that fits."""
     attributes = task.operator.attributes
     read_as = {at: attributes.get(f"shape of input:{at}") for at in inputs}
     if all(shape is None or math.prod(shape) == inputs[at].size for at, shape in read_as.items()):
         inputs = {at: one if read_as[at] is None else one.reshape(read_as[at]) for at, one in inputs.items()}
     for key, value in attributes.items():
-        if key.startswith("input:") and _place(key) >= 0:
-            inputs.setdefault(_place(key), _constant(value))
+        if key.startswith("input:") and _slot_number(key) >= 0:
+            inputs.setdefault(_slot_number(key), _constant(value))
     orders = {key.partition("order of ")[2]: value for key, value in attributes.items() if key.startswith("order of ")}
     for one in task.operator.tensors:
         if one.device is not None and one.device.origin:
             orders.setdefault(one.slot, one.device.origin)
-    return Given(inputs, attributes, shapes, orders, task.call.prefix[len(GRAPH) :])
+    return OperatorInputs(inputs, attributes, shapes, orders, task.call.prefix[len(GRAPH) :])
 
 
 def _constant(value: Any) -> Array:
@@ -232,7 +238,7 @@ def _constant(value: Any) -> Array:
     return found.astype(np.float64) if found.dtype.kind == "f" else found
 
 
-def _place(slot: str) -> int:
+def _slot_number(slot: str) -> int:
     index = slot.partition(":")[2]
     return int(index) if index.isdecimal() and len(index) < 6 else -1
 
@@ -246,16 +252,16 @@ def wide(tensor: TensorRef, context: ReadContext) -> Array:
     """Floats as float64, integers as int64, truths as they are."""
     row = lookup(tensor.dtype)
     if row is None or row.kind == "c":
-        raise Refused(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
+        raise RefusedRecord(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
     found: Array = read(tensor, context)
     return found.astype(np.float64) if row.kind == "f" else found if row.kind == "b" else found.astype(np.int64)
 
 
-def _nearest(work: Work, results: list[Any], picked: dict[int, int] | None = None) -> list[Any]:
+def _nearest(work: NumpyTask, results: list[Any], picked: dict[int, int] | None = None) -> list[Any]:
     """Results with each Choice made: as it was before, or what is nearest to the record."""
     found = []
     for at, one in enumerate(results):
-        if isinstance(one, Choice):
+        if isinstance(one, Alternatives):
             wanted = work.values.get(at)
             fit = [other for other in one.among if wanted is not None and np.size(other) == wanted.size] or one.among
             one = fit[0] if wanted is None or len(fit) == 1 else min(
@@ -271,7 +277,7 @@ def _distance(a: Array, b: Array) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _overwritten(task: Task, work: Work, exact: list[Any]) -> bool:
+def _overwritten(task: Task, work: NumpyTask, exact: list[Any]) -> bool:
     """Whether an operator that writes into its first input was recorded with the input as it was afterwards."""
     before, after = work.given.first, work.values.get(0)
     row = row_of(task.call)
@@ -284,7 +290,7 @@ def _overwritten(task: Task, work: Work, exact: list[Any]) -> bool:
     return not np.array_equal(np.asarray(exact[0]).reshape(-1), before.reshape(-1))
 
 
-def _sigmas(work: Work, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
+def _sigmas(work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> tuple[list[Any], str]:
     kind = work.plan.kind
     floats = [one is not None and one.dtype.kind == "f" for one in exact]
     if kind == "exact" or not any(floats):
@@ -311,20 +317,20 @@ def _nearest_to(exact: list[Any], results: list[Any]) -> list[Any]:
     """The same choices as in the exact results: noise is small beside what versions differ in."""
     found = []
     for wanted, one in zip(exact, results):
-        if isinstance(one, Choice) and wanted is not None:
+        if isinstance(one, Alternatives) and wanted is not None:
             fit = [other for other in one.among if np.size(other) == wanted.size]
             one = min(fit, key=lambda other: _distance(np.asarray(other), wanted))
         found.append(one)
     return found
 
 
-def _rows(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[Replayed]:
+def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> list[Replayed]:
     sigmas, made_of = _sigmas(work, exact, settings)
     rows = []
     for at, tensor in work.recorded.items():
         dtype = lookup(tensor.dtype)
         if dtype is None or dtype.kind == "c":
-            raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged")
+            raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not judged")
         if isinstance(work.plan, BackwardPlan) and (at >= len(exact) or exact[at] is None):
             rows.append(_another(task, tensor, "no gradient of this call has its shape"))
             continue
@@ -334,7 +340,7 @@ def _rows(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[
             continue
         wanted = as_type(exact[at], tensor.dtype)
         if wanted.size != math.prod(tensor.shape) or not (work.plan.views or shapes_fit(wanted.shape, tensor.shape)):
-            raise Refused(f"a result of {list(wanted.shape)}, recorded is {list(tensor.shape)}"[:160])
+            raise RefusedRecord(f"a result of {list(wanted.shape)}, recorded is {list(tensor.shape)}"[:160])
         kind = kind_of(task.operator, task.call.prefix), tensor.slot
         known = settings.known.get(kind, 1.0)
         actual = work.values[at]
@@ -361,11 +367,11 @@ def _rows(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[
     return rows
 
 
-def _ends_in_view(task: Task, work: Work, actual: Array, dtype: Dtype) -> bool:
+def _ends_in_view(task: Task, work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
     return task.call.name in TURNED and _hands_on(work, actual, dtype)
 
 
-def _hands_on(work: Work, actual: Array, dtype: Dtype) -> bool:
+def _hands_on(work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
     """Whether a recorded gradient is the one that came in, element by element, in its own type."""
     given = [one for one in work.given.gradients if one is not None] if isinstance(work.given, CallInputs) else []
     if len(given) != 1 or given[0].size != actual.size:
@@ -377,7 +383,7 @@ def _another(task: Task, tensor: TensorRef, because: str) -> Replayed:
     return Replayed(task.operator.order, tensor.slot, ANOTHER, explanation=because)
 
 
-def _doubted(row: Replayed, work: Work) -> Replayed:
+def _doubted(row: Replayed, work: NumpyTask) -> Replayed:
     """Nobody is guilty by a guess, or by what NaN makes of it."""
     if row.verdict is not Judged.GUILTY:
         return row
@@ -389,7 +395,7 @@ def _doubted(row: Replayed, work: Work) -> Replayed:
 
 
 def _second_opinion(
-    task: Task, work: Work, exact: list[Any], rows: list[Replayed], settings: Settings
+    task: Task, work: NumpyTask, exact: list[Any], rows: list[Replayed], settings: ReplaySettings
 ) -> list[Replayed]:
     """The same formula in float32, rounded once: where that is as far off, by each figure, the operator is coarse
     everywhere."""

@@ -14,14 +14,14 @@ import numpy as np
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype
-from npucmp.recompute.arguments import Refused, TooLarge, arguments_of
-from npucmp.recompute.error_budget import Tally
+from npucmp.recompute.arguments import RefusedRecord, TooLarge, arguments_of
+from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.load_values import read
 from npucmp.recompute.noisy_ops import sigma_of
 from npucmp.recompute.numpy_calls import ANOTHER, NEAR, slots_of, unit_of
 from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.table import row_of
-from npucmp.recompute.task import Settings, Task, kind_of
+from npucmp.recompute.task import ReplaySettings, Task, kind_of
 
 EVERY = 16  # rows, columns: work: of as many one is computed
 HEAVY = 2.0**28  # products of two numbers: work: from so many on a sample is taken
@@ -56,7 +56,7 @@ def is_large(task: Task) -> bool:
     return math.prod(out.shape) * float(terms) > HEAVY or max(sizes) > LARGE
 
 
-def by_sample(task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
     """A row for each result of a large product. Raises Refused, and what the readers raise."""
     found = _forward_of(task)
     assert found is not None
@@ -69,7 +69,7 @@ def by_sample(task: Task, context: ReadContext, settings: Settings) -> list[Repl
         return [_judged(task, out, [product], out, context, settings)]
     dy = tensors.get("input:0")
     if dy is None or math.prod(dy.shape) != math.prod(out.shape):
-        raise Refused("no gradient reached it")
+        raise RefusedRecord("no gradient reached it")
     outputs = [tensors[slot] for slot in slots_of(task.call) if slot in tensors]
     rows = []
     for one in outputs:
@@ -93,7 +93,7 @@ def _forward_of(task: Task) -> Optional[tuple[Product, TensorRef]]:
     outputs = [tensors[slot] for slot in slots_of(call) if slot in tensors]
     try:
         args, kwargs = arguments_of(call, row, lambda slot: tensors.get(slot), lambda name: name)
-    except Refused:
+    except RefusedRecord:
         return None
     if len(outputs) != 1 or kwargs or len(args) < 2 or not all(isinstance(one, TensorRef) for one in args[:2]):
         return None
@@ -135,12 +135,12 @@ def _matrix(one: Operand, batch: int) -> tuple[int, int, int]:
 
 
 def _judged(
-    task: Task, tensor: TensorRef, among: list[Product], low: TensorRef, context: ReadContext, settings: Settings
+    task: Task, tensor: TensorRef, among: list[Product], low: TensorRef, context: ReadContext, settings: ReplaySettings
 ) -> Replayed:
     """The row of a result, by the nearest of the products that it may be."""
     dtype = lookup(tensor.dtype)
     if dtype is None or dtype.kind != "f" or dtype.name == "float64":
-        raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged by a sample")
+        raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not judged by a sample")
     rows = [_row(task, tensor, one, low, context, settings) for one in among]
     best = min(rows, key=lambda row: row.rel_l2 if row.rel_l2 is not None else math.inf)
     is_open = task.is_backward and (best.rel_l2 is None or not best.rel_l2 <= NEAR)
@@ -148,7 +148,7 @@ def _judged(
 
 
 def _row(
-    task: Task, tensor: TensorRef, product: Product, low: TensorRef, context: ReadContext, settings: Settings
+    task: Task, tensor: TensorRef, product: Product, low: TensorRef, context: ReadContext, settings: ReplaySettings
 ) -> Replayed:
     """The row of a result as one product."""
     batch, rows, terms = _matrix(product.left, product.batch)
@@ -168,7 +168,7 @@ def _row(
         sigma = sigma_of(exact + added, squares + added * added, float(terms), 2.0**-24)
         if treated and dtype.round_off < unit_of(treated):  # a gradient of what autocast rounded
             sigma = np.hypot(sigma, ROUNDING * unit_of(treated) * np.abs(exact))
-        tally = Tally(dtype, "walk")
+        tally = BudgetTally(dtype, "walk")
         tally.add(np.ravel(recorded), np.ravel(exact + added), np.ravel(sigma))
         kind = kind_of(task.operator, task.call.prefix), tensor.slot
         limit = max(1.0, settings.known.get(kind, 1.0)) * settings.scale

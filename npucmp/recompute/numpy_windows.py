@@ -10,15 +10,15 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from npucmp.recompute.arguments import Missing, Refused
+from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Array, Choice, Given
+from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
 
 LONGEST = 1 << 12  # side of a window
 TAPS = 1 << 16  # places of a window
 
 
-class Window(NamedTuple):
+class SlidingWindow(NamedTuple):
     """Sizes along height and width. `pads` are before and after each; `out` the sides of the result."""
 
     size: tuple[int, int]
@@ -53,12 +53,12 @@ def _roomy(m: Steps, x: Array, sides: Sequence[int]) -> Sequence[int]:
 
 def _turned(x: Array, order: str, to: str) -> Array:
     if x.ndim != len(order) or sorted(order) != sorted(to):
-        raise Refused(f"{list(x.shape)} is no {order}")
+        raise RefusedRecord(f"{list(x.shape)} is no {order}")
     found: Array = x.transpose([order.index(axis) for axis in to])
     return found
 
 
-def _two(values: Optional[Sequence[int]], order: str, what: str, g: Given) -> tuple[int, int]:
+def _two(values: Optional[Sequence[int]], order: str, what: str, g: OperatorInputs) -> tuple[int, int]:
     """Height and width of a list of two, or of one that has all axes."""
     if values is None:
         g.doubt(f"the graph does not tell its {what}, 1 was taken")
@@ -68,16 +68,18 @@ def _two(values: Optional[Sequence[int]], order: str, what: str, g: Given) -> tu
     elif len(values) == 1:
         values = [*values, *values]
     if len(values) != 2 or not all(0 < one <= LONGEST for one in values):
-        raise Refused(f"{what} of {list(values)}"[:80])
+        raise RefusedRecord(f"{what} of {list(values)}"[:80])
     return values[0], values[1]
 
 
-def _window(g: Given, order: str, sides: Sequence[int], size: Sequence[int], out: Sequence[int]) -> Window:
+def _window(
+    g: OperatorInputs, order: str, sides: Sequence[int], size: Sequence[int], out: Sequence[int]
+) -> SlidingWindow:
     """The window over an image of these sides that gives `out`; strides, pads and dilations by the attributes."""
     if not all(0 < one <= LONGEST for one in size):
-        raise Refused(f"a window of {list(size)}")
+        raise RefusedRecord(f"a window of {list(size)}")
     if size[0] * size[1] > TAPS:
-        raise Refused(f"a window of {list(size)}")
+        raise RefusedRecord(f"a window of {list(size)}")
     strides = _two(g.integers("strides", "stride"), order, "strides", g)
     told = g.integers("dilations", "dilation")
     dilations = _two(told, order, "dilations", g) if told is not None else (1, 1)
@@ -102,11 +104,11 @@ def _window(g: Given, order: str, sides: Sequence[int], size: Sequence[int], out
     for n, side, s, r, (before, after) in zip(out, sides, strides, reach, found):
         whole, rest = divmod(side + before + after - r, s)
         if not (0 <= before < 2 * r + 1 and after >= 0 and n in (whole + 1, whole + 1 + (rest > 0))):
-            raise Refused(f"a window of {list(size)} on {list(sides)} does not give {list(out)}")
-    return Window((size[0], size[1]), strides, dilations, (found[0], found[1]), (out[0], out[1]))
+            raise RefusedRecord(f"a window of {list(size)} on {list(sides)} does not give {list(out)}")
+    return SlidingWindow((size[0], size[1]), strides, dilations, (found[0], found[1]), (out[0], out[1]))
 
 
-def _weights(g: Given, w: Array, slot: str, order: str) -> tuple[Array, str]:
+def _weights(g: OperatorInputs, w: Array, slot: str, order: str) -> tuple[Array, str]:
     """Weights as NCHW, and the order that they came in."""
     told = g.orders.get(slot, "")
     if len(told) != 4 or set(told) != set("NCHW"):
@@ -116,14 +118,14 @@ def _weights(g: Given, w: Array, slot: str, order: str) -> tuple[Array, str]:
     return _turned(w, told, "NCHW"), told
 
 
-def conv2d(m: Steps, g: Given) -> list[Any]:
+def conv2d(m: Steps, g: OperatorInputs) -> list[Any]:
     x, w = g.x(0), g.x(1, "the filter")
     order = g.order(x.ndim)
     w, _ = _weights(g, w, "input:1", order)
     x = _turned(x, order, "NCHW")
     out = dict(zip(order, g.shapes[0]))
     if len(out) != 4:
-        raise Refused("no image was recorded")
+        raise RefusedRecord("no image was recorded")
     groups = _groups(g, x, w)
     g.require((x.shape[0], w.shape[0], out["H"], out["W"]))
     window = _window(g, order, x.shape[2:], w.shape[2:], (out["H"], out["W"]))
@@ -134,15 +136,15 @@ def conv2d(m: Steps, g: Given) -> list[Any]:
     return [_turned(y, "NCHW", order)]
 
 
-def _groups(g: Given, x: Array, w: Array) -> int:
+def _groups(g: OperatorInputs, x: Array, w: Array) -> int:
     told = g.integers("groups", "group")
     groups = told[0] if told else (x.shape[1] // max(1, w.shape[1]))
     if groups < 1 or groups > max(1, w.shape[0]) or w.shape[0] % groups or groups * w.shape[1] != x.shape[1]:
-        raise Refused(f"{groups} groups of {w.shape[1]} channels, of {x.shape[1]}")
+        raise RefusedRecord(f"{groups} groups of {w.shape[1]} channels, of {x.shape[1]}")
     return groups
 
 
-def convolved(x: Array, w: Array, window: Window, groups: int) -> Array:
+def convolved(x: Array, w: Array, window: SlidingWindow, groups: int) -> Array:
     n, o = x.shape[0], w.shape[0]
     made = np.zeros((n, groups, o // groups, window.out[0] * window.out[1]), dtype=np.result_type(x, w))
     for i, j, at in window.taps():
@@ -151,7 +153,7 @@ def convolved(x: Array, w: Array, window: Window, groups: int) -> Array:
     return made.reshape(n, o, *window.out)
 
 
-def conv2d_input(m: Steps, g: Given) -> list[Any]:
+def conv2d_input(m: Steps, g: OperatorInputs) -> list[Any]:
     """The gradient of the image."""
     dy, w = _gradient(g, "filter", 1)
     order = g.order(4)
@@ -159,7 +161,7 @@ def conv2d_input(m: Steps, g: Given) -> list[Any]:
     dy = _turned(dy, order, "NCHW")
     sides = dict(zip(order, g.shapes[0]))
     if len(sides) != 4 or dy.shape[1] != w.shape[0]:
-        raise Refused("no image was recorded")
+        raise RefusedRecord("no image was recorded")
     image = (dy.shape[0], sides["C"], sides["H"], sides["W"])
     g.require(image)
     m.room(image)
@@ -169,7 +171,7 @@ def conv2d_input(m: Steps, g: Given) -> list[Any]:
     return [_turned(made, "NCHW", order)]
 
 
-def input_gradient(dy: Array, w: Array, window: Window, groups: int, image: Sequence[int], m: Steps) -> Array:
+def input_gradient(dy: Array, w: Array, window: SlidingWindow, groups: int, image: Sequence[int], m: Steps) -> Array:
     """The gradient of an image of this shape."""
     made = window.padded(np.zeros(image, dtype=dy.dtype), m)
     flat = dy.reshape(dy.shape[0], groups, dy.shape[1] // groups, -1)
@@ -179,7 +181,7 @@ def input_gradient(dy: Array, w: Array, window: Window, groups: int, image: Sequ
     return _unpadded(made, window, image)
 
 
-def filter_gradient(dy: Array, x: Array, window: Window, groups: int, shape: Sequence[int], m: Steps) -> Array:
+def filter_gradient(dy: Array, x: Array, window: SlidingWindow, groups: int, shape: Sequence[int], m: Steps) -> Array:
     """The gradient of weights of this shape."""
     read, (n, c) = window.padded(x, m), shape[:2]
     made = np.zeros(shape, dtype=dy.dtype)
@@ -190,7 +192,7 @@ def filter_gradient(dy: Array, x: Array, window: Window, groups: int, shape: Seq
     return made
 
 
-def _unpadded(made: Array, window: Window, image: Sequence[int]) -> Array:
+def _unpadded(made: Array, window: SlidingWindow, image: Sequence[int]) -> Array:
     (top, _), (left, _) = window.pads
     found = np.zeros(image, dtype=made.dtype)
     part = made[:, :, top : top + image[2], left : left + image[3]]
@@ -198,28 +200,28 @@ def _unpadded(made: Array, window: Window, image: Sequence[int]) -> Array:
     return found
 
 
-def conv2d_filter(m: Steps, g: Given) -> list[Any]:
+def conv2d_filter(m: Steps, g: OperatorInputs) -> list[Any]:
     """The gradient of the weights."""
     dy, x = _gradient(g, "input", 1)
     order = g.order(4)
     dy, x = _turned(dy, order, "NCHW"), _turned(x, order, "NCHW")
     shape = g.shapes[0]
     if len(shape) != 4:
-        raise Refused("no weights were recorded")
+        raise RefusedRecord("no weights were recorded")
     told = g.orders.get("output:0", "") if g.source == "cann" else ""
     weights = told if len(told) == 4 else ("NCHW" if g.source == "mindspore" or order == "NCHW" else "HWCN")
     sizes = dict(zip(weights, shape))
     n, c = sizes["N"], sizes["C"]
     groups = _groups(g, x, np.broadcast_to(np.float64(0), (n, c, 1, 1)))
     if dy.shape[1] != n:
-        raise Refused(f"{dy.shape[1]} channels of a gradient, {n} of the weights")
+        raise RefusedRecord(f"{dy.shape[1]} channels of a gradient, {n} of the weights")
     window = _window(g, order, x.shape[2:], (sizes["H"], sizes["W"]), dy.shape[2:])
     whole = (n, c, sizes["H"], sizes["W"])
     made = m.contract(lambda one, image: filter_gradient(one, image, window, groups, whole, m), dy, x)
     return [_turned(made, "NCHW", weights)]
 
 
-def _gradient(g: Given, other: str, last: int) -> tuple[Array, Array]:
+def _gradient(g: OperatorInputs, other: str, last: int) -> tuple[Array, Array]:
     """The gradient and the other tensor of a backward convolution: MindSpore has the gradient first, the others last;
     sizes are integers."""
     named = g.told("input_names", "inputs")
@@ -227,31 +229,31 @@ def _gradient(g: Given, other: str, last: int) -> tuple[Array, Array]:
     if isinstance(named, tuple) and "out_backprop" in named and other in named:
         return g.x(named.index("out_backprop")), g.x(named.index(other))
     if len(floats) != 2:
-        raise Missing("the dump does not hold both of its tensors")
+        raise MissingTensor("the dump does not hold both of its tensors")
     if g.source == "mindspore":
         return g.inputs[floats[0]], g.inputs[floats[1]]
     return g.inputs[floats[1]], g.inputs[floats[0]]
 
 
-def _pool(g: Given, size: Optional[Sequence[int]] = None) -> tuple[Array, str, Window]:
+def _pool(g: OperatorInputs, size: Optional[Sequence[int]] = None) -> tuple[Array, str, SlidingWindow]:
     """The image, its order and the window of a pooling; of a gradient the image is its first input too."""
     x = g.x(0)
     order = g.order(x.ndim)
     out = dict(zip(order, size or g.shapes[0]))
     if len(out) != 4:
-        raise Refused("no image was recorded")
+        raise RefusedRecord("no image was recorded")
     x = _turned(x, order, "NCHW")
     if g.told("global_pooling"):
-        return x, order, Window((x.shape[2], x.shape[3]), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))
+        return x, order, SlidingWindow((x.shape[2], x.shape[3]), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))
     told = g.integers("ksize", "kernel_size", "window")
     if told is None:
-        raise Missing("the graph does not tell its window")
+        raise MissingTensor("the graph does not tell its window")
     if size is None:
         g.require((*x.shape[:2], out["H"], out["W"]))
     return x, order, _window(g, order, x.shape[2:], _two(told, order, "window", g), (out["H"], out["W"]))
 
 
-def max_pool(m: Steps, g: Given) -> list[Any]:
+def max_pool(m: Steps, g: OperatorInputs) -> list[Any]:
     x, order, window = _pool(g)
     read = window.padded(x, m, -np.inf)
     m.room((*x.shape[:2], *window.out))
@@ -261,7 +263,7 @@ def max_pool(m: Steps, g: Given) -> list[Any]:
     return [_turned(made, "NCHW", order)]
 
 
-def avg_pool(m: Steps, g: Given) -> list[Any]:
+def avg_pool(m: Steps, g: OperatorInputs) -> list[Any]:
     """Of padded windows nobody agrees on what is counted: what is nearer of both is taken."""
     x, order, window = _pool(g)
 
@@ -275,17 +277,17 @@ def avg_pool(m: Steps, g: Given) -> list[Any]:
     total, inside = m.contract(added, x), added(np.ones_like(x[:1, :1]))
     whole = np.full_like(inside, float(window.size[0] * window.size[1]))
     found = [_turned(m.div(total, count), "NCHW", order) for count in (inside, whole)]
-    return [Choice(found)] if not np.array_equal(inside, whole) else [found[0]]
+    return [Alternatives(found)] if not np.array_equal(inside, whole) else [found[0]]
 
 
-def pooling(m: Steps, g: Given) -> list[Any]:
+def pooling(m: Steps, g: OperatorInputs) -> list[Any]:
     mode = g.number("mode", usual=0.0)
     if mode not in (0, 1):
-        raise Refused(f"the mode {mode:g} of pooling")
+        raise RefusedRecord(f"the mode {mode:g} of pooling")
     return avg_pool(m, g) if mode else max_pool(m, g)
 
 
-def max_pool_grad(m: Steps, g: Given) -> list[Any]:
+def max_pool_grad(m: Steps, g: OperatorInputs) -> list[Any]:
     """Of equal values the first counts; another kernel may take another."""
     dy = g.x(2, "the gradient")
     out = g.x(1)
@@ -298,7 +300,7 @@ def max_pool_grad(m: Steps, g: Given) -> list[Any]:
     return [_turned(made, "NCHW", order)]
 
 
-def pooled_gradient(x: Array, top: Array, dy: Array, window: Window, m: Steps) -> tuple[Array, bool]:
+def pooled_gradient(x: Array, top: Array, dy: Array, window: SlidingWindow, m: Steps) -> tuple[Array, bool]:
     """The gradient of an image whose largest values are `top`, and whether a window holds its own twice."""
     read, made = window.padded(x, m, -np.inf), window.padded(np.zeros_like(x), m)
     taken, is_tied = np.zeros(top.shape, dtype=bool), False

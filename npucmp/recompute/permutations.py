@@ -22,7 +22,7 @@ SOME = 32  # elements one of which must be there, before anything is searched
 FEWEST = 4  # elements that are looked up one by one, of 32 bits
 
 
-class Found(NamedTuple):
+class Permutation(NamedTuple):
     """Where the elements of a tensor lie in a flat source (-1: not there), whether each is negated, their share, and
     whether some of them lie at other places too."""
 
@@ -44,13 +44,13 @@ class Found(NamedTuple):
         return ("slice" if (steps > 0).all() else "rearranged") if once else "rows"
 
 
-def places_in(x: Any, y: Any) -> Optional[Found]:
+def places_in(x: Any, y: Any) -> Optional[Permutation]:
     """Of the elements of x in y, both of one type; None if hardly any is there."""
     if y.size > LARGEST or x.size > LARGEST or x.dtype != y.dtype or not x.size:
         return None
     own, source = bits_of(x), bits_of(y)
     if x.size == y.size and np.array_equal(own, source):
-        return Found(np.arange(x.size), np.zeros(x.size, bool), 1.0, False)
+        return Permutation(np.arange(x.size), np.zeros(x.size, bool), 1.0, False)
     turned = _turned(own.reshape(x.shape), source.reshape(y.shape)) if x.size == y.size else None
     if turned is not None:
         return turned
@@ -59,7 +59,7 @@ def places_in(x: Any, y: Any) -> Optional[Found]:
     if not any((size == one).any() for one in some):
         return None
     search = _Search(source, x.dtype.itemsize)
-    best: Optional[Found] = None
+    best: Optional[Permutation] = None
     for axis in reversed(range(x.ndim)):
         order = np.moveaxis(np.arange(x.size).reshape(x.shape), axis, -1)
         for length in _lengths(x.shape[axis], 2 if x.dtype.itemsize > 2 else 4):
@@ -75,7 +75,7 @@ def places_in(x: Any, y: Any) -> Optional[Found]:
     return best if best is not None and best.share > 0 else None
 
 
-def _turned(own: Any, source: Any) -> Optional[Found]:
+def _turned(own: Any, source: Any) -> Optional[Permutation]:
     """Where only axes have changed places: those of either, before or after it got another shape."""
     places = np.arange(own.size)
     found: list[Any] = []
@@ -90,7 +90,7 @@ def _turned(own: Any, source: Any) -> Optional[Found]:
     if not found:
         return None
     ambiguous = any(not np.array_equal(one, found[0]) for one in found)
-    return Found(found[0], np.zeros(own.size, bool), 1.0, ambiguous)
+    return Permutation(found[0], np.zeros(own.size, bool), 1.0, ambiguous)
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -112,7 +112,7 @@ class _Search:
         self._source, self._size = source, source & ~self._top
         self._sums: dict[int, tuple[Any, Any]] = {}
 
-    def runs(self, own: Any, order: Any) -> Found:
+    def runs(self, own: Any, order: Any) -> Permutation:
         """order: flat places of x, a run per row."""
         length = order.shape[1]
         window = min(length, WINDOW)
@@ -138,7 +138,7 @@ class _Search:
                 places[done] = start[good][:, None] + np.arange(length)
                 negated[done] = ~same[good][:, None]
         share = float((places >= 0).mean())
-        return Found(places, negated, share, ambiguous)
+        return Permutation(places, negated, share, ambiguous)
 
     def _of(self, window: int) -> tuple[Any, Any]:
         if window not in self._sums:

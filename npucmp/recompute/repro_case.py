@@ -15,14 +15,14 @@ import numpy as np
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import Arguments
 from npucmp.recompute.error_budget import round_to
-from npucmp.recompute.table import Row
+from npucmp.recompute.table import CallRow
 
 CALL, RUN = "call.json", "run.py"
 NATIVE = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 "
                    "complex128".split())  # fmt: skip
 
 
-class Tensor(NamedTuple):
+class CaseTensor(NamedTuple):
     """An argument that is a tensor: the file that holds it, without its ending."""
 
     name: str
@@ -36,7 +36,7 @@ class Type(NamedTuple):
 
 def encoded(tree: Any) -> Any:
     """An argument as JSON; what JSON has no word for is an object of one key, by which run.py knows it."""
-    if isinstance(tree, Tensor):
+    if isinstance(tree, CaseTensor):
         return {"tensor": tree.name}
     if isinstance(tree, Type):
         return {"dtype": tree.name}
@@ -65,7 +65,7 @@ def unit_of(name: str) -> float:
     return dtype.round_off if dtype is not None and dtype.kind == "f" else 0.0
 
 
-def files(row: Row, arguments: Arguments, is_backward: bool, facts: dict[str, Any]) -> dict[str, str]:
+def files(row: CallRow, arguments: Arguments, is_backward: bool, facts: dict[str, Any]) -> dict[str, str]:
     """run.py and call.json; `facts` are further keys of this."""
     call = {
         **facts,

@@ -1,12 +1,12 @@
 """Rounding noise at every primitive of a float64 computation, so that its outputs show what rounding may do to them.
 
 Each result of an aten call is multiplied by 1 + dtypes.ROUNDING u N(0, 1), u being the round-off of the type of the
-output: kernels of low precision keep intermediates and saved statistics in it. Sums get the random walk of random_walk.py,
-statistics of norms and softmax what sums of N terms in the accumulator leave. Copies are free. Backward kernels of
-norms and activations are taken apart first, as a device computes their steps.
+output: kernels of low precision keep intermediates and saved statistics in it. Sums get the random walk of
+random_walk.py, statistics of norms and softmax what sums of N terms in the accumulator leave. Copies are free.
+Backward kernels of norms and activations are taken apart first, as a device computes their steps.
 
-What comes last is rounded anyway (error_budget.py): in 16 bits it is given without that noise. Only child processes import
-this.
+What comes last is rounded anyway (error_budget.py): in 16 bits it is given without that noise. Only child processes
+import this.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _decompositions() -> dict[Any, tuple[Any, bool]]:
     return found
 
 
-class Noise(TorchDispatchMode):  # type: ignore[misc]
+class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
     """unit is the round-off of the output's type, accumulator that of sums. One for each trial."""
 
     is_recomputed = False  # whether a backward computes the softmax of its forward again

@@ -12,12 +12,12 @@ from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError, raise_in_tests
 from npucmp.measure.executor import Processes
 from npucmp.model import Edge, Gap, Replayed
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.content_hash import marks_of
 from npucmp.recompute.data_flow import EdgeTask, GapTask, Links
 from npucmp.recompute.gaps import filled, with_peers
 from npucmp.recompute.load_values import READ_ERRORS
-from npucmp.recompute.task import Engine, Settings, Task, first_engine, first_line, unknown
+from npucmp.recompute.task import Engine, ReplaySettings, Task, first_engine, first_line, unknown
 from npucmp.recompute.torch_engine import TorchEngine
 
 SECONDS = 60.0  # of one operator, and one more per
@@ -30,12 +30,12 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Work:
+class ChildWork:
     """What a child does with a task: all that it needs was in memory when it was made."""
 
     engines: tuple[Engine, ...]
     context: ReadContext
-    settings: Settings
+    settings: ReplaySettings
 
     def __call__(self, task: Task) -> list[Replayed]:
         engine, (status, because) = first_engine(task, self.engines)
@@ -89,16 +89,16 @@ def _clock(size: int) -> Iterator[None]:
 
 
 def _because(error: Exception) -> str:
-    if isinstance(error, (Refused, NpucmpError)):
+    if isinstance(error, (RefusedRecord, NpucmpError)):
         return getattr(error, "because", str(error))
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+def _replayed(engine: Engine, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
     """Whatever goes wrong is the status of this task."""
     try:
         return engine.replay(task, context, settings)
-    except Refused as error:
+    except RefusedRecord as error:
         return unknown(task, error.status, str(error))
     except NpucmpError as error:  # of the readers
         return unknown(task, "no data", getattr(error, "because", str(error)))
@@ -112,7 +112,7 @@ def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settin
 
 
 def replayed(
-    tasks: Sequence[Task], engines: tuple[Engine, ...], context: ReadContext, settings: Settings, jobs: int
+    tasks: Sequence[Task], engines: tuple[Engine, ...], context: ReadContext, settings: ReplaySettings, jobs: int
 ) -> Iterator[list[Replayed]]:
     """The rows of each task, in order. One over which a child dies twice is `crashed`."""
     for one in with_edges(tasks, [], engines, context, settings, jobs):
@@ -125,11 +125,11 @@ def with_edges(
     edges: Sequence[EdgeTask],
     engines: tuple[Engine, ...],
     context: ReadContext,
-    settings: Settings,
+    settings: ReplaySettings,
     jobs: int,
 ) -> Iterator[list[Replayed] | Edge]:
     """The rows of each task, then each edge, by the same children; no edges without an engine that has gradients."""
-    work = Work(engines, context, settings)
+    work = ChildWork(engines, context, settings)
     torch = next((one for one in engines if isinstance(one, TorchEngine)), None)
 
     def either(item: Task | EdgeTask) -> list[Replayed] | Edge:
@@ -139,10 +139,10 @@ def with_edges(
         return work.edge(item, torch)
 
     items: list[Task | EdgeTask] = [*tasks, *(edges if torch is not None else [])]
-    return Processes(jobs, apart=True).map(either, items, _lost, weight=lambda item: BASE + item.bytes)
+    return Processes(jobs, apart=True).map(either, items, _failed, weight=lambda item: BASE + item.bytes)
 
 
-def _lost(item: Task | EdgeTask, because: str) -> list[Replayed] | Edge:
+def _failed(item: Task | EdgeTask, because: str) -> list[Replayed] | Edge:
     late = f"signal {int(signal.SIGALRM)} " in because
     words = "it took too long" if late else f"the process that replayed it ended: {because}"
     if isinstance(item, Task):
@@ -150,25 +150,25 @@ def _lost(item: Task | EdgeTask, because: str) -> list[Replayed] | Edge:
     return Edge(item.task.operator.order, item.slot, explanation=words)
 
 
-def linked(tasks: Sequence[Task], context: ReadContext, settings: Settings, jobs: int) -> tuple[Links, list[Gap]]:
+def linked(tasks: Sequence[Task], context: ReadContext, settings: ReplaySettings, jobs: int) -> tuple[Links, list[Gap]]:
     """Who reads what, and what fills the gaps; both without torch."""
     tasks = [task for task in tasks if task.call.prefix.rpartition(".")[2] not in CONTAINERS]
     forwards = [task for task in tasks if not task.is_backward]
-    marks = _apart(lambda task: marks_of(task.operator, context), forwards, lambda task: {}, settings, jobs)
+    marks = _in_children(lambda task: marks_of(task.operator, context), forwards, lambda task: {}, settings, jobs)
     links = Links(tasks, dict(zip((task.operator.order for task in forwards), marks)))
 
     def empty(task: GapTask) -> Gap:
         return Gap(task.order, task.tensor.slot)
 
-    gaps = [*_apart(lambda task: filled(task, context), [*links.gaps()], empty, settings, jobs)]
+    gaps = [*_in_children(lambda task: filled(task, context), [*links.gaps()], empty, settings, jobs)]
     return links, with_peers(gaps, {task.operator.order: task.operator for task in tasks})
 
 
-def _apart(
+def _in_children(
     work: Callable[[Item], Found],
     items: Sequence[Item],
     empty: Callable[[Item], Found],
-    settings: Settings,
+    settings: ReplaySettings,
     jobs: int,
 ) -> Iterator[Found]:
     """What `work` finds for each item, in children with the limits of a replay; `empty` where something goes wrong."""

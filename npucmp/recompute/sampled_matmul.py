@@ -16,11 +16,11 @@ from npucmp.model.dtypes import lookup
 from npucmp.recompute import random_walk
 from npucmp.recompute.arguments import arguments_of
 from npucmp.recompute.bind_call import ANY, DTYPES, load, require, slots_of, widened
-from npucmp.recompute.error_budget import Tally
+from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.load_values import read
-from npucmp.recompute.table import Row
-from npucmp.recompute.task import Settings, Task
-from npucmp.recompute.torch_blocks import Cut, Rows
+from npucmp.recompute.table import CallRow
+from npucmp.recompute.task import ReplaySettings, Task
+from npucmp.recompute.torch_blocks import RowSplit, TensorRows
 from npucmp.recompute.torch_results import numpy_of
 
 HEAVY = 2e9  # multiplications and additions from which on a sample does
@@ -28,7 +28,7 @@ EVERY = 16
 PRODUCTS = frozenset("linear matmul mm bmm __matmul__".split())
 
 
-class Product(NamedTuple):
+class SampledProduct(NamedTuple):
     """a @ b, or a @ b.T + bias for a weight of rows. Dimensions before the last two are a batch, the same for both."""
 
     a: TensorRef
@@ -38,7 +38,7 @@ class Product(NamedTuple):
     is_weight: bool
 
 
-def product_of(task: Task, row: Row) -> Optional[Product]:
+def product_of(task: Task, row: CallRow) -> Optional[SampledProduct]:
     """None for what is no product, or a small one."""
     name = row.call.rpartition(".")[2]
     tensors = {one.slot: one for one in task.operator.tensors}
@@ -56,11 +56,11 @@ def product_of(task: Task, row: Row) -> Optional[Product]:
         return None
     if a.shape[:-1] != out.shape[:-1] or (bias is not None and bias.shape != out.shape[-1:]):
         return None
-    return Product(a, b, bias, out, name == "linear")
+    return SampledProduct(a, b, bias, out, name == "linear")
 
 
 def by_sample(
-    task: Task, row: Row, product: Product, context: ReadContext, settings: Settings
+    task: Task, row: CallRow, product: SampledProduct, context: ReadContext, settings: ReplaySettings
 ) -> Optional[list[Replayed]]:
     """The row of replay.csv; None for types that are not judged so."""
     dtype = lookup(product.out.dtype)
@@ -73,7 +73,7 @@ def by_sample(
     across, down = _picked(rows, random), _picked(columns, random)
     places = [(at * rows + int(one), at * rows + int(one) + 1) for at in range(math.prod(batch)) for one in across]
     a, out = (
-        Rows(one, Cut(len(one.shape) - 1, rows * math.prod(batch), frozenset()), context).take(places)
+        TensorRows(one, RowSplit(len(one.shape) - 1, rows * math.prod(batch), frozenset()), context).take(places)
         for one in (product.a, product.out)
     )
     wide = widened(a, product.a).reshape(math.prod(batch), across.size, -1)
@@ -92,7 +92,7 @@ def by_sample(
     limit = max(1.0, settings.known.get(kind, 1.0)) * settings.scale
 
     def judged(sigma: Any) -> Replayed:
-        tally = Tally(dtype, "walk")
+        tally = BudgetTally(dtype, "walk")
         tally.add(actual, numpy_of(exact), numpy_of(sigma))
         return tally.row(task.operator.order, product.out.slot, limit)
 
@@ -111,17 +111,17 @@ def _picked(size: int, random: Any) -> Any:
     return starts + random.integers(0, np.minimum(EVERY, size - starts))
 
 
-def _columns(product: Product, down: Any, context: ReadContext) -> Any:
+def _columns(product: SampledProduct, down: Any, context: ReadContext) -> Any:
     """The picked columns of b, as a batch of matrices in float64."""
     if product.is_weight:
         places = [(int(one), int(one) + 1) for one in down]
-        rows = Rows(product.b, Cut(1, product.b.shape[0], frozenset()), context).take(places)
+        rows = TensorRows(product.b, RowSplit(1, product.b.shape[0], frozenset()), context).take(places)
         return widened(rows, product.b).T[None]
     picked = read(product.b, context)[..., down]
     return widened(np.ascontiguousarray(picked), product.b).reshape(-1, *picked.shape[-2:])
 
 
-def _rounding(row: Row, product: Product) -> str:
+def _rounding(row: CallRow, product: SampledProduct) -> str:
     """The type of 16 bits that autocast rounds wider inputs to, "" if it does not."""
     types = [lookup(one.dtype) for one in (product.a, product.b)]
     low = product.out.dtype in ("float16", "bfloat16")

@@ -25,7 +25,7 @@ from npucmp.model import Call
 REDUCTIONS = ("none", "mean", "sum")
 
 
-class Row(NamedTuple):
+class CallRow(NamedTuple):
     """How a call is replayed. `call` is the path of a function below torch, or the name of a formula; `words` are the
     texts that its arguments may be; `inplace` writes its result into its first argument."""
 
@@ -151,14 +151,14 @@ STOPPED = {  # kinds of the table that are not replayed
 }
 
 
-def row_of(call: Call) -> Optional[Row]:
+def row_of(call: Call) -> Optional[CallRow]:
     """The line of a call, None if it stands in no table."""
     return _rows().get((call.prefix, call.name))
 
 
 @cache
-def _rows() -> dict[tuple[str, str], Row]:
-    found: dict[tuple[str, str], Row] = {}
+def _rows() -> dict[tuple[str, str], CallRow]:
+    found: dict[tuple[str, str], CallRow] = {}
     _add(found, "Functional", "nn.functional.", _FUNCTIONAL)
     _add(found, "Torch", "", _BOTH)
     _add(found, "Torch", "", _TORCH)
@@ -167,12 +167,12 @@ def _rows() -> dict[tuple[str, str], Row]:
     _add(found, "Mint", "", _MINT)
     _add(found, "MindSpore.Tensor", "Tensor.", {kind: _OPERATORS.sub("", words) for kind, words in _TENSOR.items()})
     _add(found, "MintFunctional", "nn.functional.", _FUNCTIONAL)
-    found.update((("NPU", name), Row(name, "npu", words=_WORDS.get(name, ()))) for name in _NPU.split())
-    found.update((("Distributed", name), Row(name, "ranks")) for name in _RANKS.split())
+    found.update((("NPU", name), CallRow(name, "npu", words=_WORDS.get(name, ()))) for name in _NPU.split())
+    found.update((("Distributed", name), CallRow(name, "ranks")) for name in _RANKS.split())
     return found
 
 
-def _add(found: dict[tuple[str, str], Row], prefix: str, path: str, kinds: dict[str, str]) -> None:
+def _add(found: dict[tuple[str, str], CallRow], prefix: str, path: str, kinds: dict[str, str]) -> None:
     for kind, text in kinds.items():
         for word in text.split():
             name = word.rstrip("*")
@@ -180,10 +180,10 @@ def _add(found: dict[tuple[str, str], Row], prefix: str, path: str, kinds: dict[
                 found[prefix, one] = _row(path, one, kind)
 
 
-def _row(path: str, name: str, kind: str) -> Row:
+def _row(path: str, name: str, kind: str) -> CallRow:
     plain = name if name.startswith("__") else name.rstrip("_")
     inplace = name in _ALWAYS_IN_PLACE or plain != name
     padding = ("same", "valid") if plain.startswith("conv") else ()
     losses = REDUCTIONS if plain.endswith(("loss", "entropy", "logits", "kl_div")) else ()
     words = (*_WORDS.get(plain, ()), *padding, *losses)
-    return Row(path + _RENAMED.get(name, name), kind, plain in _AUTOCAST, inplace, words)
+    return CallRow(path + _RENAMED.get(name, name), kind, plain in _AUTOCAST, inplace, words)

@@ -34,7 +34,7 @@ class Task(NamedTuple):
         return sum(size_of(one.dtype, one.shape) for operator in operators for one in operator.tensors)
 
 
-class Settings(NamedTuple):
+class ReplaySettings(NamedTuple):
     """How a replay judges: limits are multiplied by `scale`; `known` gives the rms ratio that outputs of a kind have in
     a clean dump. `trials` are replays with noise, `memory` the bytes that one task may take."""
 
@@ -54,10 +54,10 @@ class Engine(Protocol):
         """A status and its reason, where the task is not for it; ("", "") for one that it replays. Asked in the parent:
         by tables alone."""
 
-    def start(self, settings: Settings) -> None:
+    def start(self, settings: ReplaySettings) -> None:
         """Called once in each child: imports, limits."""
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
         """A row for each output of the task. What it raises costs this task alone: Refused (arguments.py) has the
         status with it."""
 

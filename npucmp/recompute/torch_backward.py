@@ -21,17 +21,17 @@ import torch
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import CALL_ERRORS, Missing, Refused, floats_in
+from npucmp.recompute.arguments import CALL_ERRORS, MissingTensor, RefusedRecord, floats_in
 from npucmp.recompute.bind_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widened
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.error_budget import Due, round_to
 from npucmp.recompute.load_values import READ_ERRORS, read
 from npucmp.recompute.numpy_calls import ANOTHER, NEAR, NEARER, is_near
 from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.rounding_noise import Noise
-from npucmp.recompute.table import COMPOSITE, TURNED, Row
-from npucmp.recompute.task import Settings, Task
-from npucmp.recompute.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
+from npucmp.recompute.rounding_noise import RoundingNoise
+from npucmp.recompute.table import COMPOSITE, TURNED, CallRow
+from npucmp.recompute.task import ReplaySettings, Task
+from npucmp.recompute.torch_blocks import LARGE, Blocks, BlockState, RowSplit, TensorRows, cut_of
 from npucmp.recompute.torch_hypotheses import with_hypotheses
 from npucmp.recompute.torch_results import (
     SPREADS,
@@ -51,10 +51,10 @@ from npucmp.recompute.torch_results import (
 Form = Callable[[Any], Any]  # of a candidate → as it was recorded
 NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version to version
 OF_TORCH = ("Functional", "Torch", "Tensor")  # prefixes of calls whose autograd nodes are torch's own
-NOT_COMPUTED = (Refused, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
+NOT_COMPUTED = (RefusedRecord, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
 
 
-def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> list[Replayed]:
+def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
     assert task.forward is not None and task.forward_call is not None
     outputs = task.outputs
     recorded = {one.slot: read(one, context) for one in outputs}
@@ -74,7 +74,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
             return found
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
     if not any(one.is_floating_point() for one in tensors_in([bound.args, bound.kwargs])):
-        raise Missing("its forward has no input with a gradient")
+        raise MissingTensor("its forward has no input with a gradient")
     saved = saved_by(task, bound, context)
     candidates = gradients(bound, given, saved)
     chosen = _chosen(outputs, recorded, candidates, len(_leaves_of(bound)))
@@ -105,7 +105,7 @@ def _cleared(
     bound: Bound,
     recorded: dict[str, Any],
     sources: tuple[list[Any], list[Any]],
-    settings: Settings,
+    settings: ReplaySettings,
 ) -> list[Replayed]:
     """Rows, those that are guilty or near nothing replaced where another rounding of the call's scalars gives a clean
     one: whether a value at the limit of a clamp has a gradient depends on that."""
@@ -137,12 +137,12 @@ def _of_backward(
     candidates: list[Any],
     chosen: list[tuple[int, Form]],
     sources: tuple[list[Any], list[Any]],
-    settings: Settings,
+    settings: ReplaySettings,
 ) -> list[Replayed]:
     outputs = task.outputs
     near = NEAR_COMPOSITE if bound.row.call.rpartition(".")[2] in COMPOSITE else NEAR
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
-    noises = [Noise(unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
+    noises = [RoundingNoise(unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, *sources, noise) for noise in noises]
     one_node = cache(lambda: _has_one_node(task, bound))
 
@@ -220,7 +220,7 @@ def _exact_forms(one: Any, shape: tuple[int, ...]) -> bool:
     return shape in (tuple(one.shape), tuple(one.mT.shape) if one.dim() >= 2 else shape and ())
 
 
-def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
     """Rows, those that are near no gradient of torch's nodes as numpy's formulas judge them: they tell the gradients of
     every node that a record may hold, and whether there is another."""
     if all(row.status != ANOTHER for row in rows) or NumpyEngine().refuses(task)[0]:
@@ -269,7 +269,7 @@ def _same(some: list[Any], at: int, count: int) -> Any:
 
 
 def _differences(
-    noises: list[Noise], noisy: list[list[Any]], at: int, count: int, unit: float, exact: Any
+    noises: list[RoundingNoise], noisy: list[list[Any]], at: int, count: int, unit: float, exact: Any
 ) -> list[Any]:
     """What noise changes of a candidate."""
     found = []
@@ -281,7 +281,7 @@ def _differences(
 
 
 def gradients(
-    bound: Bound, given: list[Any], saved: list[Any], noise: Optional[Noise] = None, wanted: Any = None
+    bound: Bound, given: list[Any], saved: list[Any], noise: Optional[RoundingNoise] = None, wanted: Any = None
 ) -> list[Any]:
     """Gradients that a record may hold: those of the last autograd node, then those of the inputs, or of the `wanted`
     one alone. What the forward keeps of its result is what was recorded of it (`saved`)."""
@@ -313,7 +313,7 @@ def gradients(
             if result.requires_grad and gradient is not None:
                 pairs.append((result, gradient.to(result.dtype).reshape(result.shape)))
         if not pairs:
-            raise Missing("no gradient reached it")
+            raise MissingTensor("no gradient reached it")
         node: list[Any] = []
         last = pairs[0][0].grad_fn  # None where the result is an input itself
         hook = last.register_hook(lambda inputs, outputs: node.extend(inputs)) if last is not None else None
@@ -325,7 +325,7 @@ def gradients(
     return [None if one is None else one.detach() for one in every]
 
 
-def cut_of_backward(task: Task, row: Row, least: int = LARGE) -> Optional[Cut]:
+def cut_of_backward(task: Task, row: CallRow, least: int = LARGE) -> Optional[RowSplit]:
     """Of a large call all inputs of which have the shape of its result, as have their gradients."""
     assert task.forward is not None and task.forward_call is not None
     cut = cut_of(task.forward, task.forward_call, row, least)
@@ -342,7 +342,7 @@ class BackwardBlocks(Blocks):
 
     chosen: Optional[list[int]] = None  # the candidate of each output
 
-    def called(self, rows: Sequence[tuple[int, int]]) -> tuple[State, list[Any]]:
+    def called(self, rows: Sequence[tuple[int, int]]) -> tuple[BlockState, list[Any]]:
         assert self.task.forward is not None
         given, saved = (
             [widened(one.take(rows), one.tensor) for one in streams.values()]
@@ -353,15 +353,15 @@ class BackwardBlocks(Blocks):
         if self.chosen is None:
             self.chosen = [self._nearest(slot, rows, found) for slot in self.outputs]
         exact = [found[at] if at >= 0 else None for at in self.chosen]
-        return State(bound, given, saved, self.chosen, len(found)), exact
+        return BlockState(bound, given, saved, self.chosen, len(found)), exact
 
     @cached_property
-    def gradients(self) -> dict[str, Rows]:
+    def gradients(self) -> dict[str, TensorRows]:
         """Those that came in."""
         return self.streams_of(self.task.operator, "input:")
 
     @cached_property
-    def results(self) -> dict[str, Rows]:
+    def results(self) -> dict[str, TensorRows]:
         """What was recorded of the forward."""
         assert self.task.forward is not None
         return self.streams_of(self.task.forward, "output:")
@@ -371,14 +371,14 @@ class BackwardBlocks(Blocks):
         at, form = nearest(recorded, found, number_of(slot, 0))
         return at if at >= 0 and form is _as_it_is and distance(recorded, found[at]) <= NEAR else -1
 
-    def same_types(self, state: State) -> list[Any]:
+    def same_types(self, state: BlockState) -> list[Any]:
         native = _native(state.bound, gradients, state.given, state.saved)
         return [_same(native, at, state.candidates) for at in state.chosen]
 
 
-def due_of_backward(state: State, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
+def due_of_backward(state: BlockState, exact: list[Any], settings: ReplaySettings) -> tuple[list[Any], str]:
     bound = state.bound
-    noises = [Noise(bound.unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
+    noises = [RoundingNoise(bound.unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, state.given, state.saved, noise) for noise in noises]
     sigmas = []
     for at, own in zip(state.chosen, exact):

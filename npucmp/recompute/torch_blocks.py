@@ -20,10 +20,10 @@ from npucmp.model import Call, Operator, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import arguments_of
 from npucmp.recompute.bind_call import Bound, bound_with, load, slots_of, widened
-from npucmp.recompute.error_budget import Tally
+from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.load_values import payload_of, read
-from npucmp.recompute.table import ROW_BY_ROW, SEPARATE, Row
-from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.table import ROW_BY_ROW, SEPARATE, CallRow
+from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_results import MORE, narrowed, numpy_of, second_opinion
 
 LARGE = 1 << 17  # elements of an output from which on it is worth while
@@ -34,10 +34,10 @@ BATCH = 1 << 14  # elements of rows that are measured on their own at a time
 NEAR = 0.5  # of a limit, from which on a ratio by the model is uncertain
 UNSURE = 1 << 18  # of them in all; where more are beyond their limits, that is the answer
 
-DueOf = Callable[["State", "list[Any]", Settings], "tuple[list[Any], str]"]
+DueOf = Callable[["BlockState", "list[Any]", ReplaySettings], "tuple[list[Any], str]"]
 
 
-class Cut(NamedTuple):
+class RowSplit(NamedTuple):
     """How a call is cut: `leading` dimensions of the tensors of these slots make `rows` rows."""
 
     leading: int
@@ -45,7 +45,7 @@ class Cut(NamedTuple):
     slots: frozenset[str]
 
 
-def cut_of(operator: Operator, call: Call, row: Row, least: int = LARGE) -> Optional[Cut]:
+def cut_of(operator: Operator, call: Call, row: CallRow, least: int = LARGE) -> Optional[RowSplit]:
     """Of a forward record; None for a call of fewer than `least` elements, or whose rows know each other."""
     tensors = {one.slot: one for one in operator.tensors}
     outputs = [tensors[slot] for slot in slots_of(call) if slot in tensors]
@@ -66,10 +66,10 @@ def cut_of(operator: Operator, call: Call, row: Row, least: int = LARGE) -> Opti
     shared = [one for one in inputs if one not in streamed]
     if not streamed or any(len(one.shape) > len(outputs[0].shape) - leading for one in shared if _spreads(row)):
         return None
-    return Cut(leading, math.prod(head), frozenset(one.slot for one in [*streamed, *outputs]))
+    return RowSplit(leading, math.prod(head), frozenset(one.slot for one in [*streamed, *outputs]))
 
 
-def _spreads(row: Row) -> bool:
+def _spreads(row: CallRow) -> bool:
     """Whether shared tensors are broadcast, dimension by dimension from the last."""
     return row.kind != "sum"
 
@@ -99,10 +99,10 @@ def _leading(name: str, args: list[Any], kwargs: dict[str, Any], shape: tuple[in
     return 0
 
 
-class Rows:
+class TensorRows:
     """One tensor, some rows at a time; read where they lie if they lie in one piece."""
 
-    def __init__(self, tensor: TensorRef, cut: Cut, context: ReadContext) -> None:
+    def __init__(self, tensor: TensorRef, cut: RowSplit, context: ReadContext) -> None:
         self.tensor, self.context = tensor, context
         self.inner = tensor.shape[cut.leading :]
         self.shape = (1,) * (cut.leading - 1) + self.inner
@@ -123,10 +123,10 @@ class Rows:
             return self._all[start:stop]
         shape = (stop - start, *self.inner)
         piece = self.payload._replace(shape=shape, offset=self.payload.offset + start * self._bytes)
-        return values.whole(piece, self.context)
+        return values.stored_values(piece, self.context)
 
 
-class State(NamedTuple):
+class BlockState(NamedTuple):
     """A call for some rows: its arguments, and of a backward record the gradients that came in, what was saved, and
     which candidate each output is."""
 
@@ -140,7 +140,7 @@ class State(NamedTuple):
 class Blocks:
     """A forward record, block by block. `due` says what sigma is, as for the whole."""
 
-    def __init__(self, task: Task, row: Row, cut: Cut, context: ReadContext, settings: Settings) -> None:
+    def __init__(self, task: Task, row: CallRow, cut: RowSplit, context: ReadContext, settings: ReplaySettings) -> None:
         self.task, self.row, self.cut, self.context, self.settings = task, row, cut, context, settings
         self.outputs = self.streams_of(task.operator, "output:")
         self.inputs = self.streams_of(task.forward or task.operator, "input:")
@@ -152,9 +152,9 @@ class Blocks:
         self.width = max(math.prod(one.inner) for one in [*self.inputs.values(), *self.outputs.values()])
         self.unsure = UNSURE
 
-    def streams_of(self, operator: Operator, start: str) -> dict[str, Rows]:
+    def streams_of(self, operator: Operator, start: str) -> dict[str, TensorRows]:
         some = (one for one in operator.tensors if one.slot in self.cut.slots and one.slot.startswith(start))
-        return {one.slot: Rows(one, self.cut, self.context) for one in some}
+        return {one.slot: TensorRows(one, self.cut, self.context) for one in some}
 
     def rows(self, due: DueOf) -> Optional[list[Replayed]]:
         """The rows of replay.csv; None where blocks do not do."""
@@ -167,7 +167,7 @@ class Blocks:
             dtype = lookup(stream.tensor.dtype)
             if dtype is None or dtype.kind == "c":
                 return None
-            tallies.append(Tally(dtype, made_of, state.bound.is_rounded_once, stream.tensor.shape))
+            tallies.append(BudgetTally(dtype, made_of, state.bound.is_rounded_once, stream.tensor.shape))
             models.append(_Model(numpy_of(one), sigma, dtype.round_off) if made_of == "noise" else None)
         step = max(1, BLOCK // self.width)
         for start in range(0, self.cut.rows, step):
@@ -192,16 +192,18 @@ class Blocks:
             self.task.forward or self.task.operator, self.task.forward_call or self.task.call, self.row, value
         )
 
-    def called(self, rows: Sequence[tuple[int, int]]) -> tuple[State, list[Any]]:
+    def called(self, rows: Sequence[tuple[int, int]]) -> tuple[BlockState, list[Any]]:
         """These rows in float64, by output."""
         bound = self.bound(rows)
         with torch.no_grad():
-            return State(bound, [], [], [], 0), bound.call()
+            return BlockState(bound, [], [], [], 0), bound.call()
 
-    def same_types(self, state: State) -> list[Any]:
+    def same_types(self, state: BlockState) -> list[Any]:
         return state.bound.call(narrowed(state.bound))
 
-    def add(self, rows: tuple[int, int], tallies: list[Tally], models: list[Optional[_Model]], due: DueOf) -> None:
+    def add(
+        self, rows: tuple[int, int], tallies: list[BudgetTally], models: list[Optional[_Model]], due: DueOf
+    ) -> None:
         state, exact = self.called([rows])
         sigmas: list[Any] = [0.0] * len(exact)
         if any(model is None and not tally.is_exact for tally, model in zip(tallies, models)):
@@ -231,7 +233,7 @@ class Blocks:
             sigmas, _ = due(state, exact, settings)
             sigma[some] = np.reshape(sigmas[at], (some.size, -1))
 
-    def row_of(self, slot: str, tally: Tally) -> Replayed:
+    def row_of(self, slot: str, tally: BudgetTally) -> Replayed:
         kind = f"{self.task.call.prefix}.{self.task.call.name}.{self.task.operator.phase}"
         known = max(1.0, self.settings.known.get((kind, slot), 1.0))
         return tally.row(self.task.operator.order, slot, known * self.settings.scale)

@@ -12,14 +12,14 @@ import torch
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import Arguments, Refused, arguments_of
+from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of
 from npucmp.recompute.bind_call import CLONED, Bound, bind, mapped_any, slots_of
-from npucmp.recompute.error_budget import Tally
+from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.load_values import read
 from npucmp.recompute.numpy_calls import NEAR
-from npucmp.recompute.repro_case import Tensor, Type, as_npy, files, unit_of
-from npucmp.recompute.table import Row
-from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of
+from npucmp.recompute.table import CallRow
+from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_backward import (
     BackwardBlocks,
     cut_of_backward,
@@ -36,7 +36,7 @@ from npucmp.recompute.torch_forward import due_of
 from npucmp.recompute.torch_results import MORE, numpy_of
 
 
-class Output(NamedTuple):
+class CaseOutput(NamedTuple):
     """What was dumped, and what float64 makes of it. `at` is its place among the results, or the gradients, of the
     call, from the end where it is below 0; `turned` if it was dumped transposed."""
 
@@ -54,15 +54,17 @@ class Made(NamedTuple):
     bound: Bound
     given: list[Any]
     saved: list[Any]
-    outputs: list[Output]
+    outputs: list[CaseOutput]
     rows: Optional[tuple[list[int], int]] = None
 
 
-def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder: Path, smallest: bool) -> None:
+def write(
+    task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings, folder: Path, smallest: bool
+) -> None:
     made = _cut(task, row, context, settings) if smallest else None
     made = made or (_backward if task.is_backward else _forward)(task, row, context, settings)
     if not made.outputs:
-        raise Refused("no output of it can be told by values")
+        raise RefusedRecord("no output of it can be told by values")
     operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
     assert operator is not None and call is not None
     names = {slot: f"input_{number}" for number, slot in enumerate(made.bound.dtypes)}
@@ -76,7 +78,7 @@ def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder
     inputs: list[Optional[str]] = [f"input:{at}" for at in range(len(made.given))]
     for kind, some, of, slots in (
         ("given", made.given, task.operator, inputs),
-        ("saved", _kept(made), operator, made.bound.slots),
+        ("saved", _recorded_results(made), operator, made.bound.slots),
     ):
         known = {one.slot: one.dtype for one in of.tensors}
         for at, (place, one) in enumerate(zip(slots, some)):
@@ -94,7 +96,7 @@ def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder
                         "actual": actual})  # fmt: skip
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    args, kwargs = arguments_of(call, row, lambda slot: Tensor(names[slot]), Type)
+    args, kwargs = arguments_of(call, row, lambda slot: CaseTensor(names[slot]), Type)
     if row.call.rpartition(".")[2] == "embedding":
         args[3:4] = [None] * len(args[3:4])  # as torch_call.called has it
     facts = {"operator": task.operator.name, "treated": made.bound.treated, "rows": made.rows, "outputs": outputs,
@@ -103,20 +105,20 @@ def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> Made:
+def _forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Made:
     bound = bind(task.operator, task.call, row, context, settings.memory)
     tensors = {one.slot: one for one in task.outputs}
     with torch.no_grad():
         exact = bound.call()
     outputs = [
-        Output(tensors[slot], at, False, one, read(tensors[slot], context))
+        CaseOutput(tensors[slot], at, False, one, read(tensors[slot], context))
         for at, (slot, one) in enumerate(zip(bound.slots, exact))
         if slot in tensors and isinstance(one, torch.Tensor) and one.numel()
     ]
     return Made(bound, [], [], outputs)
 
 
-def _backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> Made:
+def _backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Made:
     assert task.forward is not None and task.forward_call is not None
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
     given, saved = given_to(task, context), saved_by(task, bound, context)
@@ -129,7 +131,7 @@ def _backward(task: Task, row: Row, context: ReadContext, settings: Settings) ->
             continue
         one, exact = candidates[at], form(candidates[at])
         turned = one.dim() >= 2 and one.shape != exact.shape and torch.equal(one.mT.reshape(exact.shape), exact)
-        outputs.append(Output(tensor, _from_end(at, candidates, bound, tensor.dtype), turned, exact, recorded))
+        outputs.append(CaseOutput(tensor, _from_end(at, candidates, bound, tensor.dtype), turned, exact, recorded))
     return Made(bound, given, saved, outputs)
 
 
@@ -159,7 +161,7 @@ def _equal(a: Any, b: Any) -> bool:
     return a is b or (a is not None and a.shape == b.shape and torch.equal(a, b))
 
 
-def _cut(task: Task, row: Row, context: ReadContext, settings: Settings) -> Optional[Made]:
+def _cut(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Optional[Made]:
     """The call for the fewest rows that are guilty by themselves, those that are furthest off first; None where its
     rows know each other, or where nothing less than all is guilty."""
     found = _blocks(task, row, context, settings)
@@ -185,7 +187,7 @@ def _cut(task: Task, row: Row, context: ReadContext, settings: Settings) -> Opti
     state, exact = blocks.called(ranges)
     places = state.chosen if task.is_backward else _places(blocks, task)
     outputs = [
-        Output(stream.tensor, at, False, one, stream.take(ranges))
+        CaseOutput(stream.tensor, at, False, one, stream.take(ranges))
         for stream, at, one in zip(blocks.outputs.values(), places, exact)
     ]
     if task.is_backward:
@@ -194,7 +196,7 @@ def _cut(task: Task, row: Row, context: ReadContext, settings: Settings) -> Opti
     return Made(state.bound, state.given, state.saved, outputs, ([start for start, _ in ranges], cut.rows))
 
 
-def _blocks(task: Task, row: Row, context: ReadContext, settings: Settings) -> Optional[tuple[Blocks, DueOf]]:
+def _blocks(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Optional[tuple[Blocks, DueOf]]:
     """The call block by block, and its noise; None where its rows know each other."""
     if task.is_backward:
         cut = cut_of_backward(task, row, 1)
@@ -203,7 +205,7 @@ def _blocks(task: Task, row: Row, context: ReadContext, settings: Settings) -> O
     return None if cut is None else (Blocks(task, row, cut, context, settings), _due_of_forward)
 
 
-def _due_of_forward(state: Any, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
+def _due_of_forward(state: Any, exact: list[Any], settings: ReplaySettings) -> tuple[list[Any], str]:
     return due_of(state.bound, exact, settings)
 
 
@@ -221,7 +223,7 @@ def _away(blocks: Blocks) -> Any:
         _, exact = blocks.called([(start, stop)])
         for stream, one in zip(blocks.outputs.values(), exact):
             if one is None:
-                raise Refused("an output of it is no gradient of this call")
+                raise RefusedRecord("an output of it is no gradient of this call")
             actual, wide = stream.take([(start, stop)]).astype(np.float64), numpy_of(one).astype(np.float64)
             actual, wide = actual.reshape(stop - start, -1), wide.reshape(stop - start, -1)
             with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -233,13 +235,13 @@ def _away(blocks: Blocks) -> Any:
     return found
 
 
-def _any_guilty(blocks: Blocks, due: DueOf, ranges: list[tuple[int, int]], settings: Settings) -> bool:
+def _any_guilty(blocks: Blocks, due: DueOf, ranges: list[tuple[int, int]], settings: ReplaySettings) -> bool:
     state, exact = blocks.called(ranges)
     sigmas, made_of = due(state, exact, settings._replace(trials=settings.trials * MORE))
     for stream, one, sigma in zip(blocks.outputs.values(), exact, sigmas):
         dtype = lookup(stream.tensor.dtype)
         assert dtype is not None
-        tally = Tally(dtype, made_of, state.bound.is_rounded_once)
+        tally = BudgetTally(dtype, made_of, state.bound.is_rounded_once)
         actual = stream.take(ranges)
         tally.add((actual.astype(np.float64) if dtype.kind == "f" else actual).reshape(-1), numpy_of(one), sigma)
         if tally.row(0, stream.tensor.slot, settings.scale).verdict is Judged.GUILTY:
@@ -258,7 +260,7 @@ def _tensors(bound: Bound) -> list[Any]:
     return found
 
 
-def _kept(made: Made) -> list[Any]:
+def _recorded_results(made: Made) -> list[Any]:
     """What was recorded of results that are no views of arguments: the script has to write it over its own."""
     if not any(one is not None for one in made.saved):
         return []

@@ -19,18 +19,18 @@ import torch
 from npucmp.dump.context import ReadContext
 from npucmp.model import Edge, Held, Replayed, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup
-from npucmp.recompute.arguments import Refused
+from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.bind_call import Bound, bind
-from npucmp.recompute.data_flow import EdgeTask, Part
+from npucmp.recompute.data_flow import Consumer, EdgeTask
 from npucmp.recompute.error_budget import MAX, MAX_16, RMS, RMS_16, Due, judged
 from npucmp.recompute.gap_functions import BINARY, SCALE, UNARY, applied
 from npucmp.recompute.gaps import cast
 from npucmp.recompute.load_values import read
-from npucmp.recompute.permutations import Found, places_in
-from npucmp.recompute.rounding_noise import Noise
+from npucmp.recompute.permutations import Permutation, places_in
+from npucmp.recompute.rounding_noise import RoundingNoise
 from npucmp.recompute.sampled_matmul import product_of
 from npucmp.recompute.table import row_of
-from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_backward import given_to, gradients, saved_by
 from npucmp.recompute.torch_results import MORE, numpy_of, tensors_in, unit_of, wide
 
@@ -45,7 +45,7 @@ class _Consumer(NamedTuple):
     """One of those that read an output: its call, gradients and saved results, what brings a gradient of its input
     back to the output, and what that gives in float64."""
 
-    part: Part
+    part: Consumer
     bound: Bound
     given: list[Any]
     saved: list[Any]
@@ -54,11 +54,11 @@ class _Consumer(NamedTuple):
     unit: float
     is_unsure: bool
 
-    def noisy(self, noise: Noise) -> Any:
+    def noisy(self, noise: RoundingNoise) -> Any:
         return self.back(_of_input(self.part, self.bound, self.given, self.saved, noise))
 
 
-def edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
+def edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
     """What a gradient is. Raises Refused, and what the readers raise.
 
     Functions that make the same of the values at hand, as a relu and a cast do of what is positive, may have other
@@ -77,7 +77,7 @@ def edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
     return found
 
 
-def _edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
+def _edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
     via = _via(task)
     order = task.task.operator.order
     found = Edge(order, task.slot, consumers=tuple(sorted({one.task.operator.order for one in task.parts})), via=via)
@@ -120,7 +120,7 @@ class _Checker:
     """Sums of gradients against the recorded one. What rounding of the parts leaves is enough for most; noise is only
     measured for what lies beyond it."""
 
-    def __init__(self, tensor: TensorRef, actual: Any, consumers: list[_Consumer], settings: Settings) -> None:
+    def __init__(self, tensor: TensorRef, actual: Any, consumers: list[_Consumer], settings: ReplaySettings) -> None:
         self.tensor, self.actual, self.consumers, self.settings = tensor, actual, consumers, settings
         self.unit = unit_of(tensor.dtype)
         self.total = sum(one.exact for one in consumers)
@@ -163,7 +163,7 @@ class _Checker:
     def _noise(self, trials: int) -> Any:
         total = 0.0
         for one in self.consumers:
-            noises = (Noise(one.unit, one.bound.accumulator, self.settings.seed + at) for at in range(trials))
+            noises = (RoundingNoise(one.unit, one.bound.accumulator, self.settings.seed + at) for at in range(trials))
             total = total + sum((one.noisy(noise) - one.exact) ** 2 for noise in noises) / trials
         return np.nan_to_num(np.sqrt(total), nan=0.0, posinf=0.0)
 
@@ -172,14 +172,14 @@ def _rms(values: Any) -> float:
     return math.sqrt(float(np.dot(values, values)) / values.size) if values.size else 0.0
 
 
-def _consumer(part: Part, output: TensorRef, context: ReadContext, settings: Settings) -> _Consumer:
+def _consumer(part: Consumer, output: TensorRef, context: ReadContext, settings: ReplaySettings) -> _Consumer:
     task = part.task
     assert task.forward is not None and task.forward_call is not None
     row = row_of(task.forward_call)
     if row is None or row.kind in STOPPED:
-        raise Refused(f"the gradient of {task.operator.name} cannot be computed")
+        raise RefusedRecord(f"the gradient of {task.operator.name} cannot be computed")
     if product_of(Task(task.forward, task.forward_call), row) is not None:
-        raise Refused(f"the product of {task.operator.name} is too large for a gradient")
+        raise RefusedRecord(f"the product of {task.operator.name} is too large for a gradient")
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
     given, saved = given_to(task, context), saved_by(task, bound, context)
     unsure: list[bool] = []
@@ -190,11 +190,13 @@ def _consumer(part: Part, output: TensorRef, context: ReadContext, settings: Set
     return _Consumer(part, bound, given, saved, back, exact, unit, any(unsure))
 
 
-def _of_input(part: Part, bound: Bound, given: list[Any], saved: list[Any], noise: Optional[Noise] = None) -> Any:
+def _of_input(
+    part: Consumer, bound: Bound, given: list[Any], saved: list[Any], noise: Optional[RoundingNoise] = None
+) -> Any:
     """The gradient of the input."""
     every = tensors_in([bound.args, bound.kwargs])
     if len(every) != len(bound.dtypes):
-        raise Refused(f"the arguments of {part.task.operator.name} cannot be told apart")
+        raise RefusedRecord(f"the arguments of {part.task.operator.name} cannot be told apart")
     wanted = dict(zip(bound.dtypes, every))[part.slot]
     if not wanted.is_floating_point():
         return torch.zeros(wanted.shape, dtype=torch.float64)
@@ -202,7 +204,7 @@ def _of_input(part: Part, bound: Bound, given: list[Any], saved: list[Any], nois
     return torch.zeros_like(wanted) if found is None else found
 
 
-def _back(part: Part, output: TensorRef, context: ReadContext, unsure: list[bool]) -> Any:
+def _back(part: Consumer, output: TensorRef, context: ReadContext, unsure: list[bool]) -> Any:
     """From a gradient of the consumer's input to one of the output, flat; told in `unsure` if equal rows may have
     changed places."""
     x = next(one for one in _forward(part).tensors if one.slot == part.slot)
@@ -222,12 +224,12 @@ def _back(part: Part, output: TensorRef, context: ReadContext, unsure: list[bool
     every = [output] if gap is None else [part.sources[at] for at in part.own]
     found = places_in(values, cast(read(every[0], context), x))
     if found is None or (found.share < 1 and gap is None):
-        raise Refused(f"how {x.slot} of {part.task.call.name} follows from it is not known")
+        raise RefusedRecord(f"how {x.slot} of {part.task.call.name} follows from it is not known")
     unsure.append(found.ambiguous)
     return lambda gradient: _moved(gradient, found, math.prod(output.shape))
 
 
-def _moved(gradient: Any, found: Found, size: int) -> Any:
+def _moved(gradient: Any, found: Permutation, size: int) -> Any:
     """Each element to where it came from."""
     flat = numpy_of(gradient)
     use = found.places >= 0
@@ -287,6 +289,6 @@ def _via(task: EdgeTask) -> str:
     return f"sum of {len(task.parts)}: {words}" if len(task.parts) > 1 else words
 
 
-def _forward(part: Part) -> Any:
+def _forward(part: Consumer) -> Any:
     assert part.task.forward is not None
     return part.task.forward

@@ -10,8 +10,8 @@ from pathlib import Path
 from npucmp.dump.context import ReadContext
 from npucmp.model import REPLAYED, Call, Edge, Replayed
 from npucmp.recompute.data_flow import EdgeTask
-from npucmp.recompute.table import STOPPED, Row, row_of
-from npucmp.recompute.task import GRAPH, Settings, Task
+from npucmp.recompute.table import STOPPED, CallRow, row_of
+from npucmp.recompute.task import GRAPH, ReplaySettings, Task
 
 
 class TorchEngine:
@@ -37,7 +37,7 @@ class TorchEngine:
             return "not in table", f"{call.prefix}.{call.name} is no call that can be replayed"
         return STOPPED.get(row.kind, ("", ""))
 
-    def start(self, settings: Settings) -> None:
+    def start(self, settings: ReplaySettings) -> None:
         import torch
 
         warnings.simplefilter("ignore")  # of calls as others made them
@@ -45,16 +45,16 @@ class TorchEngine:
         torch.set_flush_denormal(False)
         from npucmp.recompute import torch_backward, torch_edges, torch_forward  # noqa: F401 the rest, while nobody waits
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
         from npucmp.recompute import torch_backward, torch_forward
 
         row = row_of(_called(task))
-        assert isinstance(row, Row)
+        assert isinstance(row, CallRow)
         work = torch_backward.backward if task.is_backward else torch_forward.forward
         found: list[Replayed] = work(task, row, context, settings)
         return found
 
-    def edge(self, task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
+    def edge(self, task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
         """What a gradient between operators is."""
         from npucmp.recompute import torch_edges
 
@@ -62,8 +62,8 @@ class TorchEngine:
 
 
 class CaseEngine(TorchEngine):
-    """Replays one task, and writes its case (repro_case.py) into a folder that is there and empty. Only its rows tell whether
-    it did: those of a task that was not written are not `replayed`."""
+    """Replays one task, and writes its case (repro_case.py) into a folder that is there and empty. Only its rows
+    tell whether it did: those of a task that was not written are not `replayed`."""
 
     def __init__(self, folder: Path, smallest: bool = False) -> None:
         self._folder, self._smallest = folder, smallest
@@ -74,7 +74,7 @@ class CaseEngine(TorchEngine):
         is_random = not status and row is not None and row.kind == "dropout"
         return STOPPED["random"] if is_random else (status, because)
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
         rows = super().replay(task, context, settings)
         row = row_of(_called(task))
         if row is not None and any(one.status == REPLAYED for one in rows):

@@ -16,10 +16,10 @@ from npucmp.recompute.arguments import CALL_ERRORS, Arguments, TooLarge, floats_
 from npucmp.recompute.bind_call import ANY, NARROW, Bound, bind, mapped_any, require
 from npucmp.recompute.error_budget import Due
 from npucmp.recompute.load_values import read
-from npucmp.recompute.rounding_noise import Noise
+from npucmp.recompute.rounding_noise import RoundingNoise
 from npucmp.recompute.sampled_matmul import by_sample, product_of
-from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, Row
-from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, CallRow
+from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_blocks import Blocks, cut_of
 from npucmp.recompute.torch_choices import free_choice
 from npucmp.recompute.torch_hypotheses import with_hypotheses
@@ -40,7 +40,7 @@ _THIRD = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_tra
 ADDED = {**dict.fromkeys(_THIRD, (2, "bias")), "addmm": (0, "input"), "baddbmm": (0, "input")}  # to a product
 
 
-def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> list[Replayed]:
+def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
     product = product_of(task, row)
     found = by_sample(task, row, product, context, settings) if product is not None else None
     if found is not None:
@@ -90,7 +90,7 @@ def _is_guilty(rows: list[Replayed]) -> bool:
 
 
 def _of_forward(
-    task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: Settings, either: bool = False
+    task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: ReplaySettings, either: bool = False
 ) -> list[Replayed]:
     """`either`: a bias may be added before or after the product is rounded."""
     with torch.no_grad():
@@ -123,7 +123,7 @@ def _is_stepped(bound: Bound) -> bool:
 
 
 def _cleared(
-    rows: list[Replayed], task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: Settings
+    rows: list[Replayed], task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: ReplaySettings
 ) -> list[Replayed]:
     """Rows, guilty ones replaced where another rounding of the call's scalars, or of a product before its bias is
     added, gives a clean one.
@@ -200,7 +200,7 @@ def _nearest(recorded: Any, some: list[Any]) -> Any:
     return best
 
 
-def due_of(bound: Bound, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
+def due_of(bound: Bound, exact: list[Any], settings: ReplaySettings) -> tuple[list[Any], str]:
     """Sigma of each result."""
     kind, scalars = bound.row.kind, floats_in([bound.args, bound.kwargs])
     floats = [isinstance(one, torch.Tensor) and one.is_floating_point() for one in exact]
@@ -210,7 +210,7 @@ def due_of(bound: Bound, exact: list[Any], settings: Settings) -> tuple[list[Any
         return [_walk(bound, exact)], "walk"
     trials = []
     for trial in range(settings.trials):
-        noise = Noise(bound.unit, bound.accumulator, settings.seed + trial)
+        noise = RoundingNoise(bound.unit, bound.accumulator, settings.seed + trial)
         with noise:
             results = bound.call()
         trials.append([noise.settled(one, bound.unit) if is_float else one for one, is_float in zip(results, floats)])
@@ -223,7 +223,7 @@ def due_of(bound: Bound, exact: list[Any], settings: Settings) -> tuple[list[Any
     return sigmas, "noise"
 
 
-def due_of_either(bound: Bound, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
+def due_of_either(bound: Bound, exact: list[Any], settings: ReplaySettings) -> tuple[list[Any], str]:
     """Sigma where a kernel of 16 bits may round a product before it adds the bias, and under autocast the bias."""
     sigmas, made_of = due_of(bound, exact, settings)
     place, name = ADDED[bound.row.call.rpartition(".")[2]]
@@ -264,7 +264,7 @@ def _with_scalars(bound: Bound, exact: list[Any], sigmas: list[Any]) -> list[Any
 
 
 def _dropout(
-    task: Task, bound: Bound, recorded: dict[str, Any], tensors: dict[str, TensorRef], settings: Settings
+    task: Task, bound: Bound, recorded: dict[str, Any], tensors: dict[str, TensorRef], settings: ReplaySettings
 ) -> list[Replayed]:
     """The mask is where the output is zero; what is left is x / (1 - p)."""
     args = dict(zip(("x", "p", "training"), bound.args), **bound.kwargs)

@@ -90,12 +90,12 @@ def with_hypotheses(
             if subject is not None and isinstance(result, torch.Tensor) and result.numel() == subject.exact.size:
                 hold(at, words, numpy_of(result.to(torch.float64)).reshape(subject.exact.shape), share)
     return [
-        row if subject is None else _told(row, subject, words, left)
+        row if subject is None else _with_explanation(row, subject, words, left)
         for row, subject, (left, words) in zip(rows, subjects, best)
     ]
 
 
-def _told(row: Replayed, subject: Subject, words: str, left: float) -> Replayed:
+def _with_explanation(row: Replayed, subject: Subject, words: str, left: float) -> Replayed:
     if not words:
         low = _is_low(subject)
         words = f"all its values are {low} numbers" if low else ""

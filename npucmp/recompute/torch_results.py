@@ -14,17 +14,17 @@ from torch.utils._pytree import tree_flatten
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import CALL_ERRORS, Arguments, Refused
+from npucmp.recompute.arguments import CALL_ERRORS, Arguments, RefusedRecord
 from npucmp.recompute.bind_call import DTYPES, Bound, mapped_any
 from npucmp.recompute.error_budget import BIAS, SAME, Due, judged
 from npucmp.recompute.load_values import read
-from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.task import ReplaySettings, Task
 
 MORE = 8  # times the trials, before somebody is guilty by their noise
 SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
 
 
-def sure(settings: Settings, work: Callable[[Settings], list[Replayed]]) -> list[Replayed]:
+def sure(settings: ReplaySettings, work: Callable[[ReplaySettings], list[Replayed]]) -> list[Replayed]:
     """With more trials, where few of them make somebody guilty: the noise of one element is uncertain then."""
     rows = work(settings)
     if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
@@ -32,11 +32,13 @@ def sure(settings: Settings, work: Callable[[Settings], list[Replayed]]) -> list
     return rows
 
 
-def row_of_output(task: Task, tensor: TensorRef, recorded: Any, exact: Any, due: Due, settings: Settings) -> Replayed:
+def row_of_output(
+    task: Task, tensor: TensorRef, recorded: Any, exact: Any, due: Due, settings: ReplaySettings
+) -> Replayed:
     """Raises Refused for results that cannot be judged."""
     dtype = lookup(tensor.dtype)
     if dtype is None or dtype.kind == "c" or not isinstance(exact, torch.Tensor):
-        raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged")
+        raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not judged")
     known = settings.known.get((f"{task.call.prefix}.{task.call.name}.{task.operator.phase}", tensor.slot), 1.0)
     wide = np.float64 if dtype.kind == "f" else recorded.dtype
     actual = recorded.astype(wide).reshape(tensor.shape)

@@ -94,15 +94,15 @@ def write_reports(
 
         npucmp.write_reports(npucmp.compare("npu_dump", "gpu_dump"), "report", metrics="snr,gain")
     """
-    from npucmp.measure.metrics import asked
-    from npucmp.report.table_files import laid_out
+    from npucmp.measure.metrics import requested_columns
+    from npucmp.report.table_files import with_table_files
 
     if parquet:
         from npucmp.report.parquet import require
 
         require()
-    wanted = asked(metrics.split(",") if isinstance(metrics, str) else metrics)
-    return write(laid_out(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
+    wanted = requested_columns(metrics.split(",") if isinstance(metrics, str) else metrics)
+    return write(with_table_files(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
 
 
 def write_junit(result: Result, file: str | os.PathLike[str]) -> Path:

@@ -16,14 +16,14 @@ from npucmp.model import Cause, DifferenceMap, Evidence, Look, Operator, Rerun, 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
 if TYPE_CHECKING:
-    from npucmp.model.merged_report import Slice
+    from npucmp.model.merged_report import FileRange
     from npucmp.report.rank_cell import Matrix
 
-Piece = Union[bytes, Path, "Slice"]  # a piece of a file: its bytes, or another file that contains them
+Piece = Union[bytes, Path, "FileRange"]  # a piece of a file: its bytes, or another file that contains them
 Shown = Callable[["Answer", "Optional[Within]"], bytes]  # makes a page of an answer, which may be one of several pages
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """A file of rows.
 
     columns  makes the cells, a list for each name; a cell is None if it does not apply or is not known
@@ -67,7 +67,7 @@ class Detail(NamedTuple):
     more: Mapping[str, Any] = {}
 
 
-class Side(NamedTuple):
+class DumpSummary(NamedTuple):
     """A dump of the result: its role, its path and a description of its content."""
 
     name: str
@@ -93,7 +93,7 @@ class Listing(NamedTuple):
     more: int = 0
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """An operator that an error passes, `depth` steps after the operator in which the error is born."""
 
     depth: int
@@ -142,7 +142,7 @@ class Suspect(NamedTuple):
     rule: str = ""
     known: bool = False
     look: Optional[Look] = None
-    way: Callable[[], Sequence[Step]] = tuple
+    way: Callable[[], Sequence[PathStep]] = tuple
     also: str = ""
     page: Optional[str] = ""
 
@@ -216,7 +216,7 @@ class Section(NamedTuple):
     """
 
     where: str
-    sides: Sequence[Side]
+    sides: Sequence[DumpSummary]
     aligned: str = ""
     title: str = ""
     warnings: Sequence[str] = ()
@@ -234,7 +234,7 @@ class Section(NamedTuple):
         return min((one.place for some in self.suspects for one in some), default=sys.maxsize)
 
 
-class Case(NamedTuple):
+class Lookup(NamedTuple):
     """A question with a name, such as a rule; `skipped` is the reason why it has no answer, "" if it has one."""
 
     name: str
@@ -277,12 +277,12 @@ class Answer:
     counts: Mapping[str, int]
     notes: Sequence[Listing]
     unreadable: Listing
-    tables: Sequence[Table]
+    tables: Sequence[ReportTable]
     detail: Callable[[], Detail]
     facts: Callable[[], Row]
     passed_words: str = ""
     nothing: Sequence[str] = ()
-    sides: Sequence[Side] = ()
+    sides: Sequence[DumpSummary] = ()
     unlisted: int = 0
     left_out: Sequence[str] = ()
     undecided: Sequence[str] = ()
@@ -296,7 +296,7 @@ class Answer:
     pages: Callable[[Shown], Iterable[tuple[str, Piece]]] = lambda shown: ()
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
-    cases: Callable[[], Sequence[Case]] = tuple
+    cases: Callable[[], Sequence[Lookup]] = tuple
     meaning: Mapping[str, str] = field(default_factory=dict)
     advice: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,20 @@ from npucmp.model import Evidence, Fact
 from npucmp.model.check_finding import SEVERITIES, Checked, Decision, ParameterRow, Symptom
 from npucmp.model.stack import source_line
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Case, Detail, Line, Listing, Plot, Row, Section, Side, Step, Suspect, Suspects
+from npucmp.report.answer import (
+    Answer,
+    Detail,
+    DumpSummary,
+    Line,
+    Listing,
+    Lookup,
+    PathStep,
+    Plot,
+    Row,
+    Section,
+    Suspect,
+    Suspects,
+)
 from npucmp.report.phrases import bytes_of, count_of, in_bytes, of_operator, of_runs, problem_of
 
 HEALTH = tuple(
@@ -58,7 +71,9 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
         word=word,
         sentence=sentence,
         sections=[
-            Section("", [Side("dump", report.path, _dump_words(report))], aligned, suspects=suspects, lines=lines)
+            Section(
+                "", [DumpSummary("dump", report.path, _dump_words(report))], aligned, suspects=suspects, lines=lines
+            )
         ],
         suspects=suspects,
         places="health.csv",
@@ -78,7 +93,7 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
         plots=[Plot(f"Curve of {one.name}", "", [(one.name, one.steps, one.values)]) for one in report.curves],
         detail=lambda: _detail(report),
         facts=lambda: {**_facts(report), "notes": notes},
-        cases=lambda: [Case(one.rule, one.why_not or _behind(one)) for one in report.decisions],
+        cases=lambda: [Lookup(one.rule, one.why_not or _behind(one)) for one in report.decisions],
         meaning=MEANING,
         alike={"cause": "rule"},
     )
@@ -115,9 +130,11 @@ def _span(name: str, numbers: Sequence[int]) -> str:
 
 
 def _suspect(one: Symptom, report: Checked) -> Suspect:
-    def way() -> list[Step]:
+    def way() -> list[PathStep]:
         return [
-            Step(1, "FOLLOWS", f"{some.rule}  {_told(some)}") for some in report.symptoms if some.follows == one.place
+            PathStep(1, "FOLLOWS", f"{some.rule}  {_one_line(some)}")
+            for some in report.symptoms
+            if some.follows == one.place
         ]
 
     where = " · ".join(f"{name} {at}" for name, at in (("step", one.step), ("rank", one.rank)) if at is not None)
@@ -139,7 +156,7 @@ def _suspect(one: Symptom, report: Checked) -> Suspect:
     )
 
 
-def _told(one: Symptom) -> str:
+def _one_line(one: Symptom) -> str:
     """ "conv1.weight and 2 more: its gradient is 0"."""
     return f"{one.where}{_more(one)}: {one.because}" if one.where else one.because
 

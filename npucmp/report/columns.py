@@ -11,7 +11,7 @@ from npucmp.measure import metrics
 from npucmp.model import Comparison, Finding, Measurement, Pair, Report, Side, Statistics, position
 from npucmp.report.answer import Columns
 from npucmp.report.network import network_of
-from npucmp.report.tables import OF_OPERATORS, RELATIONS, SIDES, TENSOR_COLUMNS, named
+from npucmp.report.tables import OF_OPERATORS, RELATIONS, SIDES, TENSOR_COLUMNS, columns_of_rows
 
 FIGURES = ("nan", "inf", "min", "max", "mean", "l2")
 OF_TENSORS = ("tensor", "dtype", "shape", "layout")
@@ -21,10 +21,10 @@ _NO_STATISTICS = Statistics()
 
 def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
     """Return the cells of tensors.csv, a list per column, in graph order."""
-    return _joined([columns_of(one, extra) for one in report.comparisons], (*TENSOR_COLUMNS, *extra))
+    return _concatenated([columns_of(one, extra) for one in report.comparisons], (*TENSOR_COLUMNS, *extra))
 
 
-def _joined(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
+def _concatenated(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
     if len(parts) == 1:
         return parts[0]
     return {name: [*chain.from_iterable(part[name] for part in parts)] for name in names}
@@ -65,7 +65,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
                 else _recorded(found)
                 for one, tensor, found in zip(moments, pair[side], recorded)
             ]
-            columns.update(named([f"{side}_{name}" for name in FIGURES], own))
+            columns.update(columns_of_rows([f"{side}_{name}" for name in FIGURES], own))
         else:
             columns.update(_of_statistics(side, recorded, nothing))
     both: Sequence[Any] = [

@@ -8,7 +8,18 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import DIFFERS, Cause, Comparison, Report, StoredComparisons, Tally, Verdict, Where, brief, each
+from npucmp.model import (
+    DIFFERS,
+    Cause,
+    Comparison,
+    Report,
+    StoredComparisons,
+    Verdict,
+    VerdictTally,
+    Where,
+    brief,
+    map_comparisons,
+)
 from npucmp.model.comparison import where_of
 from npucmp.model.ticket_facts import Accused
 from npucmp.report import tables, worst_elements
@@ -16,19 +27,30 @@ from npucmp.report.answer import (
     Answer,
     Columns,
     Detail,
+    DumpSummary,
     Listing,
     Piece,
+    ReportTable,
     Row,
     Shown,
-    Side,
     Suspects,
-    Table,
     Text,
     Within,
 )
 from npucmp.report.coverage import AlignedShare, coverage_facts, covered_words, open_words
 from npucmp.report.phrases import count_of, in_bytes, numbers, problem_of, where_words
-from npucmp.report.rank_summary import LEFT_OUT, SIDES, Asked, Part, Passed, Ran, keys_of, lost_part, part_of, word_of
+from npucmp.report.rank_summary import (
+    LEFT_OUT,
+    SIDES,
+    Passed,
+    Ran,
+    RankSummary,
+    SummaryRequest,
+    keys_of,
+    lost_part,
+    part_of,
+    word_of,
+)
 
 if TYPE_CHECKING:
     from npucmp.report.next_dump import NextDump
@@ -63,14 +85,16 @@ class Parts:
     """
 
     def __init__(self, report: Report, metrics: Sequence[str] = (), paged: bool = False) -> None:
-        asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least, paged)
+        asked = SummaryRequest(
+            (report.target_path, report.golden_path), len(report.comparisons) > 1, report.least, paged
+        )
         self.report, self.metrics = report, tuple(metrics)
-        self.every: list[Part] = []
+        self.every: list[RankSummary] = []
         pool: dict[object, Any] = {}  # shares the names of tensors, which ranks have in common
         lost = partial(_lost_part, where_of(report.comparisons))
-        for part in each(report.comparisons, partial(part_of, asked, report.strict), lost):
+        for part in map_comparisons(report.comparisons, partial(part_of, asked, report.strict), lost):
             self.every.append(part.pooled(pool))
-        self.tally = Tally.sum(one.tally for one in self.every)
+        self.tally = VerdictTally.sum(one.tally for one in self.every)
         self.coverage = AlignedShare.sum([one.coverage for one in self.every])
 
     @property
@@ -100,13 +124,13 @@ class Parts:
             where = f"rel_l2 {brief(worst.error)} at {worst.where}"
             yield f"{count_of(count, 'tensor')} above the limit, within measured noise; largest {where}"
 
-    def sides(self) -> list[Side]:
+    def sides(self) -> list[DumpSummary]:
         """Return both dumps in one line each, if they have several runs."""
         if len(self.every) < 2:
             return []
         paths = self.report.target_path, self.report.golden_path
         runs = [[one.runs[at] for one in self.every if one.runs] for at in range(len(SIDES))]
-        return [Side(name, path, several(some)) for name, path, some in zip(SIDES, paths, runs)]
+        return [DumpSummary(name, path, several(some)) for name, path, some in zip(SIDES, paths, runs)]
 
 
 def several(runs: Sequence[Ran]) -> str:
@@ -122,7 +146,7 @@ def several(runs: Sequence[Ran]) -> str:
 LOST = "telling what came of it ended the process: {because}"
 
 
-def _lost_part(where: Sequence[Where], number: int, because: str) -> Part:
+def _lost_part(where: Sequence[Where], number: int, because: str) -> RankSummary:
     return lost_part(number, where[number], LOST.format(because=because))
 
 
@@ -136,13 +160,13 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a comparison; `metrics` are further columns of tensors.csv."""
     parts = Parts(report, metrics)
     files = _Files(parts)
-    found = told(parts, files=files)
+    found = compare_answer(parts, files=files)
     if len(parts.every) < 2:
         return found
     from npucmp.report.matrix import cells_of_runs
-    from npucmp.report.overview import over
+    from npucmp.report.overview import multi_rank_answer
 
-    return over(found, parts.every, cells_of_runs(report), files.pages)
+    return multi_rank_answer(found, parts.every, cells_of_runs(report), files.pages)
 
 
 class _Paged(NamedTuple):
@@ -160,7 +184,9 @@ def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, Filed]:
     seen = tuple(look for look in paged.report.looks if look.run == number)
     parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics, paged=True)
     files = _Files(parts)
-    alone = replace(told(parts, files=files), remarks=lambda folder: ())  # the remarks concern all comparisons together
+    alone = replace(
+        compare_answer(parts, files=files), remarks=lambda folder: ()
+    )  # the remarks concern all comparisons together
     page = paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
     return page, files.filed(paged.filing, number, 0, one)
 
@@ -170,7 +196,7 @@ def _lost_page(number: int, because: str) -> tuple[Piece, Optional[Filed]]:
     return page, None
 
 
-def told(parts: Parts, figures: Sequence[str] = FIGURES, files: Optional[_Files] = None) -> Answer:
+def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Optional[_Files] = None) -> Answer:
     """Return the Answer from the parts of a comparison; `figures` are the columns that a page shows first."""
     report = parts.report
     files = files or _Files(parts)
@@ -178,7 +204,7 @@ def told(parts: Parts, figures: Sequence[str] = FIGURES, files: Optional[_Files]
     if report.unlike:
         first = parts.every[0].section
         sections = [one._replace(warnings=[report.unlike]) if one is first else one for one in sections]
-    sections = worst_elements.beside(sections, report.looks)
+    sections = worst_elements.with_worst_elements(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     word, sentence = _verdict(report, parts)
     lines = [line.head + line.rest for one in sections for line in one.lines]
@@ -229,12 +255,12 @@ class _Files:
 
     def filed(self, filing: Filing, number: int, at: int, one: Comparison) -> Filed:
         """Return the rows of a comparison; `number` is its index among all, `at` its index here."""
-        from npucmp.report.rank_tables import filed
+        from npucmp.report.rank_tables import write_rank_tables
 
-        return filed(filing, number, one, self._cells(at), partial(self._linked, at))
+        return write_rank_tables(filing, number, one, self._cells(at), partial(self._linked, at))
 
     def _every(self) -> list[Filed]:
-        from npucmp.report.rank_tables import filed
+        from npucmp.report.rank_tables import write_rank_tables
 
         if len(self._comparisons) == 1 and not isinstance(self._comparisons, StoredComparisons):
             return [self.filed(self._filing, 0, 0, self._comparisons[0])]
@@ -242,7 +268,11 @@ class _Files:
         numbers = [at for at in range(len(self._comparisons)) if at not in self._paged]
         found = {
             **self._paged,
-            **dict(zip(numbers, each(self._comparisons, partial(filed, self._filing), lost, numbers))),
+            **dict(
+                zip(
+                    numbers, map_comparisons(self._comparisons, partial(write_rank_tables, self._filing), lost, numbers)
+                )
+            ),
         }
         return [found[at] for at in range(len(self._comparisons))]
 
@@ -257,17 +287,19 @@ class _Files:
         """Yield the pages of these comparisons, made by the process that has the comparison."""
         common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="")
         numbers, paged = sorted(within), _Paged(common, self._filing, within, shown)
-        made = each(self._comparisons, partial(_page, paged), _lost_page, numbers)
+        made = map_comparisons(self._comparisons, partial(_page, paged), _lost_page, numbers)
         for number, (page, filed) in zip(numbers, made):
             if filed is not None:
                 self._paged[number] = filed
             yield number, page
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ReportTable]:
         report = self._parts.report
         names = (*tables.TENSOR_COLUMNS, *self._metrics)
         parts = [(key, partial(self._of_one, at)) for at, key in enumerate(keys_of(self._parts.every))]
-        tensors = Table("tensors.csv", names, lambda: _tensor_columns(report, self._metrics), self._tensors, parts)
+        tensors = ReportTable(
+            "tensors.csv", names, lambda: _tensor_columns(report, self._metrics), self._tensors, parts
+        )
         rooted = ((one.roots, one.step, one.rank) for one in report.comparisons)
         return [tensors, tables.roots(rooted)._replace(rows=self._roots)]
 
@@ -345,7 +377,7 @@ def _verdict(report: Report, parts: Parts) -> tuple[str, str]:
     return word_of(status, parts.tally), _sentence(report, parts.tally, status)
 
 
-def _sentence(report: Report, tally: Tally, status: int) -> str:
+def _sentence(report: Report, tally: VerdictTally, status: int) -> str:
     counts = tally.verdicts
     if status == 130:
         return f"interrupted after {count_of(tally.tensors, 'tensor')}"
@@ -379,7 +411,7 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
     return f"nothing could be compared: {why}"
 
 
-def found_words(tally: Tally, unpaired: int = 0) -> str:
+def found_words(tally: VerdictTally, unpaired: int = 0) -> str:
     """Describe the tensors that differ, or that statistics suggest."""
     if tally.is_suspected:
         return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
@@ -393,7 +425,7 @@ def _suspected_words(causes: Counter[Cause]) -> Iterator[str]:
         yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
 
 
-def _diverged_words(tally: Tally, unpaired: int) -> Iterator[str]:
+def _diverged_words(tally: VerdictTally, unpaired: int) -> Iterator[str]:
     causes, counts = tally.causes, tally.verdicts
     differing = sum(counts[verdict] for verdict in DIFFERS)
     if causes[Cause.BORN] + causes[Cause.GAP]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npucmp.report.answer import Answer, Table
+from npucmp.report.answer import Answer, ReportTable
 from npucmp.report.csv_text import encoded
 from npucmp.report.files import Content, Joined
 from npucmp.report.table_files import PARQUET, head_of, rows_of
@@ -15,7 +15,7 @@ def render(answer: Answer) -> dict[str, Content]:
     return found
 
 
-def _content(table: Table) -> Content:
+def _content(table: ReportTable) -> Content:
     """Return the content of a table. Rows that lie in files are joined while the table is written, never in memory."""
     pieces = [head_of(table), *rows_of(table)]
     if table.file.endswith(PARQUET):

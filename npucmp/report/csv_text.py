@@ -35,8 +35,8 @@ def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
     for network, group in groupby(names, key=lambda name: getattr(columns[name], "network", None)):
         some = (*group,)
         make = partial(_parts, [columns[name] for name in some], length, made)
-        parts += make() if network is None else network.once(some, lambda make=make: [_joined(make())])
-    return "\n".join(chain([",".join(names)], _joined(parts))) + "\n"
+        parts += make() if network is None else network.once(some, lambda make=make: [_lines_of(make())])
+    return "\n".join(chain([",".join(names)], _lines_of(parts))) + "\n"
 
 
 def _parts(columns: Sequence[Sequence[Any]], length: int, made: dict[int, _Cells]) -> list[Iterable[str]]:
@@ -54,7 +54,7 @@ def _parts(columns: Sequence[Sequence[Any]], length: int, made: dict[int, _Cells
     return [*parts, repeat(",".join(words), length)] if words else parts
 
 
-def _joined(parts: Sequence[Iterable[str]]) -> list[str]:
+def _lines_of(parts: Sequence[Iterable[str]]) -> list[str]:
     """Return the lines made of cells side by side."""
     return [*map(",".join, zip(*parts))]
 

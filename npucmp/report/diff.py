@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Iterator, Optional, Sequence
 
 from npucmp.model import Evidence, Fact, brief
-from npucmp.model.saved_report import Change, Difference, Key, Place, Seen, Written
+from npucmp.model.saved_report import Change, Difference, Key, SavedRow, SavedSuspect, Written
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of
 
 COLUMNS = tuple("what step rank op slot rule before after error_before error_after limit because stack".split(" "))
@@ -35,9 +35,9 @@ def answer(report: Difference, metrics: Sequence[str] = ()) -> Answer:
     suspects = Suspects.of([_suspect(place, one) for place, one in enumerate(report.new, 1)])
     kinds = by_kind(report)
     both = (("before", report.before), ("after", report.after))
-    sides = [Side(name, one.path, _words(one)) for name, one in both if one]
+    sides = [DumpSummary(name, one.path, _words(one)) for name, one in both if one]
     listings = [
-        Listing(f"{title}: {len(kinds[name])}", [*map(told, kinds[name])], "diff.csv")
+        Listing(f"{title}: {len(kinds[name])}", [*map(one_line, kinds[name])], "diff.csv")
         for name, title in TITLES.items()
         if kinds[name]
     ]  # fmt: skip
@@ -57,7 +57,7 @@ def answer(report: Difference, metrics: Sequence[str] = ()) -> Answer:
         counts={name: len(some) for name, some in kinds.items() if some},
         notes=[Listing("note", report.notes, "summary.json")],
         unreadable=Listing("unreadable", [], "summary.json"),
-        undecided=[f"open: {told(one)}" for one in report.open],
+        undecided=[f"open: {one_line(one)}" for one in report.open],
         tables=[tables.table("diff.csv", COLUMNS, lambda: _rows(kinds))],
         detail=lambda: _detail(kinds),
         facts=lambda: _facts(report, kinds),
@@ -96,36 +96,36 @@ def _verdict(report: Difference) -> tuple[str, str]:
 
 def _suspect(place: int, one: Change) -> Suspect:
     after, because = one.after, ""
-    if isinstance(after, Place):
+    if isinstance(after, SavedSuspect):
         because = after.because
-    elif isinstance(after, Seen):
+    elif isinstance(after, SavedRow):
         because = f"rel_l2 {brief(after.error)}, limit {brief(after.limit)}"
     evidence = [Evidence("because", "{because}", {"because": Fact(because)})] if because else []
     evidence += [Evidence("before", "before: {words}", {"words": Fact(_state(one.before) or "not there")})]
     cause = _cause(after)
     where = " · ".join(f"{name} {at}" for name, at in (("step", one.key.step), ("rank", one.key.rank)) if at)
-    line = after.stack if isinstance(after, Place) else ""
+    line = after.stack if isinstance(after, SavedSuspect) else ""
     rule = one.key.rule
     return Suspect(
         place, cause, one.key.op, "", one.key.slot, tuple(evidence), cause, where=where, line=line, rule=rule
     )
 
 
-def _cause(one: Optional[Place | Seen]) -> str:
-    return one.cause if isinstance(one, Place) else one.verdict if isinstance(one, Seen) else ""
+def _cause(one: Optional[SavedSuspect | SavedRow]) -> str:
+    return one.cause if isinstance(one, SavedSuspect) else one.verdict if isinstance(one, SavedRow) else ""
 
 
-def _error(one: Optional[Place | Seen]) -> Optional[float]:
-    return one.value if isinstance(one, Place) else one.error if isinstance(one, Seen) else None
+def _error(one: Optional[SavedSuspect | SavedRow]) -> Optional[float]:
+    return one.value if isinstance(one, SavedSuspect) else one.error if isinstance(one, SavedRow) else None
 
 
-def _state(one: Optional[Place | Seen]) -> str:
+def _state(one: Optional[SavedSuspect | SavedRow]) -> str:
     """ "BORN 1.7e-03"."""
     error = _error(one)
     return " ".join(filter(None, (_cause(one), brief(error) if error else "")))
 
 
-def told(one: Change) -> str:
+def one_line(one: Change) -> str:
     """ "Functional.softmax.1.forward output:0  BORN 1.7e-03 → gone"."""
     states = [_state(one.before), _state(one.after)]
     return f"{_name(one.key)}  {' → '.join(states) if all(states) else ''.join(states)}"
@@ -143,9 +143,9 @@ def _rows(kinds: dict[str, Sequence[Change]]) -> Iterator[Row]:
             yield {
                 "what": name, **one.key._asdict(), "before": _cause(one.before) or None,
                 "after": _cause(one.after) or None, "error_before": _error(one.before),
-                "error_after": _error(one.after), "limit": latest.limit if isinstance(latest, Seen) else None,
-                "because": latest.because if isinstance(latest, Place) else None,
-                "stack": latest.stack if isinstance(latest, Place) else None,
+                "error_after": _error(one.after), "limit": latest.limit if isinstance(latest, SavedRow) else None,
+                "because": latest.because if isinstance(latest, SavedSuspect) else None,
+                "stack": latest.stack if isinstance(latest, SavedSuspect) else None,
             }  # fmt: skip
 
 

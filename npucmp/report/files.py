@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
 
-from npucmp.model.merged_report import Slice
+from npucmp.model.merged_report import FileRange
 from npucmp.model.saved_report import TENSORS
 
 LAST = "summary.json"
@@ -45,7 +45,7 @@ class Joined:
     """The content of a file in pieces; pieces in other files are read block by block, so the whole is never in
     memory."""
 
-    def __init__(self, pieces: Iterable[Union[bytes, Path, Slice]]) -> None:
+    def __init__(self, pieces: Iterable[Union[bytes, Path, FileRange]]) -> None:
         self.pieces = [*pieces]
 
     def __iter__(self) -> Iterator[bytes]:
@@ -53,7 +53,7 @@ class Joined:
             if isinstance(piece, bytes):
                 yield piece
                 continue
-            path, start, stop = piece if isinstance(piece, Slice) else (piece, 0, sys.maxsize)
+            path, start, stop = piece if isinstance(piece, FileRange) else (piece, 0, sys.maxsize)
             with open(path, "rb") as file:
                 file.seek(start)
                 while block := file.read(min(_BLOCK, stop - start)):
@@ -88,7 +88,7 @@ def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True)
         for place in dict.fromkeys((folder, *((folder / name).parent for name in names))):
             place.mkdir(parents=True, exist_ok=True)
         for name in names:
-            made[name] = _written(folder, contents[name])
+            made[name] = _temporary_file(folder, contents[name])
         for name in reversed(names):
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
@@ -123,7 +123,7 @@ def replace_file(path: Path, data: bytes) -> None:
     """Write one file completely or not at all; its folder is created. Raises OSError; an existing file is then
     unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = _written(path.parent, data)
+    made = _temporary_file(path.parent, data)
     try:
         os.replace(made, path)
     except BaseException:
@@ -160,7 +160,7 @@ def _pages(folder: Path) -> list[str]:
         return []
 
 
-def _written(folder: Path, content: Content) -> str:
+def _temporary_file(folder: Path, content: Content) -> str:
     """Write a complete temporary file, and return its name."""
     handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
     try:

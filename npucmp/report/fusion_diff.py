@@ -55,7 +55,7 @@ UB_PASS = re.compile(
 def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a comparison of a run with fusion and a run without."""
     parts = compare.Parts(report, metrics)
-    found = compare.told(parts)
+    found = compare.compare_answer(parts)
     every = [one for comparison in report.comparisons for one in _fused(comparison)]
     off = switch(report)
     config = json.dumps({"Switch": off}, indent=4, ensure_ascii=True) + "\n"

@@ -19,7 +19,7 @@ LEAST = 14
 WIDTH, HIGHEST = 320, 46  # pixels: width of the bit chart, and height of its highest bar
 
 
-def drawn(one: DifferenceMap) -> dict[str, Any]:
+def svg_data(one: DifferenceMap) -> dict[str, Any]:
     """Return the picture for the template."""
     down = len(one.counts) // one.across
     size = f"{one.rows:,} × {one.columns:,}"

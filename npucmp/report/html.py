@@ -23,13 +23,13 @@ from npucmp.model import brief
 from npucmp.report.answer import Answer, Flow, Within
 from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import Content, Joined
-from npucmp.report.heat_map_svg import drawn
+from npucmp.report.heat_map_svg import svg_data
 from npucmp.report.page_json import FixedJson, page_data
 from npucmp.report.phrases import rate_of
-from npucmp.report.plot import plotted
-from npucmp.report.rank_picture_html import gridded
+from npucmp.report.plot import plot_data
+from npucmp.report.rank_picture_html import matrix_data
 from npucmp.report.sanitise import visible
-from npucmp.report.worst_elements import drawn as looked
+from npucmp.report.worst_elements import template_data as looked
 from npucmp.version import __version__
 
 PAGE = Path(__file__).with_name("page")
@@ -69,7 +69,7 @@ def _template() -> Any:
     shell = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
-    shell.filters.update(drawn=drawn, flow=flow, looked=looked, plotted=plotted, visible=visible)
+    shell.filters.update(svg_data=svg_data, flow=flow, looked=looked, plot_data=plot_data, visible=visible)
     return shell.from_string(_text("template.html"))
 
 
@@ -102,7 +102,7 @@ def words(answer: Answer) -> Words:
         "notes": [*warnings, *notes],
         "counts": _bar(answer.counts),
         "made": _made(answer),
-        "grid_of": gridded(answer.matrix) if answer.matrix else None,
+        "grid_of": matrix_data(answer.matrix) if answer.matrix else None,
     }
 
 

@@ -10,9 +10,9 @@ import math
 from typing import Any, Optional, Sequence
 
 from npucmp.model import DIFFERS, Cause, Comparison, Report, Root, Verdict
-from npucmp.report.answer import Columns, Table
+from npucmp.report.answer import Columns, ReportTable
 from npucmp.report.coverage import AlignedShare, Groups
-from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First
+from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, FirstOperator
 from npucmp.report.tables import by_column
 
 COLUMNS = tuple(
@@ -56,9 +56,9 @@ def cells_of_runs(report: Report) -> list[Cell]:
     return [*found.values()]
 
 
-def _first(root: Root) -> First:
+def _first(root: Root) -> FirstOperator:
     pair = root.pair
-    return First(root.place, pair.operator.name, root.slot, pair.order, root.cause.value, root.value)
+    return FirstOperator(root.place, pair.operator.name, root.slot, pair.order, root.cause.value, root.value)
 
 
 def _largest(groups: Groups) -> Optional[float]:
@@ -119,6 +119,6 @@ def _row(one: Cell, pages: set[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table(cells: Sequence[Cell], pages: Sequence[str] = ()) -> Table:
+def table(cells: Sequence[Cell], pages: Sequence[str] = ()) -> ReportTable:
     """Return the table matrix.csv."""
-    return Table("matrix.csv", COLUMNS, lambda: rows(cells, pages))
+    return ReportTable("matrix.csv", COLUMNS, lambda: rows(cells, pages))

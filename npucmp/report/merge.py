@@ -6,13 +6,24 @@ from collections import Counter
 from functools import partial
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
-from npucmp.model import Cause, Evidence, Fact, Tally, Verdict
-from npucmp.model.merged_report import Merged, Source
+from npucmp.model import Cause, Evidence, Fact, Verdict, VerdictTally
+from npucmp.model.merged_report import Merged, SourceReport
 from npucmp.report import compare, matrix, tables
-from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Section, Side, Suspect, Suspects, Table
+from npucmp.report.answer import (
+    Answer,
+    Detail,
+    DumpSummary,
+    Listing,
+    Piece,
+    ReportTable,
+    Row,
+    Section,
+    Suspect,
+    Suspects,
+)
 from npucmp.report.overview import overviewed
 from npucmp.report.phrases import count_of
-from npucmp.report.rank_cell import HERE, PASSED, UNKNOWN, Cell, First
+from npucmp.report.rank_cell import HERE, PASSED, UNKNOWN, Cell, FirstOperator
 from npucmp.report.rank_summary import SIDES, word_of
 
 SHOWN = 50  # root causes that a page and a screen may show; roots.csv has all
@@ -35,7 +46,7 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
     passed = f"{count_of(causes[True], 'operator')} downstream"
     section = Section(
         "",
-        [Side("report", one.path, _words(one)) for one in report.sources],
+        [DumpSummary("report", one.path, _words(one)) for one in report.sources],
         title="Where the runs differ" if suspects.first else "",
         suspects=suspects,
         unlisted=unlisted,
@@ -57,7 +68,7 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
         unreadable=Listing("unreadable", [], "tensors.csv", tally.verdicts[Verdict.UNREADABLE]),
         unlisted=unlisted[0],
         tables=[
-            Table("tensors.csv", report.columns, dict, partial(_rows, report)),
+            ReportTable("tensors.csv", report.columns, dict, partial(_rows, report)),
             tables.table("roots.csv", tables.ROOT_COLUMNS, lambda: map(_typed, report.ranked)),
             matrix.table(cells),
         ],
@@ -96,17 +107,17 @@ def _suspect(row: Mapping[str, str]) -> Suspect:
     return Suspect(*known, (told,), row["cause"], where=where, line=row.get("stack", ""), page=None)
 
 
-def _tally(report: Merged) -> Tally:
+def _tally(report: Merged) -> VerdictTally:
     verdicts: Counter[Verdict] = Counter()
     causes: Counter[Cause] = Counter()
     for one in report.sources:
         verdicts.update({verdict: int(one.summary["verdicts"].get(verdict.value, 0)) for verdict in Verdict})
         causes.update({cause: int(one.summary["causes"].get(cause.value, 0)) for cause in Cause})
     first = (1, Cause(report.ranked[0]["cause"])) if report.ranked else None
-    return Tally(+verdicts, +causes, first=first)
+    return VerdictTally(+verdicts, +causes, first=first)
 
 
-def _sentence(report: Merged, tally: Tally, status: int) -> str:
+def _sentence(report: Merged, tally: VerdictTally, status: int) -> str:
     count = count_of(len(report.sources), "report")
     if status == 1:
         return f"{compare.found_words(tally, len(_unpaired(report)))}; joined from {count}"
@@ -116,7 +127,7 @@ def _sentence(report: Merged, tally: Tally, status: int) -> str:
     return f"{undecided} of {count} could not decide, the others agree"
 
 
-def _words(one: Source) -> str:
+def _words(one: SourceReport) -> str:
     """ "AGREES · 8 steps and ranks"."""
     word = {0: "agrees", 1: "differs"}.get(one.status, "undecided")
     return f"{word} · {len(one.shards):,} {'step and rank' if len(one.shards) == 1 else 'steps and ranks'}"
@@ -144,7 +155,7 @@ def _key(row: Mapping[str, str], op: str, slot: str) -> tuple[str, ...]:
     return tuple(row.get(name, "") for name in ("step", "rank", op, slot))
 
 
-def _cells(one: Source, places: Mapping[tuple[str, ...], int], ranked: Sequence[Mapping[str, str]]) -> list[Cell]:
+def _cells(one: SourceReport, places: Mapping[tuple[str, ...], int], ranked: Sequence[Mapping[str, str]]) -> list[Cell]:
     """Return the cells of a report from its matrix.csv, with their places in the merged ranking. A report of a single
     step and rank has no matrix.csv; its cell is made from its summary."""
     if one.matrix:
@@ -159,7 +170,7 @@ def _cells(one: Source, places: Mapping[tuple[str, ...], int], ranked: Sequence[
         first = min(roots, key=lambda row: (row["cause"] == Cause.PROPAGATED.value, int(row["place"])))
         row = _typed(first)
         known = row["place"], row.get("op", ""), row.get("slot", ""), row["order"], row["cause"], row.get("value")
-        cell = cell._replace(first=First(*known), origin=_origin(roots, first))
+        cell = cell._replace(first=FirstOperator(*known), origin=_origin(roots, first))
     return [cell, *map(_alone, summary["unpaired"])]
 
 
@@ -203,7 +214,7 @@ def _cell(row: Mapping[str, str], place: int) -> Cell:
     first = None
     if row.get("first_op"):
         cause = row.get("first_cause", "")
-        first = First(
+        first = FirstOperator(
             place, row["first_op"], row.get("first_slot", ""), number("first_order") or 0, cause, share("value")
         )
     return Cell(
@@ -245,7 +256,7 @@ def _nothing(report: Merged) -> Detail:
     return Detail("pairs", "All tensor pairs", "", [], {}, {}, [], [], [])
 
 
-def _facts(report: Merged, tally: Tally, aligned: Mapping[str, float]) -> Row:
+def _facts(report: Merged, tally: VerdictTally, aligned: Mapping[str, float]) -> Row:
     """Return the values for summary.json."""
     return {
         "reports": [{"path": one.path, "exit_status": one.status, "shards": len(one.shards)} for one in report.sources],

@@ -9,11 +9,11 @@ import shlex
 from functools import partial
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump_plan.dump_config import FORMATS, Given, Growing, Sizes, recorded
+from npucmp.dump_plan.dump_config import FORMATS, Growing, RunFacts, Sizes, recorded
 from npucmp.dump_plan.recorded_ops import Recorded, network
 from npucmp.dump_plan.tool_configs import text_of
 from npucmp.localise.next_dump import Open, Wishes, in_order
-from npucmp.model import Comparison, Operator, Pair, Report, each
+from npucmp.model import Comparison, Operator, Pair, Report, map_comparisons
 from npucmp.report.answer import Row
 from npucmp.report.phrases import count_of, in_bytes
 
@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
     def of(cls, one: Comparison, wishes: Wishes) -> Wanted:
         runs = one.target, one.golden
         both = [*map(recorded, runs)]
-        names = {order: tuple(map(_asked, both, _sides(pair))) for order, pair in wishes.pairs.items()}
+        names = {order: tuple(map(_request, both, _sides(pair))) for order, pair in wishes.pairs.items()}
         where = tuple((run.format, run.step, run.rank) for run in runs)
         return cls(wishes.roots, where, names, tuple(map(network, runs)) if wishes.roots else ("", ""))
 
@@ -48,17 +48,17 @@ def _sides(pair: Pair) -> tuple[Optional[Operator], Optional[Operator]]:
     return pair.target_op, pair.golden_op
 
 
-def _asked(run: Optional[Recorded], operator: Optional[Operator]) -> Optional[tuple[str, bool]]:
+def _request(run: Optional[Recorded], operator: Optional[Operator]) -> Optional[tuple[str, bool]]:
     if operator is None:
         return None
     lacks = not operator.reads_recorded or any(one.problem or not one.file for one in operator.tensors)
     return run.asked(operator) if run is not None else "", lacks
 
 
-def given_of(names: Mapping[int, frozenset[str]], number: int, one: Comparison) -> dict[int, Given]:
+def given_of(names: Mapping[int, frozenset[str]], number: int, one: Comparison) -> dict[int, RunFacts]:
     """Return the tensors that both sides of a comparison contain for the requested names; a plain function, for
     workers."""
-    return {side: Given.of((one.target, one.golden)[side], some) for side, some in names.items()}
+    return {side: RunFacts.of((one.target, one.golden)[side], some) for side, some in names.items()}
 
 
 class NextDump(NamedTuple):
@@ -138,7 +138,7 @@ def _given(
     wanted: Sequence[Wanted],
     asks: Sequence[tuple[int, tuple[Optional[tuple[str, bool]], ...]]],
     lacking: Sequence[int],
-) -> dict[int, dict[int, Given]]:
+) -> dict[int, dict[int, RunFacts]]:
     """Return, by side, the tensors that such a dump would contain in the runs of all comparisons. Sides without a known
     dump configuration are skipped."""
     sides = [at for at in lacking if {one.runs[at][0] for one in wanted if one.runs} <= {*FORMATS}]
@@ -151,14 +151,14 @@ def _given(
             for number, one in enumerate(wanted)
             if one.runs and one.runs[at][1] in steps and one.runs[at][2] in ranks
         )
-    found: dict[int, dict[int, Given]] = {at: {} for at in sides}
+    found: dict[int, dict[int, RunFacts]] = {at: {} for at in sides}
     alike: dict[object, list[int]] = {}  # comparisons of equal networks, usually all; only the first is examined
     for number in sorted(meant):
         key = wanted[number].networks
         alike.setdefault(key if all(key) else number, []).append(number)
     known: dict[object, Mapping[str, Sizes]] = {}  # shares the mapping that most runs have in common
     numbers = [some[0] for some in alike.values()]
-    told = each(report.comparisons, partial(given_of, names), numbers=numbers)
+    told = map_comparisons(report.comparisons, partial(given_of, names), numbers=numbers)
     for some, both in zip(alike.values(), told):
         for at, one in both.items():
             one = one._replace(names=known.setdefault(tuple(sorted(one.names.items())), one.names))

@@ -17,7 +17,7 @@ from npucmp.model.stack import frames, source_line
 from npucmp.overflow_events.discarded import AS_INTEGER
 from npucmp.overflow_events.special_values import headroom
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Step, Suspect, Suspects
+from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, PathStep, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
@@ -82,9 +82,9 @@ def _section(scan: Scan, report: Overflow) -> Section:
     children = _children(scan.events)
     births = [root for root in scan.roots if root.cause is not Cause.PROPAGATED] or scan.roots[:1]
     where = where_words(scan.run)
-    sides = [Side("dump", report.path, describe(scan.run))]
+    sides = [DumpSummary("dump", report.path, describe(scan.run))]
     if scan.golden is not None:
-        sides.append(Side("golden", report.golden_path, describe(scan.golden)))
+        sides.append(DumpSummary("golden", report.golden_path, describe(scan.golden)))
     near = [_what(event) for event in scan.events if not event.kind and event.extremes is not None]
     title = f"Close to the edge: {count_of(len(near), 'tensor')}"
     return Section(
@@ -120,7 +120,7 @@ def _children(events: Sequence[Event]) -> Children:
     return {parent: list(some.values()) for parent, some in found.items()}
 
 
-def _way(order: int, children: Children) -> list[Step]:
+def _way(order: int, children: Children) -> list[PathStep]:
     """Return the operators that descend from an operator, each once."""
     steps, seen = [], {order}
     waiting = [(1, event) for event in reversed(children.get(order, ()))]
@@ -128,7 +128,7 @@ def _way(order: int, children: Children) -> list[Step]:
         depth, event = waiting.pop()
         if event.order not in seen:
             seen.add(event.order)
-            steps.append(Step(min(depth, DEEPEST), event.origin.upper(), _what(event)))
+            steps.append(PathStep(min(depth, DEEPEST), event.origin.upper(), _what(event)))
             waiting += [(depth + 1, below) for below in reversed(children.get(event.order, ()))]
     return steps
 

@@ -15,8 +15,8 @@ from npucmp.report.error_origin import begin_of, odd_facts, odd_words
 from npucmp.report.matrix import table
 from npucmp.report.phrases import count_of, numbers
 from npucmp.report.rank_cell import Cell, Matrix
-from npucmp.report.rank_summary import Agreement, Part
-from npucmp.report.worst_elements import beside
+from npucmp.report.rank_summary import Agreement, RankSummary
+from npucmp.report.worst_elements import with_worst_elements
 
 PAGES = 64  # steps and ranks up to which each has a page
 MOST_PAGES = 256  # pages if there are more steps and ranks
@@ -28,13 +28,13 @@ ODD_FACTS = 50  # such ranks in summary.json
 Pages = Callable[["Mapping[int, Within]", Shown], "Iterator[tuple[int, Piece]]"]
 
 
-def over(answer: Answer, parts: Sequence[Part], lost: Sequence[Cell], made: Pages) -> Answer:
+def multi_rank_answer(answer: Answer, parts: Sequence[RankSummary], lost: Sequence[Cell], made: Pages) -> Answer:
     """Return the Answer of several steps and ranks, given the Answer with one section for each, and the cells of runs
     that were not compared. `made` makes the pages of a subset, by their indices among the parts."""
     cells = [one.cell for one in parts if one.cell is not None]
     joints = [one.joint for one in parts if one.joint is not None]
-    every = [*_placed(cells, joints), *lost]
-    odd, pages = odd_ones(joints), written(cells)
+    every = [*_with_coordinates(cells, joints), *lost]
+    odd, pages = odd_ones(joints), pages_to_write(cells)
     told = [one for one in odd if one.wrong] or odd  # possible rounding differences are not shown beside proven ones
     found, facts = overviewed(every)
     matrix = found._replace(
@@ -42,7 +42,7 @@ def over(answer: Answer, parts: Sequence[Part], lost: Sequence[Cell], made: Page
         pages=[cells[at].name for at in pages],
         unwritten=unwritten(cells, pages),
     )
-    (section,) = beside([_section(answer, parts, matrix)], answer.looks)
+    (section,) = with_worst_elements([_section(answer, parts, matrix)], answer.looks)
     return replace(
         answer,
         sections=[section],
@@ -67,11 +67,11 @@ def overviewed(cells: Sequence[Cell]) -> tuple[Matrix, dict[str, object]]:
 def _pages(cells: Sequence[Cell], numbers: Sequence[int], made: Pages, shown: Shown) -> Iterator[tuple[str, Piece]]:
     """Yield the pages, each with links to its neighbours: the same rank of other steps, and other ranks of its step."""
     at = {cells[number].key: number for number in numbers}
-    within = {number: Within(cells[number].where, _beside(cells[number], at, cells)) for number in numbers}
+    within = {number: Within(cells[number].where, _neighbours(cells[number], at, cells)) for number in numbers}
     return ((f"shards/{cells[number].name}.html", piece) for number, piece in made(within, shown))
 
 
-def _beside(cell: Cell, at: Mapping[tuple[int, int], int], cells: Sequence[Cell]) -> list[tuple[str, str]]:
+def _neighbours(cell: Cell, at: Mapping[tuple[int, int], int], cells: Sequence[Cell]) -> list[tuple[str, str]]:
     found = []
     for axis in (0, 1):
         line = sorted(key for key in at if key[1 - axis] == cell.key[1 - axis])
@@ -82,7 +82,7 @@ def _beside(cell: Cell, at: Mapping[tuple[int, int], int], cells: Sequence[Cell]
     return found
 
 
-def _placed(cells: Iterable[Cell], joints: Sequence[Joint]) -> Iterator[Cell]:
+def _with_coordinates(cells: Iterable[Cell], joints: Sequence[Joint]) -> Iterator[Cell]:
     """Yield the cells with their coordinates in the parallel layout, as far as these can be derived."""
     steps: dict[Optional[int], list[Joint]] = defaultdict(list)
     for one in joints:
@@ -93,7 +93,7 @@ def _placed(cells: Iterable[Cell], joints: Sequence[Joint]) -> Iterator[Cell]:
         yield cell._replace(stage=found.stage, tensor_rank=found.tensor_rank)
 
 
-def _section(answer: Answer, parts: Sequence[Part], matrix: Matrix) -> Section:
+def _section(answer: Answer, parts: Sequence[RankSummary], matrix: Matrix) -> Section:
     """Return one section for all steps and ranks, in the form of the section of one."""
     first, passed = (merged(parts, at, matrix.pages) for at in (0, 1))
     earliest = min((one.section for one in parts), key=lambda one: one.place)
@@ -121,7 +121,7 @@ def _section(answer: Answer, parts: Sequence[Part], matrix: Matrix) -> Section:
     return section._replace(lines=earliest.lines)
 
 
-def _unlisted(parts: Sequence[Part], several: bool) -> tuple[int, int]:
+def _unlisted(parts: Sequence[RankSummary], several: bool) -> tuple[int, int]:
     """Return the numbers of suspects and of propagating operators that only the tables contain. A part without suspects
     lists its propagating operators first; with `several` kinds, they are counted as propagating."""
     suspects = passed = 0
@@ -138,7 +138,7 @@ def _nothing(section: Section) -> list[str]:
     return [*(line.head + line.rest for line in section.lines), *listed]
 
 
-def merged(parts: Sequence[Part], at: int, pages: Sequence[str]) -> list[Suspect]:
+def merged(parts: Sequence[RankSummary], at: int, pages: Sequence[str]) -> list[Suspect]:
     """Merge the suspects of all parts, or with `at` 1 the propagating operators. Findings with the same cause, operator
     and slot become one, with the first place and a list of the other steps and ranks."""
     written = {*pages}
@@ -176,19 +176,19 @@ def _places(cells: Sequence[Cell]) -> str:
     return f"at {', '.join([*told[:SETS], *more])}" if told else ""
 
 
-def written(cells: Sequence[Cell]) -> list[int]:
+def pages_to_write(cells: Sequence[Cell]) -> list[int]:
     """Return the indices of cells that get a page: all, or, if there are too many, cells that do not agree, by place,
     then further cells up to PAGES."""
     first = {one.name: at for at, one in reversed([*enumerate(cells)])}
     if len(cells) <= PAGES:
         return sorted(first.values())
     some = [at for at in first.values() if cells[at].verdict != "AGREES"]
-    some.sort(key=lambda at: (cells[at].first is None, _place(cells[at]), cells[at].key))
+    some.sort(key=lambda at: (cells[at].first is None, _cell_priority(cells[at]), cells[at].key))
     others = sorted({*first.values()} - {*some})
     return [*some[:MOST_PAGES], *others[: max(0, PAGES - len(some))]]
 
 
-def _place(cell: Cell) -> int:
+def _cell_priority(cell: Cell) -> int:
     return cell.first.place if cell.first is not None else 0
 
 

@@ -9,7 +9,7 @@ from typing import Iterator, Sequence
 from npucmp.dump_plan.plan_result import Planned
 from npucmp.dump_plan.questions import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
 from npucmp.dump_plan.size import Size
-from npucmp.dump_plan.sufficiency import Missing
+from npucmp.dump_plan.sufficiency import MissingData
 from npucmp.dump_plan.tool_configs import barred
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
@@ -88,7 +88,7 @@ _BESIDE = {
 }
 
 
-def fit(run: Run, question: str, found: Sequence[Missing]) -> str:
+def fit(run: Run, question: str, found: Sequence[MissingData]) -> str:
     """List what a dump lacks, line by line; if it lacks nothing, name the dump that it is compared with."""
     where = " ".join(where_words(run))
     head = f"{run.path}{f' ({where})' if where else ''}"

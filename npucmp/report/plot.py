@@ -12,7 +12,7 @@ STEEP = 50.0  # ratio of the largest to the least value above which the scale is
 TICKS = 4
 
 
-def plotted(plot: Plot) -> dict[str, Any]:
+def plot_data(plot: Plot) -> dict[str, Any]:
     """Return lines, bands and ticks of a plot. A value that is not finite interrupts its line and is marked above
     it."""
     steps = [step for _, some, _ in plot.curves for step in some]

@@ -11,7 +11,7 @@ from typing import Iterator, Sequence
 from npucmp.model import Evidence, Fact, Run
 from npucmp.model.precheck_result import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Suspect, Suspects
+from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Plot, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of, describe, of_runs, problem_of
 
 COLUMNS = tuple("row status severity target golden count first value limit because remedy".split(" "))
@@ -77,7 +77,7 @@ def _suspect(place: int, row: Told) -> Suspect:
 
 def _section(report: Precheck, differing: Sequence[Told]) -> Section:
     sides = [
-        Side(name, path, _runs(runs))
+        DumpSummary(name, path, _runs(runs))
         for name, path, runs in zip(("target", "golden"), report.paths, (report.targets, report.goldens))
     ]
     return Section(where="", sides=sides, lines=[*_lines(report, differing)])

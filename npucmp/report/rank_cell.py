@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional, Sequence
 HERE, ARRIVED, PASSED, UNKNOWN = "here", "another rank", "passed on", "unknown"  # origins of an error
 
 
-class First(NamedTuple):
+class FirstOperator(NamedTuple):
     """The first operator to look at in a step and rank."""
 
     place: int
@@ -37,7 +37,7 @@ class Cell(NamedTuple):
     operators: int = 0
     compared: float = 0.0
     counts: tuple[tuple[str, int], ...] = ()
-    first: Optional[First] = None
+    first: Optional[FirstOperator] = None
     largest: Optional[float] = None
     origin: str = ""
     through: str = ""

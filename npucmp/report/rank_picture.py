@@ -10,7 +10,7 @@ from npucmp.report.rank_cell import HERE, UNKNOWN, Cell
 LINES = 40  # lines of a picture; beyond them, a line shows several steps
 
 
-class State(NamedTuple):
+class CellState(NamedTuple):
     """The meaning of a character; `tone` is its colour, which adds no information."""
 
     sign: str
@@ -19,22 +19,22 @@ class State(NamedTuple):
     tone: str
 
 
-FIRST = State("1", "first", "the place to look at first", "BORN")
-BEGINS = State("X", "begins", "an error begins here", "BORN")
-SUSPECTED = State("S", "suspected", "suspected by statistics, not proven", "SUSPECT")
-PASSED = State("o", "passed", "differs: passed on from elsewhere", "WORSENED")
-OPEN_CAUSE = State("u", "unknown", "differs, of unknown cause", "WORSENED")
-LOST = State("!", "unreadable", "could not be read", "warning")
-ALONE = State("/", "alone", "in one of the dumps only", "UNKNOWN")
-UNDECIDED = State("?", "undecided", "undecided", "UNKNOWN")
-AGREES = State("·", "agrees", "agrees", "good")
-NOTHING = State(" ", "nothing", "not dumped", "")
+FIRST = CellState("1", "first", "the place to look at first", "BORN")
+BEGINS = CellState("X", "begins", "an error begins here", "BORN")
+SUSPECTED = CellState("S", "suspected", "suspected by statistics, not proven", "SUSPECT")
+PASSED = CellState("o", "passed", "differs: passed on from elsewhere", "WORSENED")
+OPEN_CAUSE = CellState("u", "unknown", "differs, of unknown cause", "WORSENED")
+LOST = CellState("!", "unreadable", "could not be read", "warning")
+ALONE = CellState("/", "alone", "in one of the dumps only", "UNKNOWN")
+UNDECIDED = CellState("?", "undecided", "undecided", "UNKNOWN")
+AGREES = CellState("·", "agrees", "agrees", "good")
+NOTHING = CellState(" ", "nothing", "not dumped", "")
 STATES = FIRST, BEGINS, SUSPECTED, OPEN_CAUSE, PASSED, LOST, ALONE, UNDECIDED, AGREES, NOTHING  # the worst first
 _WORST = {state: place for place, state in enumerate(STATES)}
 _OTHERS = {"SUSPECTED": SUSPECTED, "UNREADABLE": LOST, "ALONE": ALONE, "AGREES": AGREES}
 
 
-def state_of(cell: Cell, first: Optional[tuple[int, int]] = None) -> State:
+def state_of(cell: Cell, first: Optional[tuple[int, int]] = None) -> CellState:
     """Return the state of a cell; `first` is the key of the cell in which the error begins."""
     if cell.key == first and cell.first is not None:
         return FIRST
@@ -47,7 +47,7 @@ class Spot(NamedTuple):
     """A position in the picture: the number of steps and ranks in it, and the worst of them; None if there is no
     dump."""
 
-    state: State
+    state: CellState
     cell: Optional[Cell]
     shards: int
 
@@ -67,13 +67,13 @@ class Picture(NamedTuple):
     across: int
     down: int
 
-    def legend(self) -> list[State]:
+    def legend(self) -> list[CellState]:
         """Return the states in the picture, the worst first."""
         found = {spot.state for _, spots in self.lines for spot in spots}
         return [state for state in STATES if state in found and state is not NOTHING]
 
 
-def pictured(cells: Sequence[Cell], first: Optional[tuple[int, int]], width: int, lines: int = LINES) -> Picture:
+def fold_matrix(cells: Sequence[Cell], first: Optional[tuple[int, int]], width: int, lines: int = LINES) -> Picture:
     """Return a picture within these limits: neighbouring cells are folded into one spot, which shows the worst of
     them."""
     found = [sorted({one.key[axis] for one in cells}) for axis in (0, 1)]

@@ -6,16 +6,16 @@ from typing import Any
 
 from npucmp.model import brief
 from npucmp.report.rank_cell import Cell, Matrix
-from npucmp.report.rank_picture import Picture, Spot, folded_words, pictured
+from npucmp.report.rank_picture import Picture, Spot, fold_matrix, folded_words
 
 COLUMNS, LINES = 128, 64  # limits of the grid; beyond them, a cell shows several steps or ranks
 MARKED = 16  # columns up to which each has its number; with more columns every eighth has
 Words = dict[str, Any]
 
 
-def gridded(matrix: Matrix) -> Words:
+def matrix_data(matrix: Matrix) -> Words:
     """Return the values for the template."""
-    picture, pages = pictured(matrix.cells, matrix.first, COLUMNS, LINES), {*matrix.pages}
+    picture, pages = fold_matrix(matrix.cells, matrix.first, COLUMNS, LINES), {*matrix.pages}
     return {
         "sentence": matrix.sentence,
         "odd": matrix.odd,
@@ -41,10 +41,10 @@ def _spot(one: Spot, pages: set[str]) -> Words:
         return {"state": one.state, "link": "", "words": ""}
     more = f", the worst of {one.shards}" if one.shards > 1 else ""
     link = f"shards/{cell.name}.html" if cell.name in pages else ""
-    return {"state": one.state, "link": link, "words": f"{cell.where}{more}: {_told(cell)}"}
+    return {"state": one.state, "link": link, "words": f"{cell.where}{more}: {_cell_text(cell)}"}
 
 
-def _told(cell: Cell) -> str:
+def _cell_text(cell: Cell) -> str:
     """Describe a cell in one line."""
     if cell.first is None:
         return f"{cell.verdict}{f', {cell.because}' if cell.because else ''}"

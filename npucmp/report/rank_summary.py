@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, Verdict, Where, brief
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Verdict, VerdictTally, Where, brief
 from npucmp.model.comparison import by_verdict
 from npucmp.report import tables
-from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.answer import DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.coverage import AlignedShare, Groups, upstream_unseen
 from npucmp.report.phrases import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
 from npucmp.report.rank_cell import Cell
@@ -32,7 +32,7 @@ SIDES = ("target", "golden")
 MOST = 50  # suspects and lines of a kind in a part if there are several parts; the tables have all
 
 
-class Asked(NamedTuple):
+class SummaryRequest(NamedTuple):
     """The settings for making parts.
 
     paths    the paths of both sides
@@ -135,7 +135,7 @@ class Excused(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class RankSummary:
     """The summary of one step and rank.
 
     number       its index among all; `word` and `exit_status` are those of its comparison alone
@@ -154,7 +154,7 @@ class Part:
     rank: Optional[int]
     word: str
     exit_status: int
-    tally: Tally
+    tally: VerdictTally
     section: Section
     coverage: AlignedShare
     runs: tuple[Ran, ...] = ()
@@ -174,7 +174,7 @@ class Part:
         """ "step-rank", as in file names; a missing number counts as 0."""
         return f"{self.step or 0}-{self.rank or 0}"
 
-    def pooled(self, pool: dict[object, Any]) -> Part:
+    def pooled(self, pool: dict[object, Any]) -> RankSummary:
         """Return the part with its names shared through the pool, so that equal names of several ranks are stored
         once."""
         if self.joint is None:
@@ -201,7 +201,7 @@ class Ran(NamedTuple):
         return cls(*known, bytes_of([run]), run.notes)
 
 
-def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
+def part_of(asked: SummaryRequest, strict: bool, number: int, one: Comparison) -> RankSummary:
     """Return the part of a comparison."""
     tally = one.tally
     differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
@@ -211,7 +211,7 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     coverage, word = AlignedShare.of(one, groups), word_of(status, tally)
     agreement = Agreement.of(one.findings, groups.get(Verdict.MATCH, ()))
     cell, joint = _among_others(one, word, groups, coverage) if asked.several else (None, None)
-    return Part(
+    return RankSummary(
         number=number,
         step=one.step,
         rank=one.rank,
@@ -242,7 +242,7 @@ def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedS
     return cell_of(one, word, groups, coverage), joint_of(one)
 
 
-def keys_of(parts: Sequence[Part]) -> list[str]:
+def keys_of(parts: Sequence[RankSummary]) -> list[str]:
     """Return "step-rank" of each part, as in file names; a missing number counts as 0. If several parts have the same
     key, the number of the part is appended."""
     keys = [f"{one.step or 0}-{one.rank or 0}" for one in parts]
@@ -250,18 +250,18 @@ def keys_of(parts: Sequence[Part]) -> list[str]:
     return [key if several[key] == 1 else f"{key}-{one.number}" for key, one in zip(keys, parts)]
 
 
-def lost_part(number: int, where: Where, because: str) -> Part:
+def lost_part(number: int, where: Where, because: str) -> RankSummary:
     """Return the part of a comparison that ends its worker process."""
-    tally = Tally(Counter({Verdict.UNREADABLE: 1}), Counter())
+    tally = VerdictTally(Counter({Verdict.UNREADABLE: 1}), Counter())
     cell = Cell(*where, "", "", "UNREADABLE", because=because)
     lines = [Line("Nothing could be told", "UNKNOWN", f": {because}")]
     section = Section(where=cell.where, sides=(), lines=lines)
     told = f"{cell.where}: {because}"
     known = number, *where, "UNDECIDED", 2, tally, section, AlignedShare({}, (0, 0), 0, 0, 0)
-    return Part(*known, unreadable=(told,), examples={Verdict.UNREADABLE: told}, cell=cell)
+    return RankSummary(*known, unreadable=(told,), examples={Verdict.UNREADABLE: told}, cell=cell)
 
 
-def word_of(status: int, tally: Tally) -> str:
+def word_of(status: int, tally: VerdictTally) -> str:
     """Return the verdict in one word."""
     if status == 1:
         return "SUSPECTED" if tally.is_suspected else "DIVERGED"
@@ -276,7 +276,9 @@ def _differing(groups: Groups, findings: Sequence[Finding]) -> Sequence[Finding]
     return found[0] if found else ()
 
 
-def _section(asked: Asked, one: Comparison, groups: Groups, coverage: AlignedShare, agreement: Agreement) -> Section:
+def _section(
+    asked: SummaryRequest, one: Comparison, groups: Groups, coverage: AlignedShare, agreement: Agreement
+) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if asked.several else ""
     kinds, most = _by_kind(one.roots), asked.most
@@ -284,7 +286,7 @@ def _section(asked: Asked, one: Comparison, groups: Groups, coverage: AlignedSha
     runs = one.target, one.golden
     section = Section(
         where=" ".join(where),
-        sides=[Side(name, path, describe(run)) for name, path, run in zip(SIDES, asked.paths, runs)],
+        sides=[DumpSummary(name, path, describe(run)) for name, path, run in zip(SIDES, asked.paths, runs)],
         aligned=coverage.words(),
         suspects=Suspects(*([_suspect(root, among) for root in some[:most]] for some in kinds)),
         unlisted=(max(0, len(kinds[0]) - most), max(0, len(kinds[1]) - most)),

@@ -45,7 +45,7 @@ class Filed(NamedTuple):
     wanted: Wanted
 
 
-def filed(
+def write_rank_tables(
     filing: Filing,
     number: int,
     one: Comparison,
@@ -85,7 +85,7 @@ def by_place(pieces: Iterable[tuple[Optional[int], Piece]]) -> Iterator[bytes]:
     place = 1
     for at, some in enumerate(steps):
         rows = [*_in_order(some)]
-        while written[at] < len(rows) and _place(rows[written[at]]) == place:
+        while written[at] < len(rows) and _line_priority(rows[written[at]]) == place:
             written[at], place = written[at] + 1, place + 1
         yield b"".join(rows[: written[at]])
     for at, some in enumerate(steps):
@@ -98,12 +98,12 @@ def _step(one: tuple[Optional[int], Piece]) -> int:
 
 def _in_order(pieces: Sequence[Piece]) -> Iterator[bytes]:
     """Return the rows of a step, by place."""
-    return heapq.merge(*map(_read, pieces), key=_place)
+    return heapq.merge(*map(_read, pieces), key=_line_priority)
 
 
 def _read(piece: Piece) -> list[bytes]:
     return b"".join(Joined([piece])).splitlines(keepends=True)
 
 
-def _place(line: Any) -> int:
+def _line_priority(line: Any) -> int:
     return int(line.partition(b",")[0])

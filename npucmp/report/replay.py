@@ -26,7 +26,7 @@ from npucmp.model import (
 )
 from npucmp.model.stack import frames, source_line
 from npucmp.report import replay_tables, tables
-from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
@@ -113,9 +113,11 @@ def _section(one: Replay, report: Replays, places: Iterator[int]) -> Section:
     )
 
 
-def _sides(one: Replay, report: Replays) -> list[Side]:
-    found = [Side("dump", report.paths[0], describe(one.run))]
-    return found + ([Side("golden", report.paths[1], describe(one.golden_run))] if one.golden_run is not None else [])
+def _sides(one: Replay, report: Replays) -> list[DumpSummary]:
+    found = [DumpSummary("dump", report.paths[0], describe(one.run))]
+    return found + (
+        [DumpSummary("golden", report.paths[1], describe(one.golden_run))] if one.golden_run is not None else []
+    )
 
 
 def _guilty(one: Replay) -> list[list[Replayed]]:

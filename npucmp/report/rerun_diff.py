@@ -13,7 +13,7 @@ from typing import Iterator, Sequence
 from npucmp.model import Cause, Repeated, Rerun, Run, Verdict
 from npucmp.model.stack import source_line
 from npucmp.report import compare, tables
-from npucmp.report.answer import Answer, Detail, Row, Section, Side, Suspect, Suspects
+from npucmp.report.answer import Answer, Detail, DumpSummary, Row, Section, Suspect, Suspects
 from npucmp.report.compare import several
 from npucmp.report.coverage import AlignedShare, open_words
 from npucmp.report.phrases import count_of, percent
@@ -36,7 +36,7 @@ NEXT = {  # docs/workflow.md explains each in more words
 def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of several runs of the same network."""
     parts = compare.Parts(report, metrics)
-    found = compare.told(parts, FIGURES)
+    found = compare.compare_answer(parts, FIGURES)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
     begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
     title = "Where the runs begin to differ" if begins else "What is not the same in all runs"
@@ -82,7 +82,7 @@ def _section(report: Repeated, coverage: AlignedShare, suspects: Suspects) -> Se
     of = f" of {len(report.paths) - 1} runs" if len(report.paths) > 2 else ""
     return Section(
         where="",
-        sides=[Side("run", path, several([*some.values()])) for path, some in runs.items() if some],
+        sides=[DumpSummary("run", path, several([*some.values()])) for path, some in runs.items() if some],
         aligned=f"aligned {matched}{of} with those of the first run · {sum(coverage.alone)} in one run only",
         warnings=report.warnings,
         suspects=suspects,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
-from npucmp.report.answer import Answer, Listing, Piece, Section, Table
+from npucmp.report.answer import Answer, Listing, Piece, ReportTable, Section
 from npucmp.report.csv_text import csv_of, encoded
 
 PARQUET = ".parquet"
 
 
-def laid_out(answer: Answer, parts: bool = False, parquet: bool = False) -> Answer:
+def with_table_files(answer: Answer, parts: bool = False, parquet: bool = False) -> Answer:
     """Return the answer with its tables in these files. Tables without parts, such as roots.csv, are unchanged."""
-    tables: list[Table] = []
+    tables: list[ReportTable] = []
     names: dict[str, str] = {}  # new names of files, for the words that refer to them
     for table in answer.tables:
         if table.parts is None:
@@ -23,30 +23,32 @@ def laid_out(answer: Answer, parts: bool = False, parquet: bool = False) -> Answ
         ending = PARQUET if parquet else f".{kind}"
         names[table.file] = f"{stem}-*{ending}" if parts else f"{stem}{ending}"
         if parts:
-            tables += [Table(f"{stem}-{key}{ending}", table.names, table.columns, rows) for key, rows in table.parts]
+            tables += [
+                ReportTable(f"{stem}-{key}{ending}", table.names, table.columns, rows) for key, rows in table.parts
+            ]
         else:
             tables.append(table._replace(file=f"{stem}{ending}", parts=None))
     if not names:
         return answer
     sections = [_renamed(one, names) for one in answer.sections]
-    return replace(answer, tables=tables, sections=sections, unreadable=_told(answer.unreadable, names))
+    return replace(answer, tables=tables, sections=sections, unreadable=_listing(answer.unreadable, names))
 
 
 def _renamed(one: Section, names: dict[str, str]) -> Section:
-    return one._replace(listings=[_told(listing, names) for listing in one.listings])
+    return one._replace(listings=[_listing(listing, names) for listing in one.listings])
 
 
-def _told(one: Listing, names: dict[str, str]) -> Listing:
+def _listing(one: Listing, names: dict[str, str]) -> Listing:
     return one._replace(rest=names.get(one.rest, one.rest))
 
 
-def rows_of(table: Table) -> Sequence[Piece]:
+def rows_of(table: ReportTable) -> Sequence[Piece]:
     """Return the lines of a table without its header."""
     if table.rows is not None:
         return [*table.rows()]
     return [encoded(csv_of(table.names, table.columns()).partition("\n")[2])]
 
 
-def head_of(table: Table) -> bytes:
+def head_of(table: ReportTable) -> bytes:
     """Return the header line."""
     return encoded(",".join(table.names) + "\n")

@@ -9,7 +9,7 @@ from npucmp.model import (
     Pair,
     Root,
 )
-from npucmp.report.answer import Columns, Row, Table
+from npucmp.report.answer import Columns, ReportTable, Row
 from npucmp.report.phrases import line_of
 
 SUMMARISED = 50  # root causes in summary.json
@@ -43,7 +43,7 @@ ROOT_COLUMNS = tuple(
 )
 
 
-def roots(found: Iterable[Rooted]) -> Table:
+def roots(found: Iterable[Rooted]) -> ReportTable:
     """Return the table of operators that diverged, the first one to look at on top."""
     return table("roots.csv", ROOT_COLUMNS, lambda: root_rows(found))
 
@@ -54,9 +54,9 @@ def root_rows(found: Iterable[Rooted], most: Optional[int] = None) -> list[Row]:
     return [_root_row(*one) for one in rooted[:most]]
 
 
-def table(file: str, names: tuple[str, ...], rows: Callable[[], Iterable[Row]]) -> Table:
+def table(file: str, names: tuple[str, ...], rows: Callable[[], Iterable[Row]]) -> ReportTable:
     """Return a table that is made row by row."""
-    return Table(file, names, lambda: by_column([*rows()], names))
+    return ReportTable(file, names, lambda: by_column([*rows()], names))
 
 
 def by_column(rows: Sequence[Row], names: Sequence[str] = ()) -> Columns:
@@ -91,7 +91,7 @@ def of_root(root: Root) -> Row:
     return {"cause": root.cause.value, "place": root.place, "root_slot": root.slot, "evidence": evidence}
 
 
-def named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
+def columns_of_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
     """Return rows by column; each row has one cell per name."""
     return dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
 

@@ -47,7 +47,7 @@ def detail(
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
     more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules], "readers": True}
     offsets = [*accumulate((one.length for one in parts), initial=0)]
-    rows = _joined([one.rows for one in parts], [len(one.rows["slot"]) for one in parts])
+    rows = _concatenated([one.rows for one in parts], [len(one.rows["slot"]) for one in parts])
     if rows:
         rows["producer"] = [None if cell is None else cell + offset for one, offset in zip(parts, offsets)
                             for cell in one.rows["producer"]]  # fmt: skip
@@ -57,7 +57,7 @@ def detail(
         title="All tensor pairs",
         chart="The error along the network",
         runs=[one.run for one in parts],
-        operators={"run": runs, **_joined([one.operators for one in parts], [one.length for one in parts])},
+        operators={"run": runs, **_concatenated([one.operators for one in parts], [one.length for one in parts])},
         rows=rows,
         columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
         shown=["run", "order", "op", "op_type", "slot", "verdict", "cause", *figures,
@@ -67,7 +67,7 @@ def detail(
     )  # fmt: skip
 
 
-def _joined(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
+def _concatenated(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
     """Concatenate the columns of parts; cells are None where a part lacks the column."""
     if len(parts) == 1:
         return {**parts[0]}
@@ -150,7 +150,7 @@ def _layout(network: Network, pairs: Sequence[Pair], operators: Columns) -> _Lay
     columns: Columns = {
         "rows": [*counts.values()],
         **{name: [column[at] for at in starts] for name, column in operators.items()},
-        **tables.named(_OPERATOR, [_operator(pairs[at]) for at in starts]),
+        **tables.columns_of_rows(_OPERATOR, [_operator(pairs[at]) for at in starts]),
     }
     fixed: Columns = {name: network.column(cells) for name, cells in columns.items()}
     output = network.column([one is not None and kinds[one.slot] for one in tensors])

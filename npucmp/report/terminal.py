@@ -43,11 +43,11 @@ def render(
     screen = _Screen(answer, paint or (lambda text, _: text), verbose, width)
     lines = [*screen.sections(top), *screen.below(str(files[0].parent) if files else "")]
     if files:
-        lines.append(visible("  ".join(_written(files))))
+        lines.append(visible("  ".join(_file_lines(files))))
     return "\n".join(lines) + "\n"
 
 
-def _written(files: Sequence[Path]) -> Iterator[str]:
+def _file_lines(files: Sequence[Path]) -> Iterator[str]:
     """Yield the page to open, as a path for a shell, and the other files of its folder. Parts of a table are one entry,
     and so are folders of pages."""
     folder = files[0].parent
@@ -118,10 +118,10 @@ class _Screen:
         if one.sentence:
             yield self.line(Line(f"The error {one.sentence}", "title"))
         yield from map(visible, one.odd)
-        from npucmp.report.rank_picture import folded_words, pictured
+        from npucmp.report.rank_picture import fold_matrix, folded_words
 
-        wide = max((len(label) for label, _ in pictured(one.cells, one.first, 1).lines), default=0)
-        picture = pictured(one.cells, one.first, max(8, self.width - wide - 3))
+        wide = max((len(label) for label, _ in fold_matrix(one.cells, one.first, 1).lines), default=0)
+        picture = fold_matrix(one.cells, one.first, max(8, self.width - wide - 3))
         yield f"{'':{wide}}  {numbers(picture.name, [at for some in picture.numbers for at in some])}"
         for label, spots in picture.lines:
             some = [(state, len([*same])) for state, same in groupby(spot.state for spot in spots)]

@@ -6,14 +6,14 @@ import math
 from typing import Any, Iterator, Optional, Sequence
 
 from npucmp.model import Histogram, Look, position
-from npucmp.report.answer import Row, Section, Suspect, Suspects, Table
+from npucmp.report.answer import ReportTable, Row, Section, Suspect, Suspects
 from npucmp.report.tables import table
 
 COLUMNS = tuple("place step rank order op slot cause number at target golden abs_err rel_err".split(" "))
 WIDTH, HIGHEST = 320, 46  # pixels: width of a histogram, and height of its highest bar
 
 
-def worst(looks: Sequence[Look]) -> Table:
+def worst(looks: Sequence[Look]) -> ReportTable:
     """Return up to ten rows for each tensor, suspects first."""
     return table("worst.csv", COLUMNS, lambda: _rows(looks))
 
@@ -34,7 +34,7 @@ def _rows(looks: Sequence[Look]) -> Iterator[Row]:
             yield {**known, **one._asdict(), "number": number, "at": position(one.at, shape)}
 
 
-def beside(sections: Sequence[Section], looks: Sequence[Look]) -> list[Section]:
+def with_worst_elements(sections: Sequence[Section], looks: Sequence[Look]) -> list[Section]:
     """Return the sections with the worst elements of the tensor that shows each suspect."""
     found = {look.place: look for look in reversed(looks) if look.place}  # the first look of a place is of that tensor
 
@@ -44,9 +44,9 @@ def beside(sections: Sequence[Section], looks: Sequence[Look]) -> list[Section]:
     return [one._replace(suspects=Suspects(*map(seen, one.suspects))) for one in sections]
 
 
-def drawn(look: Look) -> dict[str, Any]:
+def template_data(look: Look) -> dict[str, Any]:
     """Return the picture and both histograms for the template."""
-    from npucmp.report.heat_map_svg import drawn as picture
+    from npucmp.report.heat_map_svg import svg_data as picture
 
     golden = look.pair.golden
     shape = list(golden.shape) if golden else []

@@ -13,7 +13,7 @@ _HEAD = re.compile(r"( *(?:\d+  )?)(\S+ {2,})?")  # an indent, a place, and one 
 LEAST = 40  # columns: a narrower terminal wraps by itself
 
 
-def fitted(text: str, columns: int) -> str:
+def wrap_text(text: str, columns: int) -> str:
     """Return the text in lines of at most so many columns, broken between words. Longer words, such as paths, are not
     broken. For 0, or fewer columns than LEAST, the text is unchanged."""
     if columns < LEAST:

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any, Iterator, Sequence
 
 from npucmp.errors import MissingExtra
-from npucmp.report.answer import Answer, Table
+from npucmp.report.answer import Answer, ReportTable
 from npucmp.report.files import Content, Joined
 from npucmp.report.phrases import rate_of
 from npucmp.report.sanitise import inert, visible
@@ -71,7 +71,7 @@ def require() -> None:
     _writer()
 
 
-def _rows(table: Table) -> Iterator[Sequence[Any]]:
+def _rows(table: ReportTable) -> Iterator[Sequence[Any]]:
     """Yield the cells row by row, from memory, or from files if rows are stored there."""
     pieces = [*table.rows()] if table.rows is not None else []
     if not all(isinstance(piece, bytes) for piece in pieces):

@@ -16,7 +16,7 @@ from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
 from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import differs, many, same, unknown
-from npucmp.run_differences.partners import Partners
+from npucmp.run_differences.partners import AlignedRuns
 
 FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # these change all numbers
 REDUCTIONS = frozenset(("reduction", "ignore_index", "label_smoothing", "size_average", "reduce"))
@@ -29,7 +29,7 @@ ROUNDED = 1e-6  # relative: 1e-5 as float32 and as float64
 _DEVICE = re.compile(r"(cpu|npu|cuda|gpu|ascend)(:\d+)?", re.IGNORECASE)
 
 
-class Argument(NamedTuple):
+class ArgumentPair(NamedTuple):
     """An argument that both sides record, with both values."""
 
     match: Match
@@ -38,7 +38,7 @@ class Argument(NamedTuple):
     golden: Scalar
 
 
-def compared(both: Partners) -> Iterator[Argument]:
+def compared(both: AlignedRuns) -> Iterator[ArgumentPair]:
     """Yield the arguments of matched operators with equal output shapes; other shapes belong to network.shapes."""
     for one in both.together:
         for match in one.matches:
@@ -49,7 +49,7 @@ def compared(both: Partners) -> Iterator[Argument]:
             here, there = named_arguments(match.target), named_arguments(match.golden)
             for name in here.keys() & there.keys():
                 if name.partition(".")[0] not in ELSEWHERE:
-                    yield Argument(match, name, here[name], there[name])
+                    yield ArgumentPair(match, name, here[name], there[name])
 
 
 def _same_shapes(match: Match) -> bool:
@@ -71,8 +71,8 @@ def alike(a: Scalar, b: Scalar) -> bool:
     return bool(a == b) or type(a) is not type(b)
 
 
-def arguments(both: Partners) -> Told:
-    count, odd = 0, list[Argument]()
+def arguments(both: AlignedRuns) -> Told:
+    count, odd = 0, list[ArgumentPair]()
     for one in compared(both):
         if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss"):
             continue
@@ -99,7 +99,7 @@ def arguments(both: Partners) -> Told:
     )
 
 
-def of_a_kind(both: Partners) -> bool:
+def of_a_kind(both: AlignedRuns) -> bool:
     """Whether an argument that changes all numbers differs in most operators of its type, and in at least two. A single
     operator may differ on purpose."""
     total, odd = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
@@ -110,14 +110,14 @@ def of_a_kind(both: Partners) -> bool:
     return any(count > 1 and 2 * count > total[key] for key, count in odd.items())
 
 
-def _is_fatal(one: Argument) -> bool:
+def _is_fatal(one: ArgumentPair) -> bool:
     """Whether the argument changes all numbers: by its name, or because it is a small addend, such as an epsilon."""
     kind, values = op_type_of(one.match.target), (one.target, one.golden)
     small = [isinstance(x, float) and 0 < x < TINY for x in values]
     return one.name in FATAL or (all(small) and kind.has("sums")) or (any(small) and kind.has("normalises"))
 
 
-def reduction(both: Partners) -> Told:
+def reduction(both: AlignedRuns) -> Told:
     """Reduction arguments of losses: mean or sum, ignored labels, label smoothing."""
     found = [one for one in compared(both) if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss")]
     if not found:
@@ -135,7 +135,7 @@ def reduction(both: Partners) -> Told:
     )
 
 
-def _no_reduction(both: Partners) -> str:
+def _no_reduction(both: AlignedRuns) -> str:
     """Why no reduction can be compared: a loss without recorded arguments has the default of its framework."""
     losses = [match for one in both.together for match in one.matches if op_type_of(match.target).has("loss")]
     for match in losses:

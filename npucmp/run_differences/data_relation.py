@@ -34,7 +34,7 @@ SAME_BITS, SAME_STATISTICS = "same bits", "same statistics"
 HARMLESS = (SAME_BITS, SAME_STATISTICS, "close")
 
 
-class Line(NamedTuple):
+class LinearFit(NamedTuple):
     """target = a·golden + b, for all elements or along `axis`; residual: rel_l2 of the remainder."""
 
     a: tuple[float, ...]
@@ -42,7 +42,7 @@ class Line(NamedTuple):
     residual: float
 
 
-class Seen(NamedTuple):
+class ArrayView(NamedTuple):
     """A transformed view of the golden array, with words for the transformation."""
 
     kind: str
@@ -182,14 +182,14 @@ def _is_stored(x: Array, y: Array, name: str) -> bool:
     return same_values(b.astype(coarse).astype(np.float64), a) or same_values(a.astype(coarse).astype(np.float64), b)
 
 
-def _line(x: Array, y: Array) -> Optional[Line]:
+def _line(x: Array, y: Array) -> Optional[LinearFit]:
     """The least-squares line of all elements, if its residual is below FITS."""
     a, b = _wide(x).reshape(-1).real, _wide(y).reshape(-1).real
     known = np.isfinite(a) & np.isfinite(b)
     if known.sum() < SAMPLES:
         return None
     slope, shift, residual = _fit(a[known], b[known])
-    return Line((slope,), (shift,), residual) if residual < FITS else None
+    return LinearFit((slope,), (shift,), residual) if residual < FITS else None
 
 
 def _is_one(x: Array, y: Array) -> bool:
@@ -200,7 +200,7 @@ def _is_one(x: Array, y: Array) -> bool:
     return float(np.linalg.norm(a[known] - b[known])) < FITS * spread
 
 
-def _lines(x: Array, y: Array, axis: int) -> Optional[Line]:
+def _lines(x: Array, y: Array, axis: int) -> Optional[LinearFit]:
     """A line per channel; None if any channel does not fit."""
     a = np.moveaxis(_wide(x).real, axis, 0).reshape(x.shape[axis], -1)
     b = np.moveaxis(_wide(y).real, axis, 0).reshape(y.shape[axis], -1)
@@ -210,7 +210,7 @@ def _lines(x: Array, y: Array, axis: int) -> Optional[Line]:
     worst = max(residual for _, _, residual in fits)
     if not worst < FITS:
         return None
-    return Line(tuple(one[0] for one in fits), tuple(one[1] for one in fits), worst)
+    return LinearFit(tuple(one[0] for one in fits), tuple(one[1] for one in fits), worst)
 
 
 def _fit(x: Array, y: Array) -> tuple[float, float, float]:
@@ -244,7 +244,7 @@ def _shuffled(x: Array, y: Array) -> Optional[Relation]:
     return None
 
 
-def _other_ways(x: Array, y: Array) -> Iterator[Seen]:
+def _other_ways(x: Array, y: Array) -> Iterator[ArrayView]:
     """Transformed views of the golden array: channels reversed, mirrored, axes permuted."""
     if x.shape == y.shape and x.ndim > 2:
         for axis in _channel_axes(y.shape):
@@ -253,25 +253,27 @@ def _other_ways(x: Array, y: Array) -> Iterator[Seen]:
                     yield seen
         for axis in range(1, y.ndim):
             if y.shape[axis] > 1 and y.shape[axis] not in COLOURS:
-                yield Seen("mirrored", f"mirrored along axis {axis}", np.flip(y, axis))
+                yield ArrayView("mirrored", f"mirrored along axis {axis}", np.flip(y, axis))
     if x.ndim == y.ndim and 1 < x.ndim <= 4:
         for order in permutations(range(y.ndim)):
             if order != tuple(range(y.ndim)) and tuple(y.shape[at] for at in order) == x.shape:
                 moved = y.transpose(order)
                 words = _layout_words(y.shape, order)
-                yield Seen("layout", words, moved)
+                yield ArrayView("layout", words, moved)
                 if x.ndim == 4:
                     axis = order.index(1) if y.shape[1] in COLOURS else order.index(3)
                     if moved.shape[axis] in COLOURS:
                         for seen in _reversed(moved, axis):
-                            yield Seen("layout", f"{words}, and {seen.words}", seen.array)
+                            yield ArrayView("layout", f"{words}, and {seen.words}", seen.array)
 
 
-def _reversed(array: Array, axis: int) -> Iterator[Seen]:
+def _reversed(array: Array, axis: int) -> Iterator[ArrayView]:
     """RGB against BGR; an alpha channel stays in place."""
     kept = [*range(array.shape[axis])]
     order = [2, 1, 0, *kept[3:]]
-    yield Seen("channels reversed", "the channels stand the other way round (RGB against BGR)", array.take(order, axis))
+    yield ArrayView(
+        "channels reversed", "the channels stand the other way round (RGB against BGR)", array.take(order, axis)
+    )
 
 
 def _layout_words(shape: tuple[int, ...], order: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ from npucmp.model import Statistics, TensorRef
 from npucmp.model.precheck_result import Relation
 from npucmp.run_differences.data_relation import HARMLESS
 from npucmp.run_differences.tensor_values import readable_values
-from npucmp.run_differences.tensors import Described, relation_of
+from npucmp.run_differences.tensors import TensorSummary, relation_of
 
 
 def input_difference(target: TensorRef, golden: TensorRef, context: ReadContext) -> str:
@@ -24,7 +24,7 @@ def _relation(target: TensorRef, golden: TensorRef, context: ReadContext) -> Rel
     """The relation of two inputs, by the data known of both."""
     comparable = target.dtype == golden.dtype and target.shape == golden.shape
     equal = equal_by_record(target, golden) if comparable else None
-    x, y = (Described(one, _figures(one), partial(readable_values, one, context)) for one in (target, golden))
+    x, y = (TensorSummary(one, _figures(one), partial(readable_values, one, context)) for one in (target, golden))
     return relation_of(x, y, equal)
 
 

@@ -14,7 +14,7 @@ from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.precheck_result import Told
 from npucmp.model.run_roles import mark_of
 from npucmp.run_differences.answers import differs, same, unknown
-from npucmp.run_differences.partners import Partners, Together
+from npucmp.run_differences.partners import AlignedRuns, Together
 
 MANY = 0.05  # above this share of operators without a partner the networks differ
 
@@ -33,7 +33,7 @@ class Alone(NamedTuple):
     of: int
 
 
-def operators(both: Partners) -> Told:
+def operators(both: AlignedRuns) -> Told:
     """Operators without a partner in any step and rank; reports the worst case. It is a note if one side fuses or
     recomputes them and the tensors around them agree."""
     counts = Counter[str]()
@@ -79,7 +79,7 @@ def _is_graph(one: Together) -> bool:
     return any(operator.originals or operator.inserted for run in one[:2] for operator in run.operators)
 
 
-def _alone(both: Partners, one: Together) -> list[Alone]:
+def _alone(both: AlignedRuns, one: Together) -> list[Alone]:
     """Operators of each side without a partner. Phases and modules that the other side did not dump, and operators that
     compilers insert, are left out."""
     assert one.alignment is not None
@@ -123,7 +123,7 @@ def _contents(operator: Operator) -> list[_Content]:
     return [_Content(operator.op_type, is_output, mark) for is_output, mark in some if mark is not None]
 
 
-def _enclosed(both: Partners, one: Together, side: str, alone: Sequence[Operator]) -> Iterator[int]:
+def _enclosed(both: AlignedRuns, one: Together, side: str, alone: Sequence[Operator]) -> Iterator[int]:
     """The positions of unmatched operators between partners whose outputs agree, or between the network's inputs and
     such a partner. If forward operators write floats, a later operator must read one of these outputs. Operators
     without float outputs prepare masks and positions."""
@@ -160,7 +160,7 @@ def _is_float(tensor: Optional[TensorRef]) -> bool:
     return row is not None and row.kind == "f"
 
 
-def _agree(both: Partners, pair: Pair) -> Optional[bool]:
+def _agree(both: AlignedRuns, pair: Pair) -> Optional[bool]:
     """Return whether two float outputs agree within rounding; None if unknown."""
     return both.agree(pair) if _is_float(pair.target) and _is_float(pair.golden) else None
 
@@ -190,7 +190,7 @@ def _moved(one: Together) -> list[Operator]:
     return [match.target for at, match in enumerate(matches) if at not in kept]
 
 
-def shapes(both: Partners) -> Told:
+def shapes(both: AlignedRuns) -> Told:
     """Outputs of matched operators with different shapes. A constant ratio indicates the batch size or the sequence
     length."""
     count, odd = 0, list[Pair]()

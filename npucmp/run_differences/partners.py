@@ -22,7 +22,7 @@ class Together(NamedTuple):
         return self.alignment.matches if self.alignment is not None else ()
 
 
-class Partners(Protocol):
+class AlignedRuns(Protocol):
     """Two aligned runs."""
 
     @property

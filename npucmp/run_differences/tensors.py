@@ -11,7 +11,7 @@ from npucmp.model.precheck_result import Relation
 from npucmp.run_differences.data_relation import SAME_BITS, Array, by_statistics, relation
 
 
-class Described(NamedTuple):
+class TensorSummary(NamedTuple):
     """A tensor with its figures (max, min, mean, norm), and a function that reads its values."""
 
     ref: TensorRef
@@ -19,7 +19,7 @@ class Described(NamedTuple):
     values: Callable[[], Optional[Array]]
 
 
-def relation_of(target: Described, golden: Described, equal: Optional[bool]) -> Relation:
+def relation_of(target: TensorSummary, golden: TensorSummary, equal: Optional[bool]) -> Relation:
     """Return the relation of the target to the golden tensor; `equal`: whether their bits are equal, None if
     unknown."""
     if equal:

@@ -19,7 +19,7 @@ from npucmp.health.rule import Rule
 from npucmp.health.rules import RULES
 from npucmp.health.rules.activations import range_
 from npucmp.health.rules.locations import range_in
-from npucmp.health.settings import Settings
+from npucmp.health.settings import CheckSettings
 from npucmp.health.settings_file import load_settings
 from npucmp.health.table import parameter_rows, spreads
 from npucmp.measure.executor import default_jobs
@@ -29,20 +29,20 @@ from npucmp.model.dtypes import size_of
 from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import CheckFields
-from npucmp.workflows.select_runs import Choice, Meter, StrPath
+from npucmp.workflows.select_runs import Meter, RunSelection, StrPath
 from npucmp.workflows.unused_options import unfit_globs
 
 
 @dataclass(frozen=True)
-class CheckOptions(CheckFields, Choice):
+class CheckOptions(CheckFields, RunSelection):
     """The options of a check."""
 
     def all_rules(self) -> tuple[Rule, ...]:
         """Return the rules of npucmp, then the user's own rules."""
         return (*RULES, *own_rules(self.plugin, self.plugins, RULES))
 
-    def settings(self, rules: Sequence[Rule]) -> Settings:
-        found = Settings() if self.rules is None else load_settings(self.rules, rules)
+    def settings(self, rules: Sequence[Rule]) -> CheckSettings:
+        found = CheckSettings() if self.rules is None else load_settings(self.rules, rules)
         told = {name: getattr(self, name) for name in ("phase", "start", "fail_on")}
         told = {name: value for name, value in told.items() if value is not None}
         found = replace(found, only=tuple(self.only) or found.only, skip=(*found.skip, *self.skip), **told)
@@ -110,7 +110,7 @@ def check(dump: StrPath, options: CheckOptions) -> Checked:
 
 
 def healths_of(
-    dump: StrPath, runs: Sequence[Run], options: Choice, settings: Settings, context: ReadContext
+    dump: StrPath, runs: Sequence[Run], options: RunSelection, settings: CheckSettings, context: ReadContext
 ) -> tuple[Health, ...]:
     """Return the facts of runs, rank by rank, in one pass over their tensors; the user's settings override them."""
     total = sum(size_of(t.dtype, t.shape) for run in runs for op in options.chosen(run) for t in op.tensors if t.file)

@@ -14,10 +14,10 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import graph_source
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
-from npucmp.model import Comparison, Head, Report, Run, each
+from npucmp.model import Comparison, Head, Report, Run, map_comparisons
 from npucmp.workflows.api_signature import of_two
 from npucmp.workflows.options import Options
-from npucmp.workflows.pipeline import Source, compared
+from npucmp.workflows.pipeline import ComparisonSource, compared
 from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, pair_runs
 from npucmp.workflows.tensor_details import with_looks
 from npucmp.workflows.ticket_facts import with_accused
@@ -45,9 +45,9 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
         report = compared_runs(_opened(target, golden, options, context), options)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), apart=True)
-        report = compared(Source(target, golden, *pairing), options, executor)
+        report = compared(ComparisonSource(target, golden, *pairing), options, executor)
     if options.precheck and not report.partial and report.comparisons:
-        (line,) = each(report.comparisons, partial(_unlike, context), numbers=[0])
+        (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
     if options.recompute == "all" and not report.partial:
         from npucmp.workflows.replay_gaps import with_gap_words
@@ -65,7 +65,7 @@ def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
     return comparability_warning([one], context)
 
 
-def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairing]:
+def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPairing]:
     """Return the paired steps and ranks of both dumps if tasks are to open the runs: the user gave an executor, or
     there is much to read. None if this process opens all runs."""
     if options.executor is None:
@@ -78,7 +78,7 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
         given += ["--recompute all"] * (options.recompute == "all")
         what = given[0] if given else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
         raise UsageError(f"--scheduler: {what} is of all steps and ranks together, which one process compares")
-    pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
+    pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
     if not pairing.together:
         raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")
     return pairing
@@ -105,14 +105,14 @@ def _opened(target: StrPath, golden: StrPath, options: Options, context: ReadCon
 
 def _with_further_dumps(given: Sides, options: Options, context: ReadContext) -> Sides:
     """Return the runs of both sides, joined with the dumps of --also."""
-    from npucmp.workflows.extra_dumps import Also, Place, joined, side_of
+    from npucmp.workflows.extra_dumps import Also, DumpSide, join_runs, side_of
 
-    sides = {"target": Place(given.target_path, given.targets), "golden": Place(given.golden_path, given.goldens)}
+    sides = {"target": DumpSide(given.target_path, given.targets), "golden": DumpSide(given.golden_path, given.goldens)}
     also = []
     for side, path in map(Also.of, options.also):
         runs = options.runs(path, context, golden=side == "golden")
         side = side or side_of(path, runs, sides)
-        sides[side] = Place(sides[side].path, joined(path, runs, side, sides[side].runs))
+        sides[side] = DumpSide(sides[side].path, join_runs(path, runs, side, sides[side].runs))
         also.append(f"{side}={os.fspath(path)}")
     return given._replace(targets=sides["target"].runs, goldens=sides["golden"].runs, also=tuple(also))
 
@@ -147,11 +147,11 @@ def compared_runs(sides: Sides, options: Options) -> Report:
         for run in runs
         if run.problem
     ]
-    source = Source(sides.target_path, sides.golden_path, together, unpaired, broken, sides.also)
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, broken, sides.also)
     return compared(source, options)
 
 
-class Pairing(NamedTuple):
+class RunPairing(NamedTuple):
     """The heads of runs that are paired, and of runs without a partner."""
 
     together: Sequence[tuple[Head, Head]]
@@ -164,7 +164,7 @@ def fits(options: Options, formats: set[str]) -> bool:
     return alone and all(graph_source(name) is None for name in formats)
 
 
-def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairing]:
+def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPairing]:
     """Return the heads of the runs if tasks should open them: there are several, folders name them, and their records
     are large. None otherwise."""
     if not fits(options, set()):
@@ -174,7 +174,7 @@ def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairi
     rights = options.early_heads(golden, context, golden=True) if lefts else None
     if not lefts or not rights or not fits(options, {head.format for head in (*lefts, *rights)}):
         return None
-    pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
+    pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
     large = sum(_size(head) for both in pairing.together for head in both) > SMALL
     return pairing if large and len(pairing.together) > 1 else None
 

@@ -30,11 +30,11 @@ def diff(before: Union[StrPath, Result], after: Union[StrPath, Result], *, limit
     """
     started = time.monotonic()
     strict = bool(getattr(after, "strict", False))
-    found = held(_written(before, limits), _written(after, limits), strict)
+    found = compare_reports(_read_report(before, limits), _read_report(after, limits), strict)
     return replace(found, seconds=time.monotonic() - started)
 
 
-def _written(report: Union[StrPath, Result], limits: Limits) -> Written:
+def _read_report(report: Union[StrPath, Result], limits: Limits) -> Written:
     return of_files(report.files()) if isinstance(report, Result) else read(report, ReadContext(limits))
 
 
@@ -47,7 +47,7 @@ def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> 
     return found
 
 
-def held(before: Written, after: Written, strict: bool = False) -> Difference:
+def compare_reports(before: Written, after: Written, strict: bool = False) -> Difference:
     """Return the differences between two reports; strict: a tensor that has lost its partner is new."""
     _require_alike(before, after)
     both = [key for key in after.seen if key in before.seen]
@@ -57,7 +57,7 @@ def held(before: Written, after: Written, strict: bool = False) -> Difference:
     new = [
         Change(key, before.places.get(key) or before.seen.get(key), place)
         for key, place in places.items()
-        if not _known(key, before)
+        if not _was_known(key, before)
     ]
     new += [Change(key, before.seen.get(key), one) for key, one in after.seen.items()
             if one.differs and (key.step, key.rank) not in owned and not _differed(key, before)]  # fmt: skip
@@ -77,7 +77,7 @@ def held(before: Written, after: Written, strict: bool = False) -> Difference:
         new=tuple(new),
         gone=tuple(gone),
         open=tuple(still_open),
-        same=tuple(Change(key, before.places[key], place) for key, place in places.items() if _known(key, before)),
+        same=tuple(Change(key, before.places[key], place) for key, place in places.items() if _was_known(key, before)),
         worse=tuple(
             Change(key, before.seen[key], after.seen[key])
             for key in both
@@ -115,7 +115,7 @@ def _require_alike(before: Written, after: Written) -> None:
         )
 
 
-def _known(key: Key, before: Written) -> bool:
+def _was_known(key: Key, before: Written) -> bool:
     return key in before.places and before.places[key].counts
 
 

@@ -31,14 +31,14 @@ class Also(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class DumpSide:
     """A side of a comparison: its path as given, and its runs."""
 
     path: StrPath
     runs: list[Run]
 
 
-def joined(path: StrPath, runs: Sequence[Run], side: str, known: Sequence[Run]) -> list[Run]:
+def join_runs(path: StrPath, runs: Sequence[Run], side: str, known: Sequence[Run]) -> list[Run]:
     """Return the runs of a side joined with the runs of a further dump. A run that matches a run of the side joins it;
     other runs, and unreadable ones, are added."""
     from npucmp.dump.overlay import join
@@ -60,7 +60,7 @@ def joined(path: StrPath, runs: Sequence[Run], side: str, known: Sequence[Run]) 
     return sorted(result, key=lambda run: (run.step or 0, run.rank or 0))
 
 
-def side_of(path: StrPath, runs: Sequence[Run], sides: dict[str, Place]) -> str:
+def side_of(path: StrPath, runs: Sequence[Run], sides: dict[str, DumpSide]) -> str:
     """Return the side of a dump: by format and framework, else by its operators, by the recorded figures of their
     tensors, or by its folder. Raises UsageError if none of these decides."""
     for shares in _evidence(path, runs, sides):
@@ -71,7 +71,7 @@ def side_of(path: StrPath, runs: Sequence[Run], sides: dict[str, Place]) -> str:
     raise UsageError(f"--also {name}: it fits both sides; say --also target={name} or --also golden={name}")
 
 
-def _evidence(path: StrPath, runs: Sequence[Run], sides: dict[str, Place]) -> Iterator[tuple[float, float]]:
+def _evidence(path: StrPath, runs: Sequence[Run], sides: dict[str, DumpSide]) -> Iterator[tuple[float, float]]:
     """Yield the similarity to the target and to the golden run, one kind of evidence after the other."""
     pairs = [[*_meeting(runs, sides[side].runs)] for side in SIDES]
     yield _both(any(run.format == other.format for run, other in some) for some in pairs)

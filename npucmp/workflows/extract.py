@@ -16,12 +16,12 @@ from npucmp.model import REPLAYED, Operator, Replayed
 from npucmp.recompute.numpy_engine import NumpyCaseEngine
 from npucmp.recompute.repro_case import CALL
 from npucmp.recompute.run import replayed
-from npucmp.recompute.task import Engine, Settings, Task, tasks_of
+from npucmp.recompute.task import Engine, ReplaySettings, Task, tasks_of
 from npucmp.recompute.torch_engine import CaseEngine
 from npucmp.workflows.api_signature import of_three
 from npucmp.workflows.option_fields import ExtractFields
 from npucmp.workflows.replay import supported
-from npucmp.workflows.select_runs import Choice, StrPath, operator_of
+from npucmp.workflows.select_runs import RunSelection, StrPath, operator_of
 
 
 class Extracted(NamedTuple):
@@ -36,7 +36,7 @@ class Extracted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExtractOptions(ExtractFields, Choice):
+class ExtractOptions(ExtractFields, RunSelection):
     """The options of an extraction."""
 
 
@@ -57,7 +57,7 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
     task = next((one for one in tasks_of(run, calls_of(run, context)) if one.operator is operator), None)
     if task is None:
         raise UnsupportedError(f"{dump}: the dump does not tell how {op} was called", "dump it with msprobe")
-    settings = Settings()
+    settings = ReplaySettings()
     if options.limit_memory:
         settings = settings._replace(memory=options.limit_memory)
     aside = None

@@ -38,7 +38,7 @@ def with_graphs(
     if not known:
         roots = (run.path for run in graphed if sources[run.format].of_device)  # may lie deep in the given dump
         for places in ([path, *roots], [other]):
-            known += _beside([Path(place) for place in places], runs, notes, context)
+            known += _graphs_of([Path(place) for place in places], runs, notes, context)
             if any(of_run(run, known) for run in graphed):
                 break
     annotated = [annotate(run, of_run(run, known)) if run.format in sources else run for run in runs]
@@ -65,14 +65,14 @@ def loaded(paths: Sequence[StrPath], runs: Sequence[Run], context: ReadContext) 
     return found
 
 
-def _beside(places: Sequence[Path], runs: Sequence[Run], notes: list[str], context: ReadContext) -> list[Graph]:
-    from npucmp.dump.graphs import beside, load_graphs
+def _graphs_of(places: Sequence[Path], runs: Sequence[Run], notes: list[str], context: ReadContext) -> list[Graph]:
+    from npucmp.dump.graphs import graphs_near, load_graphs
     from npucmp.dump.graphs.apply_graph import holds
 
     found, left = own_graphs(places[0], notes, context), SEARCHED
     if found:
         return found
-    for file in dict.fromkeys(file for place in dict.fromkeys(places) for file in beside(place)):
+    for file in dict.fromkeys(file for place in dict.fromkeys(places) for file in graphs_near(place)):
         try:
             left -= file.stat().st_size
             if left < 0:

@@ -9,7 +9,7 @@ from npucmp.errors import UsageError
 from npucmp.measure.preview import array_of
 from npucmp.model import Operator, TensorRef
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.select_runs import NEAR, Choice, StrPath, operator_of
+from npucmp.workflows.select_runs import NEAR, RunSelection, StrPath, operator_of
 from npucmp.workflows.selectors import Numbers
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def load(
 
     Raises UsageError with the nearest names for an unknown name, and NpucmpError if no values were dumped.
     """
-    choice = Choice(format=format, step=step, rank=rank, limits=limits)
+    choice = RunSelection(format=format, step=step, rank=rank, limits=limits)
     context = choice.context(dump)
     runs = [run for run in choice.runs(dump, context) if not run.problem]
     runs = with_graphs(dump, runs, dump, loaded((), runs, context), context)  # graphs name the axes of a layout

@@ -29,7 +29,7 @@ from npucmp.dump.readers.safe_open import Stream
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.multi_rank import Precedence, precedence
 from npucmp.model import Cause, first_of
-from npucmp.model.merged_report import Merged, Numbers, Slice, Source
+from npucmp.model.merged_report import FileRange, Merged, Numbers, SourceReport
 from npucmp.version import __version__
 from npucmp.workflows.report_reader import PARQUET, SUMMARY, Folder
 from npucmp.workflows.scratch import ScratchFolder as Spool
@@ -55,12 +55,12 @@ _START = rb"(?:\s|\xc2\xa0)*(?:[=+@]|\xef\xbc[\x8b\x8d\x9d\xa0]|-(?!(?:[\d.]+(?:
 _FORMULA, _FORMULAS = re.compile(_START), re.compile(rb"(?:^|,)\"?" + _START, re.MULTILINE)
 
 
-class Rows(NamedTuple):
+class RankRows(NamedTuple):
     """The rows of one step and rank: their place and their number."""
 
     step: Optional[int]
     rank: Optional[int]
-    place: Slice
+    place: FileRange
     lines: int
 
     @property
@@ -91,7 +91,7 @@ def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
     _require_apart(paths, shards)
     roots = [_roots(folder) for folder in folders]
     sources = [
-        Source(folder.path, summary, [(one.step, one.rank) for one in some], _matrix(folder, some))
+        SourceReport(folder.path, summary, [(one.step, one.rank) for one in some], _matrix(folder, some))
         for folder, summary, some in zip(folders, summaries, shards)
     ]
     for source, some, found in zip(sources, shards, roots):
@@ -112,7 +112,7 @@ def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
     )
 
 
-def _is_paired(source: Source, compared: AbstractSet[Numbers]) -> bool:
+def _is_paired(source: SourceReport, compared: AbstractSet[Numbers]) -> bool:
     """Return whether everything that a report left open was compared by another report: golden steps and ranks without
     a partner."""
     summary, coverage = source.summary, source.summary.get("coverage")
@@ -202,7 +202,7 @@ def _rules(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
     return {**found, **{(word, ""): [] for word in told}}
 
 
-def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list[Rows]]]:
+def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list[RankRows]]]:
     """Yield the header of each file of tensors of a report, and the positions of its rows."""
     names = folder.files("tensors.csv")
     if not names:
@@ -225,10 +225,10 @@ def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list
             raise DumpError(path, f"cannot be read: {error}") from None
 
 
-def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[Rows]]:
+def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[RankRows]]:
     """Return the header of a file, and the positions of the rows of each step and rank; the rows are later read from
     `lying`."""
-    found: list[Rows] = []
+    found: list[RankRows] = []
     start = at = 0
     head = ""
     for names, frame, text in read_blocks(str(path), iter(partial(file.read, BLOCK), b""), LINE):
@@ -252,9 +252,11 @@ def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[Rows]]:
             start, end = at + int(ends[places[0] - 1] if places[0] else 0), at + int(ends[last])
             if found and (found[-1].step, found[-1].rank) == (step, rank) and found[-1].place.stop == start:
                 before = found.pop()
-                found.append(Rows(step, rank, Slice(lying, before.place.start, end), before.lines + len(places)))
+                found.append(
+                    RankRows(step, rank, FileRange(lying, before.place.start, end), before.lines + len(places))
+                )
             else:
-                found.append(Rows(step, rank, Slice(lying, start, end), len(places)))
+                found.append(RankRows(step, rank, FileRange(lying, start, end), len(places)))
         at += len(text)
     if not head:
         raise DumpError(path, "is no table of tensors of npucmp compare")
@@ -282,7 +284,7 @@ def _is_foreign(text: bytes, frame: Any) -> bool:
     return any(_FORMULA.match(str(cell).encode()) for cell in cells)
 
 
-def _require_apart(folders: Sequence[str], shards: Sequence[Sequence[Rows]]) -> None:
+def _require_apart(folders: Sequence[str], shards: Sequence[Sequence[RankRows]]) -> None:
     """Require each step and rank in one report only, and there once."""
     known: dict[tuple[int, int], str] = {}
     for folder, some in zip(folders, shards):
@@ -293,7 +295,7 @@ def _require_apart(folders: Sequence[str], shards: Sequence[Sequence[Rows]]) -> 
             known[one.key] = folder
 
 
-def _require_whole(source: Source, shards: Sequence[Rows], roots: Sequence[Mapping[str, str]]) -> None:
+def _require_whole(source: SourceReport, shards: Sequence[RankRows], roots: Sequence[Mapping[str, str]]) -> None:
     """Require as many rows as the summary counts, so that no file is missing or belongs to another report."""
     rows = (("tensor", "verdicts", sum(one.lines for one in shards)), ("root", "causes", len(roots)))
     for what, name, found in rows:
@@ -306,7 +308,7 @@ def _require_whole(source: Source, shards: Sequence[Rows], roots: Sequence[Mappi
         raise DumpError(Path(source.path, SUMMARY), words)
 
 
-def _matrix(folder: Folder, shards: Sequence[Rows]) -> list[Mapping[str, str]]:
+def _matrix(folder: Folder, shards: Sequence[RankRows]) -> list[Mapping[str, str]]:
     """Return the rows of matrix.csv, which a report of one step and rank does not have."""
     found = [*folder.rows("matrix.csv")]
     numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
@@ -351,7 +353,7 @@ def _has_numbers(row: Mapping[str, str], whole: Sequence[str], real: Sequence[st
         return False
 
 
-def _notes(sources: Sequence[Source]) -> tuple[str, ...]:
+def _notes(sources: Sequence[SourceReport]) -> tuple[str, ...]:
     """Return the notes of all reports, and notes on errors between reports that remain undecided."""
     own = [str(note) for one in sources for note in one.summary["notes"]]
     words = (

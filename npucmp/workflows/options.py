@@ -13,11 +13,11 @@ from npucmp.judge.tolerance import DEFAULT_RULES
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.model import Tolerance
 from npucmp.workflows.option_fields import CompareFields
-from npucmp.workflows.select_runs import Choice, StrPath
+from npucmp.workflows.select_runs import RunSelection, StrPath
 
 
 @dataclass(frozen=True)
-class Options(CompareFields, Choice):
+class Options(CompareFields, RunSelection):
     """The options of a comparison."""
 
     def __post_init__(self) -> None:

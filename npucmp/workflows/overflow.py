@@ -14,18 +14,18 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import overflow_records
 from npucmp.errors import DumpError, UsageError
 from npucmp.flow.collectives import Communications
-from npucmp.flow.operators import Place
+from npucmp.flow.operators import OperatorPlace
 from npucmp.localise.multi_rank import GRAVITY
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.range_scan import Scanned, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
-from npucmp.overflow_events.events import event_of, events_of, noted
+from npucmp.overflow_events.events import device_event, event_of, events_of
 from npucmp.overflow_events.special_values import amount, headroom, kinds_of
 from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import OverflowFields
-from npucmp.workflows.select_runs import Choice, Meter, StrPath, keys, pair_runs
+from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names
 
 NO_TENSOR = Evidence("no tensor", "the dump holds no tensor of it")
@@ -35,7 +35,7 @@ CAUSES = {"born": Cause.BORN, "propagated": Cause.PROPAGATED, "unknown": Cause.U
 
 
 @dataclass(frozen=True)
-class OverflowOptions(OverflowFields, Choice):
+class OverflowOptions(OverflowFields, RunSelection):
     """The options of a search for overflows."""
 
 
@@ -105,7 +105,7 @@ def _scanned(
         events = _against(run, golden, events, options.names(), context)
     seen = {row.operator.order for row in rows}
     empty = [
-        noted(one.order, one, "unknown", blame.flagged[one.order], NO_TENSOR)
+        device_event(one.order, one, "unknown", blame.flagged[one.order], NO_TENSOR)
         for one in options.chosen(run)
         if one.order in blame.flagged and one.order not in seen
     ]
@@ -148,7 +148,7 @@ def _blame(run: Run, context: ReadContext) -> Blame:
                 flagged.setdefault(operator.order, (status, bits))
             else:
                 where = {"task": Fact(str(record.task_id)), "stream": Fact(str(record.stream_id))}
-                others.append(noted(-1, None, "unknown", (status, bits), Evidence("task", BLAMES, where)))
+                others.append(device_event(-1, None, "unknown", (status, bits), Evidence("task", BLAMES, where)))
     return Blame(flagged, tuple(others), tuple(broken))
 
 
@@ -241,7 +241,7 @@ def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
     for step, numbers in steps.items():
         own = [scans[number] for number in numbers]
         told = Communications([one.run.operators for one in own], [one.run.rank for one in own])
-        places = [{operator.order: Place(rank, at) for at, operator in enumerate(one.run.operators)}
+        places = [{operator.order: OperatorPlace(rank, at) for at, operator in enumerate(one.run.operators)}
                   for rank, one in enumerate(own)]  # fmt: skip
         for number, where, one in zip(numbers, places, _arrived(own, places, told)):
             roots = _roots(one.events)
@@ -254,10 +254,12 @@ def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
     )
 
 
-def _arrived(scans: Sequence[Scan], places: Sequence[Mapping[int, Place]], told: Communications) -> Iterator[Scan]:
+def _arrived(
+    scans: Sequence[Scan], places: Sequence[Mapping[int, OperatorPlace]], told: Communications
+) -> Iterator[Scan]:
     """Yield the scans of one step, in which events that a communication brought from another rank are propagated: an
     operator of that rank sent the data after it read such an event."""
-    readers: dict[Place, Scan] = {}
+    readers: dict[OperatorPlace, Scan] = {}
     for where, one in zip(places, scans):
         for event in one.events:
             read = event.origin == "propagated" or (event.outside and event.slot.startswith("input"))

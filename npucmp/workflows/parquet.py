@@ -63,14 +63,14 @@ def _lines(pyarrow: Any, file: RegularFile, wanted: Sequence[str]) -> Iterator[b
     file.limits.require(file.path, "report_bytes", size, f"{claimed.num_rows:,} rows, as text {{:,}} bytes at least")
     texts = [name for name in names if str(schema.field(name).type) == "string"]
     opened = parquet.ParquetFile(source, metadata=claimed, read_dictionary=texts)
-    yield _written([names])
+    yield _encoded([names])
     rows = size = 0
     for batch in opened.iter_batches(ROWS, columns=names, use_threads=False):
         columns = [_cells(batch.column(batch.schema.get_field_index(name))) for name in names]
         rows += batch.num_rows
         size += sum(sum(map(len, column)) + len(column) for column in columns)
         file.limits.require(file.path, "report_bytes", size, "a table of {:,} bytes and more")
-        yield _written(zip(*columns))
+        yield _encoded(zip(*columns))
     if rows != claimed.num_rows:
         raise DumpError(file.path, f"holds {rows:,} rows, and claims {claimed.num_rows:,}")
 
@@ -89,7 +89,7 @@ def _cells(column: Any) -> list[str]:
     return ["" if cell is None else repr(cell) for cell in column.to_pylist()]
 
 
-def _written(rows: Any) -> bytes:
+def _encoded(rows: Any) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 
 from npucmp.dump.formats import open_head
 from npucmp.errors import DumpError, UsageError
-from npucmp.judge.products import are_reduced, joined
+from npucmp.judge.products import are_reduced, merge_votes
 from npucmp.localise.multi_rank import precedence
 from npucmp.measure.executor import Executor, Serial
 from npucmp.model import Cause, Head, PartOf, Report, Run, StoredComparisons
@@ -32,7 +32,17 @@ from npucmp.model.comparison import Died
 from npucmp.model.gc_pause import uncollected
 from npucmp.workflows import rank_tasks
 from npucmp.workflows.options import Options, rules_of
-from npucmp.workflows.rank_tasks import Before, Finished, Measured, Memory, Names, Searched, StepRank, Store, Work
+from npucmp.workflows.rank_tasks import (
+    ComparisonWork,
+    EarlierStep,
+    Finished,
+    Measured,
+    Memory,
+    Names,
+    Searched,
+    StepRank,
+    Store,
+)
 from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.unused_options import unfit_numbers
 
@@ -42,7 +52,7 @@ if TYPE_CHECKING:
 Side = Union[Head, Run]
 
 
-class Source(NamedTuple):
+class ComparisonSource(NamedTuple):
     """The inputs of a comparison: two dumps, the paired runs or heads, runs without a partner, unreadable runs, and
     further dumps as "side=DUMP"."""
 
@@ -60,7 +70,7 @@ class Source(NamedTuple):
 
 
 @uncollected()
-def compared(source: Source, options: Options, executor: Optional[Executor] = None) -> Report:
+def compared(source: ComparisonSource, options: Options, executor: Optional[Executor] = None) -> Report:
     """Compare all steps and ranks of two dumps.
 
     Raises UsageError if nothing can be compared, DumpError if no step and rank can be read.
@@ -75,13 +85,15 @@ def compared(source: Source, options: Options, executor: Optional[Executor] = No
 
 
 def _compared(
-    source: Source, options: Options, executor: Executor, store: Store, folder: Optional[ScratchFolder] = None
+    source: ComparisonSource, options: Options, executor: Executor, store: Store, folder: Optional[ScratchFolder] = None
 ) -> Report:
     started = time.monotonic()
     places = [StepRank(number, *both) for number, both in enumerate(source.together)]
     own = options if folder is None else replace(options, progress=None, jobs=1, executor=None)
     several = max(Counter(one.rank for one in places).values()) > 1
-    work = Work(source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several)
+    work = ComparisonWork(
+        source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several
+    )
     tasks = _Tasks(work, executor)
     measured, interrupted = _measured(tasks, places, options)
     broken = [*source.broken, *(side for one in measured for side in one.broken)]
@@ -95,7 +107,7 @@ def _compared(
     everyone += [run for _, run in source.broken]
     remarks = [*unfit_numbers(options, everyone), *(_remarks(found, options) if found else ())]
     tasks.work = replace(tasks.work, alike=any(one.alike for one in found))
-    if are_reduced(joined(one.products for one in found)):
+    if are_reduced(merge_votes(one.products for one in found)):
         tasks.work = replace(tasks.work, reduced=True)
         broken += tasks.judge_again(readable)
     steps = _Steps(tasks, readable)
@@ -164,14 +176,14 @@ def _parts(tasks: _Tasks, finished: Sequence[Finished], function: PartOf[Any], n
 
 class _Task(NamedTuple):
     function: Callable[..., Any]
-    work: Work
+    work: ComparisonWork
     arguments: tuple[Any, ...]
 
 
 class _Tasks:
     """The tasks of a comparison, run by an executor."""
 
-    def __init__(self, work: Work, executor: Executor) -> None:
+    def __init__(self, work: ComparisonWork, executor: Executor) -> None:
         self.work, self._executor = work, executor
 
     def every(
@@ -183,7 +195,7 @@ class _Tasks:
         tasks = [
             _Task(function, replace(self.work, store=store.about(numbers)), arguments) for numbers, arguments in some
         ]
-        for answer, made in self._executor.map(_do, tasks, _lost):
+        for answer, made in self._executor.map(_do, tasks, _unanswered):
             store.learn(made)
             yield answer
 
@@ -201,7 +213,7 @@ def _do(task: _Task) -> tuple[Any, Names]:
     return task.function(task.work, *task.arguments), task.work.store.made
 
 
-def _lost(task: _Task, because: str) -> tuple[Any, Names]:
+def _unanswered(task: _Task, because: str) -> tuple[Any, Names]:
     if task.function is not rank_tasks.measure:
         return Died(because), {}
     run = _failed(task.arguments[0], f"reading it ended the process: {because}")
@@ -356,7 +368,7 @@ class _Steps:
     def _answers(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[Any]:
         given = []
         for some in steps:
-            before = [Before(self._before[one.number], faulty) for one in some]
+            before = [EarlierStep(self._before[one.number], faulty) for one in some]
             needed = [*(one.number for one in some), *(one.number for one in before if one.number is not None)]
             given.append((needed, (some[0], some, before)))
         return self._tasks.every(rank_tasks.search, given)

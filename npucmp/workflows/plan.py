@@ -13,17 +13,17 @@ from npucmp.dump_plan.dump_config import recorded
 from npucmp.dump_plan.frameworks import framework as framework_of
 from npucmp.dump_plan.plan_result import Planned, planned
 from npucmp.dump_plan.questions import DETECTION, QUESTIONS, Question, Ranges
-from npucmp.dump_plan.request import Asked, Framework
-from npucmp.dump_plan.size import Size, fitted, sized
-from npucmp.dump_plan.sufficiency import Missing, missing
+from npucmp.dump_plan.request import DumpRequest, Framework
+from npucmp.dump_plan.size import Size, fit_to_disk, sized
+from npucmp.dump_plan.sufficiency import MissingData, missing
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.model import Run
 from npucmp.workflows.api_signature import of_three, of_two
 from npucmp.workflows.byte_size import in_bytes
 from npucmp.workflows.graphs import with_graphs
 from npucmp.workflows.option_fields import PlanFields
-from npucmp.workflows.select_runs import Choice, StrPath
-from npucmp.workflows.selectors import some
+from npucmp.workflows.select_runs import RunSelection, StrPath
+from npucmp.workflows.selectors import parse_numbers
 
 MOST = 8  # runs of an earlier dump that are read; the largest of them represents all
 
@@ -47,8 +47,8 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
     asks, module = question_of(question), framework_of(framework)
     kind = _kind(asks, module, options)
     ops = (options.ops,) if isinstance(options.ops, str) else tuple(options.ops)
-    steps, ranks = _steps(asks, module, kind, options), some("ranks", options.ranks).ranges
-    asked = Asked(asks, options.side, os.fspath(folder), kind, steps, ranks, (), options.model)
+    steps, ranks = _steps(asks, module, kind, options), parse_numbers("ranks", options.ranks).ranges
+    asked = DumpRequest(asks, options.side, os.fspath(folder), kind, steps, ranks, (), options.model)
     again = _again(options, ops)
     disk = in_bytes("disk", options.disk)
     if options.before is None:
@@ -62,8 +62,8 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
     return planned(replace(asked, names=names, steps=steps), module, again, size, warnings)
 
 
-@of_two(Choice)
-def fit(question: str, dump: StrPath, choice: Choice) -> tuple[Run, list[Missing]]:
+@of_two(RunSelection)
+def fit(question: str, dump: StrPath, choice: RunSelection) -> tuple[Run, list[MissingData]]:
     """Return what a dump lacks for a question, and the run that was examined: the first selected one, since a dump is
     made with one configuration.
 
@@ -79,7 +79,7 @@ def fit(question: str, dump: StrPath, choice: Choice) -> tuple[Run, list[Missing
     return run, missing(asks, run, {head.step for head in known})
 
 
-def lacks(question: str, dumps: Sequence[StrPath], choice: Choice) -> list[str]:
+def lacks(question: str, dumps: Sequence[StrPath], choice: RunSelection) -> list[str]:
     """Return what dumps lack for a question, one line for all dumps that lack the same. Dumps that lack nothing are
     skipped, and unreadable dumps, which are reported elsewhere."""
     found: dict[str, list[str]] = {}
@@ -120,7 +120,7 @@ def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -
     if options.steps is None:
         first, last = asks.steps
         return ((first, max(last, 2 if module.SERVES else 0)),)  # the first pass of a service may be a warm-up
-    return some("steps", options.steps).ranges
+    return parse_numbers("steps", options.steps).ranges
 
 
 def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
@@ -128,7 +128,7 @@ def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
     words = [f"--{options.kind}"] if options.kind else []
     for name, given in (("steps", options.steps), ("ranks", options.ranks)):
         if given is not None:
-            ranges = some(name, given).ranges
+            ranges = parse_numbers(name, given).ranges
             words += [f"--{name}", ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)]
     words += [word for glob in ops for word in ("--ops", glob)]
     words += ["--from", os.fspath(options.before)] if options.before is not None else []
@@ -136,10 +136,10 @@ def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
     return words + (["--model", options.model] if options.model != PlanOptions.model else [])
 
 
-def _earlier(options: PlanOptions, module: Framework, asked: Asked) -> list[Run]:
+def _earlier(options: PlanOptions, module: Framework, asked: DumpRequest) -> list[Run]:
     """Return the runs of the earlier dump with the requested steps and ranks; all runs if it has none of them."""
     assert options.before is not None
-    choice = Choice(format=options.format, limits=options.limits)
+    choice = RunSelection(format=options.format, limits=options.limits)
     context = choice.context(options.before)
     known = heads(options.before, options.format, context)
     if not known:
@@ -178,14 +178,14 @@ def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, .
 
 
 def _sized(
-    runs: Sequence[Run], asked: Asked, names: tuple[str, ...], disk: Optional[int]
+    runs: Sequence[Run], asked: DumpRequest, names: tuple[str, ...], disk: Optional[int]
 ) -> tuple[Size, tuple[str, ...], Ranges, tuple[str, ...]]:
     """Return size, names, steps and warnings."""
     steps = _count(asked.steps) or len({run.step for run in runs})
     ranks = _count(asked.ranks) or len({run.rank for run in runs})
     if disk is None:
         return sized(runs, asked.kind, steps, ranks, names), names, asked.steps, ()
-    found = fitted(runs, asked.kind, steps, ranks, names, disk, 1)
+    found = fit_to_disk(runs, asked.kind, steps, ranks, names, disk, 1)
     few = asked.steps if found.steps is None else _first(asked.steps, found.steps)
     return found.size, found.names, few, found.warnings
 

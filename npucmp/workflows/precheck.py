@@ -10,12 +10,12 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Sequence
 
-from npucmp.comparability.check_item import Row
+from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.registry import NAMES, ROWS
-from npucmp.comparability.run_pair import Both, Curves, Given
+from npucmp.comparability.run_pair import Both, Curves, UserInput
 from npucmp.errors import UsageError
 from npucmp.health.rules import RULES
-from npucmp.health.settings import Settings
+from npucmp.health.settings import CheckSettings
 from npucmp.health.settings_file import load_settings
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
@@ -24,14 +24,14 @@ from npucmp.model.precheck_result import CurvePair, Precheck, Told
 from npucmp.workflows.api_signature import of_two
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import PrecheckFields
-from npucmp.workflows.select_runs import Choice, Meter, StrPath, how_to_pair, keys, odd_pairs, pair_runs
+from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, how_to_pair, keys, odd_pairs, pair_runs
 from npucmp.workflows.unused_options import unfit_names
 
 NO_DUMP = "-"  # in place of a dump: only files are compared
 
 
 @dataclass(frozen=True)
-class PrecheckOptions(PrecheckFields, Choice):
+class PrecheckOptions(PrecheckFields, RunSelection):
     """The options of a precheck."""
 
 
@@ -42,9 +42,9 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     Raises NpucmpError if there is nothing to compare. Errors of single items are in the result.
     """
     started = time.monotonic()
-    settings = Settings() if options.rules is None else load_settings(os.fspath(options.rules), RULES, NAMES)
+    settings = CheckSettings() if options.rules is None else load_settings(os.fspath(options.rules), RULES, NAMES)
     rows = chosen(options.only, options.skip, settings)
-    given = Given(
+    given = UserInput(
         mixed=options.mixed,
         env=options.env,
         config=options.config,
@@ -82,13 +82,13 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
         inputs=tuple(both.inputs),
         targets=tuple(both.targets),
         goldens=tuple(both.goldens),
-        curves=tuple(map(_shown, both.curves)),
+        curves=tuple(map(_curve_pair, both.curves)),
         partial=interrupted,
         strict=options.strict,
     )
 
 
-def chosen(only: Sequence[str], skip: Sequence[str], settings: Settings = Settings()) -> list[Row]:
+def chosen(only: Sequence[str], skip: Sequence[str], settings: CheckSettings = CheckSettings()) -> list[CheckItem]:
     """Return the selected items. The settings file may skip further items, and may also name rules of check. Raises
     UsageError for a glob that matches no item."""
     for glob in (*only, *skip):
@@ -116,14 +116,14 @@ def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> tup
     return False, f"a repeat of the target has other bits (first: {first}): npucmp rerun-diff"
 
 
-def _shown(one: Curves) -> CurvePair:
+def _curve_pair(one: Curves) -> CurvePair:
     """Return the data of two curves for a report."""
     windows = tuple((*window,) for window in one.found.windows)
     return CurvePair(one.name, one.found.because, one.target.logged(), one.golden.logged(), windows)
 
 
 def _opened(
-    target: StrPath, golden: StrPath, options: PrecheckOptions, given: Given
+    target: StrPath, golden: StrPath, options: PrecheckOptions, given: UserInput
 ) -> tuple[Both, tuple[tuple[str, Run], ...], tuple[str, ...]]:
     context = options.context(target, golden)
     lefts, rights = options.runs(target, context), options.runs(golden, context, golden=True)

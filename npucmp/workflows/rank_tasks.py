@@ -46,7 +46,7 @@ from npucmp.measure.executor import default_jobs
 from npucmp.measure.hidden_masks import with_hidden_masks
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.measure.recorded_stats import measured_by_record
-from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
+from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, VerdictTally, Where
 from npucmp.model.coverage import Coverage
 from npucmp.model.table import Table
 from npucmp.workflows.options import Options
@@ -55,7 +55,7 @@ from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_nois
 
 if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint
-    from npucmp.recompute.estimator import Estimator
+    from npucmp.recompute.estimator import RecomputedOperators
 
 Names = Mapping[int, Mapping[str, str]]  # number of a step and rank → kind of result → the name of its file
 
@@ -120,7 +120,7 @@ class StepRank(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Work:
+class ComparisonWork:
     """What all tasks of a comparison know. `began` is in seconds since 1970; `alone`: there is one step and rank;
     `in_memory`: runs are open, and results stay in this process; `several_steps`: of a rank; `reduced`: products show
     11 bits in all steps and ranks; `alike`: some show it on both sides. Both are known behind the measurement."""
@@ -168,7 +168,7 @@ class Measured(NamedTuple):
     died: bool = False
 
 
-def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> Measured:
+def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = None) -> Measured:
     """Open two runs, align, measure and judge them, and put the comparison without its roots into the store."""
     started = time.monotonic()
     options, tolerances, names = work.options, work.options.decides(), work.options.names()
@@ -282,13 +282,13 @@ def _each_measured(
         yield measurement, True
 
 
-def judge(work: Work, one: StepRank) -> None:
+def judge(work: ComparisonWork, one: StepRank) -> None:
     """Judge a step and rank again, of runs whose products show 11 bits."""
     known: Comparison = work.store.get(one.number, "judged")
     _put_judged(work, one, known, [each.measurement for each in known.findings])
 
 
-def _put_judged(work: Work, one: StepRank, known: Comparison, found: Sequence[Measurement]) -> None:
+def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: Sequence[Measurement]) -> None:
     """Judge each tensor by itself, and put the comparison, and what the next step asks of its parameters, into the
     store."""
     findings = judged(found, work.options.decides(), work.rules(), work.reduced)
@@ -316,7 +316,7 @@ def _has_values(findings: Sequence[Finding]) -> bool:
     return any(one.measurement.moments is not None for one in findings)
 
 
-class Before(NamedTuple):
+class EarlierStep(NamedTuple):
     """The number of the same rank in an earlier step, None if there is none; whether an error was born by then."""
 
     number: Optional[int]
@@ -327,7 +327,7 @@ class Searched(NamedTuple):
     """What the search found in one step and rank: counts, the clock and cause of each root, how many of the target's
     operators each engine recomputed, and how many there are; None where nothing may be recomputed."""
 
-    tally: Tally
+    tally: VerdictTally
     roots: list[tuple[int, Cause]]
     recomputed: Optional[tuple[Mapping[str, int], int]] = None
 
@@ -346,7 +346,9 @@ class _Roots(NamedTuple):
     roots: list[tuple[int, int, dict[str, Any]]]
 
 
-def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[Before]) -> list[Searched]:
+def search(
+    work: ComparisonWork, _: StepRank, some: Sequence[StepRank], before: Sequence[EarlierStep]
+) -> list[Searched]:
     """Search all ranks of a step for operators in which an error originates."""
     known = [_for_search(work, one) for one in some]
     updates = [_updates(work, one) for one in before]
@@ -358,12 +360,12 @@ def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[B
     ]
 
 
-def _estimator(work: Work, one: StepRank, known: Comparison, packs: bool) -> Optional[Estimator]:
+def _estimator(work: ComparisonWork, one: StepRank, known: Comparison, packs: bool) -> Optional[RecomputedOperators]:
     """What recomputes operators of a step and rank, as the search asks; None where the user wants none, or no value was
     compared."""
     if work.options.recompute == "none" or not _has_values(known.findings):
         return None
-    from npucmp.recompute.estimator import Estimator
+    from npucmp.recompute.estimator import RecomputedOperators
 
     context = work.options.context(work.target, work.golden)
 
@@ -376,7 +378,7 @@ def _estimator(work: Work, one: StepRank, known: Comparison, packs: bool) -> Opt
 
         jobs = work.options.jobs or min(default_jobs(), JOBS)
         return EveryOperator(runs, context, work.reduced or work.alike, jobs)
-    return Estimator(runs, context, work.reduced or work.alike, packs)
+    return RecomputedOperators(runs, context, work.reduced or work.alike, packs)
 
 
 class _Rows(Sequence[Finding]):
@@ -404,7 +406,7 @@ class _Rows(Sequence[Finding]):
         return iter(table.shared())
 
 
-def _for_search(work: Work, one: StepRank) -> Comparison:
+def _for_search(work: ComparisonWork, one: StepRank) -> Comparison:
     """What the walk needs of a comparison."""
     known: Comparison = work.store.get(one.number, "judged")
     if work.in_memory or not isinstance(known.findings, Table):
@@ -413,24 +415,24 @@ def _for_search(work: Work, one: StepRank) -> Comparison:
     return replace(known, target=target, golden=golden, findings=_Rows(work.store, one.number, known.findings))
 
 
-def _with_rows(work: Work, one: StepRank) -> Comparison:
+def _with_rows(work: ComparisonWork, one: StepRank) -> Comparison:
     """A comparison with findings that share what ranks have in common."""
     known: Comparison = work.store.get(one.number, "judged")
     return replace(known, findings=known.findings.shared()) if isinstance(known.findings, Table) else known
 
 
-def _updates(work: Work, before: Before) -> Updates:
+def _updates(work: ComparisonWork, before: EarlierStep) -> Updates:
     found: Updates = Updates() if before.number is None else work.store.get(before.number, "updates")
     found.faulty = before.faulty
     return found
 
 
 def _put_roots(
-    work: Work,
+    work: ComparisonWork,
     one: StepRank,
     known: Comparison,
     found: tuple[list[Finding], list[tuple[int, Root]]],
-    estimator: Optional[Estimator] = None,
+    estimator: Optional[RecomputedOperators] = None,
 ) -> Searched:
     findings, roots = found
     rows = _rows(known.findings, (root.pair for _, root in roots))
@@ -446,7 +448,7 @@ def _put_roots(
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
     share = None if estimator is None else (estimator.by_engine, len(known.target.operators))
-    return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots], share)
+    return Searched(VerdictTally.of(counted), [(clock, root.cause) for clock, root in roots], share)
 
 
 def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:
@@ -466,10 +468,10 @@ class Finished:
     """A step and rank when the search is done: its counts, and the places of its roots."""
 
     one: StepRank
-    tally: Tally
+    tally: VerdictTally
     places: tuple[int, ...]
 
-    def read(self, work: Work) -> Comparison:
+    def read(self, work: ComparisonWork) -> Comparison:
         """The comparison, from the store."""
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
@@ -497,6 +499,6 @@ def _with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tupl
 PartTask = Callable[[int, Comparison], Any]
 
 
-def part(work: Work, one: Finished, number: int, function: PartTask) -> Any:
+def part(work: ComparisonWork, one: Finished, number: int, function: PartTask) -> Any:
     """What a function makes of a comparison and its number."""
     return function(number, one.read(work))

@@ -19,13 +19,13 @@ from npucmp.recompute.gradient_edges import settled
 from npucmp.recompute.kind_baseline import doubted, excused, explained
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.run import linked, with_edges
-from npucmp.recompute.task import GRAPH, Engine, Settings, Task, kind_of, tasks_of
+from npucmp.recompute.task import GRAPH, Engine, ReplaySettings, Task, kind_of, tasks_of
 from npucmp.recompute.torch_engine import TorchEngine
 from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import ReplayFields
-from npucmp.workflows.replay_golden import beside, partners
-from npucmp.workflows.select_runs import Choice, Meter, StrPath, keys, pair_runs
+from npucmp.workflows.replay_golden import partners, with_golden_rows
+from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs
 
 ENGINES: dict[str, Engine] = {"torch": TorchEngine(), "numpy": NumpyEngine()}
@@ -34,7 +34,7 @@ NO_VALUES = "no data", "the dump holds no values of it"
 
 
 @dataclass(frozen=True)
-class ReplayOptions(ReplayFields, Choice):
+class ReplayOptions(ReplayFields, RunSelection):
     """The options of a replay."""
 
 
@@ -47,7 +47,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
     """
     supported()
     started = time.monotonic()
-    settings = Settings(scale=options.budget)
+    settings = ReplaySettings(scale=options.budget)
     if options.limit_memory:
         settings = settings._replace(memory=options.limit_memory)
     if options.budget_from is not None:
@@ -97,10 +97,10 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
     )
     if options.golden is None or partial:
         return result
-    return replace(_beside(result, options.golden, options, context), seconds=time.monotonic() - started)
+    return replace(_with_golden(result, options.golden, options, context), seconds=time.monotonic() - started)
 
 
-def _beside(found: Replays, golden: StrPath, options: ReplayOptions, context: ReadContext) -> Replays:
+def _with_golden(found: Replays, golden: StrPath, options: ReplayOptions, context: ReadContext) -> Replays:
     """With what a replay of the golden run says of the same operators."""
     goldens = [run for run in options.runs(golden, context, golden=True) if not run.problem]
     together, _ = pair_runs([one.run for one in found.replays], goldens, options.partners())
@@ -120,7 +120,9 @@ def _beside(found: Replays, golden: StrPath, options: ReplayOptions, context: Re
     other = replay(golden, again)
     theirs = {one.run.path: one for one in other.replays}
     replays = [
-        beside(one, theirs[known[one.run.path].golden.path], known[one.run.path]) if one.run.path in known else one
+        with_golden_rows(one, theirs[known[one.run.path].golden.path], known[one.run.path])
+        if one.run.path in known
+        else one
         for one in found.replays
     ]
     more = [f"golden: {note}" for note in other.notes if note not in found.notes]
@@ -164,7 +166,7 @@ class _Plan:
                 self.tasks.append(task)
         self._every = [*tasks.values()]  # whoever reads what is replayed may not be replayed
 
-    def link(self, context: ReadContext, settings: Settings, jobs: int) -> None:
+    def link(self, context: ReadContext, settings: ReplaySettings, jobs: int) -> None:
         """What lies between the operators that are to be replayed."""
         if self.tasks:
             chosen = {operator.order for operator in self._chosen}

@@ -16,7 +16,7 @@ from npucmp.measure.executor import default_jobs
 from npucmp.model import Cause, Comparison, Edge, Evidence, Gap, Held, Report, Root, Run
 from npucmp.recompute.every_operator import ENGINES, JOBS
 from npucmp.recompute.run import linked, with_edges
-from npucmp.recompute.task import Engine, Settings, tasks_of
+from npucmp.recompute.task import Engine, ReplaySettings, tasks_of
 from npucmp.workflows.replay import supported
 
 
@@ -77,18 +77,18 @@ def gap_reasons(
 ) -> dict[int, tuple[Evidence, ...]]:
     """What is found of the gaps among the roots, by their place in the list of roots."""
     gaps = {at: root for at, root in enumerate(one.roots) if root.cause is Cause.GAP}
-    target = _between(one.target, [_place(root, "target") for root in gaps.values()], engines, context, jobs)
-    golden = _between(one.golden, [_place(root, "golden") for root in gaps.values()], engines, context, jobs)
+    target = _between(one.target, [_gap_input(root, "target") for root in gaps.values()], engines, context, jobs)
+    golden = _between(one.golden, [_gap_input(root, "golden") for root in gaps.values()], engines, context, jobs)
     return {at: tuple(_reasons(root, target, golden)) for at, root in gaps.items()}
 
 
-def _place(root: Root, side: str) -> Optional[tuple[int, str]]:
+def _gap_input(root: Root, side: str) -> Optional[tuple[int, str]]:
     operator, tensor = getattr(root.pair, f"{side}_op"), getattr(root.pair, side)
     return None if operator is None or tensor is None else (operator.order, tensor.slot)
 
 
 def _reasons(root: Root, target: Between, golden: Between) -> Iterator[Evidence]:
-    own, other = _place(root, "target"), _place(root, "golden")
+    own, other = _gap_input(root, "target"), _gap_input(root, "golden")
     ours = target.function(own) if own is not None else ""
     theirs = golden.function(other) if other is not None else ""
     if ours and theirs and ours != theirs:
@@ -111,7 +111,7 @@ def _between(
     names = {operator.order: operator.name for operator in run.operators}
     if not wanted:
         return Between(names, {}, {})
-    settings = Settings()
+    settings = ReplaySettings()
     links, gaps = linked(tasks_of(run, calls_of(run, context)), context, settings, jobs)
     some = [edge for edge in links.edges(gaps) if (edge.task.operator.order, edge.slot) in wanted]
     edges = with_edges([], some, engines, context, settings, jobs) if some else ()

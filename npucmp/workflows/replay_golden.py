@@ -21,7 +21,7 @@ from npucmp.recompute.error_budget import vendor_level
 RATIOS = {"golden_mare_ratio": "mare", "golden_mere_ratio": "mere", "golden_rmse_ratio": "rmse"}
 
 
-class Partners(NamedTuple):
+class GoldenOutputs(NamedTuple):
     """Outputs of the golden run by those of the target: (order, slot) → (order, slot, whether of the same type)."""
 
     golden: Run
@@ -33,7 +33,7 @@ class Partners(NamedTuple):
         return [glob.escape(one.name) for one in self.golden.operators if one.order in wanted]
 
 
-def partners(target: Run, golden: Run, names: Names, context: ReadContext) -> Partners:
+def partners(target: Run, golden: Run, names: Names, context: ReadContext) -> GoldenOutputs:
     """Operators that were lined up, without those that stand for several."""
     own = {one.order: one.name for one in golden.operators}
     some: Sequence[Pair] = [*pairs(target, golden, align(target, golden, names, context))]
@@ -46,10 +46,10 @@ def partners(target: Run, golden: Run, names: Names, context: ReadContext) -> Pa
         assert a is not None and b is not None and x is not None and y is not None
         if x.slot.startswith("output:") and own.get(b.order) == b.name:
             found[a.order, x.slot] = b.order, y.slot, x.dtype == y.dtype
-    return Partners(golden, found)
+    return GoldenOutputs(golden, found)
 
 
-def beside(one: Replay, golden: Replay, known: Partners) -> Replay:
+def with_golden_rows(one: Replay, golden: Replay, known: GoldenOutputs) -> Replay:
     """The rows of the target with what the golden's say."""
     there = {(row.order, row.slot): row for row in golden.rows}
     rows, wrong = [], defaultdict(list)

@@ -15,7 +15,7 @@ from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError, UsageError
 from npucmp.model.check_finding import SEVERITIES
 from npucmp.model.replay_result import GUILTY_ABOVE
-from npucmp.model.saved_report import SOUND, TENSORS, Key, Place, Seen, Written
+from npucmp.model.saved_report import SOUND, TENSORS, Key, SavedRow, SavedSuspect, Written
 
 SUMMARY = "summary.json"
 MERGED = {"merge": "compare"}  # reports that are made from other reports
@@ -24,7 +24,7 @@ PARQUET = ".parquet"
 Row = Mapping[str, str]
 
 
-class Table(NamedTuple):
+class SavedTable(NamedTuple):
     """A file of a report, and how its rows are read.
 
     place       returns the accusation of a row, if it has one; `seen` its verdict on a tensor, output or rule
@@ -35,8 +35,8 @@ class Table(NamedTuple):
 
     file: str
     needs: tuple[str, ...]
-    place: Callable[[Row, Mapping[str, Any]], Optional[Place]]
-    seen: Callable[[Row], Optional[Seen]] = lambda row: None
+    place: Callable[[Row, Mapping[str, Any]], Optional[SavedSuspect]]
+    seen: Callable[[Row], Optional[SavedRow]] = lambda row: None
     rule: str = ""
     op: str = "op"
     of_network: bool = True
@@ -116,7 +116,7 @@ def read(folder: str | os.PathLike[str], context: Optional[ReadContext] = None) 
     accusing = TABLES[found.command][0].file
     if not found.files(accusing):
         raise DumpError(found.path, f"holds no {accusing}, which a report of {found.command} has; is it whole?")
-    return _written(found.path, found.summary, lambda table: found.rows(table.file, table.needs, table.reads))
+    return _saved_report(found.path, found.summary, lambda table: found.rows(table.file, table.needs, table.reads))
 
 
 def of_files(files: Mapping[str, Union[bytes, Iterable[bytes]]]) -> Written:
@@ -125,12 +125,12 @@ def of_files(files: Mapping[str, Union[bytes, Iterable[bytes]]]) -> Written:
     def pieces(content: Union[bytes, Iterable[bytes]]) -> Iterable[bytes]:
         return [content] if isinstance(content, bytes) else content
 
-    def rows(table: Table) -> Iterator[Row]:
+    def rows(table: SavedTable) -> Iterator[Row]:
         content = files.get(table.file)
         if content is not None:
             yield from read_rows(table.file, pieces(content), wanted=table.reads)
 
-    return _written("this run", summary_of("this run", b"".join(pieces(files[SUMMARY]))), rows)
+    return _saved_report("this run", summary_of("this run", b"".join(pieces(files[SUMMARY]))), rows)
 
 
 def summary_of(path: str, data: bytes) -> dict[str, Any]:
@@ -150,10 +150,10 @@ def summary_of(path: str, data: bytes) -> dict[str, Any]:
     return dict(summary)
 
 
-def _written(path: str, summary: Mapping[str, Any], rows: Callable[[Table], Iterable[Row]]) -> Written:
+def _saved_report(path: str, summary: Mapping[str, Any], rows: Callable[[SavedTable], Iterable[Row]]) -> Written:
     command = MERGED.get(str(summary["command"]), str(summary["command"]))
-    places: dict[Key, Place] = {}
-    seen: dict[Key, Seen] = {}
+    places: dict[Key, SavedSuspect] = {}
+    seen: dict[Key, SavedRow] = {}
     operators = set()
     lacking = 0
     for table in TABLES[command]:
@@ -168,11 +168,11 @@ def _written(path: str, summary: Mapping[str, Any], rows: Callable[[Table], Iter
                 seen[key] = max(seen.get(key, look), look, key=_badness)
             if look is not None and key.op and table.of_network:
                 operators.add(key.op)
-        lacking += max(0, _counted(summary, table) - count)
+        lacking += max(0, _row_count(summary, table) - count)
     return Written(path, command, summary, places, seen, frozenset(operators), lacking)
 
 
-def _counted(summary: Mapping[str, Any], table: Table) -> int:
+def _row_count(summary: Mapping[str, Any], table: SavedTable) -> int:
     """Return the number of rows of a table by the summary, 0 if it has none; a comparison has at least one tensor."""
     found: Any = summary
     for key in table.counted:
@@ -181,13 +181,13 @@ def _counted(summary: Mapping[str, Any], table: Table) -> int:
     return sum(one for one in counts if isinstance(one, int) and 0 < one < 1 << 63)
 
 
-def _key(row: Row, table: Table) -> Key:
+def _key(row: Row, table: SavedTable) -> Key:
     rule = table.rule or (row.get("rule", "") if table.file == "health.csv" else row.get("row", ""))
     op = row.get(table.op, "") or row.get("parameter", "")
     return Key(row.get("step", ""), row.get("rank", ""), op, row.get("slot", ""), rule)
 
 
-def _badness(one: Seen) -> tuple[bool, bool, float]:
+def _badness(one: SavedRow) -> tuple[bool, bool, float]:
     """Return a sort key: of several rows with one key, as of an operator that ran more than once, the worst counts."""
     unsized = one.error is None or one.error != one.error
     return one.differs, one.verdict != SOUND, 0.0 if one.error is None or unsized else one.error
@@ -201,91 +201,92 @@ def number(cell: Optional[str]) -> Optional[float]:
         return None
 
 
-def _whole(cell: Optional[str]) -> Optional[int]:
+def _whole_number(cell: Optional[str]) -> Optional[int]:
     return int(cell) if cell and cell.isascii() and cell.isdecimal() and len(cell) < 20 else None
 
 
-def _place(row: Row, cause: str, value: str = "value", counts: bool = True, words: str = "because") -> Place:
+def _suspect(row: Row, cause: str, value: str = "value", counts: bool = True, words: str = "because") -> SavedSuspect:
     because = row.get(words, "")
-    return Place(Key("", "", "", ""), cause, because, number(row.get(value)), row.get("stack", ""), counts)
+    return SavedSuspect(Key("", "", "", ""), cause, because, number(row.get(value)), row.get("stack", ""), counts)
 
 
-def _root(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
+def _root(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     cause = row.get("cause", "")
-    return _place(row, cause, words="evidence") if cause not in ("", "PROPAGATED") else None
+    return _suspect(row, cause, words="evidence") if cause not in ("", "PROPAGATED") else None
 
 
-def _rerun(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
+def _rerun(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     cause = row.get("cause", "")
-    return _place(row, cause, "rel_l2") if cause not in ("", "PROPAGATED") else None
+    return _suspect(row, cause, "rel_l2") if cause not in ("", "PROPAGATED") else None
 
 
-def _tensor(row: Row) -> Optional[Seen]:
+def _tensor(row: Row) -> Optional[SavedRow]:
     verdict, error, limit = row.get("verdict", ""), number(row.get("rel_l2")), number(row.get("limit"))
     if verdict in ("shape", "nonfinite"):
         error = math.inf
     elif verdict == "diverged" and error is None:
         error = math.nan
-    return Seen(verdict, error, limit or 0.0, _whole(row.get("elements"))) if verdict else None
+    return SavedRow(verdict, error, limit or 0.0, _whole_number(row.get("elements"))) if verdict else None
 
 
-def _guilty(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
-    return _place(row, "GUILTY", "rms_ratio", words="explanation") if row.get("verdict") == "GUILTY" else None
+def _guilty(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
+    return _suspect(row, "GUILTY", "rms_ratio", words="explanation") if row.get("verdict") == "GUILTY" else None
 
 
-def _broken(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
-    return _place(row, "BROKEN", "ratio", words="explanation") if row.get("verdict") == "BROKEN" else None
+def _broken(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
+    return _suspect(row, "BROKEN", "ratio", words="explanation") if row.get("verdict") == "BROKEN" else None
 
 
-def _judged(row: Row) -> Optional[Seen]:
+def _judged(row: Row) -> Optional[SavedRow]:
     """Return the verdict on an output of a replay, or on a gradient between operators; its error is the ratio to the
     expected rounding."""
     words = {"CLEAN": SOUND, "AMPLIFIER": SOUND, "GUILTY": "diverged", "BROKEN": "diverged"}
     verdict = words.get(row.get("verdict", ""), "unknown")
     error = number(row.get("rms_ratio") or row.get("ratio"))
     error = math.nan if error is None and verdict == "diverged" else error
-    return Seen(verdict, error, GUILTY_ABOVE["rms_ratio"][0], _whole(row.get("elements")))
+    return SavedRow(verdict, error, GUILTY_ABOVE["rms_ratio"][0], _whole_number(row.get("elements")))
 
 
-def _symptom(row: Row, summary: Mapping[str, Any]) -> Optional[Place]:
+def _symptom(row: Row, summary: Mapping[str, Any]) -> Optional[SavedSuspect]:
     severity, least = row.get("severity", ""), summary.get("fail_on", "warning")
     if severity not in SEVERITIES or row.get("follows"):
         return None
     counts = least not in SEVERITIES or SEVERITIES.index(severity) >= SEVERITIES.index(least)
-    return _place(row, severity, counts=counts)
+    return _suspect(row, severity, counts=counts)
 
 
-def _decided(row: Row) -> Optional[Seen]:
-    return Seen("unknown" if row.get("decided") == "no" else SOUND)
+def _decided(row: Row) -> Optional[SavedRow]:
+    return SavedRow("unknown" if row.get("decided") == "no" else SOUND)
 
 
-def _asked(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
+def _replay_suspect(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     severity = row.get("severity", "")
-    return _place(row, severity, counts=severity in ("error", "warning")) if row.get("status") == "DIFFERS" else None
+    return _suspect(row, severity, counts=severity in ("error", "warning")) if row.get("status") == "DIFFERS" else None
 
 
-def _answered(row: Row) -> Optional[Seen]:
-    return Seen({"same": SOUND, "close": SOUND, "DIFFERS": "diverged"}.get(row.get("status", ""), "unknown"))
+def _answered(row: Row) -> Optional[SavedRow]:
+    return SavedRow({"same": SOUND, "close": SOUND, "DIFFERS": "diverged"}.get(row.get("status", ""), "unknown"))
 
 
-def _nobody(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
+def _nobody(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     return None
 
 
-_TENSORS = Table(
+_TENSORS = SavedTable(
     "tensors.csv", ("op", "slot", "verdict"), _nobody, _tensor,
     reads=("step", "rank", "op", "slot", "verdict", "rel_l2", "limit", "elements"), counted=("verdicts",),
 )  # fmt: skip
-_ROOTS = Table("roots.csv", ("op", "cause"), _root, counted=("causes",))
+_ROOTS = SavedTable("roots.csv", ("op", "cause"), _root, counted=("causes",))
 TABLES = {
     "compare": (_ROOTS, _TENSORS),
     "fusion-diff": (_ROOTS, _TENSORS),
-    "rerun-diff": (Table("rerun.csv", ("op", "cause"), _rerun), _TENSORS),
+    "rerun-diff": (SavedTable("rerun.csv", ("op", "cause"), _rerun), _TENSORS),
     "overflow": (_ROOTS,),
-    "replay": (Table("replay.csv", ("op", "verdict"), _guilty, _judged, counted=("verdicts",)),
-               Table("edges.csv", ("op", "verdict"), _broken, _judged, rule="edge", counted=("edges",))),
-    "check": (Table("health.csv", ("rule", "severity"), _symptom, counted=("findings", "severity")),
-              Table("checks.csv", ("rule", "decided"), _nobody, _decided, op="rule", of_network=False),
-              Table("parameters.csv", ("parameter",), _nobody, lambda row: Seen(SOUND), op="parameter")),
-    "precheck": (Table("precheck.csv", ("row", "status"), _asked, _answered, op="", counted=("statuses",)),),
+    "replay": (SavedTable("replay.csv", ("op", "verdict"), _guilty, _judged, counted=("verdicts",)),
+               SavedTable("edges.csv", ("op", "verdict"), _broken, _judged, rule="edge", counted=("edges",))),
+    "check": (SavedTable("health.csv", ("rule", "severity"), _symptom, counted=("findings", "severity")),
+              SavedTable("checks.csv", ("rule", "decided"), _nobody, _decided, op="rule", of_network=False),
+              SavedTable("parameters.csv", ("parameter",), _nobody, lambda row: SavedRow(SOUND), op="parameter")),
+    "precheck": (SavedTable("precheck.csv", ("row", "status"), _replay_suspect, _answered, op="",
+        counted=("statuses",)),),
 }  # fmt: skip

@@ -21,7 +21,7 @@ from npucmp.localise.rerun.causes import with_causes
 from npucmp.localise.rerun.table import OfFirst, place_of, reruns_of
 from npucmp.measure.bitwise import measure_bits
 from npucmp.measure.executor import default_jobs
-from npucmp.measure.pairs import each, payload_bytes
+from npucmp.measure.pairs import map_pairs, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
 from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
@@ -77,7 +77,7 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> Repeated:
     reruns = tuple(found_at.values())
     return Repeated(
         paths=tuple(map(str, paths)),
-        comparisons=tuple(_placed(one, found_at) for one in comparisons),
+        comparisons=tuple(_numbered(one, found_at) for one in comparisons),
         unpaired=tuple(unpaired),
         broken=broken,
         notes=(*remarks, *_notes(reruns, comparisons, numbers, len(paths))),
@@ -100,7 +100,7 @@ def _compare(target: Run, golden: Run, number: int, options: Options, context: R
     meter, stopped = Meter(options.progress, sum(map(payload_bytes, todo))), False
     findings: list[Finding] = []
     try:
-        for measurement in each(measure_bits, todo, options.jobs or default_jobs(), context):
+        for measurement in map_pairs(measure_bits, todo, options.jobs or default_jobs(), context):
             findings.append(judge_bits(measurement, context)._replace(row=len(findings)))
             meter.add(payload_bytes(measurement.pair))
     except KeyboardInterrupt:
@@ -111,7 +111,7 @@ def _compare(target: Run, golden: Run, number: int, options: Options, context: R
     return Comparison(target, golden, *known, coverage_of(findings, left_out, context=None)), stopped
 
 
-def _placed(comparison: Comparison, found: Mapping[OfFirst, Rerun]) -> Comparison:
+def _numbered(comparison: Comparison, found: Mapping[OfFirst, Rerun]) -> Comparison:
     """Return a comparison with the place of its operator in each root cause."""
     roots = (replace(root, place=found[place_of(comparison, root.pair)].place) for root in comparison.roots)
     return replace(comparison, roots=tuple(roots))

@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 
 from npucmp.errors import DumpError
 from npucmp.model import Comparison
-from npucmp.model.skeleton import Own, Skeleton, joined, parted
+from npucmp.model.skeleton import RankPart, Skeleton, join_parts, parted
 from npucmp.workflows.rank_tasks import Names
 
 _PREFIX = ".npucmp-work-"
@@ -76,7 +76,7 @@ class _Parted(NamedTuple):
     """A comparison in a file: the name of the file of its shared skeleton, and its own data."""
 
     skeleton: str
-    own: Own
+    own: RankPart
 
 
 class Scratch:
@@ -99,7 +99,7 @@ class Scratch:
 
     def get(self, number: int, kind: str) -> Any:
         found = self._read(self._names[number][kind])
-        return joined(self._skeleton(found.skeleton), found.own) if isinstance(found, _Parted) else found
+        return join_parts(self._skeleton(found.skeleton), found.own) if isinstance(found, _Parted) else found
 
     def _skeleton(self, name: str) -> Skeleton:
         """Return a skeleton, which all comparisons that this process reads share while one of them is in use."""

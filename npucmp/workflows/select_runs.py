@@ -20,7 +20,7 @@ from npucmp.errors import DumpError, UsageError
 from npucmp.model import Head, Operator, Pair, Run, first_of
 from npucmp.model.gc_pause import uncollected
 from npucmp.workflows.option_fields import DumpFields
-from npucmp.workflows.selectors import End, Numbered, Partner, partners, some
+from npucmp.workflows.selectors import End, Numbered, Partner, parse_numbers, partners
 
 StrPath = Union[str, "PathLike[str]"]
 NEAR = 5  # names that are proposed
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 
 @dataclass(frozen=True)
-class Choice(DumpFields):
+class RunSelection(DumpFields):
     """The options of every command that reads a dump."""
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Choice(DumpFields):
 
     def meant(self, path: StrPath, runs: Sequence[One], golden: bool = False) -> list[One]:
         """Return the selected ones of the runs of a dump."""
-        steps, ranks = some("step", self.step), some("rank", self.rank)
+        steps, ranks = parse_numbers("step", self.step), parse_numbers("rank", self.rank)
         ends = [(one.golden, one.target) for one in self.partners()] if golden else []
 
         def is_meant(run: Numbered) -> bool:

@@ -39,7 +39,7 @@ class Some(NamedTuple):
                 yield str(low) if low == high else f"{low}-{high}"
 
 
-def some(name: str, asked: Numbers) -> Some:
+def parse_numbers(name: str, asked: Numbers) -> Some:
     """Parse "0,8-15", a number, or several numbers. The UsageError names `name` and the mistake."""
     if asked is None:
         return Some()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.judge.tolerance import DEFAULT_RULES
 from npucmp.judge.tolerances import load_noise, load_tolerances
-from npucmp.workflows.selectors import some
+from npucmp.workflows.selectors import parse_numbers
 
 if TYPE_CHECKING:
     from npucmp.model.saved_report import Written
@@ -49,7 +49,7 @@ def _plain(name: str, value: Any) -> Any:
     """Return a value for JSON, equal for all spellings of the same choice."""
     try:
         if name in ("step", "rank"):
-            return [list(ends) for ends in sorted(some(name, value).ranges)]
+            return [list(ends) for ends in sorted(parse_numbers(name, value).ranges)]
         if name == "tolerances":
             rows = load_tolerances(Path(value)) if isinstance(value, (str, PathLike)) else value
             return _digest([(row.metric, row.limit, row.dtype, row.op_type) for row in rows])
@@ -80,7 +80,7 @@ def _digest(value: Any) -> str:
 
 def other_settings(before: Written, after: Written) -> str:
     """Describe the first deciding option in which two reports differ; "" if their options are equal."""
-    here, there = _known(before, after), _known(after, before)
+    here, there = _shared_settings(before, after), _shared_settings(after, before)
     for name in sorted({*here, *there}):
         if here.get(name) != there.get(name):
             return f"{_words(name, here)} in {before.path}, {_words(name, there)} in {after.path}"
@@ -103,7 +103,7 @@ def refusal(words: str) -> str:
     return f"the rules differ: {words}; make both reports with the same options"
 
 
-def _known(one: Written, other: Written) -> dict[str, Any]:
+def _shared_settings(one: Written, other: Written) -> dict[str, Any]:
     """Return the settings of a report; if one of the reports is of an earlier version, the settings that both versions
     recorded."""
     kept, theirs = one.summary.get(KEY), other.summary.get(KEY)

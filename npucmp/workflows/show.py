@@ -16,13 +16,13 @@ from npucmp.measure.preview import peek
 from npucmp.model import Measurement, Operator, Pair, Peek, Run, TensorRef
 from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.option_fields import ShowFields
-from npucmp.workflows.select_runs import Choice, StrPath
+from npucmp.workflows.select_runs import RunSelection, StrPath
 from npucmp.workflows.unused_options import unfit_globs
 
 MOST = 12  # slots that are proposed
 
 
-class Seen(NamedTuple):
+class MeasuredTensor(NamedTuple):
     """A measured tensor, and its values if they were requested and can be read."""
 
     measurement: Measurement
@@ -30,7 +30,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ShowOptions(ShowFields, Choice):
+class ShowOptions(ShowFields, RunSelection):
     """The options of show, and the tensors that they select."""
 
     @property
@@ -44,10 +44,10 @@ class ShowOptions(ShowFields, Choice):
         return [place_of(str(text), tensor) for text in self.at]
 
 
-Rows = list[tuple[Operator, list[Seen]]]
+Rows = list[tuple[Operator, list[MeasuredTensor]]]
 
 
-class Contents(NamedTuple):
+class DumpContents(NamedTuple):
     """The content of a dump: each run with its operators and their measured tensors, and notes on globs that match
     nothing."""
 
@@ -71,7 +71,7 @@ def place_of(text: str, tensor: TensorRef) -> int:
 
 
 @of_one(ShowOptions, "show(): a pattern is given by its name, as in pattern='*softmax*'")
-def show(dump: StrPath, options: ShowOptions) -> Contents:
+def show(dump: StrPath, options: ShowOptions) -> DumpContents:
     """Return the content of a dump: its runs, their operators, and the statistics of the tensors that a pattern
     selects.
 
@@ -95,7 +95,7 @@ def show(dump: StrPath, options: ShowOptions) -> Contents:
         raise UsageError(f"no tensor fits --slot {' '.join(options.slot)}", [*slots][:MOST])
     if not any(rows for _, rows in found) and not any(run.problem for run, _ in found):
         raise UsageError(f"{dump}: no operator passes --include and --exclude")
-    return Contents(found, notes)
+    return DumpContents(found, notes)
 
 
 def _rows(run: Run, options: ShowOptions, context: ReadContext) -> Rows:
@@ -107,17 +107,17 @@ def _rows(run: Run, options: ShowOptions, context: ReadContext) -> Rows:
     ]
 
 
-def _seen(operator: Operator, options: ShowOptions, context: ReadContext) -> list[Seen]:
+def _seen(operator: Operator, options: ShowOptions, context: ReadContext) -> list[MeasuredTensor]:
     return [_looked(operator, one, options, context) for one in operator.tensors if options.looks_at(one)]
 
 
-def _looked(operator: Operator, tensor: TensorRef, options: ShowOptions, context: ReadContext) -> Seen:
+def _looked(operator: Operator, tensor: TensorRef, options: ShowOptions, context: ReadContext) -> MeasuredTensor:
     found = measure(Pair(operator.order, tensor.slot, operator, None, tensor, None), context=context)
     places = options.places(tensor)
     if found.moments is None or not (options.values or places):
-        return Seen(found)
+        return MeasuredTensor(found)
     try:
         values = peek(tensor, found.moments.target, places, context)
     except NpucmpError:  # it could be read a moment ago
-        return Seen(found)
-    return Seen(found, values if options.values else values._replace(largest=(), smallest=(), corners=()))
+        return MeasuredTensor(found)
+    return MeasuredTensor(found, values if options.values else values._replace(largest=(), smallest=(), corners=()))

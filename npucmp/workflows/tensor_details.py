@@ -1,5 +1,5 @@
-"""Select the diverging tensors that are read a second time (measure/error_map.py): tensors of suspects by place, then others
-in order of execution; at most MOST tensors, with at most BYTES in total on both sides."""
+"""Select the diverging tensors that are read a second time (measure/error_map.py): tensors of suspects by place,
+then others in order of execution; at most MOST tensors, with at most BYTES in total on both sides."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from npucmp.dump.context import ReadContext
 from npucmp.measure.error_map import look
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.measure.pairs import payload_bytes
-from npucmp.model import Cause, Comparison, Finding, Look, Report, StoredComparisons, each
+from npucmp.model import Cause, Comparison, Finding, Look, Report, StoredComparisons, map_comparisons
 from npucmp.model.roles import is_output
-from npucmp.workflows.select_runs import Choice
+from npucmp.workflows.select_runs import RunSelection
 
 AnyReport = TypeVar("AnyReport", bound=Report)
 MOST = 64
@@ -35,7 +35,7 @@ class _Candidate(NamedTuple):
     finding: Finding
 
 
-def with_looks(report: AnyReport, choice: Choice, context: ReadContext, vendor: bool = False) -> AnyReport:
+def with_looks(report: AnyReport, choice: RunSelection, context: ReadContext, vendor: bool = False) -> AnyReport:
     """Return a report with as many looks as fit; if a tensor is too large, smaller ones after it may still be read. If
     the user interrupts the reading (Ctrl-C), the report has no looks. vendor: also compare outputs of suspects by the
     vendor's rules."""
@@ -51,7 +51,7 @@ def with_looks(report: AnyReport, choice: Choice, context: ReadContext, vendor: 
         if not chosen:
             return report
         crew = workers(choice.jobs or default_jobs())
-        found = [*crew.map(partial(_looked, context=context, vendor=vendor), chosen, _lost, _weight)]
+        found = [*crew.map(partial(_looked, context=context, vendor=vendor), chosen, _failed, _weight)]
     except KeyboardInterrupt:
         return report
     return replace(report, looks=tuple(one for one in found if one is not None))
@@ -65,7 +65,7 @@ def _candidates(report: Report) -> chain[_Candidate]:
     if isinstance(comparisons, StoredComparisons):
         numbers = [at for at, tally in enumerate(comparisons.tallies) if tally.shown]
         most = max(FEWEST, MOST // max(1, len(numbers)))
-    return chain.from_iterable(each(comparisons, partial(_of, most), _none, numbers))
+    return chain.from_iterable(map_comparisons(comparisons, partial(_of, most), _none, numbers))
 
 
 def _of(most: int, run: int, one: Comparison) -> list[_Candidate]:
@@ -94,7 +94,7 @@ def _looked(one: _Candidate, context: ReadContext, vendor: bool) -> Optional[Loo
     return found._replace(run=one.run, step=one.step, rank=one.rank, place=one.place, cause=one.cause)
 
 
-def _lost(one: _Candidate, because: str) -> Optional[Look]:
+def _failed(one: _Candidate, because: str) -> Optional[Look]:
     return None
 
 

@@ -11,11 +11,11 @@ from typing import Iterator, Mapping, Sequence
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.ascend_criteria import vendor_of
-from npucmp.model import Cause, Comparison, Finding, Operator, Report, Root, Verdict, each
+from npucmp.model import Cause, Comparison, Finding, Operator, Report, Root, Verdict, map_comparisons
 from npucmp.model.arguments import named_arguments
 from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output
-from npucmp.model.ticket_facts import Accused, Argument, Vendor
+from npucmp.model.ticket_facts import Accused, ArgumentDifference, AscendCriteria
 
 MOST = 10  # operators
 ELEMENTS = 1 << 26  # elements read for all of them; outputs that do not fit have no metrics
@@ -36,7 +36,9 @@ def with_accused(report: Report, context: ReadContext) -> Report:
         (look.run, look.pair.order, look.pair.slot): look.vendor for look in report.looks if look.vendor is not None
     }
     try:
-        found = [*each(known, partial(accused_of, context, share, seen), _lost, numbers)] if numbers else []
+        found = (
+            [*map_comparisons(known, partial(accused_of, context, share, seen), _failed, numbers)] if numbers else []
+        )
     except KeyboardInterrupt:  # the user does not want to wait for the data
         return report
     every = sorted((one for some in found for one in some), key=lambda one: one.place)[:MOST]
@@ -45,7 +47,7 @@ def with_accused(report: Report, context: ReadContext) -> Report:
 
 
 def accused_of(
-    context: ReadContext, elements: int, seen: Mapping[Output, Vendor], number: int, one: Comparison
+    context: ReadContext, elements: int, seen: Mapping[Output, AscendCriteria], number: int, one: Comparison
 ) -> list[Accused]:
     """Return the first suspects of one step and rank. At most `elements` of their outputs are read; `seen` are already
     known."""
@@ -74,7 +76,7 @@ def accused_of(
     return found
 
 
-def _accused(root: Root, one: Comparison, figures: Sequence[Vendor], unread: Sequence[str]) -> Accused:
+def _accused(root: Root, one: Comparison, figures: Sequence[AscendCriteria], unread: Sequence[str]) -> Accused:
     pair = root.pair
     stack = pair.operator.stack or (pair.golden_op.stack if pair.golden_op else ())
     return Accused(
@@ -90,17 +92,17 @@ def _accused(root: Root, one: Comparison, figures: Sequence[Vendor], unread: Seq
     )
 
 
-def _arguments(target: Operator | None, golden: Operator | None) -> Iterator[Argument]:
+def _arguments(target: Operator | None, golden: Operator | None) -> Iterator[ArgumentDifference]:
     """Yield the arguments by name; arguments of graphs are attributes."""
-    sides = [_named(side) if side is not None else {} for side in (target, golden)]
+    sides = [_argument_names(side) if side is not None else {} for side in (target, golden)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
-        yield Argument(name, sides[0].get(name), sides[1].get(name))
+        yield ArgumentDifference(name, sides[0].get(name), sides[1].get(name))
 
 
-def _named(operator: Operator) -> dict[str, str]:
+def _argument_names(operator: Operator) -> dict[str, str]:
     found = {**named_arguments(operator), **operator.attributes}
     return {str(name)[:WORDS]: f"{value!r}"[:WORDS] for name, value in found.items()}
 
 
-def _lost(number: int, because: str) -> list[Accused]:
+def _failed(number: int, because: str) -> list[Accused]:
     return []

@@ -7,18 +7,18 @@ import difflib
 from fnmatch import fnmatchcase
 from typing import Iterable, Sequence
 
-from npucmp.align.cross_framework.msprobe_mapping import Names, Vendor
+from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Names
 from npucmp.errors import UsageError
 from npucmp.judge.tolerance import applies
 from npucmp.judge.tolerances import Tolerances
 from npucmp.model import Operator, Pair, Run
-from npucmp.workflows.select_runs import Choice
-from npucmp.workflows.selectors import Numbered, some
+from npucmp.workflows.select_runs import RunSelection
+from npucmp.workflows.selectors import Numbered, parse_numbers
 
 NOTED = 5  # of one kind
 
 
-def unfit_globs(choice: Choice, runs: Iterable[Run], include: str = "--include ") -> list[str]:
+def unfit_globs(choice: RunSelection, runs: Iterable[Run], include: str = "--include ") -> list[str]:
     """Return a note on each --include and --exclude that matches no operator of any run. Raises UsageError if no
     --include matches. `include` is the name of the option for the user."""
     operators = [operator for run in runs for operator in run.operators]
@@ -29,13 +29,13 @@ def unfit_globs(choice: Choice, runs: Iterable[Run], include: str = "--include "
     if names and choice.include and {("--include", glob) for glob in choice.include} <= {*unfit}:
         globs = " ".join(map(repr, choice.include))
         raise UsageError(f"no operator fits {include}{globs}", _near(choice.include[0], operators))
-    return _noted([_told(f"no operator fits {option} {glob!r}", _near(glob, operators)) for option, glob in unfit])
+    return _notes([_sentence(f"no operator fits {option} {glob!r}", _near(glob, operators)) for option, glob in unfit])
 
 
-def unfit_numbers(choice: Choice, runs: Sequence[Numbered]) -> list[str]:
+def unfit_numbers(choice: RunSelection, runs: Sequence[Numbered]) -> list[str]:
     """Return notes on steps and ranks that the user named and no run of either dump has."""
     known = {"step": {run.step or 0 for run in runs}, "rank": {run.rank or 0 for run in runs}}
-    unfit = {name: [*some(name, getattr(choice, name)).unfit(numbers)] for name, numbers in known.items()}
+    unfit = {name: [*parse_numbers(name, getattr(choice, name)).unfit(numbers)] for name, numbers in known.items()}
     return [f"no run has {name} {','.join(words)}, which --{name} names" for name, words in unfit.items() if words]
 
 
@@ -44,17 +44,17 @@ def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) ->
     none of its entries matches."""
     if not names:
         return []
-    from npucmp.align.mapping import Known
+    from npucmp.align.mapping import OperatorNames
 
-    sides = [Known(operator.name for run in runs for operator in run.operators) for runs in (targets, goldens)]
-    if isinstance(names, Vendor):
+    sides = [OperatorNames(operator.name for run in runs for operator in run.operators) for runs in (targets, goldens)]
+    if isinstance(names, MsprobeMapping):
         return (
             [] if any(map(names.fits, sides[0].names | sides[1].names)) else ["mapping: nothing of it fits an operator"]
         )
     missing = [(side, name, known) for entry in names.items()
                for side, name, known in zip(("target", "golden"), entry, sides) if not known.has(name)]  # fmt: skip
-    return _noted(
-        _told(f"mapping: no operator {name!r:.100} in the {side}", difflib.get_close_matches(name, known.names))
+    return _notes(
+        _sentence(f"mapping: no operator {name!r:.100} in the {side}", difflib.get_close_matches(name, known.names))
         for side, name, known in missing[: NOTED + 1]
     ) + _more(missing)
 
@@ -70,8 +70,8 @@ def unfit_tolerances(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]
     for row in left:
         what = " ".join(f"{key} {value}" for key, value in (("dtype", row.dtype), ("op_type", row.op_type)) if value)
         near = difflib.get_close_matches(row.op_type, types) if row.op_type not in types else []
-        words.append(_told(f"tolerances: the row of {what or row.metric} fits no tensor", near))
-    return _noted(words)
+        words.append(_sentence(f"tolerances: the row of {what or row.metric} fits no tensor", near))
+    return _notes(words)
 
 
 def unfit_noise(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]:
@@ -93,11 +93,11 @@ def _near(glob: str, operators: Sequence[Operator]) -> list[str]:
     return [f"*{spelled[word]}*" for word in difflib.get_close_matches(core.lower(), spelled)]
 
 
-def _told(words: str, near: Sequence[str]) -> str:
+def _sentence(words: str, near: Sequence[str]) -> str:
     return f"{words} (did you mean {' or '.join(near)}?)" if near else words
 
 
-def _noted(words: Iterable[str]) -> list[str]:
+def _notes(words: Iterable[str]) -> list[str]:
     return [*words][:NOTED]
 
 

@@ -8,7 +8,7 @@ import pytest
 from npucmp.dump.context import ANYWHERE
 from npucmp.dump.formats import heads, msprobe, open_head, open_runs
 from npucmp.errors import DumpError
-from npucmp.workflows.select_runs import Choice
+from npucmp.workflows.select_runs import RunSelection
 from tests.synthetic import write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
@@ -41,7 +41,7 @@ def test_runs_that_are_not_meant_are_not_opened(many, monkeypatch):
     whole = {(run.step, run.rank): run for run in open_runs(many)}
     load, read = msprobe.read_bytes, []
     monkeypatch.setattr(msprobe, "read_bytes", lambda path, *more: [read.append(path), load(path, *more)][1])
-    found = Choice(step="9", rank="1").runs(many, ANYWHERE)
+    found = RunSelection(step="9", rank="1").runs(many, ANYWHERE)
     assert found == [whole[9, 1]]
     assert {path.parent for path in read} == {many / "step9/rank1"}
 

@@ -1,8 +1,8 @@
 """The files of `npucmp plan` against the documents of the tools that read them.
 
-The tables here are written from those documents, by hand, and import nothing of npucmp/dump_plan/tool_configs.py: msprobe
-26.2 (config_json_introduct.md, atb_data_dump_instruct.md), CANN 9.0 (the runtime's "Dump configuration", the options of
-both TensorFlow adapters), MindSpore 2.10 (dump.md; its categories are also those that its library lists).
+The tables here are written from those documents, by hand, and import nothing of npucmp/dump_plan/tool_configs.py:
+msprobe 26.2 (config_json_introduct.md, atb_data_dump_instruct.md), CANN 9.0 (the runtime's "Dump configuration", the
+options of both TensorFlow adapters), MindSpore 2.10 (dump.md; its categories are also those that its library lists).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from npucmp.errors import UsageError
 from npucmp.health import gather as building
 from npucmp.health.evaluate import examine
 from npucmp.health.gather import build
-from npucmp.health.rule import NEEDS, Found, rule
+from npucmp.health.rule import NEEDS, RuleFinding, rule
 from npucmp.health.rules import RULES
-from npucmp.health.settings import Own, Settings
+from npucmp.health.settings import CheckSettings, RuleSettings
 from npucmp.health.suppression import FOLLOWS, LATER, explained
 from npucmp.measure import tensor_stats
 from npucmp.model import TensorRef
@@ -29,14 +29,14 @@ W = "layers.1.weight"
 
 @rule("own.broken", needs="tensors")
 def broken(health, limit):
-    yield Found(None, "before it breaks")
+    yield RuleFinding(None, "before it breaks")
     raise KeyError("what nobody expected")
 
 
 @rule("own.two", severity="hint", needs="parameters", limit=1.0, remedy="mend it")
 def two(health, limit):
     for one in health.parameters[:3]:
-        yield Found(one, f"limit {limit:g}", severity="error" if one.name == W else "")
+        yield RuleFinding(one, f"limit {limit:g}", severity="error" if one.name == W else "")
 
 
 @pytest.fixture
@@ -62,20 +62,20 @@ def test_places_of_one_severity_are_folded(healths):
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        (Own(limit=7.0), [("error", "limit 7"), ("hint", "limit 7")]),
-        (Own(severity="warning"), [("warning", "limit 1")]),
-        (Own(exclude=("layers.1.*",)), [("hint", "limit 1")]),
-        (Own(include=("layers.1.*",)), [("error", "limit 1")]),
+        (RuleSettings(limit=7.0), [("error", "limit 7"), ("hint", "limit 7")]),
+        (RuleSettings(severity="warning"), [("warning", "limit 1")]),
+        (RuleSettings(exclude=("layers.1.*",)), [("hint", "limit 1")]),
+        (RuleSettings(include=("layers.1.*",)), [("error", "limit 1")]),
     ],
 )
 def test_what_a_user_changes(own, expected, healths):
-    got = examine(healths, (two,), Settings(own={"own.two": own}))
+    got = examine(healths, (two,), CheckSettings(own={"own.two": own}))
     assert [(one.severity, one.because) for one in got.symptoms] == expected
     assert got.decisions[0].limit_from == ("file" if own.limit else "default")
 
 
 def test_rules_left_out_have_rows(healths):
-    got = examine(healths, (broken, two), Settings(only=("own.*",), skip=("own.b*",)))
+    got = examine(healths, (broken, two), CheckSettings(only=("own.*",), skip=("own.b*",)))
     assert [(one.rule, one.decided, one.why_not) for one in got.decisions] == [
         ("own.broken", "no", "left out by --skip"),
         ("own.two", "yes", ""),
@@ -85,14 +85,16 @@ def test_rules_left_out_have_rows(healths):
 def test_a_range_is_judged_where_one_is_set(healths):
     rules = [one for one in RULES if one.name == "weight.range"]
     assert examine(healths, rules).symptoms == ()
-    (one,) = examine(healths, rules, Settings(own={"weight.range": Own(more={"max_gt": 0.5})})).symptoms
+    (one,) = examine(healths, rules, CheckSettings(own={"weight.range": RuleSettings(more={"max_gt": 0.5})})).symptoms
     assert one.value is not None and one.value > 0.5 == one.limit
 
 
-@pytest.mark.parametrize("given", [{"only": ("weight.zerro",)}, {"skip": ("w*.zerro",)}, {"own": {"x": Own()}}])
+@pytest.mark.parametrize(
+    "given", [{"only": ("weight.zerro",)}, {"skip": ("w*.zerro",)}, {"own": {"x": RuleSettings()}}]
+)
 def test_names_that_no_rule_has(given):
     with pytest.raises(UsageError, match="no rule is called"):
-        Settings(**given).require_known(RULES)
+        CheckSettings(**given).require_known(RULES)
 
 
 def test_names_needs_and_sources_of_rules():
@@ -214,7 +216,7 @@ def test_figures_are_those_of_plain_arithmetic(tmp_path):
         numbers[5:50] = 0
         np.save(tmp_path / f"{dtype}.npy", numbers)
         ref = TensorRef("input:0", dtype, numbers.shape, file=str(tmp_path / f"{dtype}.npy"), encoding="npy")
-        x = tensor_stats.figures_of(tensor_stats.Work((ref,))).figures[0]
+        x = tensor_stats.figures_of(tensor_stats.StatsTask((ref,))).figures[0]
         wide = numbers.astype("float64")
         assert (x.elements, x.extremes.zeros, x.counted) == (70_001, int((wide == 0).sum()), True)
         assert (x.minimum, x.maximum) == (wide.min(), wide.max())

@@ -5,20 +5,20 @@ import importlib.metadata
 import pytest
 
 from npucmp.errors import DumpError, UsageError
-from npucmp.health import Found, rule
+from npucmp.health import RuleFinding, rule
 from npucmp.health.plugins import own_rules
-from npucmp.health.settings import Settings
+from npucmp.health.settings import CheckSettings
 from npucmp.health.settings_file import load_settings
 
 
 @rule("weight.change_large", limit=1.0)
 def change_large(health, limit):
-    yield Found(None, "large")
+    yield RuleFinding(None, "large")
 
 
 @rule("tensor.range", off=True, words="max_gt range_percentage_lt")
 def tensor_range(health, limit):
-    yield Found(None, "beyond")
+    yield RuleFinding(None, "beyond")
 
 
 RULES = (change_large, tensor_range)
@@ -62,7 +62,7 @@ def test_what_a_file_says(tmp_path):
 
 
 def test_a_rule_that_is_off_is_on_where_it_is_named(tmp_path):
-    assert not load(tmp_path, FILE).wants(tensor_range) and "off" in Settings().wants(tensor_range)
+    assert not load(tmp_path, FILE).wants(tensor_range) and "off" in CheckSettings().wants(tensor_range)
 
 
 SLIPS = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.judge.products import Figures, Product, are_reduced, joined
+from npucmp.judge.products import MatrixProduct, OperandFigures, are_reduced, merge_votes
 from tests.synthetic import with_statistics, write_run
 
 EVERY = "all"
@@ -191,10 +191,10 @@ def test_statistics_tell_it_of_products_that_read_the_same(tmp_path, reduced, fo
 
 
 def operand(error, is_long=True):
-    return Figures(1.0, error, 256, is_long)
+    return OperandFigures(1.0, error, 256, is_long)
 
 
-WROTE = Figures(4.0, 0.0, 256)  # of 16 terms of size 1
+WROTE = OperandFigures(4.0, 0.0, 256)  # of 16 terms of size 1
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ WROTE = Figures(4.0, 0.0, 256)  # of 16 terms of size 1
     ],
 )
 def test_what_a_product_adds_tells(read, wrote, sign):
-    assert np.sign(Product((operand(read[0]), operand(read[1])), WROTE._replace(error=wrote), 16).vote) == sign
+    assert np.sign(MatrixProduct((operand(read[0]), operand(read[1])), WROTE._replace(error=wrote), 16).vote) == sign
 
 
 def test_the_more_a_product_read_the_less_its_vote_counts():
     votes = [
-        Product((operand(read), operand(0.0)), WROTE._replace(error=np.hypot(read, 2.9e-4)), 16).vote
+        MatrixProduct((operand(read), operand(0.0)), WROTE._replace(error=np.hypot(read, 2.9e-4)), 16).vote
         for read in (0.0, 1e-4, 2e-4, 3e-4, 4e-4)
     ]
     assert votes[0] == 1.0 and votes == sorted(votes, reverse=True) and votes[-1] > 0.0
@@ -228,15 +228,15 @@ def test_terms_of_one_sign_leave_less_of_it():
     """The sum of 16 positive terms is four times as large as that of terms of either sign, its error is not."""
     positive = WROTE._replace(rms=16.0)
     pair = operand(0.0), operand(0.0)
-    assert Product(pair, positive._replace(error=2.9e-4 / 4), 16).vote == 1.0
-    assert Product(pair, positive._replace(error=2.9e-4), 16).vote == 0.0
+    assert MatrixProduct(pair, positive._replace(error=2.9e-4 / 4), 16).vote == 1.0
+    assert MatrixProduct(pair, positive._replace(error=2.9e-4), 16).vote == 0.0
 
 
 def test_operands_of_few_bits_and_few_elements_tell_nothing():
     short = operand(0.0, is_long=False)
-    assert Product((short, short), WROTE._replace(error=2.9e-4), 16).vote == 0.0
+    assert MatrixProduct((short, short), WROTE._replace(error=2.9e-4), 16).vote == 0.0
     few = WROTE._replace(error=2.9e-4, elements=4)
-    assert Product((operand(0.0), operand(0.0)), few, 16).vote == 0.0
+    assert MatrixProduct((operand(0.0), operand(0.0)), few, 16).vote == 0.0
 
 
 @pytest.mark.parametrize(
@@ -256,4 +256,4 @@ def test_operands_of_few_bits_and_few_elements_tell_nothing():
     ],
 )
 def test_nearly_all_products_that_tell_decide(some, said):
-    assert are_reduced(joined(some)) is said
+    assert are_reduced(merge_votes(some)) is said

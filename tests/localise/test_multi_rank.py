@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import npucmp
 from npucmp.flow.collectives import Communications
-from npucmp.flow.operators import Place
-from npucmp.model import Group, Operator, TensorRef
+from npucmp.flow.operators import OperatorPlace
+from npucmp.model import Operator, RankGroup, TensorRef
 from npucmp.model.roles import is_buffer
 from tests.synthetic import write_run
 
@@ -289,7 +289,8 @@ def test_sends_and_receives_meet_by_peer_and_count():
     two = run(("recv", 0), ("recv", 1), ("recv", 0))
     told = Communications([zero, one, two], [0, 1, 2])
     assert told.given == {
-        Place(1, 0): [Place(0, 1)], Place(2, 0): [Place(0, 0)], Place(2, 1): [Place(1, 1)], Place(2, 2): [Place(0, 2)],
+        OperatorPlace(1, 0): [OperatorPlace(0, 1)], OperatorPlace(2, 0): [OperatorPlace(0, 0)], OperatorPlace(2, 1):
+        [OperatorPlace(1, 1)], OperatorPlace(2, 2): [OperatorPlace(0, 2)],
     }  # fmt: skip
     clocks = told.clocks
     assert all(clocks[send] < clocks[receive] for receive, (send,) in told.given.items())
@@ -297,15 +298,17 @@ def test_sends_and_receives_meet_by_peer_and_count():
 
 def test_of_three_ranks_a_peer_that_is_not_told_is_not_guessed():
     assert Communications([run(("send",)), run(("recv",)), run(("recv",))], [0, 1, 2]).given == {}
-    assert Communications([run(("send",)), run(("recv",))], [None, None]).given == {Place(1, 0): [Place(0, 0)]}
+    assert Communications([run(("send",)), run(("recv",))], [None, None]).given == {
+        OperatorPlace(1, 0): [OperatorPlace(0, 0)]
+    }
 
 
 def test_all_ranks_of_a_collective_stand_at_one_clock():
     sequences = [run(("add",), ("add",), ("all_reduce",)), run(("add",), ("mul",), ("all_reduce",), ("add",))]
     sequences[0].insert(0, op("more", "exp", 9))
     told = Communications(sequences, [0, 1])
-    assert told.clocks[Place(0, 3)] == told.clocks[Place(1, 2)] == 4
-    assert told.clocks[Place(1, 3)] == 5
+    assert told.clocks[OperatorPlace(0, 3)] == told.clocks[OperatorPlace(1, 2)] == 4
+    assert told.clocks[OperatorPlace(1, 3)] == 5
 
 
 def test_calls_that_cannot_be_matched_end_all_the_same():
@@ -327,13 +330,13 @@ def plain_clocks(told, sequences):
         return [one for one in told.given.get(place, ()) if one not in told.joint.get(place, ())]
 
     def is_ready(rank):
-        place = Place(rank, at[rank])
+        place = OperatorPlace(rank, at[rank])
         passed = all(at[one.rank] > one.at for one in before(place))
         return passed and all(at[one.rank] >= one.at for one in told.joint.get(place, ()))
 
     while waiting := [rank for rank, sequence in enumerate(sequences) if at[rank] < len(sequence)]:
         _, rank = min((now[rank], rank) for rank in [*filter(is_ready, waiting)] or waiting)
-        place = Place(rank, at[rank])
+        place = OperatorPlace(rank, at[rank])
         together = [one for one in (place, *told.joint.get(place, ())) if at[one.rank] == one.at]
         clock = 1 + max([now[one.rank] for one in together] + [clocks[one] for one in before(place) if one in clocks])
         for one in together:
@@ -359,7 +362,7 @@ def test_clocks_follow_the_rules_whatever_waits_for_whom(ranks):
 
 def test_a_broadcast_comes_from_one_rank():
     told = Communications([run(("broadcast", 1)) for _ in range(3)], [0, 1, 2])
-    assert told.given[Place(0, 0)] == [Place(1, 0)] and told.given[Place(1, 0)] == []
+    assert told.given[OperatorPlace(0, 0)] == [OperatorPlace(1, 0)] and told.given[OperatorPlace(1, 0)] == []
     (one,) = run(("broadcast", 1))
     assert [is_buffer(one, one.tensors[0], rank) for rank in (0, 1)] == [True, False]
 
@@ -368,7 +371,7 @@ def test_a_sum_of_other_shapes_is_of_another_group():
     told = Communications(
         [[op("s", "all_reduce", 0, None, ((4,),))], [op("s", "all_reduce", 0, None, ((8,),))]], [0, 1]
     )
-    assert told.given == {Place(0, 0): [], Place(1, 0): []}
+    assert told.given == {OperatorPlace(0, 0): [], OperatorPlace(1, 0): []}
 
 
 def test_groups_side_by_side_are_told_apart():
@@ -376,12 +379,12 @@ def test_groups_side_by_side_are_told_apart():
     tensors = (TensorRef("input:0", "float32", (3,)), TensorRef("output:0", "float32", (3,)))
 
     def calls(*ranks):
-        more = {"input:group": Group(ranks)} if ranks else {}
+        more = {"input:group": RankGroup(ranks)} if ranks else {}
         return [Operator("Distributed.all_reduce.0.forward", "all_reduce", "", "forward", 0, tensors, arguments=more)]
 
     told = Communications([calls(0, 1), calls(1, 0), calls(2, 3), calls(2, 3)], [0, 1, 2, 3])
-    assert told.given == {Place(at, 0): [Place(at ^ 1, 0)] for at in range(4)}
-    assert len(Communications([calls()] * 4, [0, 1, 2, 3]).given[Place(0, 0)]) == 3
+    assert told.given == {OperatorPlace(at, 0): [OperatorPlace(at ^ 1, 0)] for at in range(4)}
+    assert len(Communications([calls()] * 4, [0, 1, 2, 3]).given[OperatorPlace(0, 0)]) == 3
 
 
 def halves(name, noise=0.0, quarter=1.0, rounded=False):

@@ -9,7 +9,7 @@ import npucmp
 from npucmp.localise.parallel_layout import Coordinates, coordinates
 from npucmp.localise.rank_digest import AGREES, DIFFERENT, SIZE, TOLD, TOLD_FORWARD, WEIGHT, Joint, joint_of
 from npucmp.localise.replica_check import Odd, odd_ones
-from npucmp.model import Group
+from npucmp.model import RankGroup
 from tests.synthetic import with_checksums, with_statistics, write_run
 
 F32 = np.float32
@@ -198,4 +198,4 @@ def test_a_process_group_is_a_group_of_ranks(tmp_path):
     record["input_kwargs"] = {"group": grouped(2, 3), "other": grouped("x"), "op": {"type": "str", "value": "SUM"}}
     file.write_text(json.dumps(dump))
     (run,) = npucmp.open_runs(tmp_path)
-    assert run.operators[0].arguments == {"input:group": Group((2, 3)), "input:other": None, "input:op": "SUM"}
+    assert run.operators[0].arguments == {"input:group": RankGroup((2, 3)), "input:other": None, "input:op": "SUM"}

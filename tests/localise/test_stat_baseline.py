@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.localise.stat_baseline import Before, Contribution, History, Level
+from npucmp.localise.stat_baseline import Contribution, History, Level, NoiseBaseline
 
 SIZES = st.floats(0.0, 4.0)
 SEEN = st.lists(
@@ -33,7 +33,7 @@ def plain(some, kind):
         if one.kind == kind and max(one.highest) > max(one.came, unseen):  # more than it got
             made = Level(max(made.extremes, one.highest.extremes), max(made.sums, one.highest.sums))
     moved, still = any(not one.still for one in some), sum(one.still and one.sums for one in some)
-    return Before(usual(some, 0), usual(some, 1), last(some, 8), len(some), moved, still, made)
+    return NoiseBaseline(usual(some, 0), usual(some, 1), last(some, 8), len(some), moved, still, made)
 
 
 @given(SEEN)

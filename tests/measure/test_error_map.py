@@ -14,7 +14,7 @@ from npucmp.measure.error_map import PARTS, WORST, look
 from npucmp.measure.heat_map import ACROSS, DOWN
 from npucmp.measure.pairs import measure
 from npucmp.model import Cause, Comparison, Finding, Operator, Pair, Report, Root, Run, TensorRef, Verdict
-from npucmp.report.worst_elements import drawn
+from npucmp.report.worst_elements import template_data
 from npucmp.workflows import tensor_details
 from tests.reports import table
 
@@ -107,7 +107,7 @@ def test_as_element_by_element(case, tmp_path):
         errors = wide[0] - wide[1]
         edges = np.linspace(-np.abs(errors).max(), np.abs(errors).max(), PARTS + 2)
         assert np.abs(np.array(found.errors.counts) - np.histogram(errors, edges)[0]).sum() <= 2
-    assert drawn(found)["key"] == "0/output:0"
+    assert template_data(found)["key"] == "0/output:0"
 
 
 def floor(dtype):

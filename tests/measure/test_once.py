@@ -7,7 +7,7 @@ from typing import Iterator, Optional, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.measure.executor import once
+from npucmp.measure.executor import read_distinct
 
 
 @given(st.lists(st.tuples(st.integers(), st.none() | st.integers(0, 5))))
@@ -25,5 +25,5 @@ def test_each_item_gets_what_was_found_for_the_first_of_its_values(items: list[t
         again = key in met
         first = item if key is None else met.setdefault(key, item)
         expected.append((item, first, again))
-    assert list(once(items, lambda item: item[1], read)) == expected
+    assert list(read_distinct(items, lambda item: item[1], read)) == expected
     assert asked == [item for item, _, again in expected if not again]

@@ -3,11 +3,11 @@
 import pytest
 
 from npucmp.dump.readers.msprobe_call import call_of
-from npucmp.model import Call, Slot, Word
-from npucmp.recompute.arguments import Refused, arguments_of, floats_in
-from npucmp.recompute.table import Row, row_of
+from npucmp.model import Call, Slot, SpelledArgument
+from npucmp.recompute.arguments import RefusedRecord, arguments_of, floats_in
+from npucmp.recompute.table import CallRow, row_of
 
-SOFTMAX = Row("nn.functional.softmax", "noise")
+SOFTMAX = CallRow("nn.functional.softmax", "noise")
 
 
 def read(*args, row=SOFTMAX, **kwargs):
@@ -15,64 +15,66 @@ def read(*args, row=SOFTMAX, **kwargs):
 
 
 def test_plain_arguments_come_through():
-    found = read(Slot("input:0"), Word("float", 1e-5), Word("int", -1), Word("bool", True), None,
-                 [Word("int", 2), Word("int", 3)], Word("slice", [0, None, 2]), Word("ellipsis", "..."),
-                 dim=Word("int", -1), dtype=Word("torch.dtype", "torch.bfloat16"))  # fmt: skip
+    found = read(Slot("input:0"), SpelledArgument("float", 1e-5), SpelledArgument("int", -1), SpelledArgument("bool",
+    True), None,
+                 [SpelledArgument("int", 2), SpelledArgument("int", 3)], SpelledArgument("slice", [0, None, 2]),
+                 SpelledArgument("ellipsis", "..."), dim=SpelledArgument("int", -1),
+                 dtype=SpelledArgument("torch.dtype", "torch.bfloat16"))  # fmt: skip
     assert found.args == ["<input:0>", 1e-5, -1, True, None, (2, 3), slice(0, None, 2), Ellipsis]
     assert found.kwargs == {"dim": -1, "dtype": "bfloat16"}
 
 
 @pytest.mark.parametrize("key", ["device", "generator", "out", "inplace", "group"])
 def test_what_the_environment_gives_is_left_out(key):
-    assert read(**{key: Word("function", "<lambda>")}).kwargs == {}
+    assert read(**{key: SpelledArgument("function", "<lambda>")}).kwargs == {}
 
 
 @pytest.mark.parametrize(
     "word, why",
     [
-        (Word("int", 1 << 40), "integer"),
-        (Word("int", 1.5), "integer"),
-        (Word("int", float("inf")), "integer"),
-        (Word("int", "7"), "of type"),
-        (Word("float", "__import__('os')"), "of type"),
-        (Word("str", "../../etc/passwd"), "no choice"),
-        (Word("str", "mean"), "no choice"),
-        (Word("function", "<function f>"), "of type"),
-        (Word("module", "os"), "of type"),
-        (Word("torch.dtype", "torch.load"), "element type"),
-        (Word("slice", [0, 1 << 50, 1]), "integer"),
-        (Word("torch.Size", [1 << 35]), "integer"),
-        ({"a": Word("int", 1)}, "object"),
+        (SpelledArgument("int", 1 << 40), "integer"),
+        (SpelledArgument("int", 1.5), "integer"),
+        (SpelledArgument("int", float("inf")), "integer"),
+        (SpelledArgument("int", "7"), "of type"),
+        (SpelledArgument("float", "__import__('os')"), "of type"),
+        (SpelledArgument("str", "../../etc/passwd"), "no choice"),
+        (SpelledArgument("str", "mean"), "no choice"),
+        (SpelledArgument("function", "<function f>"), "of type"),
+        (SpelledArgument("module", "os"), "of type"),
+        (SpelledArgument("torch.dtype", "torch.load"), "element type"),
+        (SpelledArgument("slice", [0, 1 << 50, 1]), "integer"),
+        (SpelledArgument("torch.Size", [1 << 35]), "integer"),
+        ({"a": SpelledArgument("int", 1)}, "object"),
     ],
 )
 def test_what_is_refused(word, why):
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(RefusedRecord, match=why):
         read(word)
 
 
 def test_nesting_and_number_are_bounded():
-    deep = Word("int", 1)
+    deep = SpelledArgument("int", 1)
     for _ in range(9):
         deep = [deep]
-    with pytest.raises(Refused, match="nested"):
+    with pytest.raises(RefusedRecord, match="nested"):
         read(deep)
-    with pytest.raises(Refused, match="more than"):
-        read([Word("int", 1)] * 300)
+    with pytest.raises(RefusedRecord, match="more than"):
+        read([SpelledArgument("int", 1)] * 300)
 
 
 def test_a_keyword_is_a_plain_name():
-    with pytest.raises(Refused, match="keyword"):
-        read(**{"a b": Word("int", 1)})
+    with pytest.raises(RefusedRecord, match="keyword"):
+        read(**{"a b": SpelledArgument("int", 1)})
 
 
 @pytest.mark.parametrize("equation, fits", [("bij,bjk->bik", True), ("...ij->ij", True), ("os.system('x')", False)])
 def test_an_equation_is_letters_and_signs(equation, fits):
     row = row_of(Call("Torch", "einsum"))
     if fits:
-        assert read(Word("str", equation), row=row).args == [equation]
+        assert read(SpelledArgument("str", equation), row=row).args == [equation]
     else:
-        with pytest.raises(Refused):
-            read(Word("str", equation), row=row)
+        with pytest.raises(RefusedRecord):
+            read(SpelledArgument("str", equation), row=row)
 
 
 @pytest.mark.parametrize("prefix, name", [
@@ -110,7 +112,7 @@ def test_every_line_names_something_that_torch_has():
             try:
                 function_of(row)
                 there.add(name)
-            except Refused:
+            except RefusedRecord:
                 lacking.add(name)
     assert not lacking - there
 
@@ -123,8 +125,8 @@ def test_a_record_keeps_nulls_types_and_keywords():
         "output": [tensor, None],
     }
     assert call_of("Functional.softmax.7.forward", record) == Call(
-        "Functional", "softmax", (Slot("input:0"), None, [Word("int", 3), Slot("input:2.1")]),
-        {"dim": Word("int", -1)}, (Slot("output:0"), None),
+        "Functional", "softmax", (Slot("input:0"), None, [SpelledArgument("int", 3), Slot("input:2.1")]),
+        {"dim": SpelledArgument("int", -1)}, (Slot("output:0"), None),
     )  # fmt: skip
     assert call_of("Module.fc.Linear.parameters_grad", {"weight": tensor}) is None
     assert call_of("Functional.softmax.0.forward", "no record") is None

@@ -11,7 +11,7 @@ from npucmp.dump.formats import calls_of
 from npucmp.model import Held, Judged
 from npucmp.recompute.permutations import places_in
 from npucmp.recompute.run import linked
-from npucmp.recompute.task import Settings, tasks_of
+from npucmp.recompute.task import ReplaySettings, tasks_of
 from npucmp.report import answer_of, terminal, write_reports
 from npucmp.report.replay_tables import EDGES, GAPS
 from npucmp.workflows.replay import ReplayOptions, replay
@@ -190,7 +190,7 @@ def gaps_of(dump):
     options, path = ReplayOptions(), dump.write()
     context = options.context(path)
     (run,) = options.runs(path, context)
-    _, gaps = linked(tasks_of(run, calls_of(run, context)), context, Settings(), 1)
+    _, gaps = linked(tasks_of(run, calls_of(run, context)), context, ReplaySettings(), 1)
     return {operator.order: operator.name for operator in run.operators}, gaps
 
 

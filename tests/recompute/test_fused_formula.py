@@ -6,10 +6,10 @@ import pytest
 from npucmp.dump.graphs import load_graphs
 from npucmp.dump.graphs.graph import united
 from npucmp.model import Operator
-from npucmp.recompute.arguments import Missing, NotInTable, Refused
+from npucmp.recompute.arguments import MissingTensor, NotInTable, RefusedRecord
 from npucmp.recompute.fused_formula import plan_of
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Given
+from npucmp.recompute.numpy_inputs import OperatorInputs
 
 X = np.random.default_rng(1).normal(size=(2, 3))
 W = np.random.default_rng(2).normal(size=(3, 4))
@@ -21,7 +21,7 @@ def operator(op_type, *originals, **attributes):
 
 
 def computed(which, *inputs, shape, **attributes):
-    given = Given(dict(enumerate(inputs)), attributes, (shape,), {}, "tfdbg")
+    given = OperatorInputs(dict(enumerate(inputs)), attributes, (shape,), {}, "tfdbg")
     return plan_of(which).results(Steps(2.0**-11, 2.0**-24, 1 << 20), given)[0], given
 
 
@@ -42,11 +42,11 @@ def test_constants_that_were_folded_away():
     got, given = computed(which, X, W, B, shape=(2, 4))
     assert np.allclose(got, np.maximum(X @ W + B, 0))
     assert given.doubts == ["constants were folded into its weights"]
-    with pytest.raises(Missing, match="folded into it"):
+    with pytest.raises(MissingTensor, match="folded into it"):
         computed(which, X, W, shape=(2, 4))
-    with pytest.raises(Missing, match="fused with"):
+    with pytest.raises(MissingTensor, match="fused with"):
         computed(operator("MatMul", "MatMul", "add"), X, W, shape=(2, 4))
-    with pytest.raises(Refused, match="1 inputs more"):
+    with pytest.raises(RefusedRecord, match="1 inputs more"):
         computed(operator("MatMul", "MatMul", "Relu"), X, W, B, shape=(2, 4))
 
 
@@ -74,5 +74,5 @@ def test_operators_that_are_about_to_be_fused_bear_their_types(tmp_path):
 
 
 def test_the_order_of_axes_is_that_of_the_descriptor_in_ge():
-    given = Given({0: np.zeros((1, 2, 3, 4))}, {"data_format": "NHWC"}, (), {"input:0": "NCHW"}, "cann")
+    given = OperatorInputs({0: np.zeros((1, 2, 3, 4))}, {"data_format": "NHWC"}, (), {"input:0": "NCHW"}, "cann")
     assert given.order(4) == "NCHW"

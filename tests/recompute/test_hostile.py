@@ -13,7 +13,7 @@ import pytest
 from npucmp.dump.context import ANYWHERE
 from npucmp.model import Call, Judged, Operator, Replayed, TensorRef
 from npucmp.recompute import run
-from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.task import ReplaySettings, Task
 from tests.recompute.craft import Dump
 
 F32 = np.float32
@@ -113,7 +113,7 @@ def task(name, order):
 def test_a_process_that_ends_costs_its_operator(jobs, monkeypatch):
     monkeypatch.setattr(run, "SECONDS", 1.0)
     tasks = [task(name, order) for order, name in enumerate(["a", "dies", "b", "hangs", "c"])]
-    found = [*run.replayed(tasks, (Ending(),), ANYWHERE, Settings(), jobs)]
+    found = [*run.replayed(tasks, (Ending(),), ANYWHERE, ReplaySettings(), jobs)]
     assert [rows[0].status for rows in found] == ["replayed", "crashed", "replayed", "crashed", "replayed"]
     assert "Killed" in found[1][0].explanation
     assert "too long" in found[3][0].explanation
@@ -121,7 +121,7 @@ def test_a_process_that_ends_costs_its_operator(jobs, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="children are made by fork")
 def test_memory_is_bounded(monkeypatch):
-    ((row,),) = run.replayed([task("eats", 0)], (Ending(),), ANYWHERE, Settings(memory=1 << 28), 1)
+    ((row,),) = run.replayed([task("eats", 0)], (Ending(),), ANYWHERE, ReplaySettings(memory=1 << 28), 1)
     assert row.status in ("crashed", "too large") and row.verdict is Judged.UNKNOWN
 
 

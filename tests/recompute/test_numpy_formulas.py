@@ -6,9 +6,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from npucmp.recompute.arguments import Refused, TooLarge
+from npucmp.recompute.arguments import RefusedRecord, TooLarge
 from npucmp.recompute.noisy_ops import Steps, sigma_of
-from npucmp.recompute.numpy_inputs import Choice, Given
+from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
 from npucmp.recompute.numpy_table import TABLE, line_of
 
 U = 2.0**-24
@@ -19,7 +19,7 @@ def normal(*shape, seed=1):
 
 
 def computed(op, inputs, shapes, source="tfdbg", seed=None, memory=1 << 30, orders=None, **attributes):
-    given = Given(dict(enumerate(map(np.asarray, inputs))), attributes, tuple(shapes), orders or {}, source)
+    given = OperatorInputs(dict(enumerate(map(np.asarray, inputs))), attributes, tuple(shapes), orders or {}, source)
     return line_of(op).formula(Steps(U, U, memory, seed), given), given
 
 
@@ -105,7 +105,7 @@ def test_what_padded_windows_are_divided_by_is_left_open():
     got = one_of(
         "AvgPool", [x], (1, 1, 3, 3), source="mindspore", kernel_size=(2, 2), strides=(1, 1), pads=(1, 1, 1, 1)
     )
-    assert isinstance(got, Choice) and [one[0, 0, 0, 0] for one in got.among] == [1, 0.25]
+    assert isinstance(got, Alternatives) and [one[0, 0, 0, 0] for one in got.among] == [1, 0.25]
 
 
 def test_of_equal_values_nobody_is_guilty():
@@ -186,7 +186,7 @@ def test_losses():
     assert np.allclose(loss, each) and np.allclose(back, gradient)
     (loss, back), _ = computed("SoftmaxCrossEntropyWithLogits", [x, np.eye(3)[labels]], [(4,), (4, 3)])
     assert np.allclose(loss, each) and np.allclose(back, gradient)
-    with pytest.raises(Refused, match="beyond the classes"):
+    with pytest.raises(RefusedRecord, match="beyond the classes"):
         computed(op, [x, labels + 1], [(4,)])
 
 
@@ -261,7 +261,7 @@ HOSTILE = [
 @pytest.mark.parametrize("op, inputs, told", HOSTILE)
 def test_hostile_attributes_are_refused_before_anything_is_made(op, inputs, told):
     shape = (1, 4, 4, 1) if inputs[0].ndim == 4 else (10**6, 10**6) if op == "BroadcastTo" else (2, 3, 4)
-    with pytest.raises((Refused, ValueError)):
+    with pytest.raises((RefusedRecord, ValueError)):
         computed(op, inputs, [shape], memory=1 << 20, **told)
 
 

@@ -11,7 +11,7 @@ from npucmp.dump.formats import ANYWHERE, calls_of, open_runs
 from npucmp.model import Cause, Judged
 from npucmp.recompute import numpy_sample
 from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.task import Settings, tasks_of
+from npucmp.recompute.task import ReplaySettings, tasks_of
 from tests.recompute.craft import Dump, pair
 
 F32 = np.float32
@@ -30,7 +30,7 @@ def rows_of(folder):
     (run,) = open_runs(folder)
     engine = NumpyEngine()
     tasks = tasks_of(run, calls_of(run, ANYWHERE))
-    found = ((task.operator.name, engine.replay(task, ANYWHERE, Settings())) for task in tasks)
+    found = ((task.operator.name, engine.replay(task, ANYWHERE, ReplaySettings())) for task in tasks)
     return {(name, row.slot): row for name, rows in found for row in rows}
 
 

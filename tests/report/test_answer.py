@@ -16,7 +16,7 @@ import pytest
 import npucmp.model
 from npucmp.model import Evidence, Fact, Result
 from npucmp.report import answer_of, render, write_reports
-from npucmp.report.answer import Answer, Detail, Listing, Section, Side, Suspect, Suspects, Table
+from npucmp.report.answer import Answer, Detail, DumpSummary, Listing, ReportTable, Section, Suspect, Suspects
 from npucmp.report.sanitise import visible
 from tests.reports import named, said, screen
 
@@ -44,7 +44,7 @@ def answer(result, metrics=()):
         result=result,
         word="SICK",
         sentence="1 tensor is not well",
-        sections=[Section("step 0", [Side("dump", result.paths[0], "one tensor")], suspects=suspects)],
+        sections=[Section("step 0", [DumpSummary("dump", result.paths[0], "one tensor")], suspects=suspects)],
         suspects=suspects,
         places="checks.csv",
         title="What is not well",
@@ -53,7 +53,7 @@ def answer(result, metrics=()):
         counts={"sick": 1},
         notes=[Listing("note", ["be careful"], "summary.json")],
         unreadable=Listing("unreadable", [], "checks.csv"),
-        tables=[Table("checks.csv", ("op", "zeros"), lambda: row)],
+        tables=[ReportTable("checks.csv", ("op", "zeros"), lambda: row)],
         detail=lambda: Detail("events", "All checks", "Along the network", [""], {**row, "run": [0], "rows": [1]}, row,
                               ["op", "zeros"], ["op", "zeros"], ["op"]),
         facts=lambda: {"sick": 1},

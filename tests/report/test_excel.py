@@ -18,7 +18,7 @@ import npucmp
 from npucmp.cli import npucmp as command
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.report import Form, answer_of, render, write_reports, xlsx
-from npucmp.report.answer import Table
+from npucmp.report.answer import ReportTable
 from npucmp.report.csv_text import csv_of
 from npucmp.report.ticket import page
 from npucmp.workflows.ticket import Bundle
@@ -94,14 +94,14 @@ def test_no_name_becomes_a_formula_a_link_or_a_number():
     ("x" * 40_000, "x" * (xlsx.LONGEST - 2) + " …"), (1 + 2j, "(1+2j)"), (None, None), ("", None),
 ])  # fmt: skip
 def test_cells(value, seen, report):
-    answer = replace(answer_of(report), tables=[Table("t.csv", ("a", "b"), lambda: {"a": [value], "b": [1]})])
+    answer = replace(answer_of(report), tables=[ReportTable("t.csv", ("a", "b"), lambda: {"a": [value], "b": [1]})])
     assert workbook(answer)["t"]["A2"].value == seen
 
 
 def test_more_rows_than_a_sheet_holds_go_on_in_the_next(report, monkeypatch):
     monkeypatch.setattr(xlsx, "ROWS", 300)
     columns = {"n": [*range(750)], "op": [f"op {n}" for n in range(750)]}
-    book = workbook(replace(answer_of(report), tables=[Table("tensors.csv", ("n", "op"), lambda: columns)]))
+    book = workbook(replace(answer_of(report), tables=[ReportTable("tensors.csv", ("n", "op"), lambda: columns)]))
     assert book.sheetnames == ["tensors", "tensors 2", "tensors 3", "notes"]
     found = [row["n"].value for name in book.sheetnames[:3] for row in cells(book[name])]
     assert found == columns["n"] and [book[name].max_row for name in book.sheetnames[:3]] == [301, 301, 151]
@@ -115,7 +115,7 @@ def test_rows_that_lie_in_files_are_the_same(report, tmp_path):
     (tmp_path / "rows").write_bytes(lines)
     answer = answer_of(report)
     here, apart = (
-        workbook(replace(answer, tables=[Table("t.csv", names, lambda: columns, rows)]))["t"]
+        workbook(replace(answer, tables=[ReportTable("t.csv", names, lambda: columns, rows)]))["t"]
         for rows in (None, lambda: [tmp_path / "rows"])
     )
     assert [*here.values] == [*apart.values]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npucmp.measure.bitwise import differences
 from npucmp.measure.heat_map import ACROSS, DOWN
 from npucmp.model import DifferenceMap, TensorRef
-from npucmp.report.heat_map_svg import LEVELS, drawn
+from npucmp.report.heat_map_svg import LEVELS, svg_data
 
 SHAPES = st.sampled_from([(1,), (7,), (5000,), (3, 1), (24, 64), (25, 65), (4, 96, 160), (130, 70), (2, 3, 1, 5)])
 
@@ -59,12 +59,12 @@ def test_the_parts_of_a_float_are_told_apart(by, words):
     y = np.full((4, 8), 2.5, np.float32)
     x = y.copy()
     x[2, 3] = by(x[2, 3])
-    assert drawn(map_of(x, y))["bits"]["label"] == f"differing bits of float32: {words}"
+    assert svg_data(map_of(x, y))["bits"]["label"] == f"differing bits of float32: {words}"
 
 
 def test_types_without_common_bits_have_none():
     assert map_of(np.ones(3, np.float32), np.array([1, 2, 1], np.float64)).bits == ()
-    assert drawn(DifferenceMap("complex64", 1, 2, 2, (0, 1)))["bits"] is None
+    assert svg_data(DifferenceMap("complex64", 1, 2, 2, (0, 1)))["bits"] is None
 
 
 def cells_of(path):
@@ -78,7 +78,7 @@ def test_every_cell_is_drawn_as_dark_as_its_share(rows, columns, data):
     sizes = np.zeros((down, across), int)
     np.add.at(sizes, (np.arange(rows)[:, None] * down // rows, np.arange(columns)[None] * across // columns), 1)
     counts = [data.draw(st.sampled_from([0, 1, size // 2, size])) for size in sizes.ravel().tolist()]
-    picture = drawn(DifferenceMap("int8", rows, columns, across, tuple(counts)))
+    picture = svg_data(DifferenceMap("int8", rows, columns, across, tuple(counts)))
     shares = np.array(counts).reshape(down, across) / sizes
     for level, path in enumerate(picture["paths"]):
         least = LEVELS[level - 1] if level else 0

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from npucmp.model import Report
 from npucmp.report import answer_of, junit
-from npucmp.report.answer import Case
+from npucmp.report.answer import Lookup
 from tests.reports import named
 
 HOSTILE = "\x00\x1b[31m\ud800\ufffe\u202e]]><failure/>&amp;\"'\r\n=1"
@@ -44,7 +44,7 @@ def test_names_and_reasons_stay_text():
 
 
 def test_rules_that_were_asked():
-    cases = [Case("weight.zero"), Case("loss.nan", "no loss"), Case("mine")]
+    cases = [Lookup("weight.zero"), Lookup("loss.nan", "no loss"), Lookup("mine")]
     answer = answer_of(named("op"))
     (sick,) = answer.suspects.first
     answer = replace(answer, suspects=answer.suspects._replace(first=[sick._replace(rule="mine")]), cases=lambda: cases)

@@ -17,11 +17,11 @@ from npucmp.model import Run
 from npucmp.report import answer_of, html, overview, rank_summary, terminal
 from npucmp.report.error_origin import begin_of, odd_words
 from npucmp.report.matrix import COLUMNS, cells_of_runs, rows
-from npucmp.report.overview import unwritten, written
+from npucmp.report.overview import pages_to_write, unwritten
 from npucmp.report.phrases import numbers, ranges
-from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First, Matrix
-from npucmp.report.rank_picture import STATES, folded_words, pictured
-from npucmp.report.rank_picture_html import gridded
+from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, FirstOperator, Matrix
+from npucmp.report.rank_picture import STATES, fold_matrix, folded_words
+from npucmp.report.rank_picture_html import matrix_data
 from tests.browser import browser, opened, skip_reason
 from tests.localise.test_peers import parallel
 from tests.localise.test_ranks import collective, pipeline
@@ -29,7 +29,7 @@ from tests.synthetic import write_run
 
 
 def cell(step, rank, verdict="AGREES", op="", cause="BORN", place=1, origin="", **more):
-    first = First(place, op, "output:0", 0, cause, 0.5) if op else None
+    first = FirstOperator(place, op, "output:0", 0, cause, 0.5) if op else None
     return Cell(step, rank, "t", "g", verdict, first=first, origin=origin, **more)
 
 
@@ -135,7 +135,7 @@ MIXED = [cell(0, 0), reached(0, 1), born(0, 2), cell(0, 3, "UNDECIDED"), cell(1,
 
 
 def test_a_sign_for_each_shard():
-    picture = pictured(MIXED, (0, 2), 80)
+    picture = fold_matrix(MIXED, (0, 2), 80)
     assert drawn(picture) == [("step 0", "·o1? "), ("step 1", "!/S o"), ("step 2", "uX   ")]
     assert [one.sign for one in picture.legend()] == ["1", "X", "S", "u", "o", "!", "/", "?", "·"]
     assert folded_words(picture) == "" and len({one.sign for one in STATES}) == len(STATES)
@@ -148,7 +148,7 @@ def test_folded_it_shows_the_worst(ranks, width):
     cells = [
         born(1, rank) if rank in bad else reached(1, rank) if rank % 7 == 0 else cell(1, rank) for rank in range(ranks)
     ]
-    (line,) = pictured([*cells, *(cell(0, rank) for rank in range(ranks))], (1, ranks // 3), width).lines[1:]
+    (line,) = fold_matrix([*cells, *(cell(0, rank) for rank in range(ranks))], (1, ranks // 3), width).lines[1:]
     label, spots = line
     assert label == "step 1" and len(spots) <= width and sum(spot.shards for spot in spots) == ranks
     across, at = -(-ranks // width), 0
@@ -162,10 +162,10 @@ def test_folded_it_shows_the_worst(ranks, width):
 
 
 def test_many_steps_are_folded_too_and_those_of_one_rank_lie():
-    picture = pictured([cell(step, rank) for step in range(100) for rank in (0, 1)], None, 80, 40)
+    picture = fold_matrix([cell(step, rank) for step in range(100) for rank in (0, 1)], None, 80, 40)
     assert len(picture.lines) == 34 and picture.lines[0][0] == "steps 0-2" and picture.lines[-1][0] == "step 99"
     assert folded_words(picture) == "each sign stands for up to 3 steps and shows the worst of them"
-    lying = pictured([cell(step, None) for step in range(9)] + [born(9, None)], (9, 0), 80)
+    lying = fold_matrix([cell(step, None) for step in range(9)] + [born(9, None)], (9, 0), 80)
     assert drawn(lying) == [("rank 0", "·········1")] and lying.name == "step"
 
 
@@ -185,14 +185,16 @@ def test_rows_of_what_could_not_be_compared():
 
 def test_which_shards_have_a_page(monkeypatch):
     cells = [cell(0, rank) for rank in range(10)] + [born(1, rank, place=20 - rank) for rank in range(10)]
-    assert written(cells) == [*range(20)] and unwritten(cells, written(cells)) == ""
+    assert pages_to_write(cells) == [*range(20)] and unwritten(cells, pages_to_write(cells)) == ""
     monkeypatch.setattr(overview, "PAGES", 12)
-    assert written(cells) == [*range(19, 9, -1), 0, 1]
-    assert unwritten(cells, written(cells)).startswith("of 20 8 that agree have none (")
+    assert pages_to_write(cells) == [*range(19, 9, -1), 0, 1]
+    assert unwritten(cells, pages_to_write(cells)).startswith("of 20 8 that agree have none (")
     monkeypatch.setattr(overview, "MOST_PAGES", 3)
     monkeypatch.setattr(overview, "PAGES", 5)
-    assert written(cells) == [19, 18, 17]
-    assert unwritten(cells, written(cells)).startswith("of 20 10 that agree and 7 that do not, behind the first 3 have")
+    assert pages_to_write(cells) == [19, 18, 17]
+    assert unwritten(cells, pages_to_write(cells)).startswith(
+        "of 20 10 that agree and 7 that do not, behind the first 3 have"
+    )
 
 
 def test_words_of_numbers():
@@ -279,7 +281,7 @@ def test_names_of_dumps_stay_names():
     bad = '</a><script>alert("\u202e")</script>'
     cells = [born(0, 0, bad), reached(0, 1, bad), cell(0, 2, "UNREADABLE", because=bad)]
     begin = begin_of(cells)
-    words = gridded(Matrix(cells, begin.sentence, (0, 0), [bad], ["0-0"]))
+    words = matrix_data(Matrix(cells, begin.sentence, (0, 0), [bad], ["0-0"]))
     assert bad in words["sentence"] and [one["link"] for one in words["lines"][0][1]] == ["shards/0-0.html", "", ""]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.report.wrap import fitted
+from npucmp.report.wrap import wrap_text
 
 RED, PLAIN = "\x1b[1;31m", "\x1b[0m"
 
@@ -37,11 +37,11 @@ RED, PLAIN = "\x1b[1;31m", "\x1b[0m"
     ],
 )  # fmt: skip
 def test_lines_are_broken_between_words(text, broken):
-    assert fitted(text, 40).split("\n") == broken
+    assert wrap_text(text, 40).split("\n") == broken
 
 
 @pytest.mark.parametrize("columns", [0, 39, 10_000])
 def test_lines_are_left_alone(columns):
     """Where there is no terminal, it is too narrow, or all fits."""
     text = "a b " * 40 + "\n\n" + "c"
-    assert fitted(text, columns) == text
+    assert wrap_text(text, columns) == text

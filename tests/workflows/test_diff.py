@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from npucmp.cli import npucmp
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
-from npucmp.model.saved_report import Key, Place, Seen, Written
+from npucmp.model.saved_report import Key, SavedRow, SavedSuspect, Written
 from npucmp.report import write_reports
-from npucmp.workflows.diff import diff, held
+from npucmp.workflows.diff import compare_reports, diff
 from npucmp.workflows.report_reader import read
 from tests.health.calls import linear, normal, write
 from tests.reports import named, screen
@@ -59,12 +59,12 @@ def key(op, slot="output:0", rule=""):
 
 def written(places=(), seen=(), command="compare", status=1, path="report"):
     """A report that accuses the first, and saw the second: {operator: Seen}."""
-    found = {key(op): Place(key(op), "BORN", "why", 0.1) for op in places}
+    found = {key(op): SavedSuspect(key(op), "BORN", "why", 0.1) for op in places}
     seen = {key(op): one for op, one in dict(seen).items()}
     return Written(path, command, {"exit_status": status}, found, seen, frozenset(one.op for one in seen))
 
 
-GOOD, BAD = Seen("match", 0.0, 1e-6, 100), Seen("diverged", 0.1, 1e-6, 100)
+GOOD, BAD = SavedRow("match", 0.0, 1e-6, 100), SavedRow("diverged", 0.1, 1e-6, 100)
 
 
 def told(found):
@@ -84,7 +84,7 @@ def told(found):
             {"open": ["a"]},
             2,
         ),  # it was not looked at
-        (written("a", {"a": BAD}), written("", {"a": Seen("unreadable")}, status=2), {"open": ["a"]}, 2),
+        (written("a", {"a": BAD}), written("", {"a": SavedRow("unreadable")}, status=2), {"open": ["a"]}, 2),
         (written("b", {"a": GOOD, "b": BAD}), written("a", {"a": BAD, "b": BAD}), {"new": ["a"], "open": ["b"]}, 1),
         (written("a", {"a": BAD, "b": GOOD}), written("a", {"a": BAD, "b": BAD}), {"same": ["a"], "worse": ["b"]}, 1),
         (written("", {"a": GOOD}), written("", {"a": BAD}), {"new": ["a"]}, 1),  # it differs, and nobody is accused
@@ -95,7 +95,7 @@ def told(found):
     ],
 )
 def test_what_became_of_it(before, after, expected, status):
-    found = held(before, after)
+    found = compare_reports(before, after)
     assert (told(found), found.exit_status) == (expected, status)
 
 
@@ -116,21 +116,25 @@ def test_what_became_of_it(before, after, expected, status):
 )
 def test_worse_is_more_than_noise(before, after, worse):
     def seen(error, elements):
-        return Seen("diverged" if error != 0 else "match", error, 1e-6, elements)
+        return SavedRow("diverged" if error != 0 else "match", error, 1e-6, elements)
 
     assert seen(*after).beyond(seen(*before)) == worse
 
 
 def test_what_could_not_be_compared_is_neither_better_nor_worse():
-    assert not BAD.beyond(Seen("unknown")) and not BAD.beyond(Seen("unreadable")) and not Seen("unknown").beyond(GOOD)
+    assert (
+        not BAD.beyond(SavedRow("unknown"))
+        and not BAD.beyond(SavedRow("unreadable"))
+        and not SavedRow("unknown").beyond(GOOD)
+    )
 
 
 def test_reports_that_have_nothing_to_do_with_each_other():
     with pytest.raises(UsageError, match="one is a report of compare, other of check"):
-        held(written(path="one"), written(path="other", command="check"))
+        compare_reports(written(path="one"), written(path="other", command="check"))
     names = [{f"{letter}{number}": GOOD for number in range(9)} for letter in "ab"]
     with pytest.raises(UsageError, match="different networks: of 9 and 9 operators 0 "):
-        held(written("", names[0]), written("", names[1]))
+        compare_reports(written("", names[0]), written("", names[1]))
 
 
 def test_is_it_fixed(reports):
@@ -186,9 +190,9 @@ def test_a_baseline_excuses_no_tensor_that_lost_its_partner(reports, tmp_path):
     assert got.exit_code == 0
     before = read(reports / "clean")
     lost = next(iter(before.seen))
-    after = Written("after", "compare", {"exit_status": 1}, {}, {**before.seen, lost: Seen("missing")})
-    assert [one.key for one in held(before, after, strict=True).new] == [lost]
-    assert not held(before, after).new
+    after = Written("after", "compare", {"exit_status": 1}, {}, {**before.seen, lost: SavedRow("missing")})
+    assert [one.key for one in compare_reports(before, after, strict=True).new] == [lost]
+    assert not compare_reports(before, after).new
 
 
 def test_a_baseline_of_a_check(tmp_path):

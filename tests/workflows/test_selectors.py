@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.formats.cann import _place
+from npucmp.dump.formats.cann import _step_and_rank
 from npucmp.dump.readers.path_labels import place_of
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.measure.executor import Serial
 from npucmp.model import Run
 from npucmp.workflows.select_runs import pair_runs
-from npucmp.workflows.selectors import partners, some
+from npucmp.workflows.selectors import parse_numbers, partners
 from tests.synthetic import write_run
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4) / 7
@@ -31,13 +31,13 @@ def dump(folder, places, factor=1.0):
     [(None, {0, 1, 9, 12}), (1, {1}), ("1", {1}), ("0-9", {0, 1, 9}), ("0,9-12", {0, 9, 12}), ([12, 1], {1, 12})],
 )
 def test_lists_and_ranges(asked, meant):
-    assert {number for number in (0, 1, 9, 12) if some("step", asked).has(number)} == meant
+    assert {number for number in (0, 1, 9, 12) if parse_numbers("step", asked).has(number)} == meant
 
 
 @pytest.mark.parametrize("asked", ["", "a", "3-1", "1,,2", "-1", "1-2-3", [], -1])
 def test_what_is_no_number_is_named(asked):
     with pytest.raises(UsageError, match=r"--rank .*: numbers or ranges are wanted"):
-        some("rank", asked)
+        parse_numbers("rank", asked)
 
 
 @pytest.mark.parametrize("text", ["step1", "step1=rank0", "step1=step0=step2", "=", "1=0", "step1/rank0=step0"])
@@ -118,7 +118,7 @@ def test_folders_tell_step_and_rank(path, step, rank):
 
 
 def test_the_global_rank_is_the_rank_though_each_process_sees_device_0():
-    place = _place(Path("/dump/worldsize2_global_rank1/20260801120000/0/graph/1/3"))
+    place = _step_and_rank(Path("/dump/worldsize2_global_rank1/20260801120000/0/graph/1/3"))
     assert (place.rank, place.step) == (1, 3)
 
 

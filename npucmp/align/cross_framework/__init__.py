@@ -17,14 +17,14 @@ values decide. Otherwise the operator has no partner, and its note names the can
 from __future__ import annotations
 
 from npucmp.align.cross_framework.aliases import ATB, has_parts, world_of
-from npucmp.align.cross_framework.msprobe_mapping import Vendor
+from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping
 from npucmp.model import Run
 
 
-def are_apart(target: Run, golden: Run, vendor: Vendor = Vendor()) -> bool:
+def are_apart(target: Run, golden: Run, vendor: MsprobeMapping = MsprobeMapping()) -> bool:
     """Return whether the names of two runs are those of two frameworks."""
     worlds = world_of(target), world_of(golden)
-    if vendor != Vendor() or (worlds[0] != worlds[1] and (all(worlds) or ATB in worlds)):
+    if vendor != MsprobeMapping() or (worlds[0] != worlds[1] and (all(worlds) or ATB in worlds)):
         return True
     if not all(worlds):
         return False

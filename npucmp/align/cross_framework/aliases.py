@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align.cross_framework.msprobe_mapping import Path, Vendor
+from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Path
 from npucmp.align.shape_match import merged
 from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
 from npucmp.model import Operator, Run
@@ -83,12 +83,12 @@ def world_of(run: Run) -> str:
     return next((world for world in (MINDSPORE, TORCH) if world in found), "")
 
 
-def plain(target: Run, golden: Run, vendor: Vendor) -> tuple[list[Plain], list[Plain]]:
+def plain(target: Run, golden: Run, vendor: MsprobeMapping) -> tuple[list[Plain], list[Plain]]:
     """Return the operators of two runs in neutral terms. A vendor's file applies to MindSpore's side, whichever it is,
     else to the target's."""
     own = MINDSPORE if MINDSPORE in (world_of(target), world_of(golden)) else world_of(target)
     left, right = (
-        [*_plain(run, vendor if world_of(run) == own and (own == MINDSPORE or run is target) else Vendor())]
+        [*_plain(run, vendor if world_of(run) == own and (own == MINDSPORE or run is target) else MsprobeMapping())]
         for run in (target, golden)
     )
     ends = _wrappers(left, right)
@@ -96,7 +96,7 @@ def plain(target: Run, golden: Run, vendor: Vendor) -> tuple[list[Plain], list[P
     return _renamed(left, right), right
 
 
-def _plain(run: Run, vendor: Vendor) -> Iterator[Plain]:
+def _plain(run: Run, vendor: MsprobeMapping) -> Iterator[Plain]:
     classes = _classes(run)
     forward = {operator.call: operator.scope for operator in run.operators if operator.phase == "forward"}
     for operator in run.operators:

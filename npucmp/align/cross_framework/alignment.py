@@ -10,7 +10,7 @@ from npucmp.align import order
 from npucmp.align.content_match import content
 from npucmp.align.cross_framework import fused_weights, weight_match
 from npucmp.align.cross_framework.aliases import ATB, Plain, executions, has_parts, plain, world_of
-from npucmp.align.cross_framework.msprobe_mapping import Api, Vendor
+from npucmp.align.cross_framework.msprobe_mapping import Api, MsprobeMapping
 from npucmp.align.cross_framework.slots import adds_up, partner_of
 from npucmp.align.name import longest_increasing
 from npucmp.align.shape_match import alike
@@ -29,11 +29,11 @@ class Lined(NamedTuple):
     open: Mapping[tuple[str, int], str]
 
 
-def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> Lined:
+def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: MsprobeMapping, context: ReadContext) -> Lined:
     """Match the operators of two runs from two frameworks. The result includes the matches that the user gave."""
     work = _Work(target, golden, given, vendor, context)
     work.modules()
-    work.projections(fused_weights.named(*work.unmatched()))
+    work.projections(fused_weights.groups_by_name(*work.unmatched()))
     if work.is_unnamed:
         work.weights(world_of(golden) == ATB)
     work.functions()
@@ -44,7 +44,9 @@ def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, co
 class _Work:
     """The matches found so far and the unmatched operators."""
 
-    def __init__(self, target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> None:
+    def __init__(
+        self, target: Run, golden: Run, given: Sequence[Match], vendor: MsprobeMapping, context: ReadContext
+    ) -> None:
         self.open: dict[tuple[str, int], str] = {}
         self.vendor, self.context = vendor, context
         self.matches = [self._with_slots(one) for one in given]
@@ -52,8 +54,8 @@ class _Work:
         self.own = {one.operator.order: one for one in self.left}
         self.is_unnamed = ATB in (world_of(target), world_of(golden))  # its names have no module path
         self.is_fused = has_parts(*({one.place for one in some} for some in (self.left, self.right)))
-        self.told = {one.operator.order for one, bare in zip(self.left, plain(target, golden, Vendor())[0])
-                     if one.key != bare.key} if vendor != Vendor() else set()  # fmt: skip
+        self.told = {one.operator.order for one, bare in zip(self.left, plain(target, golden, MsprobeMapping())[0])
+                     if one.key != bare.key} if vendor != MsprobeMapping() else set()  # fmt: skip
 
     def _with_slots(self, match: Match) -> Match:
         """Move the golden's tensors to the slots that the user's mapping gives them, if it gives any."""
@@ -123,7 +125,7 @@ class _Work:
         )
         self.projections(weight_match.fused(some, others, is_golden, self.context))
 
-    def projections(self, groups: Iterable[fused_weights.Group]) -> None:
+    def projections(self, groups: Iterable[fused_weights.FusedGroup]) -> None:
         """Match fused products with their parts."""
         found, unsure = fused_weights.matches_of([*groups], self.context)
         self.matches += found

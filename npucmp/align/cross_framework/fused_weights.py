@@ -26,7 +26,7 @@ from npucmp.model.dtypes import lookup
 VIA = "parts"
 
 
-class Group(NamedTuple):
+class FusedGroup(NamedTuple):
     """A whole and its parts. `turned` is True if the whole belongs to the golden run."""
 
     whole: Operator
@@ -35,7 +35,7 @@ class Group(NamedTuple):
     names: tuple[str, ...]
 
 
-def named(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator[Group]:
+def groups_by_name(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator[FusedGroup]:
     """Yield wholes and parts by the names of modules with one parent, executions in order."""
     for turned, here, there in ((False, target, golden), (True, golden, target)):
         known = executions([one for one in there if one.is_module])
@@ -46,16 +46,16 @@ def named(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator[Group]:
                 some = [known.get(((*place[:-1], name), what, phase), []) for name in names]
                 if all(len(each) == len(wholes) for each in some):
                     for whole, *parts in zip(wholes, *some):
-                        yield Group(whole.operator, tuple(one.operator for one in parts), turned, tuple(names))
+                        yield FusedGroup(whole.operator, tuple(one.operator for one in parts), turned, tuple(names))
 
 
-def matches_of(groups: Sequence[Group], context: ReadContext) -> tuple[list[Match], list[Group]]:
+def matches_of(groups: Sequence[FusedGroup], context: ReadContext) -> tuple[list[Match], list[FusedGroup]]:
     """Return groups as matches, and the groups without evidence that they belong together."""
-    layouts: dict[tuple[str, ...], list[tuple[Group, Optional[bool]]]] = defaultdict(list)
+    layouts: dict[tuple[str, ...], list[tuple[FusedGroup, Optional[bool]]]] = defaultdict(list)
     for group in groups:
         layouts[group.names].append((group, agrees(group, context)))
     found: list[Match] = []
-    unsure: list[Group] = []
+    unsure: list[FusedGroup] = []
     for some in layouts.values():
         told = {known for _, known in some}
         for group, _ in some:
@@ -65,7 +65,7 @@ def matches_of(groups: Sequence[Group], context: ReadContext) -> tuple[list[Matc
     return found, unsure
 
 
-def why_not(group: Group) -> str:
+def why_not(group: FusedGroup) -> str:
     """The reason why a group may not belong together."""
     sizes = [next((one.shape[-1] for one in op.tensors if one.slot == "output:0" and one.shape), 0)
              for op in (group.whole, *group.parts)]  # fmt: skip
@@ -74,7 +74,7 @@ def why_not(group: Group) -> str:
     return "its values are not theirs, one behind the other"
 
 
-def agrees(group: Group, context: ReadContext) -> Optional[bool]:
+def agrees(group: FusedGroup, context: ReadContext) -> Optional[bool]:
     """Return whether samples of the weights, or of the outputs, match the parts; None if no values are available."""
     for role in ("param", "output"):
         found = [
@@ -94,7 +94,9 @@ def _slots(operator: Operator, role: str) -> list[tuple[str, TensorRef]]:
             if one.slot.startswith(role)]  # fmt: skip
 
 
-def _cut(group: Group, slot: str, whole: TensorRef, context: ReadContext) -> tuple[list[TensorRef], list[TensorRef]]:
+def _cut(
+    group: FusedGroup, slot: str, whole: TensorRef, context: ReadContext
+) -> tuple[list[TensorRef], list[TensorRef]]:
     """Views of a tensor of the whole and the tensors of the parts; empty if their sizes do not fit."""
     parts = [next((one for one in part.tensors if one.slot == slot), None) for part in group.parts]
     known = [one for one in parts if one is not None]
@@ -132,7 +134,7 @@ def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, con
     return found
 
 
-def _matches(group: Group, context: ReadContext) -> Iterator[Match]:
+def _matches(group: FusedGroup, context: ReadContext) -> Iterator[Match]:
     """Match the whole with all parts at once, or each part with its share of the whole."""
     cuts = {slot: _cut(group, slot, whole, context) for slot, whole in _slots(group.whole, "")}
     views = cuts.get("output:0", ([], []))[0]
@@ -152,7 +154,7 @@ def _matches(group: Group, context: ReadContext) -> Iterator[Match]:
             outs.append(one._replace(slot=f"{slot}.{name}"))
             theirs.append(reshaped(other.in_slot(f"{slot}.{name}"), one.shape, context))
     if not views:
-        joined = _joined(group)
+        joined = _merged_statistics(group)
         if joined is None:
             return
         outs.append(joined[0])
@@ -168,7 +170,7 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape[:-1]),)
 
 
-def _joined(group: Group) -> Optional[tuple[TensorRef, TensorRef]]:
+def _merged_statistics(group: FusedGroup) -> Optional[tuple[TensorRef, TensorRef]]:
     """The whole's output, and a tensor with the merged statistics of all parts; None if statistics are missing."""
     whole, *parts = [next((one for one in op.tensors if one.slot == "output:0"), None)
                      for op in (group.whole, *group.parts)]  # fmt: skip

@@ -31,7 +31,7 @@ class Api(NamedTuple):
     roles: tuple[str, ...] = ()
 
 
-class Vendor(NamedTuple):
+class MsprobeMapping(NamedTuple):
     """The contents of such files; empty without one."""
 
     layers: Mapping[str, Mapping[str, str]] = {}
@@ -79,7 +79,7 @@ class Vendor(NamedTuple):
         return tuple(found)
 
 
-Names = Union[Mapping[str, str], Vendor]  # the forms of a mapping
+Names = Union[Mapping[str, str], MsprobeMapping]  # the forms of a mapping
 
 
 def _replaced(path: Path, before: str, after: str) -> Optional[Path]:
@@ -88,14 +88,14 @@ def _replaced(path: Path, before: str, after: str) -> Optional[Path]:
     return tuple(text.replace(key, f".{after}.", 1)[1:-1].split(".")[:-1]) if key in text else None
 
 
-def vendor_of(table: Any) -> Optional[Vendor]:
+def vendor_of(table: Any) -> Optional[MsprobeMapping]:
     """Recognise such a file by its form; None for any other. A flat table is not one of them: it may have names of
     operators."""
     if isinstance(table, dict) and table and all(isinstance(key, str) and _is_text(table[key]) for key in table):
-        return Vendor(layers=table)
+        return MsprobeMapping(layers=table)
     listed = [table] if isinstance(table, dict) and "ms_api" in table else table
     if isinstance(listed, list) and listed and all(map(_is_api, listed)):
-        return Vendor(apis={one["ms_api"]: _api(one) for one in listed})
+        return MsprobeMapping(apis={one["ms_api"]: _api(one) for one in listed})
     return None
 
 

@@ -32,7 +32,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
     for one, other in _residuals(target, golden):
         taken[left.index(one)] = right.pop(right.index(other))
     rules: list[tuple[Key, Key, bool]] = [
-        (lambda one: _wanted(target, golden, one, api), lambda one: _named(golden, one), False),
+        (lambda one: _wanted(target, golden, one, api), lambda one: _slot_name(golden, one), False),
         (lambda one: None if _is_told(one, api) else _shaped(one), _shaped, True),
     ]
     for of_target, of_golden, alone in rules:
@@ -45,7 +45,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
                 taken[place] = found[0]
                 right.remove(found[0])
     for place, one in enumerate(left):  # tensors of one name but different shapes: the difference is reported
-        same = [other for other in right if _named(golden, other) == _wanted(target, golden, one, api)]
+        same = [other for other in right if _slot_name(golden, other) == _wanted(target, golden, one, api)]
         if place not in taken and same and _is_whole(one) == _is_whole(same[0]):
             taken[place] = same[0]
             right.remove(same[0])
@@ -67,7 +67,7 @@ def _swap(left: Sequence[TensorRef], taken: dict[int, TensorRef], context: ReadC
                 taken[a], taken[b] = taken[b], taken[a]
 
 
-def _named(operator: Operator, tensor: TensorRef) -> Optional[str]:
+def _slot_name(operator: Operator, tensor: TensorRef) -> Optional[str]:
     return tensor_name(operator, parameter(tensor.slot)) or None
 
 
@@ -76,7 +76,7 @@ def _wanted(target: Operator, golden: Operator, tensor: TensorRef, api: Optional
     slot = api.slots.get(tensor.slot) if api is not None else None
     if slot is not None:
         return tensor_name(golden, parameter(slot))
-    return None if _is_told(tensor, api) else _named(target, tensor)
+    return None if _is_told(tensor, api) else _slot_name(target, tensor)
 
 
 def _is_told(tensor: TensorRef, api: Optional[Api]) -> bool:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.cross_framework.aliases import Plain
-from npucmp.align.cross_framework.fused_weights import Group
+from npucmp.align.cross_framework.fused_weights import FusedGroup
 from npucmp.align.cross_framework.sampling import ends_of, opened
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers.strides import c_strides, compact
@@ -26,7 +26,7 @@ NEAR = 0.02  # relative distance of two samples: 16 bits change a weight by 4e-3
 _FEWEST = 8  # elements that identify a weight
 
 
-class Weight(NamedTuple):
+class WeightRead(NamedTuple):
     """A weight that an operator reads. `turned` is True if its rows are the columns of the recorded tensor."""
 
     owner: Plain
@@ -46,17 +46,17 @@ class Weight(NamedTuple):
         return self.tensor.shape
 
 
-class Found(NamedTuple):
+class WeightPair(NamedTuple):
     """Two operators that share one weight, and its slots."""
 
-    here: Weight
-    there: Weight
+    here: WeightRead
+    there: WeightRead
 
 
-def weights_of(some: Sequence[Plain], context: ReadContext) -> list[Weight]:
+def weights_of(some: Sequence[Plain], context: ReadContext) -> list[WeightRead]:
     """The inputs of operators that may be weights: parameters of modules, and inputs of functions in the slots of
     weights. For unknown types, all floats. `same` prefers a function to the module around it."""
-    found: list[Weight] = []
+    found: list[WeightRead] = []
     for one in some:
         operator = one.operator
         places = {f"input:{place}" for place in op_type(operator.op_type).parameters}
@@ -64,11 +64,11 @@ def weights_of(some: Sequence[Plain], context: ReadContext) -> list[Weight]:
             role, kind = tensor.slot.partition(":")[0], lookup(tensor.dtype)
             meant = role == "param" or (role == "input" and not one.is_module and (tensor.slot in places or not places))
             if meant and kind is not None and kind.kind == "f" and math.prod(tensor.shape) >= _FEWEST:
-                found.append(Weight(one, tensor, ends_of(tensor._replace(slot="param:"), context)))
+                found.append(WeightRead(one, tensor, ends_of(tensor._replace(slot="param:"), context)))
     return found
 
 
-def turned(weight: Weight, context: ReadContext) -> Optional[Weight]:
+def turned(weight: WeightRead, context: ReadContext) -> Optional[WeightRead]:
     """The transposed weight; None if it cannot be transposed."""
     payload = opened(weight.tensor, context)
     if payload is None or len(payload.shape) != 2 or payload.device or payload.parts or payload.dataset:
@@ -79,13 +79,13 @@ def turned(weight: Weight, context: ReadContext) -> Optional[Weight]:
     return weight._replace(tensor=view, ends=ends_of(view._replace(slot="param:"), context), turned=True)
 
 
-def same(some: Sequence[Weight], others: Sequence[Weight], context: ReadContext) -> Iterator[Found]:
+def same(some: Sequence[WeightRead], others: Sequence[WeightRead], context: ReadContext) -> Iterator[WeightPair]:
     """Match operators that share one weight, equally many on both sides, in order."""
-    by_shape: dict[object, list[Weight]] = defaultdict(list)
+    by_shape: dict[object, list[WeightRead]] = defaultdict(list)
     for other in others:
         by_shape[other.shape].append(other)
-    partners: dict[tuple[int, ...], list[Weight]] = defaultdict(list)
-    rivals: dict[tuple[int, ...], list[Weight]] = {}
+    partners: dict[tuple[int, ...], list[WeightRead]] = defaultdict(list)
+    rivals: dict[tuple[int, ...], list[WeightRead]] = {}
     for one in some:
         for weight in (one, turned(one, context) if len(one.shape) == 2 else None):
             near = [other for other in by_shape.get(weight.shape, ()) if _is_near(weight, other)] if weight else []
@@ -97,10 +97,10 @@ def same(some: Sequence[Weight], others: Sequence[Weight], context: ReadContext)
                 break
     for key, mine in partners.items():
         if len(mine) == len(key):
-            yield from map(Found, mine, rivals[key])
+            yield from map(WeightPair, mine, rivals[key])
 
 
-def _innermost(near: list[Weight], to: Plain) -> list[Weight]:
+def _innermost(near: list[WeightRead], to: Plain) -> list[WeightRead]:
     """Among operators that read one weight, prefer the same type, then functions over the modules around them."""
     for wanted in (
         [one for one in near if one.owner.neutral.op_type == to.neutral.op_type],
@@ -110,10 +110,12 @@ def _innermost(near: list[Weight], to: Plain) -> list[Weight]:
     return near
 
 
-def fused(some: Sequence[Weight], others: Sequence[Weight], is_golden: bool, context: ReadContext) -> list[Group]:
+def fused(
+    some: Sequence[WeightRead], others: Sequence[WeightRead], is_golden: bool, context: ReadContext
+) -> list[FusedGroup]:
     """Return operators whose weight consists of several weights of the other run, row after row. If `is_golden`,
     these operators belong to the golden run."""
-    by_width: dict[int, list[Weight]] = defaultdict(list)
+    by_width: dict[int, list[WeightRead]] = defaultdict(list)
     for other in others:
         if len(other.shape) == 2:
             by_width[other.shape[1]].append(other)
@@ -124,7 +126,7 @@ def fused(some: Sequence[Weight], others: Sequence[Weight], is_golden: bool, con
             if weight is not None and len(chain) > 1:
                 names = [part.owner.place[-1] if part.owner.place else part.owner.what for part in chain]
                 parts = tuple(_with(part.owner.operator, part) for part in chain)
-                found.append(Group(_with(weight.owner.operator, weight), parts, is_golden, _unlike(names)))
+                found.append(FusedGroup(_with(weight.owner.operator, weight), parts, is_golden, _unlike(names)))
                 break
     return found
 
@@ -133,19 +135,19 @@ def _unlike(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name if names.count(name) == 1 else f"{name}_{at}" for at, name in enumerate(names))
 
 
-def _with(operator: Operator, weight: Weight) -> Operator:
+def _with(operator: Operator, weight: WeightRead) -> Operator:
     """The operator with the weight in a module's slot. Only its first other input is kept."""
     kept = [one for one in operator.tensors if one.slot == "input:0" or one.is_output]
     return operator._replace(tensors=(*kept, weight.tensor.in_slot("param:weight")))
 
 
-def _chain(weight: Weight, others: Sequence[Weight], context: ReadContext) -> list[Weight]:
+def _chain(weight: WeightRead, others: Sequence[WeightRead], context: ReadContext) -> list[WeightRead]:
     """The weights that form this one from its first row to its last; empty if there is no way, or more than one."""
     payload, kind = opened(weight.tensor, context), lookup(weight.tensor.dtype)
     if payload is None or kind is None or kind.bits:
         return []
     step = (payload.strides or c_strides(payload.shape))[0] * (lookup(payload.dtype) or kind).itemsize
-    found: list[Weight] = []
+    found: list[WeightRead] = []
     start, rows = 0, weight.shape[0]
     while start < rows:
         near = []
@@ -164,7 +166,7 @@ def _chain(weight: Weight, others: Sequence[Weight], context: ReadContext) -> li
     return found
 
 
-def _is_near(one: Weight, other: Weight) -> bool:
+def _is_near(one: WeightRead, other: WeightRead) -> bool:
     if one.ends is not None and other.ends is not None:
         return all(_distance(a, b) < NEAR for a, b in zip(one.ends, other.ends))
     recorded = one.tensor.statistics, other.tensor.statistics

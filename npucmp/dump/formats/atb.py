@@ -63,7 +63,7 @@ class AtbPlace(NamedTuple):
 
 
 @dataclass
-class Contents:
+class ExecutionFiles:
     """The content of one execution: by operator, the files of its slots and the recorded statistics."""
 
     files: dict[Chain, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
@@ -105,13 +105,13 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return one Run per (process, execution). Only headers are read; a malformed file is one unreadable tensor."""
     if path.is_file() and path.name != STATISTIC:
         return [_single(path, context)]
-    found: dict[AtbPlace, Contents] = defaultdict(Contents)
+    found: dict[AtbPlace, ExecutionFiles] = defaultdict(ExecutionFiles)
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path):
         holds = _holds(folder, names)
         if not (holds or STATISTIC in names or _PARAMETERS in names):
             continue
         when = os.path.basename(folder)
-        chain, place = _place(os.path.dirname(folder) if when in _TIMES else folder)
+        chain, place = _chain_and_step(os.path.dirname(folder) if when in _TIMES else folder)
         if holds:
             _enter(found[place].files[chain], folder, names, when)
             strangers = (name for name in names if not _TENSOR.fullmatch(name))
@@ -134,7 +134,7 @@ def _enter(slots: dict[str, str], folder: str, names: Sequence[str], when: str) 
                 slots[slot] = os.path.join(folder, name)
 
 
-def _place(folder: str) -> tuple[Chain, AtbPlace]:
+def _chain_and_step(folder: str) -> tuple[Chain, AtbPlace]:
     """Return the operators that enclose a folder, and the execution and device above them."""
     chain: list[tuple[int, str]] = []
     folder = folder if os.path.isabs(folder) else str(Path(folder).absolute())
@@ -189,7 +189,7 @@ def _single(path: Path, context: ReadContext) -> Run:
     return Run(path=str(path), format=NAME, operators=(operator,))
 
 
-def _run(place: AtbPlace, contents: Contents, context: ReadContext) -> Run:
+def _run(place: AtbPlace, contents: ExecutionFiles, context: ReadContext) -> Run:
     chains = sorted({*contents.files, *contents.recorded}, key=lambda chain: (_position(chain), chain))
     kinds = Counter(map(_kind, chains))
     around = {chain[:end] for chain in chains for end in range(1, len(chain))}
@@ -212,7 +212,7 @@ def _run(place: AtbPlace, contents: Contents, context: ReadContext) -> Run:
 def _operator(
     order: int,
     chain: Chain,
-    contents: Contents,
+    contents: ExecutionFiles,
     linked: Mapping[tuple[tuple[int, ...], str], str],
     kinds: Mapping[str, int],
     around: set[Chain],

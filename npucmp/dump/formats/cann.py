@@ -40,7 +40,7 @@ from npucmp.dump.readers.path_labels import place_of
 from npucmp.dump.readers.repeated_calls import executions
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
-from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
+from npucmp.model import Device, DeviceTask, Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import op_type
 
 NAME = "cann"
@@ -132,7 +132,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     strangers: list[str] = []
     found = [(str(path.parent), [path.name])] if path.is_file() else folders(path)
     for folder, names in found:
-        where = _place(Path(folder))
+        where = _step_and_rank(Path(folder))
         records = _records(folder, names, notes[where], path.is_file(), context)
         debug[where] += overflow_records(folder, names)
         if records or debug[where]:
@@ -148,7 +148,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     ]
 
 
-def _place(folder: Path) -> CannPlace:
+def _step_and_rank(folder: Path) -> CannPlace:
     """Return step and rank of the folders above: step_N and rank_M, else the folders below the time of the dump.
 
     Only models of one step share a place; a path that differs in another part is another dump.
@@ -288,7 +288,7 @@ def _operator(
         unique=kinds[kind(first.op_name)] == 1,  # MindSpore numbers the kernels of one type in one scope
         reads_recorded=any(not tensor.is_output for tensor in tensors),
         inserted=op_type(first.op_type).has("inserted"),
-        tasks=tuple(Task(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),
+        tasks=tuple(DeviceTask(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),
     )
 
 

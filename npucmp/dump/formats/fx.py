@@ -68,7 +68,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         real = long_names(Path(folder, MAPPING), notes, context) if MAPPING in names else {}
         files = {name: parse_fx_name(real.get(name, name), os.path.join(folder, name)) for name in names}
         if any(files.values()):
-            found[_place(Path(folder))] += filter(None, files.values())
+            found[_step_and_rank(Path(folder))] += filter(None, files.values())
         notes += filter(None, [left_out(folder, (name for name, file in files.items() if file is None))])
     return [_run(place, files, notes if i == 0 else [], context) for i, (place, files) in enumerate(found.items())]
 
@@ -82,7 +82,7 @@ def parse_fx_name(name: str, path: str) -> Optional[FxFile]:
     return FxFile(match["op"], slot, int(match["time"]), path, os.path.dirname(path))
 
 
-def _place(folder: Path) -> FxPlace:
+def _step_and_rank(folder: Path) -> FxPlace:
     """Return step and rank of the folders: {graph}/{step} below a rank, {step + 1}/gm_… of older releases."""
     parts = folder.absolute().parts
     step, rank, _ = place_of(parts)

@@ -39,7 +39,7 @@ from npucmp.dump.readers import hdf5 as reader
 from npucmp.dump.readers.folder_scan import SNIFFED, told_folders
 from npucmp.dump.readers.name_rules import left_out, type_of_name
 from npucmp.dump.readers.path_labels import place_of
-from npucmp.dump.readers.values import whole
+from npucmp.dump.readers.values import stored_values
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
 
@@ -134,7 +134,7 @@ def _detail(dump: _Dump, operators: list[_Operator]) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _notes(found: reader.Listing, torch: bool, ordered: bool) -> tuple[str, ...]:
+def _notes(found: reader.FileListing, torch: bool, ordered: bool) -> tuple[str, ...]:
     notes = []
     if not ordered and torch:
         notes.append("datasets outside /{operator}/{number}/{input|output} stand after the others")
@@ -234,7 +234,7 @@ class _Dump:
             payload = reader.payload_at(entry)
             if math.prod(payload.shape) > _VALUES:
                 return f"{math.prod(payload.shape)} values"
-            value = whole(payload, self._context).tolist()
+            value = stored_values(payload, self._context).tolist()
         except DumpError as error:
             return f"unreadable: {error.because}"
         return bool(value) if _attribute(entry, "Type", 0) == 4 and value in (0, 1) else value

@@ -45,7 +45,7 @@ from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
 from npucmp.dump.readers.path_labels import place_of
 from npucmp.dump.readers.repeated_calls import executions
 from npucmp.dump.readers.tensors import tensor_of
-from npucmp.model import Operator, Run, Task, TensorRef
+from npucmp.model import DeviceTask, Operator, Run, TensorRef
 
 NAME = "mindspore"
 WALKS = True
@@ -138,7 +138,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         entries = list(_entries(Path(folder), names, notes, context))
         records = overflow_records(folder, names)
         if entries or records or notes:
-            found = places[_place(Path(folder))]
+            found = places[_step_and_rank(Path(folder))]
             found.entries += entries
             found.records += records
             found.notes += notes
@@ -151,13 +151,13 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     beside: dict[Path, Companions] = {}  # the runs of one rank share it
     runs = []
     for place, found in places.items():
-        where = _beside(Path(found.entries[0].folder)) if found.entries else path
+        where = _graph_folder(Path(found.entries[0].folder)) if found.entries else path
         about = beside.setdefault(where, Companions(where, context))
         runs.append(_run(place, steps[place], found, about))
     return runs
 
 
-def _place(folder: Path) -> MindsporePlace:
+def _step_and_rank(folder: Path) -> MindsporePlace:
     """Return step and rank of a path: step_N and rank_M, folders around a time, else {graph}/{iteration} at its end."""
     parts = folder.absolute().parts
     step, rank, depth = place_of(parts)
@@ -224,14 +224,14 @@ def _entries(folder: Path, names: Sequence[str], notes: list[str], context: Read
     if not (files or recorded or any(map(raw_type, bare.values()))):
         return
     notes += filter(None, [left_out(folder, (name for name in others if name not in raw))])
-    for file, row in _joined([*files, *((parsed, path) for path, parsed in bare.items())], recorded):
+    for file, row in _paired_files([*files, *((parsed, path) for path, parsed in bare.items())], recorded):
         if file:
             yield Dumped(file[0], _tensor(*file, row, file[1] in bare, context), str(folder))
         elif row:
             yield Dumped(*row, str(folder))
 
 
-def _joined(
+def _paired_files(
     files: Sequence[tuple[MindsporeName, str]], recorded: Sequence[StatisticRow]
 ) -> Iterator[tuple[Optional[tuple[MindsporeName, str]], Optional[StatisticRow]]]:
     """Pair files and rows of one tensor: by time, the remaining ones from the newest on."""
@@ -276,7 +276,7 @@ def _run(place: MindsporePlace, step: Optional[int], found: PlaceContents, besid
     if not timed:
         notes.append("not every tensor has a time: operators without one stand in the order of their names")
     operators = [_operator(number, group, kinds, beside) for number, group in enumerate(groups)]
-    if not any(set(operator.tasks) - {Task(0, 0)} for operator in operators):
+    if not any(set(operator.tasks) - {DeviceTask(0, 0)} for operator in operators):
         operators = [operator._replace(tasks=()) for operator in operators]
     return Run(
         path=os.path.commonpath({entry.folder for entry in entries}) if entries else place.dump,
@@ -362,7 +362,7 @@ def _operator(order: int, group: Sequence[Dumped], kinds: Mapping[str, int], bes
     )
 
 
-def _beside(folder: Path) -> Path:
+def _graph_folder(folder: Path) -> Path:
     """Return the folder of graphs/ and execution_order/ according to the path: rank_N, or where it would be."""
     folder = folder.absolute()
     for parent in (folder, *folder.parents):

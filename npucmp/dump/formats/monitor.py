@@ -119,7 +119,7 @@ def _row(kind: str, line: Mapping[str, str], rounding: float) -> Optional[_Row]:
     if not name or not _STEP.fullmatch(step):
         return None
     kind = f"{kind}.{line['scope']}" if line.get("scope") else kind
-    name, slot = _place(kind, name)
+    name, slot = _operator_and_slot(kind, name)
     operator = f"{kind}.{line.get('vpp_stage', '')}:{name}"
     operator += f".micro_step{line['micro_step']}" if line.get("micro_step") else ""
     shape, dtype = _shape(line.get("shape", "")), canonical(line.get("dtype", ""))
@@ -136,7 +136,7 @@ def _row(kind: str, line: Mapping[str, str], rounding: float) -> Optional[_Row]:
     return _Row(int(step), operator, kind, tensor)
 
 
-def _place(kind: str, name: str) -> tuple[str, str]:
+def _operator_and_slot(kind: str, name: str) -> tuple[str, str]:
     """Return (module or parameter, slot). The gradient of an input is an output of a backward."""
     found = _ACTIVATION.fullmatch(name)
     if found is None:

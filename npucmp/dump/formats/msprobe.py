@@ -33,12 +33,19 @@ from msgspec.json import decode
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
-from npucmp.dump.readers.msprobe_files import DATA_FOLDER, Files, dump_files, files_at, files_of, starts_like_a_dump
+from npucmp.dump.readers.msprobe_files import (
+    DATA_FOLDER,
+    MsprobeFiles,
+    dump_files,
+    files_at,
+    files_of,
+    starts_like_a_dump,
+)
 from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
 from npucmp.dump.readers.msprobe_record import argument_of, is_tensor, leaves, reads_recorded
-from npucmp.dump.readers.msprobe_structure import FIGURES, Cut, Structure, keep, known_structure
+from npucmp.dump.readers.msprobe_structure import FIGURES, SplitText, Structure, keep, known_structure
 from npucmp.dump.readers.name_rules import unnamed
-from npucmp.dump.readers.repeated_keys import Repeated, loads, may_repeat, repeated_in
+from npucmp.dump.readers.repeated_keys import RepeatedKeys, loads, may_repeat, repeated_in
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef, first_of
@@ -88,7 +95,7 @@ def open_head(head: Head, context: ReadContext) -> Run:
     return _open_one_of_many(files_at(head.path), context)
 
 
-def _open_one_of_many(files: Files, context: ReadContext) -> Run:
+def _open_one_of_many(files: MsprobeFiles, context: ReadContext) -> Run:
     """Open one run; a malformed dump.json becomes a run with a problem, so that other runs stay readable."""
     try:
         return _open_all(files, context)
@@ -96,13 +103,13 @@ def _open_one_of_many(files: Files, context: ReadContext) -> Run:
         return Run(str(files.path), NAME, (), files.step, files.rank, problem=str(error))
 
 
-def _open_all(files: Files, context: ReadContext) -> Run:
+def _open_all(files: MsprobeFiles, context: ReadContext) -> Run:
     runs = [(batch, _open(file, files.step, files.rank, context)) for batch, file in files.batches]
     if not runs[0][0]:
         return runs[0][1]
-    from npucmp.dump.micro_batches import whole
+    from npucmp.dump.micro_batches import join_batches
 
-    return whole(str(files.path), runs)
+    return join_batches(str(files.path), runs)
 
 
 def _load(path: Path, context: ReadContext) -> Any:
@@ -131,8 +138,8 @@ def _tree(path: Path, data: bytes) -> Any:
 
 def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadContext) -> Run:
     data = read_bytes(path, "json_bytes", context)
-    beside = [_beside(path, name, context) for name in ("stack.json", "construct.json")]
-    opened = _by_structure(path, data, beside) or _whole(path, data, beside)
+    beside = [_sidecar_files(path, name, context) for name in ("stack.json", "construct.json")]
+    opened = _by_structure(path, data, beside) or _all_operators(path, data, beside)
     return Run(str(path), NAME, opened.operators, step, rank, detail=opened.detail, notes=opened.notes)
 
 
@@ -144,7 +151,7 @@ class _Opened(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _whole(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opened:
+def _all_operators(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opened:
     """Parse the whole text."""
     top = _tree(path, data)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
@@ -163,7 +170,7 @@ def _whole(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opened:
 
 def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optional[_Opened]:
     """Parse a file whose structure is known or separable from its figures; None for other files."""
-    cut = Cut.of(data)
+    cut = SplitText.of(data)
     if cut is None or any(one.because for one in beside):
         return None
     try:
@@ -184,7 +191,7 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
     )
 
 
-def _structure(path: Path, cut: Cut, beside: Sequence[_Beside]) -> Optional[Structure]:
+def _structure(path: Path, cut: SplitText, beside: Sequence[_Beside]) -> Optional[Structure]:
     """Return the structure of a file, parsed for the first time; None if the file has irregular content."""
     text = cut.numbered()
     try:
@@ -211,7 +218,7 @@ class _Misplaced(Exception):
 
 def _repeated(tree: Any) -> tuple[str, ...]:
     """Return the repeated keys of an object."""
-    return tree.keys_repeated if isinstance(tree, Repeated) else ()
+    return tree.keys_repeated if isinstance(tree, RepeatedKeys) else ()
 
 
 def _unclear(data: Mapping[str, Any]) -> dict[str, str]:
@@ -304,7 +311,7 @@ class _Beside(NamedTuple):
     because: str = ""
 
 
-def _beside(path: Path, name: str, context: ReadContext) -> _Beside:
+def _sidecar_files(path: Path, name: str, context: ReadContext) -> _Beside:
     file = path.parent / name
     if not file.exists():
         return _Beside(file)
@@ -425,7 +432,7 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
         file, trouble = _inside(dump, data_name)
         problem = problem or trouble
         file = file if dump.is_there or statistics is None else ""
-    if isinstance(leaf, Repeated):
+    if isinstance(leaf, RepeatedKeys):
         problem = f"dump.json gives its {leaf.keys_repeated[0]!a:.60} more than once"
         dump.repeats.append(f"{name} {slot} {leaf.keys_repeated[0]}")
     label = str(data_name) if data_name else f"{name}.{slot.replace(':', '.')}"

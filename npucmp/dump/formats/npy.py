@@ -22,7 +22,7 @@ from typing import Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
-from npucmp.dump.micro_batches import whole
+from npucmp.dump.micro_batches import join_batches
 from npucmp.dump.readers.folder_scan import SNIFFED, told_folders
 from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
@@ -74,7 +74,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         where = path.joinpath(*(part for part in below if part not in micro))
         one = _run(folder, sorted(folder.iterdir()), context, read)
         runs.setdefault(str(where if micro else folder), []).append(("/".join(micro), one))
-    return [whole(where, some) if some[0][0] else some[0][1] for where, some in runs.items()]
+    return [join_batches(where, some) if some[0][0] else some[0][1] for where, some in runs.items()]
 
 
 def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set[Path]] = None) -> Run:

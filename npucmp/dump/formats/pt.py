@@ -27,12 +27,12 @@ from typing import Iterator, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import write_times
-from npucmp.dump.readers.folder_scan import DATA, Files, files_of, holds, is_module
+from npucmp.dump.readers.folder_scan import DATA, RunFiles, files_of, holds, is_module
 from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.name_rules import left_out, natural
 from npucmp.dump.readers.repeated_calls import executions
 from npucmp.dump.readers.safe_open import open_regular
-from npucmp.dump.readers.tensor_names import by_module, named, operator_of
+from npucmp.dump.readers.tensor_names import by_module, operator_of, parse_tensor_name
 from npucmp.dump.readers.torch_pt import entries
 from npucmp.dump.readers.write_times import WrittenOperator, write_order
 from npucmp.errors import DumpError
@@ -81,11 +81,11 @@ def _with_weights(runs: list[Run]) -> list[Run]:
     for run in sorted(runs, key=lambda run: run.step or 0):
         if os.path.dirname(run.path) in kept:
             first.setdefault(os.path.dirname(run.path), run)
-    joined = {id(run): _joined(run, kept[owner]) for owner, run in first.items()}
+    joined = {id(run): _with_parameters(run, kept[owner]) for owner, run in first.items()}
     return [joined.get(id(run), run) for run in runs if run.path not in first]
 
 
-def _joined(run: Run, weights: Run) -> Run:
+def _with_parameters(run: Run, weights: Run) -> Run:
     """Return a run with weights added to operators of the same names; the others follow at its end."""
     left = {operator.name: operator for operator in weights.operators}
     own = [one._replace(tensors=(*one.tensors, *left.pop(one.name).tensors)) if one.name in left else one
@@ -97,7 +97,7 @@ def _is_weights(operator: Operator) -> bool:
     return all(tensor.slot.startswith("param:") or tensor.problem for tensor in operator.tensors)
 
 
-def _runs(found: Files, context: ReadContext) -> list[Run]:
+def _runs(found: RunFiles, context: ReadContext) -> list[Run]:
     of_msprobe = any(f"{os.sep}{word}{os.sep}" in found.paths[0][2] for word in DATA)
     runs: dict[tuple[Optional[int], Optional[int]], list[PtFile]] = defaultdict(list)
     for folder, name, file in found.paths:
@@ -125,7 +125,7 @@ def _number(fields: dict[str, str], keys: tuple[str, ...], otherwise: Optional[i
 def _fielded(fields: dict[str, str], file: str) -> PtFile:
     index = _number(fields, ("dump_index",), None)
     more = [f"{key}={value}" for key, value in fields.items() if key not in ("name", "rank", "dump_index", *_STEPS)]
-    operator, slot, call = named(fields["name"])
+    operator, slot, call = parse_tensor_name(fields["name"])
     return PtFile("", "___".join([operator, *more]), slot, file, call, -1 if index is None else index)
 
 
@@ -138,7 +138,7 @@ def parse_pt_name(folder: str, stem: str, file: str, of_msprobe: bool = False) -
     if last == "weights" and is_module(stem):
         operator, _, parameter = stem.rpartition(".")
         return PtFile(before, operator, f"param:{parameter}", file)
-    operator, slot, call = named(stem, of_msprobe)
+    operator, slot, call = parse_tensor_name(stem, of_msprobe)
     return PtFile(folder, operator, slot, file, call)
 
 
@@ -164,7 +164,7 @@ def _run(
     ]
     groups.sort(key=lambda group: (group[0].turn if ordered else 0, *_position(group[0])))
     if not ordered:
-        order = write_order([*map(_written, groups)]) if files is uncalled else None
+        order = write_order([*map(_operator_record, groups)]) if files is uncalled else None
         groups = [groups[at] for at in order] if order else groups
         notes = (*notes, write_times.NOTE if order else _GUESSED)
     modules = {_module(group[0]): _name(group[0]) for group in groups}
@@ -192,7 +192,7 @@ def _position(file: PtFile) -> tuple[list[object], int, list[list[object]]]:
     return natural(file.folder), file.call, by_module(file.operator)
 
 
-def _written(files: list[PtFile]) -> WrittenOperator:
+def _operator_record(files: list[PtFile]) -> WrittenOperator:
     first = files[0]
     name = first.operator[: -len(f".{first.call}")] if first.operator.endswith(f".{first.call}") else first.operator
     return WrittenOperator([file.path for file in files], _path(first.operator)[0] or name, first.folder, first.call)

@@ -54,7 +54,7 @@ def load_graphs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -
 
     Raises DumpError for a file of another kind, for a malformed file, and beyond a limit.
     """
-    if _begins(path, _WIRE, context):
+    if _starts_with(path, _WIRE, context):
         return [_of_wire(path, context)]
     text, limits = read_text(path, "graph_bytes", context), context.limits
     is_json = text.lstrip()[:1] == "{"
@@ -65,7 +65,7 @@ def load_graphs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -
     return graphs
 
 
-def _begins(path: str | os.PathLike[str], form: re.Pattern[bytes], context: ReadContext) -> bool:
+def _starts_with(path: str | os.PathLike[str], form: re.Pattern[bytes], context: ReadContext) -> bool:
     """Return whether the first bytes of a file match a pattern."""
     with open_regular(os.fspath(path), context) as file:
         return form.match(file.read(0, min(_HEAD, file.size))) is not None
@@ -86,7 +86,7 @@ def _graphs(tree: Message, path: object) -> list[Graph]:
     return graphdef.graphdef_graphs(tree, path)
 
 
-def beside(path: Path) -> list[Path]:
+def graphs_near(path: Path) -> list[Path]:
     """Return files near a dump that look like graphs by name; of GE's compile stages only the last, if it exists.
 
     The search covers the dump's folder, its parent, and each folder `graph`, `graphs`, `model` or `pid_…` in the dump's
@@ -113,7 +113,7 @@ def _is_graph(folder: Path, name: str) -> bool:
     if _FILE.fullmatch(name) or form is None or _TENSOR.search(name):
         return _FILE.fullmatch(name) is not None
     try:
-        return _begins(folder / name, form, context=ANYWHERE)
+        return _starts_with(folder / name, form, context=ANYWHERE)
     except (DumpError, OSError):
         return False
 

@@ -16,7 +16,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.dump.graphs.attributes import VALUE
 from npucmp.dump.graphs.graph import Graph, Node, Port
-from npucmp.dump.graphs.graph_index import Known, together, with_joined
+from npucmp.dump.graphs.graph_index import GraphIndex, together, with_joined
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
 from npucmp.dump.readers.name_rules import escaped, fed
 from npucmp.dump.readers.repeated_calls import from_newest
@@ -101,7 +101,7 @@ def _annotate(run: Run, graphs: Sequence[Graph]) -> Run:
     if not chosen:
         return run
     known = with_joined(together(chosen), run)
-    written = _written(run, known)
+    written = _outputs_by_node(run, known)
     counted = from_newest(run.operators, lambda operator: operator.name)
     operators = [_annotated(operator, back, known, written) for operator, back in counted]
     files = dict.fromkeys(graph.path for graph in chosen)
@@ -113,7 +113,7 @@ def _annotate(run: Run, graphs: Sequence[Graph]) -> Run:
     )
 
 
-def _written(run: Run, known: Known) -> dict[tuple[str, int], list[TensorRef]]:
+def _outputs_by_node(run: Run, known: GraphIndex) -> dict[tuple[str, int], list[TensorRef]]:
     """Map (node, output index) to the tensors of that output, oldest execution first."""
     last = dict(known.last)
     found: dict[tuple[str, int], list[TensorRef]] = defaultdict(list)
@@ -134,7 +134,7 @@ def _index(tensor: TensorRef) -> Optional[int]:
     return int(index) if index.isdecimal() and len(index) < 10 else None
 
 
-def _annotated(operator: Operator, back: int, known: Known, written: Written) -> Operator:
+def _annotated(operator: Operator, back: int, known: GraphIndex, written: Written) -> Operator:
     """Return the operator annotated by its node; `back` executions of it are newer."""
     node = known.node(operator.name)
     if node is None:
@@ -161,7 +161,7 @@ def _annotated(operator: Operator, back: int, known: Known, written: Written) ->
     )
 
 
-def _attributes(node: Node, known: Known) -> dict[str, Any]:
+def _attributes(node: Node, known: GraphIndex) -> dict[str, Any]:
     """Return the attributes of a node, the constants that it reads, and the axis orders of its inputs and outputs."""
     found = dict(node.attributes)
     for i, (name, _) in enumerate(node.inputs):
@@ -174,12 +174,12 @@ def _attributes(node: Node, known: Known) -> dict[str, Any]:
     return found
 
 
-def _is_constant(name: str, known: Known) -> bool:
+def _is_constant(name: str, known: GraphIndex) -> bool:
     node = known.by_name.get(name)
     return node is not None and op_type(node.op_type).has("constant")
 
 
-def _borrowed(i: int, read: tuple[str, int], back: int, known: Known, written: Written) -> Optional[TensorRef]:
+def _borrowed(i: int, read: tuple[str, int], back: int, known: GraphIndex, written: Written) -> Optional[TensorRef]:
     """Return an input that was not dumped: the output that it reads, of the same execution."""
     for one in _back(read, known):
         if one in written:
@@ -192,12 +192,12 @@ def _borrowed(i: int, read: tuple[str, int], back: int, known: Known, written: W
     return None
 
 
-def _logical_output(tensor: TensorRef, one: tuple[str, int], known: Known) -> TensorRef:
+def _logical_output(tensor: TensorRef, one: tuple[str, int], known: GraphIndex) -> TensorRef:
     ports = known.by_name[one[0]].ports_out
     return _logical(tensor, ports[one[1]]) if one[1] < len(ports) else tensor
 
 
-def _back(read: tuple[str, int], known: Known) -> list[tuple[str, int]]:
+def _back(read: tuple[str, int], known: GraphIndex) -> list[tuple[str, int]]:
     """Return the tensor that is read, and the tensors it is a copy of, nearest first."""
     found = [read]
     for _ in range(_HOPS):
@@ -213,7 +213,7 @@ def _hands_on(node: Node) -> bool:
     return bool(node.inputs) and op_type(node.op_type).has("hands on")
 
 
-def _described(tensors: Sequence[TensorRef], node: Node, known: Known, written: Written) -> tuple[TensorRef, ...]:
+def _described(tensors: Sequence[TensorRef], node: Node, known: GraphIndex, written: Written) -> tuple[TensorRef, ...]:
     """Return the tensors of an operator of a GE graph with the facts of their descriptors."""
     inputs = _places(tensors, "input", node.ports_in)
     outputs = _places(tensors, "output", node.ports_out)
@@ -248,7 +248,7 @@ def _places(tensors: Sequence[TensorRef], role: str, ports: Sequence[Port]) -> d
     return {at: i for at, i in found.items() if taken[i] == 1}
 
 
-def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
+def _origin(node: Node, index: int, known: GraphIndex, hops: int = _HOPS) -> str:
     """Return the tensor of the unfused network that an output is; "" for a tensor inside a fused operator.
 
     The output of an inserted operator that copies is its input. An inserted operator may bear the name of the operator
@@ -286,7 +286,7 @@ def _is_inserted(node: Node) -> bool:
     return kind.has("inserted") and (not is_cast or node.name.startswith("trans_"))
 
 
-def _read(tensor: TensorRef, read: tuple[str, int], known: Known, written: Written) -> TensorRef:
+def _read(tensor: TensorRef, read: tuple[str, int], known: GraphIndex, written: Written) -> TensorRef:
     """Return an input with the output that it reads (`source`) and the tensor of the unfused network (`origin`)."""
     dumped = next((one for one in _back(read, known) if one in written), read)
     producer = known.by_name.get(read[0])
@@ -334,7 +334,7 @@ def _after_producers(operators: Sequence[Operator]) -> list[Operator]:
     return [operators[i]._replace(order=order) for order, i in enumerate(done)]
 
 
-def _in_order(operators: Sequence[Operator], known: Known) -> list[Operator]:
+def _in_order(operators: Sequence[Operator], known: GraphIndex) -> list[Operator]:
     """Sort by the order of the graph; an operator that it lacks follows its predecessor, repetitions follow in time."""
     keys, rounds = [], Counter[str]()
     last = (0, -1)

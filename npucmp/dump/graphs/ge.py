@@ -78,10 +78,10 @@ def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
 
 def _listed(value: Any) -> list[Any]:
     """Return the value of a field as a list, without nulls and dropped attributes."""
-    return [_shown(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
+    return [_clean_text(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 
 
-def _shown(value: Any) -> Any:
+def _clean_text(value: Any) -> Any:
     """Return a text without lone surrogates (\\ud800), which JSON can spell but no report can write."""
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -123,11 +123,11 @@ def _node(op: Message) -> Node:
         ports_in=_ports_in(data, messages(op, "input_desc")),
         ports_out=tuple(_port(one, index) for index, one in enumerate(messages(op, "output_desc"))),
         scope=max(0, _first(integers(found.get(_SCOPE, {}), "i"), 0)),
-        attributes=_told(found, entries),
+        attributes=_node_facts(found, entries),
     )
 
 
-def _told(found: Mapping[str, Message], entries: Sequence[Optional[tuple[str, int]]]) -> dict[str, Any]:
+def _node_facts(found: Mapping[str, Message], entries: Sequence[Optional[tuple[str, int]]]) -> dict[str, Any]:
     """Return the kept attributes of an operator, and the names of its present inputs, in their order, as `inputs`."""
     told = {key: attributes.of_text(found[key]) for key in found if key in attributes.WANTED}
     told = {key: value for key, value in told.items() if value is not None}

@@ -127,10 +127,10 @@ def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) 
         if readers.get((node.name, index), {0}) - {scope}
     ]
     originals = tuple(dict.fromkeys(name for node in nodes for name in node.originals or (node.name,)))
-    return joined("".join(node.name for node in nodes), nodes, originals, tuple(written))
+    return merge_nodes("".join(node.name for node in nodes), nodes, originals, tuple(written))
 
 
-def joined(name: str, nodes: Sequence[Node], originals: tuple[str, ...], written: tuple[Port, ...]) -> Node:
+def merge_nodes(name: str, nodes: Sequence[Node], originals: tuple[str, ...], written: tuple[Port, ...]) -> Node:
     """Return several nodes as one, which reads the inputs that no part wrote."""
     names = {node.name for node in nodes}
     outside = [(node, i) for node in nodes for i, read in enumerate(node.inputs) if read[0] not in names]

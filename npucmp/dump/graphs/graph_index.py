@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.graphs.graph import Graph, Node, joined, united
+from npucmp.dump.graphs.graph import Graph, Node, merge_nodes, united
 from npucmp.dump.readers.name_rules import escaped, made_of
 from npucmp.model import Run
 
 
-class Known(NamedTuple):
+class GraphIndex(NamedTuple):
     """All graphs of a run in one: nodes by name and by escaped name."""
 
     by_name: Mapping[str, Node]
@@ -22,7 +22,7 @@ class Known(NamedTuple):
         return self.by_name.get(name) or self.by_key.get(escaped(name))
 
 
-def together(graphs: Sequence[Graph]) -> Known:
+def together(graphs: Sequence[Graph]) -> GraphIndex:
     """Merge several graphs; of two nodes with the same name the first counts."""
     by_name: dict[str, Node] = {}  # several graphs of one run may share node names
     for graph in graphs:
@@ -32,10 +32,10 @@ def together(graphs: Sequence[Graph]) -> Known:
     for node in by_name.values():
         key = escaped(node.name)
         by_key[key] = None if key in by_key else node
-    return Known(by_name, by_key, _inner(by_name))
+    return GraphIndex(by_name, by_key, _inner(by_name))
 
 
-def with_joined(known: Known, run: Run) -> Known:
+def with_joined(known: GraphIndex, run: Run) -> GraphIndex:
     """Add nodes that the compiler merged later and named after their parts ("Add_2Cast_9").
 
     The outputs of such a node are those of its last part.
@@ -48,7 +48,7 @@ def with_joined(known: Known, run: Run) -> Known:
         parts = [known.by_key[part] for part in made_of(escaped(name), known.by_key, lengths)]
         nodes = [node for node in parts if node is not None]
         if len(nodes) == len(parts) > 1:
-            found[name] = joined(name, nodes, tuple(dict.fromkeys(map(_stands_for, nodes))), nodes[-1].ports_out)
+            found[name] = merge_nodes(name, nodes, tuple(dict.fromkeys(map(_stands_for, nodes))), nodes[-1].ports_out)
             last[name] = nodes[-1].name
     by_key = {**known.by_key, **{escaped(name): node for name, node in found.items()}}
     return known._replace(by_name={**known.by_name, **found}, by_key=by_key, last=tuple(last.items()))

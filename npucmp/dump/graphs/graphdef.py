@@ -56,10 +56,10 @@ def from_wire(cursor: Cursor, start: int, end: int, path: object) -> Graph:
 
 def _raw(node: Message) -> _Raw:
     name, op = ("".join(texts(node, field)[-1:]) for field in ("name", "op"))
-    return _Raw(name, op, texts(node, "input"), _told(node))
+    return _Raw(name, op, texts(node, "input"), _attributes(node))
 
 
-def _told(node: Message) -> dict[str, Any]:
+def _attributes(node: Message) -> dict[str, Any]:
     """Return the attributes of a node. Attributes are optional: malformed ones are skipped."""
     found = {}
     for entry in node.get("attr", ()):

@@ -62,7 +62,7 @@ def read_atb(file: RegularFile) -> AtbTensor:
     tensor_size(file.path, shape, row.itemsize, file.limits)
     if "data" in told:
         return AtbTensor(dtype, shape, layout, None, told["data"])
-    offset, size = _place(file, told, len(head) + len(_END))
+    offset, size = _value_range(file, told, len(head) + len(_END))
     needed = row.stored(math.prod(shape))
     if size < needed:
         raise DumpError(file.path, f"shape {list(shape)} needs {needed} bytes, {size} are there", offset)
@@ -106,7 +106,7 @@ def _shape(file: RegularFile, told: dict[str, str]) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def _place(file: RegularFile, told: dict[str, str], start: int) -> tuple[int, int]:
+def _value_range(file: RegularFile, told: dict[str, str], start: int) -> tuple[int, int]:
     """Return the offset and the byte count of the values."""
     held = file.size - start
     promised = told.get("$Object.Length", str(held))

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from npucmp.dump.readers.cann_enums import GE_DATA_TYPE, OUTPUT_FORMAT, RawDump, RawTensor
-from npucmp.dump.readers.cann_raw_tensor import Described, place
+from npucmp.dump.readers.cann_raw_tensor import TensorHeader, tensor_at
 from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.errors import DumpError
 
@@ -50,7 +50,7 @@ def read_nano(file: RegularFile) -> RawDump:
         raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)
     file.limits.require(file.path, "header_bytes", length, "a header of {} bytes", 0)
     header = file.read(0, 8 + length)
-    tensors: dict[str, list[Described]] = {"input": [], "output": []}
+    tensors: dict[str, list[TensorHeader]] = {"input": [], "output": []}
     for block in _blocks(file.path, header, 16, len(header)):
         if block.kind in _ROLES:
             role, record = _ROLES[block.kind]
@@ -61,7 +61,7 @@ def read_nano(file: RegularFile) -> RawDump:
     at = len(header)
     for role in ("input", "output"):
         for tensor in tensors[role]:
-            found.append(place(file, role, tensor, at, tensor.size))
+            found.append(tensor_at(file, role, tensor, at, tensor.size))
             at += tensor.size
     return RawDump("", tuple(found))
 
@@ -78,12 +78,12 @@ def _blocks(path: str, header: bytes, start: int, end: int) -> Iterator[_Block]:
         start += length
 
 
-def _tensors(path: str, header: bytes, block: _Block, record: struct.Struct) -> list[Described]:
+def _tensors(path: str, header: bytes, block: _Block, record: struct.Struct) -> list[TensorHeader]:
     if block.end - block.start < 4:
         raise DumpError(path, "ended early: a block without its count", block.start)
     count = int.from_bytes(header[block.start : block.start + 4], "little")
     at = block.start + 4
-    found: list[Described] = []
+    found: list[TensorHeader] = []
     for _ in range(count):
         if block.end - at < record.size:
             raise DumpError(path, f"ended early: {count} tensors promised, {len(found)} there", at)
@@ -96,7 +96,7 @@ def _tensors(path: str, header: bytes, block: _Block, record: struct.Struct) -> 
         at += nested
         origin = facts.get(2, b"").decode("utf-8", "backslashreplace")
         found.append(
-            Described(
+            TensorHeader(
                 dtype=GE_DATA_TYPE.get(data_type, f"data type {data_type}"),
                 known=data_type in GE_DATA_TYPE,
                 layout=OUTPUT_FORMAT.get(layout, f"format {layout}"),

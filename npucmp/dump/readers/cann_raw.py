@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from npucmp.dump.readers.cann_enums import OUTPUT_DATA_TYPE, OUTPUT_FORMAT, RawDump
-from npucmp.dump.readers.cann_raw_tensor import Described, place
+from npucmp.dump.readers.cann_raw_tensor import TensorHeader, tensor_at
 from npucmp.dump.readers.protobuf import Cursor, WireField
 from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.errors import DumpError
@@ -69,12 +69,12 @@ def read_raw(file: RegularFile) -> RawDump:
 
 class _Message(NamedTuple):
     op_name: str
-    tensors: dict[str, list[Described]]
+    tensors: dict[str, list[TensorHeader]]
     attributes: tuple[tuple[str, str], ...]
 
 
 def _message(cursor: Cursor, start: int, end: int) -> _Message:
-    tensors: dict[str, list[Described]] = {role: [] for role in _ORDER}
+    tensors: dict[str, list[TensorHeader]] = {role: [] for role in _ORDER}
     attributes = []
     op_name = ""
     for field in cursor.fields(start, end):
@@ -91,14 +91,14 @@ def _message(cursor: Cursor, start: int, end: int) -> _Message:
     return _Message(op_name, tensors, tuple(attributes))
 
 
-def _tensor(cursor: Cursor, message: WireField, numbers: _Roles) -> Described:
+def _tensor(cursor: Cursor, message: WireField, numbers: _Roles) -> TensorHeader:
     """Return one tensor of a header. If a field occurs twice, the last counts."""
     fields = {field.number: field for field in cursor.fields(message.start, message.end)}
     data = fields.get(numbers.data, _NOTHING)
     inline = (data.start, data.end - data.start) if data.wire == 2 and data.end > data.start else None
     size = fields[numbers.size].value if numbers.size in fields else inline[1] if inline else 0
     data_type, layout, groups = (fields.get(number, _NOTHING).value for number in (1, 2, numbers.sub_format))
-    return Described(
+    return TensorHeader(
         dtype=OUTPUT_DATA_TYPE.get(data_type, f"data type {data_type}"),
         known=data_type in OUTPUT_DATA_TYPE,
         layout=OUTPUT_FORMAT.get(layout, f"format {layout}"),
@@ -144,5 +144,5 @@ def _assemble(file: RegularFile, message: _Message, payloads: Optional[int]) -> 
             else:
                 at += tensor.size
             if role in ("input", "output"):
-                found.append(place(file, role, tensor, offset, size))
+                found.append(tensor_at(file, role, tensor, offset, size))
     return RawDump(message.op_name, tuple(found), message.attributes)

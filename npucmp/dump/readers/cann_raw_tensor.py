@@ -12,7 +12,7 @@ from npucmp.errors import DumpError
 from npucmp.model.dtypes import lookup
 
 
-class Described(NamedTuple):
+class TensorHeader(NamedTuple):
     """A tensor as described by its header.
 
     `known` is whether its type number is in the table, `inline` is (offset, bytes) of values inside the header.
@@ -29,7 +29,7 @@ class Described(NamedTuple):
     origin: str = ""
 
 
-def place(file: RegularFile, role: str, tensor: Described, offset: int, size: int) -> RawTensor:
+def tensor_at(file: RegularFile, role: str, tensor: TensorHeader, offset: int, size: int) -> RawTensor:
     """Return the tensor at its place; `problem` states why its values cannot be read."""
     dtype, shape, original = tensor.dtype, tensor.shape, tensor.original
     if dtype == "undefined" or (shape is None and size):

@@ -14,7 +14,7 @@ SNIFFED = 1000  # folders searched at most
 DATA = ("dump_tensor_data", "tensor_data", "torch_tensors")  # folders of tensors whose names carry no information
 
 
-class Files(NamedTuple):
+class RunFiles(NamedTuple):
     """The files of one run. `paths` are (folders below the run, file name, path), `others` files with other endings."""
 
     step: Optional[int]
@@ -24,7 +24,7 @@ class Files(NamedTuple):
     others: list[str]
 
 
-def files_of(path: Path, endings: tuple[str, ...]) -> list[Files]:
+def files_of(path: Path, endings: tuple[str, ...]) -> list[RunFiles]:
     """Return the files of these endings at or below a path, by run.
 
     A run is everything below the last folder that names its step, rank or process; if no folder below the path names
@@ -32,8 +32,8 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Files]:
     """
     if path.is_file():
         place = place_of(path.absolute().parts[:-1])
-        return [Files(place.step, place.rank, str(path), [("", path.name, str(path))], [])]
-    runs: dict[str, Files] = {}
+        return [RunFiles(place.step, place.rank, str(path), [("", path.name, str(path))], [])]
+    runs: dict[str, RunFiles] = {}
     given = len(path.absolute().parts)
     for folder, names in folders(path):
         chosen = [name for name in names if name.endswith(endings)]
@@ -45,7 +45,7 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Files]:
         micro = [part for part in parts[given : place.depth] if micro_of(part) is not None]
         base = os.path.join(*(part for at, part in enumerate(parts[:end]) if at < given or part not in micro))
         below = [*micro, *(part for part in parts[end:] if part not in DATA)]
-        found = runs.setdefault(base, Files(place.step, place.rank, base, [], []))
+        found = runs.setdefault(base, RunFiles(place.step, place.rank, base, [], []))
         found.paths.extend(("/".join(below), name, os.path.join(folder, name)) for name in chosen)
         found.others.extend(name for name in names if not name.endswith(endings))
     return list(runs.values())

@@ -90,7 +90,7 @@ class Entry(NamedTuple):
         return "/" + "/".join(self.parts)
 
 
-class Listing(NamedTuple):
+class FileListing(NamedTuple):
     """The content of a file, in the order of the dump: groups before their members, each group once.
 
     soft counts the skipped soft links, again the further names of groups; tracked is whether the file keeps the order
@@ -113,7 +113,7 @@ def is_hdf5(path: str, context: ReadContext = ANYWHERE) -> bool:
         return False
 
 
-def entries_of(path: str, context: ReadContext = ANYWHERE) -> Listing:
+def entries_of(path: str, context: ReadContext = ANYWHERE) -> FileListing:
     """List the present content of a file. Raises MissingExtra without h5py, DumpError if nothing can be read."""
     with open_regular(path, context):  # a regular file, or a DumpError
         found = os.stat(path)
@@ -121,7 +121,7 @@ def entries_of(path: str, context: ReadContext = ANYWHERE) -> Listing:
 
 
 @lru_cache(maxsize=64)  # files of a dump are listed once, and read later
-def _listing(path: str, state: tuple[int, ...], limits: Limits, isolated: bool) -> Listing:
+def _listing(path: str, state: tuple[int, ...], limits: Limits, isolated: bool) -> FileListing:
     entries: dict[str, Entry] = {}
     facts = _from_child(path, state[0], limits) if isolated else hdf5_child.facts(path, ATTRIBUTES, limits)
     end: Mapping[str, Any] = {}
@@ -131,7 +131,7 @@ def _listing(path: str, state: tuple[int, ...], limits: Limits, isolated: bool) 
         elif "at" not in fact:  # a progress line of the child, if it runs in this process
             entry = _entry(path, fact)
             entries[entry.name] = entry
-    return Listing(entries, **end)
+    return FileListing(entries, **end)
 
 
 def _entry(path: str, fact: Fact) -> Entry:

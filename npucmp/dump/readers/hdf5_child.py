@@ -23,7 +23,7 @@ from typing import Any
 
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.hdf5_dataset import Fact, dataset_facts
-from npucmp.dump.readers.hdf5_walk import Walk, opened
+from npucmp.dump.readers.hdf5_walk import FileWalk, opened
 from npucmp.errors import DumpError, MissingExtra
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder per line
@@ -56,7 +56,7 @@ def facts(path: str, attributes: Sequence[str], limits: Limits) -> Iterator[Fact
     Raises DumpError for a file that cannot be opened, MissingExtra without h5py.
     """
     with opened(path, limits) as file:
-        walk = Walk(file)
+        walk = FileWalk(file)
         for met in walk:
             if met.dataset is not None:
                 yield {"at": met.parts}

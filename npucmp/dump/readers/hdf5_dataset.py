@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npucmp.dump.limits import tensor_size
-from npucmp.dump.readers.hdf5_walk import H5File, told
+from npucmp.dump.readers.hdf5_walk import H5File, h5py_errors
 from npucmp.errors import DumpError
 from npucmp.model.dtypes import DTYPES
 
@@ -29,8 +29,8 @@ def dataset_facts(file: H5File, dataset: Any, attributes: Sequence[str]) -> Fact
     some = _has_attributes(file, dataset)
     kept = {name: _attribute(file, dataset, name.encode()) if some else [] for name in attributes}
     try:
-        with told(file.path, file.limits):
-            return {"attributes": kept, **_place(file, dataset)}
+        with h5py_errors(file.path, file.limits):
+            return {"attributes": kept, **_storage_of(file, dataset)}
     except DumpError as error:
         return {"attributes": kept, "problem": error.because}
 
@@ -40,7 +40,7 @@ def _has_attributes(file: H5File, dataset: Any) -> bool:
     from h5py import h5a
 
     try:
-        with told(file.path, file.limits):
+        with h5py_errors(file.path, file.limits):
             return bool(h5a.get_num_attrs(dataset))
     except DumpError:
         return True
@@ -54,7 +54,7 @@ def _attribute(file: H5File, dataset: Any, name: bytes) -> list[int]:
         return []
 
 
-def _place(file: H5File, dataset: Any) -> Fact:
+def _storage_of(file: H5File, dataset: Any) -> Fact:
     """Return the place of the values of a dataset; DumpError states why they cannot be read."""
     properties = dataset.get_create_plist()
     direct = _require_own_bytes(file.path, properties)
@@ -211,7 +211,7 @@ def _integers(file: H5File, dataset: Any, name: bytes, most: int = 64) -> tuple[
     """Return an attribute of one or a few integers; () if it is absent or has another form."""
     from h5py import h5a, h5s, h5t
 
-    with told(file.path, file.limits):
+    with h5py_errors(file.path, file.limits):
         if not h5a.exists(dataset, name):
             return ()
         attribute = h5a.open(dataset, name)

@@ -48,7 +48,7 @@ def opened(path: str, limits: Limits) -> Iterator[H5File]:
     except ImportError:
         raise MissingExtra("h5py", f"reading {path}") from None
     with open_regular(path, ReadContext(limits)) as regular:
-        with told(path, limits):
+        with h5py_errors(path, limits):
             try:
                 handle = h5py.File(path, "r", locking=False)  # a lock needs write permission on some file systems
             except TypeError:  # h5py before 3.5
@@ -65,7 +65,7 @@ def opened(path: str, limits: Limits) -> Iterator[H5File]:
 
 
 @contextmanager
-def told(path: str, limits: Limits) -> Iterator[None]:
+def h5py_errors(path: str, limits: Limits) -> Iterator[None]:
     """Turn an error that h5py raises on a damaged file into a DumpError."""
     try:
         yield
@@ -78,7 +78,7 @@ def told(path: str, limits: Limits) -> Iterator[None]:
         raise DumpError(path, f"cannot be read by HDF5: {words or type(error).__name__}") from None
 
 
-class Walk:
+class FileWalk:
     """Iterate over the objects of a file in the order of the dump: groups before their members, each group once.
 
     Iterating fills `soft` (soft links skipped), `again` (further names of groups), and `tracked`: whether the file
@@ -92,7 +92,7 @@ class Walk:
         self._seen: set[Any] = set()
 
     def __iter__(self) -> Iterator[Met]:
-        with told(self._file.path, self._file.limits):
+        with h5py_errors(self._file.path, self._file.limits):
             root = _open(self._file.root, b"/")
             self._seen.add(_address(root))
         yield from self._group(root, ())
@@ -123,7 +123,7 @@ class Walk:
                 return limits.beyond("objects in a file", "hdf5_objects")
             return limits.beyond("bytes of names", "hdf5_name_bytes") if self._names > limits.hdf5_name_bytes else None
 
-        with told(self._file.path, self._file.limits):
+        with h5py_errors(self._file.path, self._file.limits):
             stopped = group.links.iterate(take, info=True)
         if isinstance(stopped, tuple):  # newer h5py also returns where the iteration stopped
             stopped = stopped[0]
@@ -144,7 +144,7 @@ class Walk:
             _require_plain(self._file.path, name, kind)
             if len(parts) > self._file.limits.hdf5_depth:
                 raise DumpError(self._file.path, self._file.limits.beyond("groups in groups", "hdf5_depth"))
-            with told(self._file.path, self._file.limits):
+            with h5py_errors(self._file.path, self._file.limits):
                 found = _open(group, name)
                 address = _address(found)
         except DumpError as error:

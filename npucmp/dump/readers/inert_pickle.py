@@ -1,8 +1,8 @@
 """A pickle interpreter that runs nothing: the opcodes that torch.save writes, on plain values.
 
 A pickle is a program for a stack machine; its GLOBAL and REDUCE opcodes import and call what they name. Here a
-name is looked up in the closed list of pickle_globals.py, and the result is a record. Values are None, bool, int, float,
-text, tuple, list, dict and those records; no opcode can make another value.
+name is looked up in the closed list of pickle_globals.py, and the result is a record. Values are None, bool, int,
+float, text, tuple, list, dict and those records; no opcode can make another value.
 
     PROTO FRAME STOP                                  framing
     MARK TUPLE TUPLE1-3 EMPTY_TUPLE                   tuples
@@ -23,10 +23,10 @@ from struct import unpack_from
 from typing import Any
 
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.pickle_globals import Refused, call, find, storage
+from npucmp.dump.readers.pickle_globals import RefusedPickle, call, find, storage
 
 
-class Damaged(Refused):
+class Damaged(RefusedPickle):
     """An incomplete pickle, which may be complete if more of the file is read."""
 
 
@@ -39,16 +39,16 @@ def unpickled(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[o
             machine.at += 1
             if code == 0x2E:  # STOP
                 if machine.marks or len(machine.stack) != 1:
-                    raise Refused("a damaged pickle: it stops with a stack that is not one value")
+                    raise RefusedPickle("a damaged pickle: it stops with a stack that is not one value")
                 return machine.stack[0], machine.at
             handler = _OPCODES.get(code)
             if handler is None:
-                raise Refused(f"refused: pickle opcode 0x{code:02x}, which torch.save does not write")
+                raise RefusedPickle(f"refused: pickle opcode 0x{code:02x}, which torch.save does not write")
             handler(machine)
     except (IndexError, KeyError, TypeError, ValueError, StructError):
         # An empty stack, an unset memo slot, an argument beyond the end, bytes that are not text.
         raise Damaged("a damaged pickle") from None
-    raise Refused(limits.beyond("opcodes of a pickle", "pickle_opcodes"))
+    raise RefusedPickle(limits.beyond("opcodes of a pickle", "pickle_opcodes"))
 
 
 class _Machine:
@@ -90,7 +90,7 @@ class _Machine:
 
     def mark(self) -> None:
         if len(self.marks) >= self.limits.pickle_depth:
-            raise Refused(self.limits.beyond("levels of a pickle", "pickle_depth"))
+            raise RefusedPickle(self.limits.beyond("levels of a pickle", "pickle_depth"))
         self.marks.append(self.stack)
         self.stack = []
 
@@ -108,23 +108,23 @@ class _Machine:
 
     def append(self, items: list[Any]) -> None:
         if type(self.stack[-1]) is not list:
-            raise Refused("a damaged pickle: it appends to something that is not a list")
+            raise RefusedPickle("a damaged pickle: it appends to something that is not a list")
         self.stack[-1].extend(items)
 
     def set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is not dict or len(items) % 2:
-            raise Refused("a damaged pickle: it sets an entry of something that is not a dict")
+            raise RefusedPickle("a damaged pickle: it sets an entry of something that is not a dict")
         for key, value in zip(items[::2], items[1::2]):
             if type(key) not in (str, int):  # the hash of a deeply nested tuple recurses in C
-                raise Refused(f"a dict with a key of type {type(key).__name__}")
+                raise RefusedPickle(f"a dict with a key of type {type(key).__name__}")
             target[key] = value
 
     def build(self) -> None:
         """Drop the state of an OrderedDict, such as _metadata of a state dict; no caller reads it."""
         self.stack.pop()
         if type(self.stack[-1]) is not dict:
-            raise Refused("refused: the file wants to set the state of an object")
+            raise RefusedPickle("refused: the file wants to set the state of an object")
 
 
 def _memo(machine: _Machine, slot: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 
 from npucmp.dump.readers.cann_enums import from_name
 from npucmp.dump.readers.name_rules import BESIDE
-from npucmp.model import Task
+from npucmp.model import DeviceTask
 from npucmp.model.dtypes import canonical, lookup
 
 PARAMETER = "Parameter"
@@ -38,7 +38,7 @@ class MindsporeName(NamedTuple):
     time: int
     layout: str = ""
     dtype: str = ""
-    task: Task = Task(-1)
+    task: DeviceTask = DeviceTask(-1)
 
     @property
     def is_parameter(self) -> bool:
@@ -69,7 +69,7 @@ def parse_mindspore_name(name: str) -> Optional[MindsporeName]:
     layout, dtype = [*match["tail"].split("."), "", ""][1:3]
     return MindsporeName(
         match["type"], match["op"], match["role"], int(match["number"]), time, layout, dtype,
-        Task(task, stream, *sliced),
+        DeviceTask(task, stream, *sliced),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from npucmp.dump.readers.cann_enums import from_name
 from npucmp.dump.readers.cann_statistics import statistics
 from npucmp.dump.readers.mindspore_names import MindsporeName
 from npucmp.dump.readers.tables import has_columns, rows_of
-from npucmp.model import Task, TensorRef
+from npucmp.model import DeviceTask, TensorRef
 from npucmp.model.dtypes import canonical
 
 STATISTIC = "statistic.csv"
@@ -48,7 +48,7 @@ def _row(cells: Mapping[str, str]) -> Optional[StatisticRow]:
     index, op_type, op_name = cells.get("slot", ""), cells.get("op type", ""), cells.get("op name", "")
     if role not in ("input", "output") or not op_name or not re.fullmatch("[0-9]{1,9}", index):
         return None
-    task = Task(_number(cells, "task id", -1), _number(cells, "stream id", -1))
+    task = DeviceTask(_number(cells, "task id", -1), _number(cells, "stream id", -1))
     name = MindsporeName(op_type, op_name, role, int(index), _number(cells, "timestamp", 0), task=task)
     shape = _shape(cells.get("shape", ""))
     return StatisticRow(

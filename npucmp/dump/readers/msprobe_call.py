@@ -9,7 +9,7 @@ from typing import Any
 
 from npucmp.dump.readers.msprobe_names import PHASES, parse_msprobe_name
 from npucmp.dump.readers.msprobe_record import NESTING, argument_of, is_tensor
-from npucmp.model import Call, Slot, Tree, Word
+from npucmp.model import Call, Slot, SpelledArgument, Tree
 
 
 def call_of(name: str, record: Any, framework: str = "pytorch") -> Call | None:
@@ -44,7 +44,7 @@ def _tree(slot: str, value: Any, depth: int) -> Tree:
     start = slot if slot.endswith(":") else f"{slot}."
     if isinstance(value, dict):
         if "type" in value and ("shape" in value or "value" in value or "format" in value):
-            return Slot(slot) if is_tensor(value) else Word(str(value["type"]), argument_of(value))
+            return Slot(slot) if is_tensor(value) else SpelledArgument(str(value["type"]), argument_of(value))
         return {str(key): _tree(f"{start}{key}", below, depth - 1) for key, below in value.items()} if depth else None
     if isinstance(value, list):
         return [_tree(f"{start}{at}", below, depth - 1) for at, below in enumerate(value)] if depth else None

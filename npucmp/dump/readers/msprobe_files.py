@@ -17,7 +17,7 @@ _HEAD = 4096
 _NOTHING = re.compile(rb'"data"\s*:\s*\{\s*\}')
 
 
-class Files(NamedTuple):
+class MsprobeFiles(NamedTuple):
     """The files of one run, each with the name of its micro batch.
 
     Without micro batches there is one file without a name, and `path` is that file. With micro batches, `path` is the
@@ -30,7 +30,7 @@ class Files(NamedTuple):
     batches: tuple[tuple[str, Path], ...]
 
 
-def files_of(path: Path) -> list[Files]:
+def files_of(path: Path) -> list[MsprobeFiles]:
     """Return the dump.json files of a dump by run, or the one given file.
 
     If a folder cannot be listed, the result contains the file that may be in it, so that the run is reported as
@@ -50,7 +50,7 @@ def files_of(path: Path) -> list[Files]:
     return [_files(where, found) for where, found in runs.items()]
 
 
-def files_at(path: str) -> Files:
+def files_at(path: str) -> MsprobeFiles:
     """Return the files of one run by its path; with micro batches that contain ranks, the path is not a folder."""
     where = Path(path)
     while not where.exists() and where != where.parent:
@@ -61,9 +61,9 @@ def files_at(path: str) -> Files:
     return found
 
 
-def _files(where: Path, found: list[tuple[str, Path]]) -> Files:
+def _files(where: Path, found: list[tuple[str, Path]]) -> MsprobeFiles:
     step, rank, _ = place_of(found[0][1].parent.absolute().parts)
-    return Files(where, step, rank, tuple(found))
+    return MsprobeFiles(where, step, rank, tuple(found))
 
 
 def starts_like_a_dump(path: Path) -> bool:

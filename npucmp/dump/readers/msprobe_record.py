@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping
 
 from npucmp.dump.readers.msprobe_names import MsprobeName
-from npucmp.model import Group
+from npucmp.model import RankGroup
 
 NESTING = 64
 _TREES = (  # key in a record, prefix of its slots
@@ -39,7 +39,7 @@ def argument_of(leaf: Mapping[str, Any]) -> Any:
         return f"text {leaf['dtype']} {leaf['shape']}"
     ranks = leaf.get("group_ranks")
     if isinstance(ranks, list) and all(type(one) is int for one in ranks):
-        return Group(ranks)
+        return RankGroup(ranks)
     return leaf.get("value", leaf.get("format"))
 
 

@@ -41,7 +41,7 @@ _operator = partial(tuple.__new__, Operator)
 _NOTHING = (None, None, None, None)
 
 
-class Cut(NamedTuple):
+class SplitText(NamedTuple):
     """The text of a dump.json, split: figures (one text per tensor that has all four), checksums, and the rest."""
 
     figures: Sequence[bytes]
@@ -49,7 +49,7 @@ class Cut(NamedTuple):
     rest: bytes
 
     @classmethod
-    def of(cls, data: bytes) -> Optional[Cut]:
+    def of(cls, data: bytes) -> Optional[SplitText]:
         """Cut a text; None if it contains control characters, which JSON does not allow."""
         parts = _OF_TENSORS.split(data)
         figures, rest = parts[1::2], _FIGURE.join(parts[::2])
@@ -69,7 +69,7 @@ class Cut(NamedTuple):
         """Return the rest as JSON, with numbers in place of figures and checksums."""
         figures = (b'"%s":%d' % (FIGURES.encode(), number) for number in range(len(self.figures)))
         checksums = (b'"md5":"%s%d"' % (_CHECKSUM.encode(), number) for number in range(len(self.checksums)))
-        return _joined(_joined(self.rest, _FIGURE, figures), _CONTENT, checksums)
+        return _substituted(_substituted(self.rest, _FIGURE, figures), _CONTENT, checksums)
 
     def statistics(self) -> list[Optional[Statistics]]:
         """Return the figures as numbers; equal texts share one object. ValueError for a word that is no number, bool or
@@ -95,7 +95,7 @@ def _row(text: bytes) -> tuple[Optional[float], ...]:
     return tuple(None if found[name] is None else float(found[name]) for name in ("Max", "Min", "Mean", "Norm"))
 
 
-def _joined(text: bytes, mark: bytes, words: Iterator[bytes]) -> bytes:
+def _substituted(text: bytes, mark: bytes, words: Iterator[bytes]) -> bytes:
     """Return the text with each mark replaced by a word."""
     pieces = text.split(mark)
     return b"".join(chain(pieces[:1], chain.from_iterable(zip(words, pieces[1:]))))
@@ -124,7 +124,7 @@ class Structure(NamedTuple):
     @classmethod
     def of(
         cls,
-        cut: Cut,
+        cut: SplitText,
         operators: Sequence[Operator],
         figures: Sequence[Statistics],
         heading: tuple[str, str, str],
@@ -149,7 +149,7 @@ class Structure(NamedTuple):
             if sorted(number for number in found if number < count) != [*range(count)]:
                 return None
         columns = {name: [*map(attrgetter(name), tensors)] for name in TensorRef._fields}
-        columns["shape"] = _once(columns["shape"])
+        columns["shape"] = _shared_values(columns["shape"])
         return cls(
             tuple(operator._replace(tensors=()) for operator in operators),
             tuple(len(operator.tensors) for operator in operators),
@@ -204,7 +204,7 @@ class _Numbers:
         return self._known[key]
 
 
-def _once(values: Sequence[Any]) -> list[Any]:
+def _shared_values(values: Sequence[Any]) -> list[Any]:
     """Return the values with equal ones sharing one object."""
     known: dict[Any, Any] = {}
     return [known.setdefault(value, value) for value in values]

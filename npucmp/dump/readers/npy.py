@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Union
 
 from npucmp.dump.limits import tensor_size
-from npucmp.dump.readers.safe_open import Part, RegularFile
+from npucmp.dump.readers.safe_open import FileSlice, RegularFile
 from npucmp.dump.readers.strides import compact, fortran_strides
 from npucmp.errors import DumpError
 from npucmp.model import Payload
@@ -48,7 +48,7 @@ class _Bad(Exception):
     """The defect of a header text; header() adds the path."""
 
 
-def header(file: Union[RegularFile, Part]) -> Payload:
+def header(file: Union[RegularFile, FileSlice]) -> Payload:
     """Return the facts of the array in an NPY file; the payload is not read. DumpError for a malformed file."""
     if not file.is_held:
         file.prefetch(0, _FIRST_READ)
@@ -65,7 +65,7 @@ def header(file: Union[RegularFile, Part]) -> Payload:
     return Payload(file.path, found.dtype, found.shape, offset, strides, found.byteorder)
 
 
-def _header_text(file: Union[RegularFile, Part]) -> tuple[bytes, int]:
+def _header_text(file: Union[RegularFile, FileSlice]) -> tuple[bytes, int]:
     """Return the version byte with the header text, and the offset of the data."""
     start = file.read(0, min(8, file.size))
     if not start.startswith(_MAGIC) or len(start) < 8:
@@ -108,9 +108,9 @@ def _dtype(descr: object) -> tuple[str, str]:
     name = f"{_WORDS[match[2]]}{int(match[3]) * 8}" if match else ""
     name = "bool" if name == "bool8" else name
     if match is None or name not in DTYPES or DTYPES[name].memory:  # numpy has no '<c4'
-        raise _Bad(f"unsupported: elements of type {_shown(descr)}{_hint(descr)}")
+        raise _Bad(f"unsupported: elements of type {_escaped(descr)}{_hint(descr)}")
     if match[1] == "|" and DTYPES[name].itemsize > 1:
-        raise _Bad(f"the type {_shown(descr)} has no byte order")
+        raise _Bad(f"the type {_escaped(descr)} has no byte order")
     return name, ">" if match[1] == ">" else "<"
 
 
@@ -121,5 +121,5 @@ def _hint(descr: str) -> str:
     return ", extended precision of one machine" if descr[1:] in ("f12", "f16", "c24", "c32") else ""
 
 
-def _shown(text: str) -> str:
+def _escaped(text: str) -> str:
     return ascii(text[:40])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Union
 
 from npucmp.dump.readers import npy
-from npucmp.dump.readers.safe_open import Part, RegularFile
+from npucmp.dump.readers.safe_open import FileSlice, RegularFile
 from npucmp.dump.readers.stored_zip import Member, data_offset, members
 from npucmp.errors import DumpError
 from npucmp.model import Payload
@@ -47,7 +47,7 @@ def _array(file: RegularFile, member: Member) -> Union[Payload, str]:
         return "not an NPY file, by its name"
     try:
         start = data_offset(file, member)
-        found = npy.header(Part(file, start, member.size))
+        found = npy.header(FileSlice(file, start, member.size))
     except DumpError as error:
         return error.because
     return found._replace(offset=start + found.offset)

@@ -131,12 +131,12 @@ def status_words(record: DeviceRecord) -> str:
     named = [
         f"word {index}: {name}" if several else name
         for index, word in enumerate(record.status)
-        for name in _named(record.unit if index == 0 else "", word)
+        for name in _bit_names(record.unit if index == 0 else "", word)
     ]
     return "; ".join(named) or "nothing flagged"
 
 
-def _named(unit: str, word: int) -> Iterator[str]:
+def _bit_names(unit: str, word: int) -> Iterator[str]:
     if unit in _CODES:
         shift, mask, meanings = _CODES[unit]
         code = word >> shift & mask

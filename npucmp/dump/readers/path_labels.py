@@ -24,7 +24,7 @@ _MICRO = re.compile(r"micro_?(?:batch|step)_?([0-9]{1,9})")
 _TOKEN = re.compile(r"([0-9]{1,9})")
 
 
-class Place(NamedTuple):
+class PathLabels(NamedTuple):
     """Step and rank of a path. `depth` is the number of path parts up to the last that names step, rank or process."""
 
     step: Optional[int] = None
@@ -32,7 +32,7 @@ class Place(NamedTuple):
     depth: int = 0
 
 
-def place_of(parts: Sequence[str]) -> Place:
+def place_of(parts: Sequence[str]) -> PathLabels:
     """Return step and rank of a path; the last part with a number decides, but a global rank takes precedence."""
     step = rank = whole = None
     depth = 0
@@ -47,7 +47,7 @@ def place_of(parts: Sequence[str]) -> Place:
         elif not _PROCESS.fullmatch(part):
             continue
         depth = at
-    return Place(step, rank if whole is None else whole, depth)
+    return PathLabels(step, rank if whole is None else whole, depth)
 
 
 def is_process(folder: str) -> bool:

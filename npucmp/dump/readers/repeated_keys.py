@@ -16,7 +16,7 @@ _LEVELS = 2  # of objects visited one by one, so that the whole text is not copi
 _encode = Encoder().encode
 
 
-class Repeated(dict[str, Any]):
+class RepeatedKeys(dict[str, Any]):
     """An object with repeated keys, which `keys_repeated` names; the last value of each counts."""
 
     keys_repeated: tuple[str, ...] = ()
@@ -50,17 +50,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         return found
     seen: set[str] = set()
     twice = dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-    marked = Repeated(found)
+    marked = RepeatedKeys(found)
     marked.keys_repeated = tuple(twice)
     return marked
 
 
-def repeated_in(tree: Any) -> Iterator[Repeated]:
+def repeated_in(tree: Any) -> Iterator[RepeatedKeys]:
     """Yield the objects of a tree with repeated keys."""
     waiting = [tree]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, Repeated):
+        if isinstance(one, RepeatedKeys):
             yield one
         if isinstance(one, dict):
             waiting.extend(one.values())

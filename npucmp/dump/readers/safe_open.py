@@ -131,7 +131,7 @@ class RegularFile:
         return data
 
 
-class Part:
+class FileSlice:
     """A section of an open file with the interface of a file: reads beyond its end raise DumpError."""
 
     __slots__ = ("_file", "_start", "is_held", "limits", "path", "size")

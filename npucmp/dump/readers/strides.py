@@ -28,7 +28,7 @@ def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((dim - 1) * stride for dim, stride in zip(shape, strides))
 
 
-def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
+def merge_dimensions(shape: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
     """Return shape and strides of the same elements in the same order with as few dimensions as possible; () if 0-d.
 
     A dimension of size 1 is dropped; neighbours merge if the outer stride is one full run of the inner dimension.
@@ -49,6 +49,6 @@ def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
 
 def compact(shape: Sequence[int], strides: Sequence[int]) -> Dims:
     """Return the strides in the form of Payload: empty for a C-contiguous tensor."""
-    if 0 in shape or tuple(strides) == c_strides(shape) or joined(shape, strides)[1] in ((), (1,)):
+    if 0 in shape or tuple(strides) == c_strides(shape) or merge_dimensions(shape, strides)[1] in ((), (1,)):
         return ()
     return tuple(strides)

@@ -35,7 +35,7 @@ class Named(NamedTuple):
     call: int = -1
 
 
-def named(name: str, of_msprobe: bool = False) -> Named:
+def parse_tensor_name(name: str, of_msprobe: bool = False) -> Named:
     """Parse the name of a tensor. `of_msprobe`: its folder shows that a tool of msprobe wrote it."""
     found = _SLOT.fullmatch(name)
     if found is None:

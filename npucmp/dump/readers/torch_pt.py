@@ -25,7 +25,7 @@ from typing import NamedTuple, Union
 
 from npucmp.dump.limits import Limits, tensor_size
 from npucmp.dump.readers.inert_pickle import Damaged, unpickled
-from npucmp.dump.readers.pickle_globals import Refused, Storage, Tensor, one_tensor, tensors_in
+from npucmp.dump.readers.pickle_globals import PickledTensor, RefusedPickle, Storage, one_tensor, tensors_in
 from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.dump.readers.stored_zip import Member, Members, data_offset, members
 from npucmp.dump.readers.strides import compact, reach
@@ -49,7 +49,7 @@ def header(file: RegularFile) -> Payload:
         if start == b"PK\3\4":
             return _zip(file)
         return _legacy(file, start)
-    except Refused as refused:
+    except RefusedPickle as refused:
         raise DumpError(file.path, str(refused)) from None
 
 
@@ -68,13 +68,13 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
         if not found or "" in found:
             one = one_tensor(value)
             return {"": _stored(file, named, top, one.storage, _viewed(one, file.limits))}
-    except Refused as refused:
+    except RefusedPickle as refused:
         raise DumpError(file.path, str(refused)) from None
     read: dict[str, Union[Payload, str]] = {}
     for name, one in found.items():
         try:
             read[name] = _stored(file, named, top, one.storage, _viewed(one, file.limits))
-        except (Refused, DumpError) as error:
+        except (RefusedPickle, DumpError) as error:
             read[name] = getattr(error, "because", str(error))
     return read
 
@@ -101,14 +101,14 @@ def _pickled(file: RegularFile) -> tuple[Members, bytes, bytes]:
     named = members(file)
     tops = [name[:-9] for name in named if name.endswith(b"/data.pkl") and name.count(b"/") == 1]
     if len(tops) != 1:
-        raise Refused("a zip file without data.pkl: not written by torch.save")
+        raise RefusedPickle("a zip file without data.pkl: not written by torch.save")
     (top,) = tops
     code = top + b"/code/"
     if top + b"/constants.pkl" in named or any(name.startswith(code) for name in named):
-        raise Refused("unsupported: a TorchScript archive, not a tensor")
+        raise RefusedPickle("unsupported: a TorchScript archive, not a tensor")
     member = Member(*named[top + b"/data.pkl"])
     if member.size > limits.pickle_bytes:
-        raise Refused(limits.beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes"))
+        raise RefusedPickle(limits.beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes"))
     return named, top, _content(file, member)
 
 
@@ -116,15 +116,15 @@ def _stored(file: RegularFile, named: Members, top: bytes, storage: Storage, vie
     """Return the payload of a view of a storage in the zip file."""
     place = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
     if place is None:
-        raise Refused(f"the data of storage {storage.key} is missing")
+        raise RefusedPickle(f"the data of storage {storage.key} is missing")
     data = Member(*place)
     if data.size != storage.whole:
-        raise Refused(f"holds {data.size} bytes of data, its header promises {storage.whole}")
+        raise RefusedPickle(f"holds {data.size} bytes of data, its header promises {storage.whole}")
     place = named.get(top + b"/byteorder")
     order = None if place is None else Member(*place)
     mark = b"little" if order is None else _content(file, order) if order.size < 7 else b""
     if mark not in (b"little", b"big"):
-        raise Refused("a byte order that is neither little nor big")
+        raise RefusedPickle("a byte order that is neither little nor big")
     return _payload(file.path, view, data_offset(file, data), "<" if mark == b"little" else ">")
 
 
@@ -135,7 +135,7 @@ def _content(file: RegularFile, member: Member) -> bytes:
 def _legacy(file: RegularFile, start: bytes) -> Payload:
     limits = file.limits
     if start[:1] != b"\x80":
-        raise Refused(_what(file))
+        raise RefusedPickle(_what(file))
     head = file.read(0, min(_LEGACY_HEAD, file.size))
     try:
         found, end = _pickles(head, limits)
@@ -147,7 +147,7 @@ def _legacy(file: RegularFile, start: bytes) -> Payload:
         except Damaged:
             if file.size <= limits.pickle_bytes:
                 raise
-            raise Refused(limits.beyond("a pickle that is damaged or very long", "pickle_bytes")) from None
+            raise RefusedPickle(limits.beyond("a pickle that is damaged or very long", "pickle_bytes")) from None
     storage = found.storage
     if int.from_bytes(file.read(end, 8), "little") * DTYPES[storage.dtype].itemsize != storage.whole:
         raise DumpError(file.path, "the number of elements before the data differs from the header's", end)
@@ -157,20 +157,20 @@ def _legacy(file: RegularFile, start: bytes) -> Payload:
     return _payload(file.path, _viewed(found, limits), end + 8, "<")
 
 
-def _pickles(data: bytes, limits: Limits) -> tuple[Tensor, int]:
+def _pickles(data: bytes, limits: Limits) -> tuple[PickledTensor, int]:
     """Return the tensor of a legacy file and the offset of its storage."""
     magic, place = unpickled(data, 0, limits)
     if magic != _MAGIC:
-        raise Refused("a pickle, but not one of torch.save")
+        raise RefusedPickle("a pickle, but not one of torch.save")
     protocol, place = unpickled(data, place, limits)
     if protocol != _PROTOCOL:
-        raise Refused("unsupported: another protocol than 1001 of the legacy format")
+        raise RefusedPickle("unsupported: another protocol than 1001 of the legacy format")
     _, place = unpickled(data, place, limits)
     value, place = unpickled(data, place, limits)
     found = one_tensor(value)
     keys, place = unpickled(data, place, limits)
     if keys != [found.storage.key]:
-        raise Refused("the list of storages is not that of one tensor")
+        raise RefusedPickle("the list of storages is not that of one tensor")
     return found, place
 
 
@@ -200,29 +200,29 @@ def _contents(pickle: bytes, limits: Limits) -> tuple[Storage, _View]:
 _cached = lru_cache(maxsize=1024)(_contents)  # tensors of one shape and dtype share their pickle
 
 
-def _viewed(found: Tensor, limits: Limits) -> _View:
+def _viewed(found: PickledTensor, limits: Limits) -> _View:
     """Return the view within its storage; every element must be inside."""
     dtype, packed = lookup(canonical(found.dtype)), found.dtype.endswith(PACKED)
     if dtype is None:
-        raise Refused(f"unsupported: elements of type {found.dtype}")
+        raise RefusedPickle(f"unsupported: elements of type {found.dtype}")
     try:
         size = tensor_size("", found.shape, dtype.itemsize, limits)  # packed elements count as one byte
     except DumpError as error:
-        raise Refused(error.because) from None
+        raise RefusedPickle(error.because) from None
     if size > max(found.storage.size, limits.expanded_bytes):
         what = f"a view that makes {size:,} bytes of {found.storage.size:,}"
-        raise Refused(limits.beyond(what, "expanded_bytes"))
+        raise RefusedPickle(limits.beyond(what, "expanded_bytes"))
     _, _, offset, shape, strides = found
     if len(shape) != len(strides) or not all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
-        raise Refused("a damaged header: offset, size and stride must be counts")
+        raise RefusedPickle("a damaged header: offset, size and stride must be counts")
     span = reach(shape, strides)
     if span and (offset + span) * dtype.itemsize > found.storage.size:
-        raise Refused("the tensor reaches out of its storage")
+        raise RefusedPickle("the tensor reaches out of its storage")
     start = found.storage.start + (offset * dtype.itemsize if span else 0)
     strides = compact(shape, strides)
     if packed and shape:
         if strides:
-            raise Refused(f"unsupported: a strided view of elements of type {found.dtype}")
+            raise RefusedPickle(f"unsupported: a strided view of elements of type {found.dtype}")
         shape = (*shape[:-1], 2 * shape[-1])
     return _View(dtype.name, shape, start, strides)
 

@@ -26,7 +26,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import to_logical
 from npucmp.dump.readers.decode import NATIVE, decode, native
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
-from npucmp.dump.readers.strides import c_strides, joined, reach
+from npucmp.dump.readers.strides import c_strides, merge_dimensions, reach
 from npucmp.errors import DumpError, UnsupportedError
 from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES, numpy_dtype
@@ -92,7 +92,7 @@ def blocks(
             file.require_unchanged()  # leaving the `with` does this for a file that was opened here
 
 
-def held(payload: Payload, file: RegularFile) -> Optional[Array]:
+def values_in_memory(payload: Payload, file: RegularFile) -> Optional[Array]:
     """Return the values as one array if `file` was read whole and they need no conversion; else None."""
     dtype = _as_stored(payload.dtype, payload.byteorder)
     if dtype is None or payload.strides or payload.device or payload.parts or payload.dataset or not file.is_held:
@@ -115,15 +115,15 @@ def _logical(payload: Payload, context: ReadContext) -> Array:
     """Return a whole tensor in logical order: slices joined, the device layout converted."""
     device = payload.device
     if payload.parts:
-        stored = np.concatenate([whole(part, context) for part in payload.parts], axis=payload.axis)
+        stored = np.concatenate([stored_values(part, context) for part in payload.parts], axis=payload.axis)
     else:
-        stored = whole(payload, context)
+        stored = stored_values(payload, context)
     if device is None:
         return stored.reshape(payload.shape)
     return to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
 
 
-def whole(payload: Payload, context: ReadContext = ANYWHERE) -> Array:
+def stored_values(payload: Payload, context: ReadContext = ANYWHERE) -> Array:
     """Return all values in the order of the file, in the stored shape."""
     shape = payload.device.shape if payload.device else payload.shape
     plain = payload._replace(shape=shape, device=None)
@@ -191,7 +191,7 @@ class _Source:
 
     def views(self, file: RegularFile) -> Iterator[Array]:
         """Yield arrays whose elements, concatenated in C order, are those of the tensor."""
-        shape, strides = joined(self.payload.shape, self.payload.strides)
+        shape, strides = merge_dimensions(self.payload.shape, self.payload.strides)
         if not shape:
             shape, strides = (1,), (1,)
         if len(shape) > 32:  # the maximum of numpy 1.x; a dense tensor of rank 33 has 2**33 elements

@@ -12,7 +12,7 @@ import shlex
 from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.frameworks import tensorflow
 from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
-from npucmp.dump_plan.request import Asked, Line, Prepared, exact
+from npucmp.dump_plan.request import DumpRequest, Prepared, ScriptLine, exact
 
 NAME = "acl"
 ABOUT = "offline models (.om) of atc by acl.json, their reference by ONNX Runtime"
@@ -28,7 +28,7 @@ GRAPH = "graph_model.json"  # the model converted by atc, beside the dump
 named = exact
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return acl.json, the matching command of atc, and the model's graph beside the dump."""
     if asked.is_reference:
         return _of_reference(asked)
@@ -50,7 +50,7 @@ def prepare(asked: Asked) -> Prepared:
         files=files,
         command="./main",
         script=(
-            Line(
+            ScriptLine(
                 f'aclInit("{_in_c(asked.at(CONFIG))}");', "where the program calls aclInit, before the model is loaded"
             ),
         ),
@@ -65,7 +65,7 @@ def _in_c(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _of_reference(asked: Asked) -> Prepared:
+def _of_reference(asked: DumpRequest) -> Prepared:
     """Return the plan for ONNX Runtime, without its fusion, because fusion drops tensors."""
     command = 'msprobe offline_dump --model_path "$PWD/model.onnx" --input_data "$PWD/input_0.npy"'
     return Prepared(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.questions import STATISTICS, VALUES
-from npucmp.dump_plan.request import Asked, Prepared, beginnings, seeded
+from npucmp.dump_plan.request import DumpRequest, Prepared, beginnings, seeded
 
 NAME = "mindie"
 ABOUT = "MindIE (ATB) by msprobe's ATB dump module"
@@ -25,7 +25,7 @@ SCRIPTS = '"$MSPROBE_HOME_PATH/msprobe/scripts/atb'
 named = beginnings
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return config.json, and the commands that load and unload the module around the run."""
     told = tool_configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
     home = "MSPROBE_HOME_PATH=${MSPROBE_HOME_PATH:-$(pip show mindstudio-probe | sed -n 's/^Location: //p')}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.request import EAGER, Asked, Export, Prepared, parts, seeded
+from npucmp.dump_plan.request import EAGER, DumpRequest, Export, Prepared, parts, seeded
 
 NAME = "mindspore"
 ABOUT = "MindSpore, dynamic graph, by msprobe"
@@ -23,7 +23,7 @@ SERVES = False
 named = parts
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return the plan of PyTorch, adapted; parts under mindspore.jit run as a graph and are dumped beside the rest."""
     of_torch = pytorch.prepare(asked)
     callback = "with mindspore.train.Model instead: callbacks=[MsprobeStep(debugger)] of msprobe.mindspore.common.utils"
@@ -36,7 +36,7 @@ def prepare(asked: Asked) -> Prepared:
     )
 
 
-def exports(asked: Asked) -> tuple[Export, ...]:
+def exports(asked: DumpRequest) -> tuple[Export, ...]:
     """Return the environment of MindSpore on Ascend, or on the reference's device."""
     on_npu = asked.side == "target"
     found = seeded(asked, on_npu=on_npu)

@@ -9,7 +9,7 @@ from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.frameworks import mindspore
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
 from npucmp.dump_plan.recorded_ops import UNSURE
-from npucmp.dump_plan.request import SEED, Asked, Export, Line, Prepared
+from npucmp.dump_plan.request import SEED, DumpRequest, Export, Prepared, ScriptLine
 
 NAME = "mindspore-graph"
 ABOUT = "MindSpore, graph mode, by its own dump"
@@ -31,18 +31,18 @@ def _expression(glob: str) -> str:
     return "".join(wild.get(character, UNSURE.sub(".", character)) for character in glob)
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return the JSON, and the variables with its path and with the folder of the dump."""
     told = tool_configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
-    script = [Line("import mindspore", "at the top, before the model is made")]
-    script += [Line(f"mindspore.set_seed({SEED})")] if asked.question.second else []
+    script = [ScriptLine("import mindspore", "at the top, before the model is made")]
+    script += [ScriptLine(f"mindspore.set_seed({SEED})")] if asked.question.second else []
     script += (
-        [Line("mindspore.set_deterministic(True)", "before mindspore.communication.init()")]
+        [ScriptLine("mindspore.set_deterministic(True)", "before mindspore.communication.init()")]
         if asked.question.equal
         else []
     )
     if asked.question.name == "fusion-diff":
-        script.append(Line(f"mindspore.set_context(enable_graph_kernel={not asked.is_unfused})"))
+        script.append(ScriptLine(f"mindspore.set_context(enable_graph_kernel={not asked.is_unfused})"))
     notes = [
         "graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE); the process must be started anew for each dump"
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.request import EAGER, SEED, Asked, Export, Line, Prepared, parts, seeded
+from npucmp.dump_plan.request import EAGER, SEED, DumpRequest, Export, Prepared, ScriptLine, parts, seeded
 
 NAME = "pytorch"
 ABOUT = "PyTorch (torch_npu, CUDA, CPU) by msprobe"
@@ -21,7 +21,7 @@ CONFIG = "config.json"
 named = parts
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return config.json, and the lines around a step."""
     return Prepared(
         files=config(asked),
@@ -32,34 +32,36 @@ def prepare(asked: Asked) -> Prepared:
     )
 
 
-def config(asked: Asked) -> dict[str, str]:
+def config(asked: DumpRequest) -> dict[str, str]:
     """Return config.json of msprobe."""
     level = asked.question.level
     told = tool_configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, level, asked.names)
     return {CONFIG: tool_configs.text_of(told)}
 
 
-def calls(asked: Asked, package: str) -> tuple[Line, ...]:
+def calls(asked: DumpRequest, package: str) -> tuple[ScriptLine, ...]:
     """Return the lines at the top of a script; package is "torch" or "mindspore"."""
     room = {"torch": "pytorch"}.get(package, package)
     top = "at the top, before the model is made"
-    found = [Line(f"from msprobe.{room} import PrecisionDebugger, seed_all", top)] if asked.question.second else []
+    found = (
+        [ScriptLine(f"from msprobe.{room} import PrecisionDebugger, seed_all", top)] if asked.question.second else []
+    )
     if not asked.question.second:
-        found = [Line(f"from msprobe.{room} import PrecisionDebugger", top)]
+        found = [ScriptLine(f"from msprobe.{room} import PrecisionDebugger", top)]
     elif asked.question.equal:
-        found.append(Line(f"seed_all(seed={SEED}, mode=True, rm_dropout=True)"))
+        found.append(ScriptLine(f"seed_all(seed={SEED}, mode=True, rm_dropout=True)"))
     else:
-        found.append(Line(f"seed_all(seed={SEED})"))
-    return (*found, Line(f"debugger = PrecisionDebugger(config_path={asked.at(CONFIG)!r})"))
+        found.append(ScriptLine(f"seed_all(seed={SEED})"))
+    return (*found, ScriptLine(f"debugger = PrecisionDebugger(config_path={asked.at(CONFIG)!r})"))
 
 
 AROUND = (
-    Line("debugger.start(model=model)", "at the beginning of each step"),
-    Line("debugger.stop(); debugger.step()", "at its end, after the optimizer"),
+    ScriptLine("debugger.start(model=model)", "at the beginning of each step"),
+    ScriptLine("debugger.stop(); debugger.step()", "at its end, after the optimizer"),
 )
 
 
-def exports(asked: Asked) -> tuple[Export, ...]:
+def exports(asked: DumpRequest) -> tuple[Export, ...]:
     """Return the environment of torch_npu, or of the reference on a GPU."""
     on_npu = asked.side == "target"
     found = seeded(asked, on_npu=on_npu)
@@ -70,7 +72,7 @@ def exports(asked: Asked) -> tuple[Export, ...]:
     return found
 
 
-def remarks(asked: Asked) -> tuple[str, ...]:
+def remarks(asked: DumpRequest) -> tuple[str, ...]:
     """Return notes on further requirements of msprobe."""
     found = ["both sides: the same release of msprobe"] if asked.question.second == "golden" else []
     if asked.ranks:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.request import EAGER, Asked, Export, Prepared, parts
+from npucmp.dump_plan.request import EAGER, DumpRequest, Export, Prepared, parts
 
 NAME = "sglang"
 ABOUT = "SGLang 0.5.11 and newer, eager, by msprobe"
@@ -24,7 +24,7 @@ SERVES = True
 named = parts
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return config.json; the server takes its path."""
     of_torch = pytorch.prepare(asked)
     device = " --device npu --attention-backend ascend" if asked.side == "target" else ""

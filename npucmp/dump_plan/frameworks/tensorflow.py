@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
-from npucmp.dump_plan.request import SEED, Asked, Export, Line, Prepared, exact, seeded
+from npucmp.dump_plan.request import SEED, DumpRequest, Export, Prepared, ScriptLine, exact, seeded
 from npucmp.errors import UsageError
 
 NAME = "tensorflow"
@@ -34,24 +34,24 @@ FUSION_RESULT = (  # CANN appends to it in the working directory
 named = exact
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return the options of the session; the reference uses another tool."""
     seeds = seeds_of(asked, f"tf.compat.v1.set_random_seed({SEED})")
     if asked.is_reference:
         return of_reference(asked, seeds)
-    script = [OPTION.format(name, kind_of(value), told(value)) for name, value in options(asked).items()]
+    script = [OPTION.format(name, kind_of(value), python_literal(value)) for name, value in options(asked).items()]
     script += [OPTION.format("deterministic", "i", 1)] if asked.question.equal else []
-    lines = (Line(code, "" if number else WHERE) for number, code in enumerate(script))
+    lines = (ScriptLine(code, "" if number else WHERE) for number, code in enumerate(script))
     return of_npu(asked, (*seeds, *lines))
 
 
-def seeds_of(asked: Asked, own: str) -> tuple[Line, ...]:
+def seeds_of(asked: DumpRequest, own: str) -> tuple[ScriptLine, ...]:
     """Return the lines that set the seeds of Python, numpy and TensorFlow, for runs that must be equal."""
     others = f"import random, numpy; random.seed({SEED}); numpy.random.seed({SEED})"
-    return (Line(others, "at the top"), Line(own)) if asked.question.second else ()
+    return (ScriptLine(others, "at the top"), ScriptLine(own)) if asked.question.second else ()
 
 
-def of_npu(asked: Asked, script: tuple[Line, ...]) -> Prepared:
+def of_npu(asked: DumpRequest, script: tuple[ScriptLine, ...]) -> Prepared:
     """Return the common part of both adapters: the fusion switch, the graph, the folders."""
     fusion = asked.question.name == "fusion-diff"
     notes = ["one step of a script that only trains: evaluation between makes a second dump of each step"]
@@ -70,12 +70,12 @@ def of_npu(asked: Asked, script: tuple[Line, ...]) -> Prepared:
     )
 
 
-def all_devices(asked: Asked) -> tuple[str, ...]:
+def all_devices(asked: DumpRequest) -> tuple[str, ...]:
     """Return a note if ranks are selected, because CANN dumps all devices."""
     return ("every device of the run is dumped: --ranks is for npucmp's own --rank",) if asked.ranks else ()
 
 
-def options(asked: Asked) -> dict[str, object]:
+def options(asked: DumpRequest) -> dict[str, object]:
     """Return the options of the dump, by their documented names."""
     found: dict[str, object] = {"enable_dump": True, "dump_path": asked.dump, **tool_configs.when(asked.steps)}
     if asked.kind == DETECTION:
@@ -97,18 +97,18 @@ def kind_of(value: object) -> str:
     return "b" if isinstance(value, bool) else "s"
 
 
-def told(value: object) -> str:
+def python_literal(value: object) -> str:
     """Return an option's value as Python."""
     return repr(value) if isinstance(value, bool) else f"tf.compat.as_bytes({value!r})"
 
 
-def of_reference(asked: Asked, seeds: tuple[Line, ...]) -> Prepared:
+def of_reference(asked: DumpRequest, seeds: tuple[ScriptLine, ...]) -> Prepared:
     """Return the plan for tfdbg, on a CPU or GPU: values of all outputs, for every call of the session."""
     session = f"sess = tf_debug.DumpingDebugWrapperSession(sess, {asked.dump!r})"
     script = (
         *seeds,
-        Line("from tensorflow.python import debug as tf_debug"),
-        Line(session, "right after sess = tf.Session(...)"),
+        ScriptLine("from tensorflow.python import debug as tf_debug"),
+        ScriptLine(session, "right after sess = tf.Session(...)"),
     )
     hook = f"with an Estimator instead: hooks=[tf_debug.DumpingDebugHook({asked.dump!r})]"
     return Prepared(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from npucmp.dump_plan.frameworks import tensorflow
 from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
-from npucmp.dump_plan.request import SEED, Asked, Line, Prepared, exact, seeded
+from npucmp.dump_plan.request import SEED, DumpRequest, Prepared, ScriptLine, exact, seeded
 
 NAME = "tensorflow2"
 ABOUT = "TensorFlow 2 (npu_device), its reference by tfdbg_ascend"
@@ -22,30 +22,30 @@ OPTIONS = "npu.global_options()"
 named = exact
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return the options to set before the device is opened."""
     seeds = tensorflow.seeds_of(asked, f"tf.random.set_seed({SEED})")
     if asked.is_reference:
         return _of_reference(asked, seeds)
-    script = [f"{OPTIONS}.{_place(name)} = {value!r}" for name, value in tensorflow.options(asked).items()]
+    script = [f"{OPTIONS}.{_option_file(name)} = {value!r}" for name, value in tensorflow.options(asked).items()]
     script += [f"{OPTIONS}.deterministic = 1"] if asked.question.equal else []
     where = "after import npu_device as npu, before npu.open()"
-    lines = (Line(code, "" if number else where) for number, code in enumerate(script))
+    lines = (ScriptLine(code, "" if number else where) for number, code in enumerate(script))
     return tensorflow.of_npu(asked, (*seeds, *lines))
 
 
-def _place(option: str) -> str:
+def _option_file(option: str) -> str:
     return option if option == "fusion_switch_file" else f"dump_config.{option}"
 
 
-def _of_reference(asked: Asked, seeds: tuple[Line, ...]) -> Prepared:
+def _of_reference(asked: DumpRequest, seeds: tuple[ScriptLine, ...]) -> Prepared:
     """Return the plan for tfdbg_ascend, built for TensorFlow 2.4 or 2.6: values of all outputs, as .npy."""
     script = (
         *seeds,
-        Line("import tfdbg_ascend as tfdbg"),
-        Line("tfdbg.disable()"),
-        Line(f"tfdbg.enable(); tfdbg.set_dump_path({asked.dump!r})", "before the step that is meant"),
-        Line("tfdbg.disable()", "after it"),
+        ScriptLine("import tfdbg_ascend as tfdbg"),
+        ScriptLine("tfdbg.disable()"),
+        ScriptLine(f"tfdbg.enable(); tfdbg.set_dump_path({asked.dump!r})", "before the step that is meant"),
+        ScriptLine("tfdbg.disable()", "after it"),
     )
     return Prepared(
         files={},

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
 from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.request import EAGER, Asked, Export, Line, Prepared, parts
+from npucmp.dump_plan.request import EAGER, DumpRequest, Export, Prepared, ScriptLine, parts
 
 NAME = "vllm"
 ABOUT = "vLLM: target vLLM-Ascend, golden vLLM on a GPU, both eager, by msprobe"
@@ -25,10 +25,10 @@ SERVES = True
 named = parts
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: DumpRequest) -> Prepared:
     """Return config.json; vLLM-Ascend takes its path, vLLM needs lines in its code."""
     of_torch = pytorch.prepare(asked)
-    script: tuple[Line, ...] = ()
+    script: tuple[ScriptLine, ...] = ()
     serve = "vllm serve MODEL --enforce-eager --seed 1234"
     if asked.side == "target":
         told = json.dumps({"dump_config_path": os.path.abspath(asked.at(pytorch.CONFIG))})
@@ -36,8 +36,8 @@ def prepare(asked: Asked) -> Prepared:
     else:
         script = (
             *(line._replace(where="first in GPUModelRunner.__init__") if line.where else line for line in _own(asked)),
-            Line("self.debugger.start(model=self.model)", "first in GPUModelRunner.execute_model"),
-            Line("self.debugger.stop(); self.debugger.step()", "in a finally around the rest of it"),
+            ScriptLine("self.debugger.start(model=self.model)", "first in GPUModelRunner.execute_model"),
+            ScriptLine("self.debugger.stop(); self.debugger.step()", "in a finally around the rest of it"),
         )
     quiet = Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one, and are seen")
     return replace(
@@ -50,7 +50,7 @@ def prepare(asked: Asked) -> Prepared:
     )
 
 
-def _own(asked: Asked) -> tuple[Line, ...]:
+def _own(asked: DumpRequest) -> tuple[ScriptLine, ...]:
     return tuple(
         line._replace(code=line.code.replace("debugger =", "self.debugger =", 1))
         for line in pytorch.calls(asked, "torch")

@@ -33,7 +33,7 @@ BLOCK = 1 << 16  # steps per block
 LARGEST_LAG = 0.9
 
 
-class Window(NamedTuple):
+class CurveWindow(NamedTuple):
     """The means of both curves over some steps; `relative` difference and its error in units of the golden mean."""
 
     step_from: int
@@ -63,7 +63,7 @@ class Parting(NamedTuple):
     common: int
     paired: Optional[bool]
     correlation: float
-    windows: tuple[Window, ...] = ()
+    windows: tuple[CurveWindow, ...] = ()
     first_step: Optional[int] = None
     first_apart: Optional[int] = None
     mean: float = float("nan")
@@ -201,7 +201,7 @@ def _ranks(x: Values) -> Values:
     return (last - (counts - 1) / 2)[places]
 
 
-def _windows(steps: Steps, x: Values, y: Values, paired: bool, least: float = 0.0) -> tuple[Window, ...]:
+def _windows(steps: Steps, x: Values, y: Values, paired: bool, least: float = 0.0) -> tuple[CurveWindow, ...]:
     """Windows of 10 to 50 steps, a twelfth of the whole; remaining steps belong to the last window."""
     width = max(FEWEST, min(50, len(steps) // USUAL))
     starts = [*range(0, len(steps) - width + 1, width)]
@@ -210,7 +210,7 @@ def _windows(steps: Steps, x: Values, y: Values, paired: bool, least: float = 0.
     return tuple(_window(steps[at:to], x[at:to], y[at:to], paired, least, errors) for at, to in zip(starts, ends))
 
 
-def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, errors: float) -> Window:
+def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, errors: float) -> CurveWindow:
     unit = float(max(np.abs(x).max(), np.abs(y).max())) or 1.0  # squares of huge values would be infinite
     x, y = x / unit, y / unit
     target, golden = float(x.mean()), float(y.mean())
@@ -220,7 +220,7 @@ def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, erro
         error = float(np.hypot(mean_error(x), mean_error(y)))
     relative, error = float(_relative(target - golden, golden)), float(_relative(error, golden))
     parts = abs(relative) > max(APART, least) and abs(relative) > errors * error
-    return Window(int(steps[0]), int(steps[-1]), target * unit, golden * unit, relative, error, parts)
+    return CurveWindow(int(steps[0]), int(steps[-1]), target * unit, golden * unit, relative, error, parts)
 
 
 def _relative(difference: Values | float, golden: Values | float) -> Values:
@@ -229,7 +229,7 @@ def _relative(difference: Values | float, golden: Values | float) -> Values:
     return np.where(np.equal(difference, 0), 0.0, np.divide(difference, np.abs(golden)))
 
 
-def _why(paired: Optional[bool], parted: list[Window], windows: int, first: float) -> str:
+def _why(paired: Optional[bool], parted: list[CurveWindow], windows: int, first: float) -> str:
     """The reason why the curves differ; "" if they do not."""
     if len(parted) >= (1 if paired else 2):
         worst = max(parted, key=lambda one: abs(one.relative))
@@ -248,7 +248,7 @@ def _silent(paired: Optional[bool], same: bool, apart: Flags) -> str:
     return "single steps differ, the mean does not" if apart.any() else f"no step is more than {APART:.0%} apart"
 
 
-def _first(steps: Steps, apart: Flags, paired: Optional[bool], parted: list[Window]) -> list[int]:
+def _first(steps: Steps, apart: Flags, paired: Optional[bool], parted: list[CurveWindow]) -> list[int]:
     """The first step that differs, as a list: by single steps if the runs see the same batches, else by windows. Empty
     if none differs."""
     found: list[int] = []

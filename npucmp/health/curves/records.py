@@ -48,10 +48,10 @@ def log_of(path: str, records: Iterable[Record], notes: tuple[str, ...] = ()) ->
 def _numbered(records: list[Record]) -> list[tuple[int, Record]]:
     """Return records with steps. A record without a step has that of the record before; if no record has a step, its
     index."""
-    own = [_whole(record, STEPS) for record in records]
+    own = [_whole_number(record, STEPS) for record in records]
     if all(step is None for step in own):
         return [*enumerate(records)]
-    epochs = [_whole(record, EPOCHS) for record in records]
+    epochs = [_whole_number(record, EPOCHS) for record in records]
     step, epoch, told = 0, 0, []
     for mine, its in zip(own, epochs):
         step, epoch = step if mine is None else mine, epoch if its is None else its
@@ -64,7 +64,7 @@ def _numbered(records: list[Record]) -> list[tuple[int, Record]]:
     return [(step, record) for (_, step), record in zip(told, records)]
 
 
-def _whole(record: Record, names: tuple[str, ...]) -> Optional[int]:
+def _whole_number(record: Record, names: tuple[str, ...]) -> Optional[int]:
     """The integer under the first of these names that exists; None if it is missing or not an integer."""
     words = {_word(name): value for name, value in record.items()}
     value = next((words[name] for name in names if name in words), None)

@@ -23,7 +23,7 @@ SEARCH = 0.1  # share of a curve in which a loss scale may fall to its working l
 FALLS = 2  # consecutive falls of a loss scale
 
 
-class Seen(NamedTuple):
+class CurveEvent(NamedTuple):
     """A finding in a curve: its first step, the deciding figure, the number of steps, and a sentence."""
 
     step: int
@@ -32,18 +32,18 @@ class Seen(NamedTuple):
     because: str
 
 
-def nonfinite(curve: Curve) -> Optional[Seen]:
+def nonfinite(curve: Curve) -> Optional[CurveEvent]:
     """NaN and infinite values."""
     odd = ~np.isfinite(curve.values)
     if not odd.any():
         return None
     step, value, count = int(curve.steps[odd][0]), float(curve.values[odd][0]), int(odd.sum())
     last = "to the end" if odd[np.argmax(odd) :].all() else f"at {count} of {len(odd)} steps"
-    return Seen(step, value, count, f"{curve.name} is {value:g} from step {step} on, {last}")
+    return CurveEvent(step, value, count, f"{curve.name} is {value:g} from step {step} on, {last}")
 
 
 @np.errstate(all="ignore")
-def flat(curve: Curve, chance: tuple[float, ...] = ()) -> Optional[Seen]:
+def flat(curve: Curve, chance: tuple[float, ...] = ()) -> Optional[CurveEvent]:
     """A curve without slope and scatter; `chance` are the losses of random guessing."""
     steps, x = _finite(curve)
     if len(x) < FEWEST:
@@ -54,10 +54,10 @@ def flat(curve: Curve, chance: tuple[float, ...] = ()) -> Optional[Seen]:
         return None
     guess = next((one for one in chance if abs(mean - one) < APART * one), None)
     words = "" if guess is None else ", the loss of mere guessing: it learns nothing"
-    return Seen(int(steps[0]), mean, len(x), f"{curve.name} stays at {mean:.6g} over {len(x)} steps{words}")
+    return CurveEvent(int(steps[0]), mean, len(x), f"{curve.name} stays at {mean:.6g} over {len(x)} steps{words}")
 
 
-def spiking(curve: Curve) -> Optional[Seen]:
+def spiking(curve: Curve) -> Optional[CurveEvent]:
     """Values far above the preceding steps."""
     found = spikes(curve, HIGH, TIMES)
     if not found:
@@ -65,11 +65,11 @@ def spiking(curve: Curve) -> Optional[Seen]:
     worst = max(found, key=lambda step: _at(curve, step))
     others = f" and at {len(found) - 1} more" if found[1:] else ""
     words = f"{curve.name} jumps to {_at(curve, worst):.4g} at step {worst}{others}"
-    return Seen(found[0], _at(curve, worst), len(found), words)
+    return CurveEvent(found[0], _at(curve, worst), len(found), words)
 
 
 @np.errstate(all="ignore")
-def rising(curve: Curve) -> Optional[Seen]:
+def rising(curve: Curve) -> Optional[CurveEvent]:
     """A last fifth that is higher than the first by more than its scatter explains."""
     steps, x = _finite(curve)
     fifth = len(x) // FIFTH
@@ -80,11 +80,11 @@ def rising(curve: Curve) -> Optional[Seen]:
     if not (rise > ERRORS * error and rise > APART * abs(float(first.mean()))):
         return None
     words = f"{curve.name} rises from {first.mean():.4g} in the first fifth to {last.mean():.4g} in the last"
-    return Seen(int(steps[-fifth]), rise, fifth, words)
+    return CurveEvent(int(steps[-fifth]), rise, fifth, words)
 
 
 @np.errstate(all="ignore")
-def oscillating(curve: Curve, limit: float) -> Optional[Seen]:
+def oscillating(curve: Curve, limit: float) -> Optional[CurveEvent]:
     """Reversals by more than 5 % of the value at a larger share of the steps than `limit`."""
     steps, x = _finite(curve)
     moves = np.diff(x)
@@ -94,11 +94,11 @@ def oscillating(curve: Curve, limit: float) -> Optional[Seen]:
     if share <= limit:
         return None
     words = f"{curve.name} turns by more than {AMPLITUDE:.0%} at {share:.0%} of the steps"
-    return Seen(int(steps[1:-1][turns][0]), share, int(turns.sum()), words)
+    return CurveEvent(int(steps[1:-1][turns][0]), share, int(turns.sum()), words)
 
 
 @np.errstate(all="ignore")
-def apart(training: Curve, validation: Curve) -> Optional[Seen]:
+def diverging_validation(training: Curve, validation: Curve) -> Optional[CurveEvent]:
     """A validation loss that exceeds the training loss in each of the last three evaluations."""
     found = []
     steps, values = _finite(validation)
@@ -115,11 +115,11 @@ def apart(training: Curve, validation: Curve) -> Optional[Seen]:
         return None
     step, more = found[-1]
     words = f"{validation.name} is {more:.0%} above {training.name} at step {step}, and {EVALUATIONS - 1} times before"
-    return Seen(found[0][0], more, EVALUATIONS, words)
+    return CurveEvent(found[0][0], more, EVALUATIONS, words)
 
 
 @np.errstate(all="ignore")
-def falls(scale: Curve) -> tuple[Seen, ...]:
+def falls(scale: Curve) -> tuple[CurveEvent, ...]:
     """Repeated falls of a loss scale without a rise between, and falls to 1.
 
     Repeated falls in the first tenth of a curve are ignored: there the scaler searches for its working level.
@@ -131,7 +131,7 @@ def falls(scale: Curve) -> tuple[Seen, ...]:
         row = row + 1 if change[at] < 0 else 0
         if (row >= FALLS and at + 1 > SEARCH * len(x)) or (row and x[at + 1] <= 1):
             words = f"{scale.name} falls from {x[at]:g} to {x[at + 1]:g} at step {steps[at + 1]}"
-            found.append(Seen(int(steps[at + 1]), float(x[at + 1]), row, words))
+            found.append(CurveEvent(int(steps[at + 1]), float(x[at + 1]), row, words))
     return tuple(found)
 
 

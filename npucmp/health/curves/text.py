@@ -65,7 +65,7 @@ def _record(line: str) -> dict[str, float]:
         progress = _PROGRESS.search(line)
         found.update({"step": float(progress["step"])} if progress else {})
     word = beside.group() if beside else ""
-    return {_known(name, word): value for name, value in found.items()}
+    return {_curve_name(name, word): value for name, value in found.items()}
 
 
 @lru_cache(maxsize=4096)  # lines repeat the same text
@@ -82,7 +82,7 @@ def _name(before: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _known(name: str, beside: str) -> str:
+def _curve_name(name: str, beside: str) -> str:
     """A name without the words of a sentence before "loss"; prefixed with the word that marks a validation loss."""
     words = name.split(" ")
     lower = [word.lower() for word in words]

@@ -8,15 +8,15 @@ from typing import Iterator, Optional
 from npucmp.health.curves import single_curve
 from npucmp.health.curves.curve import Log
 from npucmp.health.facts import Health
-from npucmp.health.rule import Found, rule
+from npucmp.health.rule import RuleFinding, rule
 from npucmp.health.rules.locations import losses_in
 
-Finds = Iterator[Found]
+Finds = Iterator[RuleFinding]
 
 
-def _found(seen: Optional[single_curve.Seen], severity: str = "") -> Finds:
+def _found(seen: Optional[single_curve.CurveEvent], severity: str = "") -> Finds:
     if seen is not None:
-        yield Found(None, seen.because, seen.value, severity, places=1)
+        yield RuleFinding(None, seen.because, seen.value, severity, places=1)
 
 
 def _log(health: Health) -> Log:
@@ -105,7 +105,7 @@ def validation_apart(health: Health, limit: Optional[float]) -> Finds:
     evaluation."""
     validation = _log(health).validation
     if validation is not None:
-        yield from _found(single_curve.apart(_log(health).column(), validation))
+        yield from _found(single_curve.diverging_validation(_log(health).column(), validation))
 
 
 @rule(

@@ -6,8 +6,8 @@ import math
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.health.facts import Health, Op, Step, Tensor
-from npucmp.health.rule import Found
-from npucmp.measure.tensor_stats import Figures
+from npucmp.health.rule import RuleFinding
+from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
@@ -24,7 +24,7 @@ def range_in(limits: Mapping[str, float]) -> Optional[tuple[float, float]]:
 
 
 def beyond(
-    x: Figures, limits: Mapping[str, float], inside: Optional[float] = None
+    x: TensorStats, limits: Mapping[str, float], inside: Optional[float] = None
 ) -> Optional[tuple[str, float, float]]:
     """The first limit that a tensor exceeds: (words, figure, limit). `inside` is the share of its elements within the
     range."""
@@ -45,7 +45,7 @@ def by_name(some: Iterable[Op]) -> dict[str, list[Op]]:
     return found
 
 
-def once(some: Iterable[Op], speaks: Callable[[Op], Optional[Found]]) -> Iterator[Found]:
+def first_step_of(some: Iterable[Op], speaks: Callable[[Op], Optional[RuleFinding]]) -> Iterator[RuleFinding]:
     """Yield one finding per operator: that of the first affected step, with the number of affected steps."""
     for ops in by_name(some).values():
         found = [one for one in map(speaks, ops) if one is not None]
@@ -54,7 +54,7 @@ def once(some: Iterable[Op], speaks: Callable[[Op], Optional[Found]]) -> Iterato
             yield found[0]._replace(because=found[0].because + steps, step=_step_of(found[0]))
 
 
-def _step_of(found: Found) -> Optional[int]:
+def _step_of(found: RuleFinding) -> Optional[int]:
     return found.at.step if isinstance(found.at, Op) else found.step
 
 
@@ -159,6 +159,6 @@ def losses_in(health: Health) -> list[Loss]:
     return found
 
 
-def whole(tensor: Optional[Tensor]) -> Any:
+def full_values(tensor: Optional[Tensor]) -> Any:
     """The values of a tensor that was kept whole; None for other tensors."""
     return None if tensor is None else tensor.found.get("whole")

@@ -6,10 +6,10 @@ import math
 from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Op, Tensor
-from npucmp.health.rule import Found, rule
-from npucmp.health.rules.locations import by_name, once, whole
+from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rules.locations import by_name, first_step_of, full_values
 
-Finds = Iterator[Found]
+Finds = Iterator[RuleFinding]
 DEFAULT = 0.5  # default share of a dropout
 SURE = 5.0  # standard deviations of a share
 SLACK = 0.001
@@ -58,11 +58,13 @@ def _words(one: _Dropout) -> str:
 def in_eval(health: Health, limit: Optional[float]) -> Finds:
     """Decide by the argument `training`; if calls were not dumped, by the zeros in the output."""
 
-    def speaks(op: Op) -> Optional[Found]:
+    def speaks(op: Op) -> Optional[RuleFinding]:
         one = _Dropout(health, op)
-        return Found(op, f"{_words(one)}active, and there is no backward pass") if one.drops and one.active else None
+        return (
+            RuleFinding(op, f"{_words(one)}active, and there is no backward pass") if one.drops and one.active else None
+        )
 
-    yield from once(health.operators("drops"), speaks)
+    yield from first_step_of(health.operators("drops"), speaks)
 
 
 @rule(
@@ -77,11 +79,11 @@ def off_in_training(health: Health, limit: Optional[float]) -> Finds:
     """Report p above 0 with `training` False in a run with a backward pass. Clean and faulty runs both do this on
     purpose."""
 
-    def speaks(op: Op) -> Optional[Found]:
+    def speaks(op: Op) -> Optional[RuleFinding]:
         one = _Dropout(health, op)
-        return Found(op, f"{_words(one)}inactive in training") if one.share and one.active is False else None
+        return RuleFinding(op, f"{_words(one)}inactive in training") if one.share and one.active is False else None
 
-    yield from once(health.operators("drops"), speaks)
+    yield from first_step_of(health.operators("drops"), speaks)
 
 
 @rule(
@@ -96,7 +98,7 @@ def share(health: Health, limit: Optional[float]) -> Finds:
     """Report a share that differs by more than five standard deviations. A dropout without any zeros is of another kind
     (alpha dropout)."""
 
-    def speaks(op: Op) -> Optional[Found]:
+    def speaks(op: Op) -> Optional[RuleFinding]:
         one = _Dropout(health, op)
         if not one.active or not one.share or not 0 < one.share < 1 or not one.zeroed:
             return None
@@ -104,9 +106,11 @@ def share(health: Health, limit: Optional[float]) -> Finds:
         bound = SURE * math.sqrt(one.share * (1 - one.share) / one.there) + SLACK
         if abs(found - one.share) <= bound:
             return None
-        return Found(op, f"drops {found:.1%}, p says {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%")
+        return RuleFinding(
+            op, f"drops {found:.1%}, p says {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%"
+        )
 
-    yield from once(health.operators("drops"), speaks)
+    yield from first_step_of(health.operators("drops"), speaks)
 
 
 @rule(
@@ -121,11 +125,13 @@ def share(health: Health, limit: Optional[float]) -> Finds:
 def high(health: Health, limit: float) -> Finds:
     """Report active dropouts only."""
 
-    def speaks(op: Op) -> Optional[Found]:
+    def speaks(op: Op) -> Optional[RuleFinding]:
         one = _Dropout(health, op)
-        return Found(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
+        return (
+            RuleFinding(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
+        )
 
-    yield from once(health.operators("drops"), speaks)
+    yield from first_step_of(health.operators("drops"), speaks)
 
 
 def _trains(health: Health, op: Op) -> Optional[bool]:
@@ -156,10 +162,10 @@ def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
     """Decide by the argument `training`. Without running statistics, BatchNorm always normalises by the batch and is
     skipped."""
 
-    def speaks(op: Op) -> Optional[Found]:
-        return Found(op, "training = True, and there is no backward pass") if _trains(health, op) else None
+    def speaks(op: Op) -> Optional[RuleFinding]:
+        return RuleFinding(op, "training = True, and there is no backward pass") if _trains(health, op) else None
 
-    yield from once((op for op in health.operators("averages") if _statistics(op)), speaks)
+    yield from first_step_of((op for op in health.operators("averages") if _statistics(op)), speaks)
 
 
 @rule(
@@ -173,11 +179,11 @@ def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
 def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
     """Decide by the argument `training`, in runs with a backward pass. No clean training run has it."""
 
-    def speaks(op: Op) -> Optional[Found]:
+    def speaks(op: Op) -> Optional[RuleFinding]:
         told = _trains(health, op)
-        return Found(op, "training = False in a run with a backward pass") if told is False else None
+        return RuleFinding(op, "training = False in a run with a backward pass") if told is False else None
 
-    yield from once((op for op in health.operators("averages") if _statistics(op)), speaks)
+    yield from first_step_of((op for op in health.operators("averages") if _statistics(op)), speaks)
 
 
 @rule(
@@ -192,15 +198,15 @@ def never_updated(health: Health, limit: Optional[float]) -> Finds:
     """Report running means that are all 0 with variances that are all 1, their initial values. Fires in one clean run,
     which is untrained."""
 
-    def speaks(op: Op) -> Optional[Found]:
+    def speaks(op: Op) -> Optional[RuleFinding]:
         both = _statistics(op)
         if not both or _trains(health, op) is not False or len(both[0].shape) != 1:
             return None
         if both[0].figures.is_zero and both[1].figures.constant == 1:
-            return Found(op, "its running mean is 0 and its variance 1 in all channels")
+            return RuleFinding(op, "its running mean is 0 and its variance 1 in all channels")
         return None
 
-    yield from once(health.operators("averages"), speaks)
+    yield from first_step_of(health.operators("averages"), speaks)
 
 
 @rule(
@@ -216,7 +222,7 @@ def statistics_stand(health: Health, limit: Optional[float]) -> Finds:
     for ops in by_name(health.operators("averages")).values():
         marks = [tuple(_mark(one) for one in _statistics(op)) for op in ops if _trains(health, op)]
         if len(marks) > 1 and len({*marks}) == 1 and marks[0] and None not in marks[0]:
-            yield Found(ops[0], f"running mean and variance are the same in {len(marks)} steps")
+            yield RuleFinding(ops[0], f"running mean and variance are the same in {len(marks)} steps")
 
 
 def _mark(tensor: Tensor) -> object:
@@ -235,14 +241,14 @@ def _mark(tensor: Tensor) -> object:
 def one_value(health: Health, limit: Optional[float]) -> Finds:
     """Report batch × height × width = 1: the deviation is then 0 for every channel."""
 
-    def speaks(op: Op) -> Optional[Found]:
+    def speaks(op: Op) -> Optional[RuleFinding]:
         read = op.tensor(0, "input")
         shape = read.shape if read is not None else ()
         if len(shape) < 2 or not _trains(health, op) or math.prod(shape) != shape[1]:
             return None
-        return Found(op, f"normalises {shape[1]} channels of one value each", 1.0)
+        return RuleFinding(op, f"normalises {shape[1]} channels of one value each", 1.0)
 
-    yield from once(health.operators("averages"), speaks)
+    yield from first_step_of(health.operators("averages"), speaks)
 
 
 @rule(
@@ -260,11 +266,11 @@ def drift(health: Health, limit: float) -> Finds:
     import numpy as np
 
     for op in [*health.operators("averages")][:1]:
-        running, read = [whole(one) for one in _statistics(op)], op.tensor(0, "input")
+        running, read = [full_values(one) for one in _statistics(op)], op.tensor(0, "input")
         means = read.found.get("means") if read is not None else None
         if means is None or len(running) < 2 or any(one is None or one.shape != means.shape for one in running):
             continue
         with np.errstate(all="ignore"):
             far = float(np.median(np.abs(means - running[0]) / np.sqrt(running[1])))
         if math.isfinite(far) and far > limit:
-            yield Found(op, f"channels lie {far:.3g} deviations from the running means", far, limit=limit)
+            yield RuleFinding(op, f"channels lie {far:.3g} deviations from the running means", far, limit=limit)

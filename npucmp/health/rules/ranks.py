@@ -6,11 +6,11 @@ from collections import Counter
 from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Parameter
-from npucmp.health.rule import Found, rule
+from npucmp.health.rule import RuleFinding, rule
 from npucmp.health.rules.locations import data_in
 from npucmp.model.dtypes import lookup
 
-Finds = Iterator[Found]
+Finds = Iterator[RuleFinding]
 MOST = 0.5  # above this share of differing parameters, ranks hold slices or used different seeds
 
 
@@ -18,7 +18,7 @@ def _others(health: Health) -> Iterator[Health]:
     return (one for one in health.ranks if one is not health and one.rank != health.rank)
 
 
-def _apart(health: Health, other: Health) -> tuple[list[Parameter], int]:
+def _differing_parameters(health: Health, other: Health) -> tuple[list[Parameter], int]:
     """Parameters that differ in the first step, and the number of comparable parameters (same name, shape and
     dtype)."""
     found, known = [], 0
@@ -50,15 +50,15 @@ def weights_differ(health: Health, limit: Optional[float]) -> Finds:
     """Report differing parameters. It is an error if few of many differ. If most differ, it is a hint: tensor
     parallelism and different seeds look alike."""
     for other in _others(health):
-        apart, known = _apart(health, other)
+        apart, known = _differing_parameters(health, other)
         if not apart:
             continue
         words = f"{len(apart)} of {known} parameters have other bits on rank {other.rank}"
         names = tuple(one.name for one in apart[1:])
         meant = "fine for tensor parallelism; else broadcast them from rank 0, or use one seed"
         split = _is_split(apart, known)
-        yield Found(apart[0], words, float(len(apart)), "hint" if split else "", meant if split else "", 0, len(apart),
-                    names)  # fmt: skip
+        yield RuleFinding(apart[0], words, float(len(apart)), "hint" if split else "", meant if split else "", 0,
+                    len(apart), names)  # fmt: skip
 
 
 @rule(
@@ -73,12 +73,12 @@ def norms_differ(health: Health, limit: Optional[float]) -> Finds:
     """Report differing norms if matrices are split, because norms are whole. If all norms differ too, a seed and a
     split are indistinguishable."""
     for other in _others(health):
-        apart, known = _apart(health, other)
+        apart, known = _differing_parameters(health, other)
         norms = [one for one in apart if one.type.has("normalises") and len(one.shape) == 1]
         every = [one for one in health.parameters if one.type.has("normalises") and len(one.shape) == 1]
         if norms and _is_split(apart, known) and len(norms) < len(every):
             words = f"{len(norms)} of {len(every)} norms have other bits on rank {other.rank}"
-            yield Found(norms[0], words, step=0, places=len(norms), also=tuple(one.name for one in norms[1:]))
+            yield RuleFinding(norms[0], words, step=0, places=len(norms), also=tuple(one.name for one in norms[1:]))
 
 
 @rule(
@@ -95,12 +95,12 @@ def same_batch(health: Health, limit: Optional[float]) -> Finds:
     mine = _bits(health)
     same = []
     for other in _others(health):
-        apart, known = _apart(health, other)
+        apart, known = _differing_parameters(health, other)
         if mine and known and not _is_split(apart, known) and mine == _bits(other):
             same.append(str(other.rank))
     if same:
         words = f"rank {', '.join(same[:8])} reads the same bits as rank {health.rank}"
-        yield Found(next(iter(data_in(health).values()))[0][1], words, step=0)
+        yield RuleFinding(next(iter(data_in(health).values()))[0][1], words, step=0)
 
 
 def _bits(health: Health) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def operators(health: Health, limit: Optional[float]) -> Finds:
         if lacking:
             first = next(one for one in health.steps[0].operators if one.name in lacking)
             words = f"rank {other.rank} lacks {sum(lacking.values())} operators of rank {health.rank}"
-            yield Found(first, words, float(sum(lacking.values())), step=0)
+            yield RuleFinding(first, words, float(sum(lacking.values())), step=0)
 
 
 @rule(
@@ -146,6 +146,6 @@ def headroom(health: Health, limit: float) -> Finds:
             sizes = [one.figures.largest for one in op.outputs if one.dtype == "float16"]
             most = max((size for size in sizes if size), default=0.0)
             if half.largest / limit < most < half.largest:
-                yield Found(
+                yield RuleFinding(
                     op, f"reaches {most:.6g}, float16 ends at {half.largest:.6g}", most, limit=half.largest / limit
                 )

@@ -49,7 +49,7 @@ def _shows(node: OperatorFindings) -> bool:
 
 
 def _left_over(node: OperatorFindings) -> Root:
-    """The root of an operator that search.py excuses, because an error of that size may come from what it overwrites."""
+    """The root of an operator that the search excuses: an error of that size may come from what it overwrites."""
     worst = next(filter(differs, (*node.outputs, *node.inputs)))
     reasons = reason("inputs differ", "what it reads differs, or is overwritten in place"), tensor_reason(worst)
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)

@@ -108,7 +108,7 @@ def _in_memory(places: Places, payload: Payload) -> Differing:
     return Differing(len(moved), int(moved[0]), int(moved[-1]) + 1, moved)
 
 
-class Line(NamedTuple):
+class TensorCut(NamedTuple):
     """A way to cut a tensor: the line of each differing element, how many lines there are, and the elements of each."""
 
     what: str
@@ -140,7 +140,7 @@ def _lines(places: Places, payload: Payload) -> tuple[Evidence, ...]:
     return best
 
 
-def _cuts(places: Places, payload: Payload) -> Iterator[Line]:
+def _cuts(places: Places, payload: Payload) -> Iterator[TensorCut]:
     shape = payload.shape
     total, last = math.prod(shape), shape[-1] if shape else 1
     tile = "a tile computed by another core, or in another order"
@@ -150,15 +150,17 @@ def _cuts(places: Places, payload: Payload) -> Iterator[Line]:
         if shape[axis] % c0 == 0:
             channels = places // math.prod(shape[axis + 1 :]) % shape[axis]
             number = shape[axis] // c0
-            yield Line(f"blocks of C0={c0} channels", channels // c0, number, total // number, tile)
+            yield TensorCut(f"blocks of C0={c0} channels", channels // c0, number, total // number, tile)
     if 1 < last < total:
-        yield Line("rows of the last axis", places // last, total // last, last, tile)
+        yield TensorCut("rows of the last axis", places // last, total // last, last, tile)
         hint = "sums over the other axes, in another order"
-        yield Line("columns of the last axis", places % last, last, total // last, hint)
+        yield TensorCut("columns of the last axis", places % last, last, total // last, hint)
     for axis in range(len(shape) - 1 if len(shape) > 2 else 0):
         inner = math.prod(shape[axis + 1 :])
         if 1 < shape[axis] < total:
-            yield Line(f"slices of axis {axis}", places // inner % shape[axis], shape[axis], total // shape[axis], tile)
+            yield TensorCut(
+                f"slices of axis {axis}", places // inner % shape[axis], shape[axis], total // shape[axis], tile
+            )
 
 
 def _piece(found: Differing, payload: Payload) -> tuple[Evidence, ...]:

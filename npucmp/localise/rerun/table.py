@@ -153,7 +153,7 @@ def _rerun(place: int, where: OfFirst, some: Sequence[_Seen], present: Sequence[
         cause=root.cause,
         differing=moments.elements - moments.equal if moments is not None else None,
         max_abs=moments.max_abs if moments is not None else None,
-        rel_l2=_known(finding.error) if finding is not None else None,
+        rel_l2=_finite(finding.error) if finding is not None else None,
         max_ulp=moments.max_ulp if moments is not None else None,
         odd=_odd(some, present, context),
         evidence=tuple(evidence),
@@ -163,7 +163,7 @@ def _rerun(place: int, where: OfFirst, some: Sequence[_Seen], present: Sequence[
     )
 
 
-def _known(error: Optional[float]) -> Optional[float]:
+def _finite(error: Optional[float]) -> Optional[float]:
     return None if error is None or math.isnan(error) else error
 
 

@@ -16,7 +16,7 @@ from typing import Iterable, Optional
 
 from npucmp.errors import UsageError
 from npucmp.judge.tolerance import Limit
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.rules import (
     arguments,
     broadcast,
@@ -48,7 +48,7 @@ from npucmp.localise.rules import (
     subnormal,
 )
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[ErrorRule, ...] = (
     round_off.RULE,
     long_sums.RULE,
     subnormal.RULE,
@@ -99,22 +99,22 @@ class Rulebook:
         """Whether a rule is in force."""
         return name in self._named
 
-    def limit(self, case: Case) -> Limit:
+    def limit(self, case: RuleContext) -> Limit:
         """How large rounding alone may make the error; 0 where no rule applies."""
         return max((Limit(rule.bound(case), rule.name) for rule in self._of["limit"] if rule.applies(case)),
                    key=lambda limit: limit.value, default=Limit(0.0))  # fmt: skip
 
-    def explanation(self, case: Case) -> Optional[Limit]:
+    def explanation(self, case: RuleContext) -> Optional[Limit]:
         """The smallest bound that the error is within, and its rule; None if nothing explains the error."""
         bounds = [Limit(rule.bound(case), rule.name) for rule in self._of["explanation"] if rule.applies(case)]
         return min((one for one in bounds if case.error <= one.value), key=lambda one: one.value, default=None)
 
-    def accusation(self, case: Case, only: str = "") -> Optional[Rule]:
+    def accusation(self, case: RuleContext, only: str = "") -> Optional[ErrorRule]:
         """A rule that accuses, the first that is listed if several do; None if none does. `only` names one rule."""
         asked = [rule for rule in self._of["accusation"] if only in ("", rule.name)]
         return next((rule for rule in asked if rule.applies(case)), None)
 
-    def holds(self, name: str, case: Case) -> bool:
+    def holds(self, name: str, case: RuleContext) -> bool:
         """Whether a fact or an accusation holds; False for one that is switched off."""
         rule = self._named.get(name)
         return rule is not None and rule.applies(case)

@@ -5,11 +5,11 @@ An argument that differs is rarely without a reason, and its effect may well be 
 
 from __future__ import annotations
 
-from npucmp.localise.rule_context import STANDS_OUT, Case, Rule
+from npucmp.localise.rule_context import STANDS_OUT, ErrorRule, RuleContext
 from npucmp.model.arguments import differing_arguments
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     pair = case.pair
     if case.node is None or pair.target_op is None or pair.golden_op is None or pair.target is None:
         return False
@@ -18,7 +18,7 @@ def _accuses(case: Case) -> bool:
     return case.error > max(STANDS_OUT * case.before, case.own_round_off)
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "arguments",
     f"an argument differs, and the output's error is more than {STANDS_OUT:g} times that of what was read",

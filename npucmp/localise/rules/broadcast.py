@@ -7,12 +7,12 @@ does not agree, nothing is excused.
 
 from __future__ import annotations
 
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.model import Finding, Verdict
 from npucmp.model.roles import is_output, is_parameter
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: RuleContext) -> bool:
     node, finding = case.node, case.finding
     if node is None or finding.verdict is not Verdict.SHAPE or is_output(case.pair) or is_parameter(case.pair):
         return False
@@ -36,7 +36,7 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(shape[::-1], to[::-1]))
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "fact",
     "broadcast",
     "an operand that one side repeats along some axes has another shape; if the output agrees, that is no difference",

@@ -7,9 +7,9 @@ nothing else explains in silent clean pairs of the corpus reach 0.71 of the boun
 
 from __future__ import annotations
 
-from npucmp.localise.rule_context import Rule
+from npucmp.localise.rule_context import ErrorRule
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     "cancellation",
     "a sum holds rounding of its terms, however small it is itself: key-bias gradients, rel_l2 1.2 in clean float32",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.rules.reduced import REDUCED
 
 # of choices that may flip, in √e: chosen: not measured; without the rule nine pairs of the sample with top-k routing
@@ -19,7 +19,7 @@ SHARE = 8.0
 TIES = 0.5  # share of the places: chosen: more of them are wrong places of the right values, not measured
 
 
-def _changed(case: Case) -> float:
+def _changed(case: RuleContext) -> float:
     """Share of elements that differ, two being nothing to speak of."""
     moments = case.moments
     if moments is None or moments.mismatched or not moments.elements:
@@ -27,19 +27,19 @@ def _changed(case: Case) -> float:
     return max(0, moments.differing - 2) / moments.elements
 
 
-def _were_ties(case: Case) -> bool:
+def _were_ties(case: RuleContext) -> bool:
     """Whether what was chosen agrees, though the places it was chosen at do not."""
     outputs = case.node.outputs if case.node is not None else ()
     return any(one.error is not None and one.limit > 0 and one.error <= one.limit for one in outputs)
 
 
-def _bound(case: Case) -> float:
+def _bound(case: RuleContext) -> float:
     share = _changed(case)
     flips = math.isfinite(share) and (case.before > REDUCED or (share <= TIES and _were_ties(case)))
     return math.inf if flips or share <= SHARE * math.sqrt(case.before) else 0.0
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     "choice",
     f"an error e of what a mask or an index was chosen by changes up to {SHARE:g} √e of its elements",

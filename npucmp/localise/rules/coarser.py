@@ -13,7 +13,7 @@ from typing import Iterable, Sequence
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import round_off_of
-from npucmp.localise.rule_context import Case, Rule, proven_size
+from npucmp.localise.rule_context import ErrorRule, RuleContext, proven_size
 from npucmp.model import Finding, Pair
 from npucmp.model.dtypes import lookup
 
@@ -29,13 +29,13 @@ def habit(nodes: Sequence[OperatorFindings]) -> float:
     have = [node for node in counted if _any_coarser(node.outputs or node.inputs)]
     if len(have) >= max(2.0, WHOLE * len(counted)):
         return 1.0
-    begins = sum(map(_begins, have))
+    begins = sum(map(_starts_downcast, have))
     if not any(node.outputs for node in nodes):  # inputs alone: each tensor once
         begins = len({content_of(one) for node in have for one in node.inputs if _coarser(one.pair)})
     return max(0, begins - 1) / max(1, len(counted))
 
 
-def _begins(node: OperatorFindings) -> bool:
+def _starts_downcast(node: OperatorFindings) -> bool:
     """Whether an operator writes in a coarser type than the golden's, and reads in none."""
     return _any_coarser(node.outputs) and not _any_coarser(_read(node))
 
@@ -55,7 +55,7 @@ def _coarser(pair: Pair) -> bool:
     return bool(target and golden and target.round_off > golden.round_off > 0)
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     if case.habit > ALONE or not _coarser(case.pair):
         return False
     golden = lookup(case.pair.golden.dtype) if case.pair.golden else None
@@ -64,7 +64,7 @@ def _accuses(case: Case) -> bool:
     return golden is not None and case.error > golden.round_off and alone and not is_rounded_once(case)
 
 
-def is_rounded_once(case: Case) -> bool:
+def is_rounded_once(case: RuleContext) -> bool:
     """Whether an operator that only hands on what it reads wrote each element of that rounded once to the nearest; of
     statistics, whether these allow it. Relative errors u and e make u + e + u e together."""
     if case.node is None or not case.node.op.has("hands on") or case.node.op.has("copies"):
@@ -84,7 +84,7 @@ def _largest(finding: Finding) -> float:
     return moments.max_rel
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "coarser",
     "the target computes this in a coarser type than the golden, which hardly any other operator does",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import Rule
+from npucmp.localise.rule_context import ErrorRule
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     "collective",
     "a collective or receive hands on what other ranks put in",

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import TOGETHER, Case, Rule, deviations_of
+from npucmp.localise.rule_context import TOGETHER, ErrorRule, RuleContext, deviations_of
 from npucmp.model import Finding, Verdict
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     """A parameter that has the factor; of an input that nothing says is one, only beyond its noise by itself."""
     own = deviations_of(case.finding) * math.copysign(1.0, case.factor)
     return case.node is None and case.nowhere and case.factor != 0.0 and own > (0.0 if case.is_parameter else TOGETHER)
 
 
-def _judged(case: Case) -> Finding:
+def _judged(case: RuleContext) -> Finding:
     words = f"all parameters are scaled by about 1 {'+' if case.factor > 0 else '-'} {abs(case.factor):.1e}"
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "common_factor",
     "one factor scales all parameters of a step, which the noise of their gradients does not",

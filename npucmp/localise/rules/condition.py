@@ -7,13 +7,13 @@ number; 3 is for values whose norms say less of their elements.
 
 from __future__ import annotations
 
-from npucmp.localise.rule_context import Rule
+from npucmp.localise.rule_context import ErrorRule
 
 # condition numbers: evidence: of 641 ill-conditioned operators of clean pairs none exceeded 1; 3 is for values whose
 # norms say less of their elements
 CONDITIONED = 3.0
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     "condition",
     f"the error that came in, times {CONDITIONED:g} times the operator's condition number for these values",

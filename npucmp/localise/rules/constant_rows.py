@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.rules.growth import GROWTH
 
 NAME = "constant_rows"
 
 
-def _bound(case: Case) -> float:
+def _bound(case: RuleContext) -> float:
     settled = case.finding.measurement.settled
     return math.inf if settled is not None and settled <= max(case.finding.limit, GROWTH * case.before) else 0.0
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     NAME,
     "rows that are constant up to rounding leave rounding alone to a layer norm; the other rows agree",

@@ -6,11 +6,11 @@ A copy changes no bit; there is room for sums of its error, which are taken in a
 from __future__ import annotations
 
 from npucmp.flow.contents import content_of
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.model.dtypes import SUM_ROUNDING
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     node, finding = case.node, case.finding
     if node is None or not node.op.has("copies") or len(node.inputs) != 1 or finding.error is None:
         return False
@@ -25,7 +25,7 @@ def _accuses(case: Case) -> bool:
     return is_copy and case.error > (1.0 + SUM_ROUNDING) * case.before
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "copy",
     "the golden values are handed on unchanged, the target's have more than the error of its input",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from npucmp.judge.precision import BOTH_SIDES, SINGLE
-from npucmp.localise.rule_context import MANY, TOGETHER, Case, Rule
+from npucmp.localise.rule_context import MANY, TOGETHER, ErrorRule, RuleContext
 from npucmp.model.dtypes import lookup
 
 APART = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits
@@ -20,7 +20,7 @@ CHANGED = 0.4  # share of elements: evidence: 0.12 at most are rounded otherwise
 BIASED = 0.25  # round-offs in common: evidence: 0.05 at most
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     node, target, golden = case.node, case.pair.target, case.pair.golden
     if case.before or node is None or not node.inputs or case.finding.error is None or case.finding.metric == "noise":
         return False
@@ -37,13 +37,13 @@ def _accuses(case: Case) -> bool:
     return case.error > APART * row.round_off or case.share_changed > CHANGED or _is_biased(case, row.round_off)
 
 
-def _is_biased(case: Case, round_off: float) -> bool:
+def _is_biased(case: RuleContext, round_off: float) -> bool:
     assert case.moments is not None
     deviations = abs(case.gain) * math.sqrt(case.moments.compared)
     return abs(case.gain) > BIASED * round_off and deviations > TOGETHER * case.error and case.has_many
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "equal_bits",
     f"the same bits went in, and results of 8 or 16 bits are more than {APART:g} roundings apart, or too many of them",

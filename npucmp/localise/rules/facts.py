@@ -14,32 +14,32 @@ suspected    where statistics are all there is, the first operator that stands o
 
 from __future__ import annotations
 
-from npucmp.localise.rule_context import Rule
+from npucmp.localise.rule_context import ErrorRule
 from npucmp.localise.seen_errors import QUANTILE
 from npucmp.model.roles import is_meaningless
 
 FACTS = (
-    Rule(
+    ErrorRule(
         "fact",
         "background",
         f"an input of unknown origin has the error that {100 * QUANTILE:g} % of what was seen do not exceed, or the "
         "largest just before",
         applies=lambda case: True,
     ),
-    Rule(
+    ErrorRule(
         "fact",
         "behind_root",
         "once an error is about, inputs below their limit may carry as much as the limit",
         applies=lambda case: True,
     ),
-    Rule(
+    ErrorRule(
         "fact",
         "meaningless",
         "uninitialised memory and workspaces differ between any two runs",
         applies=lambda case: is_meaningless(case.pair),
     ),
-    Rule("fact", "container", "a module has the error of the operator inside it", applies=lambda case: True),
-    Rule(
+    ErrorRule("fact", "container", "a module has the error of the operator inside it", applies=lambda case: True),
+    ErrorRule(
         "fact",
         "suspected",
         "by statistics alone, the first operator out of the noise before it is suspected, and nothing before it proven",

@@ -9,25 +9,25 @@ round-offs; rounding to the nearest on one side and toward zero on the other mak
 from __future__ import annotations
 
 from npucmp.judge.precision import BOTH_SIDES, SINGLE
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.model import Finding, Verdict
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     target, golden = case.pair.target, case.pair.golden
     if case.node is not None or not case.is_parameter or case.inherited or target is None or golden is None:
         return False
     return target.dtype == golden.dtype and case.own_round_off > SINGLE and case.error > BOTH_SIDES * case.own_round_off
 
 
-def _judged(case: Case) -> Finding:
+def _judged(case: RuleContext) -> Finding:
     words = (
         f"rel_l2 {case.error:.2e}, more than rounding it once on each side makes: {BOTH_SIDES * case.own_round_off:.2e}"
     )
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words, limit=BOTH_SIDES * case.own_round_off)
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "given",
     f"a parameter of one 16-bit type, which no step has updated, is off by more than {BOTH_SIDES:g} round-offs",

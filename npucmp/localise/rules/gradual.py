@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.rules.growth import GROWTH
 
 HOPELESS = 64.0  # in √u: chosen: 1.6 % in float32, not measured
 
 
-def is_step(case: Case) -> bool:
+def is_step(case: RuleContext) -> bool:
     """Whether an error that is explained grew from a smaller one, and that one was none of the hopeless. More growth is
     no step of many but cancellation or flipped masks."""
     return 0 < case.before <= _hopeless(case) and case.error <= GROWTH * case.before
 
 
-def _hopeless(case: Case) -> float:
+def _hopeless(case: RuleContext) -> float:
     return HOPELESS * math.sqrt(max(case.round_off, case.finding.working))
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "gradual",
     f"errors grew step by step to more than {HOPELESS:g} √u, which is no rounding any more",

@@ -7,13 +7,13 @@ errors grow by the operator's own rounding, by up to 9 times.
 
 from __future__ import annotations
 
-from npucmp.localise.rule_context import Rule
+from npucmp.localise.rule_context import ErrorRule
 
 # growth of error: evidence: 2.4 was not seen in 5,497 outputs of clean pairs; smaller errors grow by rounding, up to 9
 # times
 GROWTH = 8.0
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     "growth",
     f"up to {GROWTH:g} times the error that came in; of 5,497 outputs of clean runs, none had 2.4 times",

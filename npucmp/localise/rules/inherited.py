@@ -1,16 +1,16 @@
 """A parameter of a later step holds what the steps before made of it: the noise of its gradient, handed on.
 
 Evidence: parameters of later steps of silent clean pairs of the corpus (open seeds); the formulas are in
-localise/parameter_drift.py. A parameter whose gradient is noise alone (a key's bias, a bias before a normalisation) wanders,
-by as much as the golden's own step.
+localise/parameter_drift.py. A parameter whose gradient is noise alone (a key's bias, a bias before a normalisation)
+wanders, by as much as the golden's own step.
 """
 
 from __future__ import annotations
 
 from npucmp.localise.parameter_drift import GREW, REACH, UPDATE
-from npucmp.localise.rule_context import Rule
+from npucmp.localise.rule_context import ErrorRule
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     "inherited",
     f"a parameter's error is at most {GREW:g} times that of the step before plus {UPDATE:g} √e, for an error e of its "

@@ -18,7 +18,7 @@ from npucmp.flow.contents import content_of
 from npucmp.judge.precision import BOTH_SIDES, SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.model import Finding, Moments, Side, Verdict
 from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.optypes import OpType
@@ -44,7 +44,7 @@ class Departure(NamedTuple):
         return self.golden <= self.room < self.target
 
 
-def departures(case: Case) -> Iterator[Departure]:
+def departures(case: RuleContext) -> Iterator[Departure]:
     """The departures from all laws of an operator that the moments of one of its outputs tell."""
     node, moments = case.node, case.moments
     if node is None or moments is None or (node.is_gradient and not case.is_output):
@@ -59,7 +59,7 @@ def departures(case: Case) -> Iterator[Departure]:
             yield found
 
 
-def _round_off(case: Case) -> float:
+def _round_off(case: RuleContext) -> float:
     """The coarsest unit round-off of the tensor's types and of the precision that it was computed in."""
     return max(case.own_round_off, case.round_off, DOUBLE)
 
@@ -73,7 +73,7 @@ def _sum_room(terms: int, unit: float) -> float:
     return math.sqrt(terms) * min(unit, SINGLE)
 
 
-def _row_sums(case: Case, moments: Moments) -> Optional[Departure]:
+def _row_sums(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """The rows sum to 1 along one axis, so that the mean is 1 divided by its length. The golden tells which axis it is:
     dumps of modules record no argument."""
     golden = case.pair.golden
@@ -90,10 +90,10 @@ def _row_sums(case: Case, moments: Moments) -> Optional[Departure]:
     return Departure(abs(length * x - 1.0), abs(length * y - 1.0), room, words)
 
 
-def _within(low: float, high: float) -> Callable[[Case, Moments], Departure]:
+def _within(low: float, high: float) -> Callable[[RuleContext, Moments], Departure]:
     """The law that no element lies outside of a range."""
 
-    def law(case: Case, moments: Moments) -> Departure:
+    def law(case: RuleContext, moments: Moments) -> Departure:
         x, y = (max(low - one.minimum, one.maximum - high, 0.0) for one in (moments.target, moments.golden))
         bound, worst = (low, moments.target.minimum) if math.isfinite(low) else (high, moments.target.maximum)
         node = case.node  # a loss is what is left of logits, which are rounded
@@ -105,7 +105,7 @@ def _within(low: float, high: float) -> Callable[[Case, Moments], Departure]:
     return law
 
 
-def _spread(case: Case, moments: Moments) -> Optional[Departure]:
+def _spread(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """The mean square of a normalised tensor is that of its weight and of its bias together."""
     found = []
     for target, golden in _affine(case) if case.before <= NEAR else ():
@@ -116,7 +116,7 @@ def _spread(case: Case, moments: Moments) -> Optional[Departure]:
     return min(found, key=lambda one: one.golden, default=None)
 
 
-def _centre(case: Case, moments: Moments) -> Optional[Departure]:
+def _centre(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """The mean of a normalised tensor is that of its bias."""
     found = []
     for target, golden in _affine(case) if case.scale.rms else ():
@@ -129,7 +129,7 @@ def _centre(case: Case, moments: Moments) -> Optional[Departure]:
     return min(found, key=lambda one: one.golden, default=None)
 
 
-def _norm_room(case: Case) -> float:
+def _norm_room(case: RuleContext) -> float:
     """A norm subtracts a rounded mean, and divides by a rounded spread."""
     unit, length = _round_off(case), max(case.pair.golden.shape, default=1) if case.pair.golden else 1
     return FACTOR * unit + FACTOR * case.amplification * _sum_room(length, unit)
@@ -142,7 +142,7 @@ class _Affine(NamedTuple):
     square: float = 1.0
 
 
-def _affine(case: Case) -> Iterator[tuple[_Affine, _Affine]]:
+def _affine(case: RuleContext) -> Iterator[tuple[_Affine, _Affine]]:
     """Those of target and golden, for each choice of weight and bias among the parameters: names do not always tell.
     None where a weight is not the same for all elements that are brought to one scale together."""
     read = [] if case.node is None else [one for one in case.node.inputs if is_parameter(one.pair)]
@@ -164,7 +164,7 @@ def _affine(case: Case) -> Iterator[tuple[_Affine, _Affine]]:
         yield sides[0], sides[1]
 
 
-def _read(case: Case) -> list[tuple[Finding, Moments]]:
+def _read(case: RuleContext) -> list[tuple[Finding, Moments]]:
     """The floats that an operator reads; none where some were not compared or hold NaN or infinities."""
     read = [] if case.node is None else [one for one in case.node.inputs if round_off_of(one.pair)]
     both = [one for one in read if one.pair.target is not None and one.pair.golden is not None]
@@ -173,12 +173,12 @@ def _read(case: Case) -> list[tuple[Finding, Moments]]:
     return known if finite and len(known) == len(read) and case.own_round_off else []
 
 
-def _room_of(case: Case, read: list[tuple[Finding, Moments]]) -> float:
+def _room_of(case: RuleContext, read: list[tuple[Finding, Moments]]) -> float:
     """One rounding on either side of what is handed on, in the coarser type."""
     return BOTH_SIDES * max([_round_off(case), *(round_off_of(one.pair) for one, _ in read)])
 
 
-def _extremes(case: Case, moments: Moments) -> Optional[Departure]:
+def _extremes(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """An operator that picks among the elements that it reads holds none beyond them."""
     read = _read(case)
     if len(read) != 1 or not case.scale.largest:
@@ -190,18 +190,18 @@ def _extremes(case: Case, moments: Moments) -> Optional[Departure]:
     return Departure(x, y, _room_of(case, read), words)
 
 
-def _moved(case: Case, moments: Moments) -> Optional[Departure]:
+def _moved(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """An operator that moves elements keeps their extremes and sums."""
     read = _read(case)
     if len(read) != 1 or read[0][1].elements != moments.elements or not moments.golden.squares:
         return None
     given = read[0][1]
     sides = (given.target, moments.target), (given.golden, moments.golden)
-    x, y = (_apart(a, b, moments.elements) for a, b in sides)
+    x, y = (_distance(a, b, moments.elements) for a, b in sides)
     return Departure(x, y, _room_of(case, read), f"extremes or sums are not those of what it reads, by {x:.2e}")
 
 
-def _apart(a: Side, b: Side, elements: int) -> float:
+def _distance(a: Side, b: Side, elements: int) -> float:
     """How far the figures of two tensors are apart, each relative to the size of the first."""
     largest, norm = max(abs(a.minimum), abs(a.maximum)), math.sqrt(a.squares)
     if not largest or not norm:
@@ -211,11 +211,11 @@ def _apart(a: Side, b: Side, elements: int) -> float:
     return max(extremes, sums, abs(math.sqrt(b.squares) / norm - 1.0))
 
 
-def _extreme(choose: Callable[..., float], name: str) -> Callable[[Case, Moments], Optional[Departure]]:
+def _extreme(choose: Callable[..., float], name: str) -> Callable[[RuleContext, Moments], Optional[Departure]]:
     """The law that the largest or the smallest of all that is read is handed on, whichever axis the operator works
     along."""
 
-    def law(case: Case, moments: Moments) -> Optional[Departure]:
+    def law(case: RuleContext, moments: Moments) -> Optional[Departure]:
         read = _read(case)
         if not read or not case.scale.largest:
             return None
@@ -228,7 +228,7 @@ def _extreme(choose: Callable[..., float], name: str) -> Callable[[Case, Moments
     return law
 
 
-def _kept(case: Case, moments: Moments) -> Optional[Departure]:
+def _dropout_scale(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """An element that dropout keeps is divided by the share that it keeps, and no further."""
     numbers = [] if case.node is None else [one for one in case.node.operator.arguments.values() if type(one) is float]
     shares = [one for one in numbers if 0.0 < one < 1.0]
@@ -243,14 +243,14 @@ def _kept(case: Case, moments: Moments) -> Optional[Departure]:
     return Departure(x, y, BOTH_SIDES * _round_off(case), words)
 
 
-def _received(case: Case, moments: Moments) -> Optional[Departure]:
+def _received(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """What one rank receives is what another rank sent."""
     content = content_of(case.finding)
     for sent in case.node.context if case.node is not None and content else ():
         given = sent.measurement.moments
         if given is not None and content_of(sent) == content and given.elements == moments.elements:
             x, y = (
-                _apart(a, b, moments.elements)
+                _distance(a, b, moments.elements)
                 for a, b in ((given.target, moments.target), (given.golden, moments.golden))
             )
             target, other = case.pair.target, sent.pair.target
@@ -260,7 +260,7 @@ def _received(case: Case, moments: Moments) -> Optional[Departure]:
     return None
 
 
-def _returned(case: Case, moments: Moments) -> Optional[Departure]:
+def _returned(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """A gradient that adds each element that arrives to one element, or spreads it over several, keeps their sum. What
     reads several tensors and is no gradient by its type adds or joins gradients."""
     found, read = [], _read(case)
@@ -284,7 +284,7 @@ def _returned(case: Case, moments: Moments) -> Optional[Departure]:
     return min(found, key=lambda one: one.golden, default=None)
 
 
-def _no_larger(case: Case, moments: Moments) -> Optional[Departure]:
+def _no_larger(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """A gradient that hands on some of the elements that arrive, and zeros for the others, holds none beyond them. The
     arriving tensor is the one of which the golden hands on an extreme."""
     read, largest = _read(case), case.scale.largest
@@ -299,7 +299,7 @@ def _no_larger(case: Case, moments: Moments) -> Optional[Departure]:
     return None
 
 
-Law = Callable[[Case, Moments], Optional[Departure]]
+Law = Callable[[RuleContext, Moments], Optional[Departure]]
 LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # the operators that have it → a law; copy.py has copies
     (lambda op: op.has("rows sum to 1"), _row_sums),
     (lambda op: op.has("at least 0"), _within(0.0, math.inf)),
@@ -312,7 +312,7 @@ LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # the operators that
     (lambda op: op.has("picks", "looks up"), _extremes),
     (lambda op: op.has("largest"), _extreme(max, "maximum")),
     (lambda op: op.has("smallest"), _extreme(min, "minimum")),
-    (lambda op: op.has("drops"), _kept),
+    (lambda op: op.has("drops"), _dropout_scale),
     (lambda op: op.has("receives"), _received),
 )
 
@@ -331,19 +331,19 @@ def _laws_of(op: OpType, is_gradient: bool) -> tuple[Law, ...]:
 TELLING = (_row_sums,)  # kept by chance by no tensor: what an operator reads may be what one before it wrote
 
 
-def _broken(case: Case) -> Optional[Departure]:
+def _broken(case: RuleContext) -> Optional[Departure]:
     """The broken law that the target departs from by most rooms."""
     broken = [one for one in departures(case) if one.is_broken]
     return max(broken, key=lambda one: one.target / one.room, default=None)
 
 
-def _judged(case: Case) -> Finding:
+def _judged(case: RuleContext) -> Finding:
     found = _broken(case)
     words = f"{found.words}; rounding explains {found.room:.1e}" if found else ""
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "law",
     "the target breaks a law of the operator, such as rows of a softmax that sum to 1, and the golden keeps it",

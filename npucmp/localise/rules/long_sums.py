@@ -11,18 +11,18 @@ import math
 
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.summation import MOST as MOST_TERMS
 from npucmp.model.dtypes import SHORT_SUM as SHORT
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: RuleContext) -> bool:
     round_off = case.precision.round_off
     coarser = case.precision.reduced or case.precision.quantised
     return case.moments is not None and not coarser and 0 < round_off <= SINGLE
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "limit",
     "long_sums",
     f"float32 sums of K terms differ by √K/{SHORT:g} times the limit of short ones, added in another order",

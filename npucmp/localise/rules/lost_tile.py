@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from npucmp.localise.conditioning import scale_of
 from npucmp.localise.rule_context import FEW as FEWEST
-from npucmp.localise.rule_context import STANDS_OUT, Case, Rule
+from npucmp.localise.rule_context import STANDS_OUT, ErrorRule, RuleContext
 
 LOST = 0.25  # of the largest value: chosen: an element that is off by more is lost, not measured
 # times the error that came in, in units of the largest value: evidence: below 29 in 99.9 % of 7,088 outputs of clean
@@ -18,7 +18,7 @@ LOST = 0.25  # of the largest value: chosen: an element that is off by more is l
 TORN = 32.0
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     moments = case.moments
     if case.node is None or moments is None or not moments.yy or case.finding.error is None:
         return False
@@ -35,7 +35,7 @@ def _accuses(case: Case) -> bool:
     return moments.max_abs > share * case.scale.largest
 
 
-def _lost_before(case: Case) -> float:
+def _lost_before(case: RuleContext) -> float:
     """The largest error of an element of what the operator reads, as a share of the largest value there; of tensors
     with as many elements as it wrote."""
     shares = []
@@ -46,7 +46,7 @@ def _lost_before(case: Case) -> float:
     return max(shares, default=0.0)
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "lost_tile",
     f"single elements are off by {LOST:.0%} of the largest value, while the rest is as good as what came in",

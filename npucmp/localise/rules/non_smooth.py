@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import FEW_FLIPS, FLIPPING, WHOLE_BIN, Case, Rule, error_of, shares_beyond
+from npucmp.localise.rule_context import FEW_FLIPS, FLIPPING, WHOLE_BIN, ErrorRule, RuleContext, error_of, shares_beyond
 from npucmp.localise.rules.growth import GROWTH
 
 
-def _chosen_by(case: Case) -> float:
+def _chosen_by(case: RuleContext) -> float:
     """The error of what the choice was made by: what the forward read and wrote, if that was compared. The gradient
     that arrives flips nothing. A module may make more of its inputs' errors before it chooses."""
     node = case.node
@@ -26,7 +26,7 @@ def _chosen_by(case: Case) -> float:
     return min(case.before, max(case.finding.limit, *known))
 
 
-def _one_flip(case: Case) -> float:
+def _one_flip(case: RuleContext) -> float:
     """The error that two elements give which are there on one side only; small tensors cannot err by less."""
     moments = case.moments
     if moments is None or not moments.yy:
@@ -35,7 +35,7 @@ def _one_flip(case: Case) -> float:
     return math.sqrt(2.0) * largest / math.sqrt(moments.yy)
 
 
-def _may_be_flipped(case: Case) -> bool:
+def _may_be_flipped(case: RuleContext) -> bool:
     """Whether single elements of the gradient of a rectifier may be flips: a mask makes an element zero on one side."""
     moments, node = case.moments, case.node
     if moments is None or node is None or not node.op.has("rectifies") or moments.differing > FEW_FLIPS:
@@ -43,7 +43,7 @@ def _may_be_flipped(case: Case) -> bool:
     return moments.max_rel >= 1.0
 
 
-def _are_few(case: Case) -> bool:
+def _are_few(case: RuleContext) -> bool:
     """Whether as many elements as may flip can make up the error that growth does not: each is off by the largest
     difference at most."""
     moments, before = case.moments, case.before
@@ -53,7 +53,7 @@ def _are_few(case: Case) -> bool:
     return moments.sum_dd <= flipped * moments.max_abs**2 + (GROWTH * before) ** 2 * moments.yy
 
 
-def _is_sparse(case: Case) -> bool:
+def _is_sparse(case: RuleContext) -> bool:
     """Whether no more elements are far off than flipped, or came in as far off: decade by decade of relative error."""
     node, own = case.node, shares_beyond(case.finding)
     if node is None or not own or node.operator.path:
@@ -72,7 +72,7 @@ def _is_sparse(case: Case) -> bool:
     )
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     "non_smooth",
     f"an error e before a choice flips a share of its elements, which rel_l2 sees as up to {math.sqrt(FLIPPING):g} √e",

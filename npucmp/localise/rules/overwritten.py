@@ -10,10 +10,10 @@ overwrites, they differ between two identical runs.
 from __future__ import annotations
 
 from npucmp.flow.contents import content_of, is_few, is_vector
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: RuleContext) -> bool:
     node, finding = case.node, case.finding
     if node is None:
         return False
@@ -30,7 +30,7 @@ def _applies(case: Case) -> bool:
     return content != 0 and any(content_of(other) == content for other in node.outputs)
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "fact",
     "overwritten",
     "what an in-place operator overwrites was recorded after it was overwritten, and tells nothing of what it read",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from npucmp.judge.precision import STEP_BITS
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.rule_context import Rule
+from npucmp.localise.rule_context import ErrorRule
 
-RULE = Rule(
+RULE = ErrorRule(
     "limit",
     "quantised",
     f"one run is quantised: its values are multiples of a step of {STEP_BITS} bits",

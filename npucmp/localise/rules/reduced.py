@@ -19,13 +19,13 @@ import math
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.rule_context import FEW_FLIPS, Case, Rule
+from npucmp.localise.rule_context import FEW_FLIPS, ErrorRule, RuleContext
 
 REDUCED = 2.0**-11  # round-off: literature: 11 significant bits of HF32 (CANN) and TF32 (NVIDIA)
 ALIKE_NAME = "reduced_alike"
 STEP = 2.0 * REDUCED  # relative: definition: the distance of two numbers of 11 bits, at most
 
-RULE = Rule(
+RULE = ErrorRule(
     "limit",
     "reduced",
     f"HF32 and TF32 units keep {-math.log2(REDUCED):g} bits of the float32 values that they multiply",
@@ -34,7 +34,7 @@ RULE = Rule(
 )
 
 
-def _bound(case: Case) -> float:
+def _bound(case: RuleContext) -> float:
     """The share of the largest element of an operand is what one crossing moves."""
     node, size = case.node, case.scale.rms
     read = [] if node is None else [scale_of(one) for one in (*node.inputs, *node.context)]
@@ -44,13 +44,13 @@ def _bound(case: Case) -> float:
     return enlarged * min(crossed, FACTOR * REDUCED)
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: RuleContext) -> bool:
     node = case.node
     is_single = case.own_round_off == SINGLE and not case.is_choice
     return node is not None and node.op.has("contracts") and is_single and case.before > 0.0
 
 
-ALIKE = Rule(
+ALIKE = ErrorRule(
     "explanation",
     ALIKE_NAME,
     "products of both runs keep 11 bits: an operand that is off by e crosses a step of them, and is off by √(2^-10 e)",

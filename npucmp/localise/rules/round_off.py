@@ -9,13 +9,13 @@ a tensor of which one half is zero is off by 0.71, a reordered one by 1.41, and 
 from __future__ import annotations
 
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.rule_context import Rule
+from npucmp.localise.rule_context import ErrorRule
 
 # rel_l2: chosen: no rounding reaches it, nor one gradient with an error; a tensor of which one half is zero is off by
 # 0.71
 UNRELATED = 0.5
 
-RULE = Rule(
+RULE = ErrorRule(
     "limit",
     "round_off",
     f"{FACTOR:g} unit round-offs of the coarsest float type up to there; nine of ten outputs of clean runs have 6.7",

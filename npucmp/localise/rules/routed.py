@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.rules.choice import SHARE
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.model import Finding, Verdict
@@ -17,28 +17,28 @@ from npucmp.model import Finding, Verdict
 ROWS = 4.0  # in √s: definition: √2 for a share s of other rows, with room for rows of unequal size
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: RuleContext) -> bool:
     if case.finding.verdict is Verdict.SHAPE:
         return _is_routed(case)
     picks = (case.node.op.has("picks") and not case.chose_alike) if case.node is not None else True
     return case.flipped > 0 and picks and not case.is_parameter
 
 
-def _is_routed(case: Case) -> bool:
+def _is_routed(case: RuleContext) -> bool:
     """Whether shapes differ along one axis, and a choice fell otherwise that may have made them so."""
-    share = apart(case.finding)
+    share = share_of_rows(case.finding)
     return share > 0 and (case.flipped > 0 or (case.before > REDUCED and share <= SHARE * math.sqrt(case.before)))
 
 
-def _bound(case: Case) -> float:
+def _bound(case: RuleContext) -> float:
     if case.finding.verdict is Verdict.SHAPE:
         return math.inf
-    read = [] if case.node is None else [Case(one) for one in case.node.inputs]
+    read = [] if case.node is None else [RuleContext(one) for one in case.node.inputs]
     rows = [one.share_changed for one in read if one.is_choice and one.moments is not None]
     return ROWS * math.sqrt(max([case.flipped, *rows]))
 
 
-def apart(finding: Finding) -> float:
+def share_of_rows(finding: Finding) -> float:
     """Share of the rows that one side has more of, along the one axis in which shapes differ; 0 if it is not one."""
     target, golden = finding.pair.target, finding.pair.golden
     if target is None or golden is None or len(target.shape) != len(golden.shape):
@@ -47,7 +47,7 @@ def apart(finding: Finding) -> float:
     return abs(axes[0][0] - axes[0][1]) / max(axes[0]) if len(axes) == 1 else 0.0
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "explanation",
     "routed",
     f"a choice fell otherwise, so that other rows were taken: up to {ROWS:g} √s for a share s of the choices",

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import STANDS_OUT, WHOLE, Case, Rule
+from npucmp.localise.rule_context import STANDS_OUT, WHOLE, ErrorRule, RuleContext
 from npucmp.model import Finding, Verdict
 
 SCALED = 4.0  # round-offs: evidence: 2.1 in 99 % of 8,550 tensors of clean pairs; also growth of such a factor
 
 
-def limit(case: Case) -> float:
+def limit(case: RuleContext) -> float:
     """The common factor that rounding alone may give. Roundings scatter: if less than the round-off of the working
     precision is left beside the factor, the operator rounded to the type of its output. Code that was not dumped may
     have rounded a number that it multiplies by."""
@@ -24,7 +24,7 @@ def limit(case: Case) -> float:
     return SCALED * min(case.round_off, max(case.own_round_off, scatter))
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     factor = abs(case.gain)
     if not case.is_measured or (case.node is None and not case.nowhere):
         return False
@@ -35,12 +35,12 @@ def _accuses(case: Case) -> bool:
     return factor > max(limit(case), SCALED * case.gain_before, STANDS_OUT * case.before)
 
 
-def _judged(case: Case) -> Finding:
+def _judged(case: RuleContext) -> Finding:
     words = f"scaled by 1 {'+' if case.gain > 0 else '-'} {abs(case.gain):.1e} as a whole, limit ±{limit(case):.1e}"
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words, metric="gain", limit=limit(case))
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "scaled",
     "one factor scales the whole tensor by more than rounding and the inputs do; roundings cancel in Σxy/Σy²",

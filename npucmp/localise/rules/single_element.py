@@ -9,13 +9,13 @@ no result: rounding changes none of its elements, unless a step before updated i
 from __future__ import annotations
 
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.rule_context import MANY, Case, Rule
+from npucmp.localise.rule_context import MANY, ErrorRule, RuleContext
 from npucmp.model import Finding, Verdict
 
 SINGLE = 2  # elements: chosen: rounding changes more, not measured
 
 
-def _accuses(case: Case) -> bool:
+def _accuses(case: RuleContext) -> bool:
     moments, finding = case.moments, case.finding
     if moments is None or moments.compared < MANY or not case.is_measured or finding.metric != "rel_l2":
         return False
@@ -26,7 +26,7 @@ def _accuses(case: Case) -> bool:
     return not (case.before or case.cancels) and moments.max_abs > finding.limit * case.scale.largest
 
 
-def _judged(case: Case) -> Finding:
+def _judged(case: RuleContext) -> Finding:
     moments = case.moments
     assert moments is not None
     differing = moments.differing
@@ -36,7 +36,7 @@ def _judged(case: Case) -> Finding:
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "accusation",
     "single_element",
     f"at most {SINGLE} elements differ, by more than rounding moves an element, and all others hold the same bits",

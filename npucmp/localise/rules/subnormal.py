@@ -9,11 +9,11 @@ import math
 
 from npucmp.judge.precision import narrower_dtype
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.rule_context import Case, Rule
+from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.model.dtypes import lookup
 
 
-def _times(case: Case) -> float:
+def _times(case: RuleContext) -> float:
     """How much coarser than its unit round-off the type is for values this small."""
     moments = case.moments
     if moments is None or not moments.compared:
@@ -27,7 +27,7 @@ def _times(case: Case) -> float:
     return row.tiny / rms if rms else math.inf
 
 
-RULE = Rule(
+RULE = ErrorRule(
     "limit",
     "subnormal",
     "values below the smallest normal number of their type are rounded to its spacing there",

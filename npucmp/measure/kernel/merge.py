@@ -46,7 +46,7 @@ def _best(choose: Callable[[Any, Any], Any]) -> Callable[[str, Record, Record], 
     return of
 
 
-def _place(name: str, a: Record, b: Record) -> Any:
+def _worst_element(name: str, a: Record, b: Record) -> Any:
     largest = name[: -len("_index")]
     return getattr(b if getattr(b, largest) > getattr(a, largest) else a, name)
 
@@ -61,6 +61,6 @@ _HOW: dict[Merge, Callable[[str, Record, Record], Any]] = {
     Merge.WORD_SUMS: _word_sums,
     Merge.LEAST: _best(min),
     Merge.MOST: _best(max),
-    Merge.PLACE: _place,
+    Merge.PLACE: _worst_element,
     Merge.HALF: _half,
 }

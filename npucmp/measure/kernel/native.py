@@ -22,7 +22,7 @@ import numpy.typing as npt
 from npucmp.measure.kernel import numpy_kernel
 from npucmp.measure.kernel.mask_values import NONE_UNSEEN
 from npucmp.measure.kernel.merge import merge, merge_sides
-from npucmp.measure.kernel.numpy_kernel import Bars, lower_edges
+from npucmp.measure.kernel.numpy_kernel import CountLimits, lower_edges
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import numpy_dtype
 from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field
@@ -111,7 +111,7 @@ def has_avx512() -> int:
     return int(native.npucmp_avx512()) if native is not None else 0
 
 
-def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
+def measure_block(x: Array, y: Array, bars: CountLimits, start: int = 0) -> Moments:
     """The Moments of two flat arrays of one length; the first element has index `start` in the tensor. For a tensor in
     one piece: Total returns the same and takes longer to set up."""
     native = library()
@@ -127,7 +127,7 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
 class Total:
     """The Moments of a tensor that arrives block by block. The kernel in C merges its own blocks."""
 
-    def __init__(self, bars: Bars) -> None:
+    def __init__(self, bars: CountLimits) -> None:
         self._bars, self._at = bars, 0
         self._by_numpy: Optional[Moments] = None
         self._by_c: Optional[tuple[_Room, int]] = None
@@ -154,7 +154,7 @@ class Total:
 
 def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: _Prepared, room: _Room) -> None:
     x, y = _plain(x), _plain(y)
-    native.npucmp_measure(_place(x), _place(y), len(x), start, prepared.address, room.address)
+    native.npucmp_measure(_address(x), _address(y), len(x), start, prepared.address, room.address)
 
 
 def measure_side(x: Array) -> Side:
@@ -165,11 +165,11 @@ def measure_side(x: Array) -> Side:
     x = _plain(x)
     table = _table(x.dtype.name)
     room = _rooms.side
-    native.npucmp_side(_place(x), len(x), kind, None if table is None else _place(table), room.address)
+    native.npucmp_side(_address(x), len(x), kind, None if table is None else _address(table), room.address)
     return Side(*_SIDE.unpack(room.bytes))
 
 
-def _place(x: Array) -> int:
+def _address(x: Array) -> int:
     """The address of an array; x.ctypes.data returns the same and takes four times as long."""
     place: int = x.__array_interface__["data"][0]
     return place
@@ -194,7 +194,7 @@ class _Rooms(threading.local):
 _rooms = _Rooms()
 
 
-def _by_numpy(x: Array, y: Array, bars: Bars, start: int) -> Moments:
+def _by_numpy(x: Array, y: Array, bars: CountLimits, start: int) -> Moments:
     total: Optional[Moments] = None
     for at in range(0, len(x), BLOCK):
         block = numpy_kernel.measure_block(x[at : at + BLOCK], y[at : at + BLOCK], bars, start + at)
@@ -218,7 +218,7 @@ class _Prepared(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: Bars) -> Optional[_Prepared]:
+def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: CountLimits) -> Optional[_Prepared]:
     """Prepare a call; None for types that the kernel in C does not measure."""
     one, other = x.name, y.name
     if one not in _TYPES or other not in _TYPES or not (x.isnative and y.isnative) or bars.unseen != NONE_UNSEEN:
@@ -236,7 +236,7 @@ def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: Bars) -> Optional[_Prepa
     masks = bars.masks
     values = masks.values, masks.target, masks.golden
     held: list[Optional[Array]] = [*(np.array(one, np.float64) for one in values), lower_edges(), *tables]
-    places = [None if one is None else _place(one) for one in held]
+    places = [None if one is None else _address(one) for one in held]
     made = _Bars(
         _TYPES[one], _TYPES[other], ulp, int(one == other), has_avx512(),
         bars.floor, bars.rtol, bars.atol, masks.highest, masks.bound,

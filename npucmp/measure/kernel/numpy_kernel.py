@@ -5,8 +5,8 @@ float64 for sums, while their differences are computed exactly as unsigned integ
 float64). If only one side has 64-bit integers, the difference includes the rounding error of float64. Each block fits
 the cache; no temporary array is as large as the tensor.
 
-Where both sides have the same mask (mask_values.py) they agree, as two infinities do, and the norms cover the other values.
-Bits, and elements outside the bar, are counted at every position.
+Where both sides have the same mask (mask_values.py) they agree, as two infinities do, and the norms cover the other
+values. Bits, and elements outside the bar, are counted at every position.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SPREAD = np.uint64(0x9E3779B185EBCA87)  # the first prime of xxHash64
 _NAN = np.uint32(0x7FC00000)
 
 
-class Bars(NamedTuple):
+class CountLimits(NamedTuple):
     """The thresholds for counting elements; plain numbers, so that the kernel makes no verdict.
 
     `floor` is the least |golden| by which relative errors are divided: the smallest normal number of the narrower type,
@@ -62,7 +62,7 @@ class Bars(NamedTuple):
         return found._replace(highest=max(found.highest, *self.unseen), unseen=self.unseen)
 
 
-def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
+def measure_block(x: Array, y: Array, bars: CountLimits, start: int = 0) -> Moments:
     """The Moments of one block: flat arrays of one length; the first element has index `start` in the tensor."""
     with np.errstate(all="ignore"):
         same = _same_bits(x, y)
@@ -141,7 +141,7 @@ def _bits(x: Array) -> Array:
     return x.view(np.dtype(f"u{width}"))
 
 
-def _equal_block(x: Array, bars: Bars) -> Moments:
+def _equal_block(x: Array, bars: CountLimits) -> Moments:
     """The Moments of equal bits, the common case of a healthy run: no subtraction, and one side is measured for
     both."""
     wide, count = widen(x), len(x)
@@ -264,7 +264,7 @@ def _total(low: Words, high: Words) -> int:
 
 
 def _comparable(
-    x: Array, y: Array, target: Side, golden: Side, bars: Bars
+    x: Array, y: Array, target: Side, golden: Side, bars: CountLimits
 ) -> tuple[Optional[npt.NDArray[np.intp]], Optional[npt.NDArray[np.bool_]], int]:
     """Positions to compare (None: all), where masks are (None: nowhere), and how many are non-finite on one side
     only."""
@@ -283,7 +283,7 @@ def _comparable(
     return (None if keep is None else np.flatnonzero(keep)), found, mismatched
 
 
-def _of_masks(x: Floats, y: Floats, mask: Optional[npt.NDArray[np.bool_]], bars: Bars) -> tuple[int, int, int]:
+def _of_masks(x: Floats, y: Floats, mask: Optional[npt.NDArray[np.bool_]], bars: CountLimits) -> tuple[int, int, int]:
     """The number of masks, of masks with equal values, and of masks outside the bar."""
     if mask is None:
         return 0, 0, 0
@@ -291,7 +291,7 @@ def _of_masks(x: Floats, y: Floats, mask: Optional[npt.NDArray[np.bool_]], bars:
     return len(x), int(np.count_nonzero(x == y)), _outside(np.abs(x - y), y, bars)
 
 
-def _outside(size: Floats, y: Floats, bars: Bars) -> int:
+def _outside(size: Floats, y: Floats, bars: CountLimits) -> int:
     return int(np.count_nonzero(size > bars.atol + bars.rtol * np.abs(y)))
 
 
@@ -376,7 +376,7 @@ def _dot(a: Array, b: Array) -> float:
     return float(np.einsum("i,i->", a, b))
 
 
-def _max_ulp(x: Array, y: Array, bars: Bars) -> Optional[int]:
+def _max_ulp(x: Array, y: Array, bars: CountLimits) -> Optional[int]:
     """The largest distance in units in the last place of the narrower type; None unless numpy or ml_dtypes knows the
     float types of both sides."""
     if bars.target.kind != "f" or bars.golden.kind != "f" or bars.narrower.memory:
@@ -451,8 +451,8 @@ def _histogram(relative: Floats, largest: float) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def bars_for(target: str, golden: str, rtol: float, atol: float) -> Bars:
+def bars_for(target: str, golden: str, rtol: float, atol: float) -> CountLimits:
     """The bars of two canonical dtype names, which must be in the table."""
     x, y = lookup(target), lookup(golden)
     assert x is not None and y is not None
-    return Bars(x, y, rtol, atol)
+    return CountLimits(x, y, rtol, atol)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.align.cross_framework.fused_weights import Group, views_of
-from npucmp.align.cross_framework.fused_weights import _joined as joined
+from npucmp.align.cross_framework.fused_weights import FusedGroup, views_of
+from npucmp.align.cross_framework.fused_weights import _merged_statistics as joined
 from npucmp.dump.context import ANYWHERE
 from npucmp.dump.readers.values import blocks
 from npucmp.model import Operator, Statistics, TensorRef
@@ -150,10 +150,10 @@ def test_joined_statistics():
         figures = Statistics(x.max(), x.min(), x.mean(), np.sqrt((x * x).sum()))
         return Operator("m", "m", "m", "forward", 0, (TensorRef("output:0", "float32", x.shape, statistics=figures),))
 
-    own, found = joined(Group(operator(whole), tuple(map(operator, parts)), False, ("q", "k", "v")))
+    own, found = joined(FusedGroup(operator(whole), tuple(map(operator, parts)), False, ("q", "k", "v")))
     assert found.shape == own.shape == (6, 12)
     assert np.allclose(found.statistics, own.statistics, rtol=1e-12)
-    assert joined(Group(operator(whole[:, 1:]), tuple(map(operator, parts)), False, ("q", "k", "v"))) is None
+    assert joined(FusedGroup(operator(whole[:, 1:]), tuple(map(operator, parts)), False, ("q", "k", "v"))) is None
 
 
 @pytest.mark.parametrize("shape, shapes, axis, fits", [

@@ -13,7 +13,7 @@ import npucmp
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import mindspore, open_runs
 from npucmp.dump.limits import Limits
-from npucmp.model import Statistics, Task
+from npucmp.model import DeviceTask, Statistics
 from npucmp.model.stack import source_line
 from tests.contracts import FormatContract
 from tests.dump.formats.three import second_is_first, three
@@ -355,11 +355,11 @@ def numbered(name: str, task: int, stream: int, slot: str = "output.0", more: st
 @pytest.mark.parametrize(
     "files, tasks",
     [
-        ([numbered("a", 7, 3), numbered("a", 7, 3, "input.0")], (Task(7, 3),)),
-        ([numbered("a", 7, 3), numbered("a", 8, 3, "input.0")], (Task(8, 3), Task(7, 3))),
-        ([numbered("a", 0, 3, more=".4.1.2.0")], (Task(0, 3, 1, 2),)),
-        (["a.a-op0.327.1619347786532995.output.0.npy"], (Task(327),)),
-        ([numbered("a", 0, 0), numbered("b", 1, 0)], (Task(0, 0),)),
+        ([numbered("a", 7, 3), numbered("a", 7, 3, "input.0")], (DeviceTask(7, 3),)),
+        ([numbered("a", 7, 3), numbered("a", 8, 3, "input.0")], (DeviceTask(8, 3), DeviceTask(7, 3))),
+        ([numbered("a", 0, 3, more=".4.1.2.0")], (DeviceTask(0, 3, 1, 2),)),
+        (["a.a-op0.327.1619347786532995.output.0.npy"], (DeviceTask(327),)),
+        ([numbered("a", 0, 0), numbered("b", 1, 0)], (DeviceTask(0, 0),)),
         ([numbered("a", 0, 0), numbered("b", 0, 0)], ()),
         ([numbered("a", 65535, 65535)], ()),
     ],
@@ -370,12 +370,12 @@ def test_tasks(tmp_path, files, tasks):
 
 def test_parameters_are_no_tasks(tmp_path):
     run = opened(touch(tmp_path, "Parameter.w.0.0.1.output.0.ND.npy", numbered("a", 7, 3)))
-    assert [operator.tasks for operator in run.operators] == [(Task(7, 3),), ()]
+    assert [operator.tasks for operator in run.operators] == [(DeviceTask(7, 3),), ()]
 
 
 def test_tasks_of_rows(tmp_path):
     run = opened(table(tmp_path, NEW, "Sub,s,7,3,5,input,0,4,float32,(),1,1,1"))
-    assert run.operators[0].tasks == (Task(7, 3),)
+    assert run.operators[0].tasks == (DeviceTask(7, 3),)
 
 
 RECORD = "Opdebug.Node_OpDebug.1.2.1700000000000000.output.0.json"

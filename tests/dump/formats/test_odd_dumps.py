@@ -13,7 +13,7 @@ from npucmp.dump.formats import open_runs
 from npucmp.dump.formats.msprobe import calls
 from npucmp.dump.readers import header
 from npucmp.dump.readers.values import blocks
-from npucmp.model import Group
+from npucmp.model import RankGroup
 from tests.dump.formats.pt_files import pt_file
 from tests.reports import screen
 
@@ -76,7 +76,7 @@ def test_peers_and_groups_are_arguments(tmp_path):
         "input:0.0.peer": 1,
         "input:0.0.tag": 0,
         "input:0.0.group_id": "7",
-        "input:group": Group([0, 1]),
+        "input:group": RankGroup([0, 1]),
     }
     assert [tensor.slot for tensor in one.tensors] == ["input:0.0.tensor", "output:0"]
     report = npucmp.compare(sent(tmp_path / "b", 0, 9.0), tmp_path / "a", trust_statistics=True)

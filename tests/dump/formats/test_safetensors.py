@@ -13,7 +13,7 @@ from npucmp.dump.formats import open_runs, safetensors
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.safetensors import entries
-from npucmp.dump.readers.values import whole
+from npucmp.dump.readers.values import stored_values
 from npucmp.errors import DumpError
 from npucmp.workflows.compare import compare
 from tests.contracts import FormatContract
@@ -85,7 +85,9 @@ def test_values_come_back(tmp_path, dtype):
     with open_regular(str(tmp_path / "x.safetensors")) as file:
         found = entries(file)
     for name, expected in values.items():
-        assert found[name].shape == expected.shape and np.array_equal(whole(found[name]).reshape(-1), expected.ravel())
+        assert found[name].shape == expected.shape and np.array_equal(
+            stored_values(found[name]).reshape(-1), expected.ravel()
+        )
 
 
 def test_types_of_8_and_16_bits_and_unknown_ones(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp.cli import npucmp
-from npucmp.dump.graphs import beside, load_graphs
+from npucmp.dump.graphs import graphs_near, load_graphs
 from npucmp.errors import DumpError
 
 NODES = (("x", "Placeholder", ()), ("net/a", "Relu", ("x",)), ("net/b", "Neg", ("net/a:0", "^x")))
@@ -107,6 +107,6 @@ def test_a_broken_graph_beside_a_dump_is_a_note(tmp_path):
 def test_other_files_of_this_suffix_are_left_alone(tmp_path):
     (tmp_path / f"Add.a.1.2.{TIME}.pb").write_bytes(b"\x2a\x10" + bytes(16))
     (tmp_path / "saved_model.pb").write_bytes(b"\x08\x01\x12\x04\x0a\x02\x08\x01")
-    assert beside(tmp_path) == []
+    assert graphs_near(tmp_path) == []
     (tmp_path / "frozen.pb").write_bytes(graph())
-    assert beside(tmp_path) == [tmp_path / "frozen.pb"]
+    assert graphs_near(tmp_path) == [tmp_path / "frozen.pb"]

@@ -73,7 +73,7 @@ def found(tmp_path, files, dump):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    near = graphs.beside(tmp_path / dump)
+    near = graphs.graphs_near(tmp_path / dump)
     return [str(path.relative_to(tmp_path)) for path in near if tmp_path in path.parents]
 
 
@@ -137,10 +137,10 @@ def test_beside_is_bounded(tmp_path):
 
 @pytest.mark.parametrize("path", ["/no/such/folder", "/", "", "nul\0", "x" * 5000])
 def test_beside_never_raises(path):
-    assert isinstance(graphs.beside(path), list)
+    assert isinstance(graphs.graphs_near(path), list)
 
 
 def test_beside_takes_no_pipe_and_a_file_for_its_folder(tmp_path):
     os.mkfifo(tmp_path / "graph.json")
     assert found(tmp_path, ["g.pbtxt", "tensor.npy"], ".") == ["g.pbtxt"]
-    assert graphs.beside(tmp_path / "tensor.npy")[0] == tmp_path / "g.pbtxt"
+    assert graphs.graphs_near(tmp_path / "tensor.npy")[0] == tmp_path / "g.pbtxt"

@@ -7,24 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump.readers.mindspore_names import parse_mindspore_name
-from npucmp.model import Task
+from npucmp.model import DeviceTask
 
 
 @pytest.mark.parametrize(
     "name, expected",
     [
         ("Conv2D.Default_n-Net_Conv2D-op12.0.0.1795252793022644.input.1.DefaultFormat.Float32.npy",
-         ("Conv2D", "Default_n-Net_Conv2D-op12", "input", 1, 1795252793022644, "DefaultFormat", "Float32", Task(0, 0))),
+         ("Conv2D", "Default_n-Net_Conv2D-op12", "input", 1, 1795252793022644, "DefaultFormat", "Float32",
+             DeviceTask(0, 0))),
         ("Conv2D.Conv2D-op12.0.0.9.output.0.NCHW.npy",
-         ("Conv2D", "Conv2D-op12", "output", 0, 9, "NCHW", "", Task(0, 0))),
-        ("Add.a.65535.65535.7.output.10.npy", ("Add", "a", "output", 10, 7, "", "", Task(65535, 65535))),
-        ("Add.a.1.2.7.output.0.ND.BF16.npy", ("Add", "a", "output", 0, 7, "ND", "BF16", Task(1, 2))),
+         ("Conv2D", "Conv2D-op12", "output", 0, 9, "NCHW", "", DeviceTask(0, 0))),
+        ("Add.a.65535.65535.7.output.10.npy", ("Add", "a", "output", 10, 7, "", "", DeviceTask(65535, 65535))),
+        ("Add.a.1.2.7.output.0.ND.BF16.npy", ("Add", "a", "output", 0, 7, "ND", "BF16", DeviceTask(1, 2))),
         ("Pooling.pool1.1.5.1732082705016774.output.0.1x64x56x56.npy",
-         ("Pooling", "pool1", "output", 0, 1732082705016774, "1x64x56x56", "", Task(1, 5))),
+         ("Pooling", "pool1", "output", 0, 1732082705016774, "1x64x56x56", "", DeviceTask(1, 5))),
         ("Add.s.0.3.1673383728093446.4.1.0.0.input.0.10.npy",
-         ("Add", "s", "input", 0, 1673383728093446, "10", "", Task(0, 3, 1, 0))),
+         ("Add", "s", "input", 0, 1673383728093446, "10", "", DeviceTask(0, 3, 1, 0))),
         ("Cast.t_1.327.1619347786532995.output.0.npy",
-         ("Cast", "t_1", "output", 0, 1619347786532995, "", "", Task(327))),
+         ("Cast", "t_1", "output", 0, 1619347786532995, "", "", DeviceTask(327))),
     ],
 )  # fmt: skip
 def test_names(name, expected):

@@ -13,7 +13,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers import mindspore_statistics
 from npucmp.dump.readers.mindspore_statistics import StatisticRow
-from npucmp.model import Statistics, Task
+from npucmp.model import DeviceTask, Statistics
 
 OLD = (
     "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value,Min Value,Avg Value,Count,"
@@ -92,7 +92,13 @@ def test_absurd_shapes_are_unreadable_tensors(tmp_path, shape):
 
 
 @pytest.mark.parametrize(
-    "ids, task", [("7,3,5", Task(7, 3)), (",,5", Task(-1)), ("x,-3,5", Task(-1)), ("65535,65535,5", Task(65535, 65535))]
+    "ids, task",
+    [
+        ("7,3,5", DeviceTask(7, 3)),
+        (",,5", DeviceTask(-1)),
+        ("x,-3,5", DeviceTask(-1)),
+        ("65535,65535,5", DeviceTask(65535, 65535)),
+    ],
 )
 def test_names(tmp_path, ids, task):
     ((name, tensor),), _ = read(tmp_path, NEW, f"Sub,s,{ids},output,2,24,float32,(),3,-1,4.5")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump.formats import msprobe
 from npucmp.dump.readers import msprobe_structure
-from npucmp.dump.readers.msprobe_structure import Cut
+from npucmp.dump.readers.msprobe_structure import SplitText
 from npucmp.errors import DumpError
 
 WORDS = st.one_of(
@@ -105,7 +105,7 @@ def test_a_run_is_the_same_with_and_without_what_is_known(tmp_path_factory, data
     texts = [text.replace(*change) if change[0] else text for text in texts]
     found = [opened(folder, text) for text in (*texts, *texts)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Cut, "of", lambda data: None)
+        patch.setattr(SplitText, "of", lambda data: None)
         assert found == 2 * [opened(folder, text) for text in texts]
 
 

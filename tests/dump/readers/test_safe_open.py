@@ -159,11 +159,11 @@ def test_views(shape, steps):
     contiguous = expected == list(range(len(expected)))
     assert strides.compact(shape, steps) == (() if contiguous else tuple(steps))
     if expected:
-        assert places(*strides.joined(shape, steps)) == expected
+        assert places(*strides.merge_dimensions(shape, steps)) == expected
 
 
 def test_merge_leaves_as_few_dimensions_as_possible():
-    assert strides.joined((2, 1, 3, 4), (12, 7, 4, 1)) == ((24,), (1,))
-    assert strides.joined((2, 3, 4), (1, 2, 6)) == ((2, 3, 4), (1, 2, 6))
-    assert strides.joined((5, 2, 3), (0, 3, 1)) == ((5, 6), (0, 1))
-    assert strides.joined((1, 1), (9, 9)) == ((), ())
+    assert strides.merge_dimensions((2, 1, 3, 4), (12, 7, 4, 1)) == ((24,), (1,))
+    assert strides.merge_dimensions((2, 3, 4), (1, 2, 6)) == ((2, 3, 4), (1, 2, 6))
+    assert strides.merge_dimensions((5, 2, 3), (0, 3, 1)) == ((5, 6), (0, 1))
+    assert strides.merge_dimensions((1, 1), (9, 9)) == ((), ())

@@ -62,7 +62,7 @@ APART = [1.0, 1.2, 1.2, 1.2]
 @pytest.mark.parametrize("values, speaks", [(APART, True), (APART[:3], False), ([1.2, 1.2, 1.2, 1.05], False)])
 def test_validation_apart(values, speaks):
     """Of the training loss of 1 since the evaluation before; three times, to the end."""
-    found = single_curve.apart(curve([5.0] + [1.0] * 400), curve(values, "eval_loss", every=100))
+    found = single_curve.diverging_validation(curve([5.0] + [1.0] * 400), curve(values, "eval_loss", every=100))
     assert bool(found) is speaks
     assert not found or (found.step, found.value) == (100, pytest.approx(0.2))
 

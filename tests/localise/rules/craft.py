@@ -11,7 +11,7 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision
 from npucmp.judge.tolerance import Limit, judge
 from npucmp.judge.tolerances import Tolerances
-from npucmp.localise.rule_context import Case
+from npucmp.localise.rule_context import RuleContext
 from npucmp.localise.rules import RULES, Rulebook
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, TensorRef
@@ -49,7 +49,7 @@ def drawn(name: str):
 
 
 def case(op, reads=(), wrote=None, saved=(), *, phase="forward", before=None, slot="output:0", arguments=({}, {}),
-         round_off=None, path="", name="", node=True, record=True, **more) -> Case:  # fmt: skip
+         round_off=None, path="", name="", node=True, record=True, **more) -> RuleContext:  # fmt: skip
     """One tensor of one operator. Tensors are (target, golden[, dtype[, golden's dtype]]); `before` is by default the
     largest error of what is read; values are measured in float64, whatever the types are said to be."""
     tensors = [(f"input:{place}", one) for place, one in enumerate(reads)]
@@ -66,7 +66,9 @@ def case(op, reads=(), wrote=None, saved=(), *, phase="forward", before=None, sl
     own = _finding(target, golden, slot, wrote, u)
     found = OperatorFindings(own.pair, read, [own], kept)
     errors = [one.error or 0.0 for one in (*read, *kept)]
-    return Case(own, found if node else None, max(errors, default=0.0) if before is None else before, precision, **more)
+    return RuleContext(
+        own, found if node else None, max(errors, default=0.0) if before is None else before, precision, **more
+    )
 
 
 def _types(tensor) -> tuple[str, str]:
@@ -85,7 +87,7 @@ def _finding(target, golden, slot, tensor, u):
     return judge(Measurement(pair, moments), Tolerances(), Limit(8 * u, "round_off"))
 
 
-def decision(case: Case, rules: Rulebook, name: str):
+def decision(case: RuleContext, rules: Rulebook, name: str):
     """What the rules of one kind say together."""
     kind = next(rule.kind for rule in RULES if rule.name == name)
     if kind == "limit":
@@ -103,8 +105,8 @@ class RuleContract:
     """Each rule has a name, cases in which it must fire, and cases in which it must not."""
 
     name: str
-    fires: dict[str, Case]
-    silent: dict[str, Case]
+    fires: dict[str, RuleContext]
+    silent: dict[str, RuleContext]
 
     def said(self, case, rules):
         found = decision(case, rules, self.name)
@@ -133,6 +135,6 @@ class RuleContract:
         return with_it.value <= without.value if isinstance(with_it, Limit) else bool(without)
 
 
-def spelled(op, make) -> dict[str, Case]:
+def spelled(op, make) -> dict[str, RuleContext]:
     """One case under every spelling of its operator: the same tensors, the same verdict."""
     return {spelling: make(spelling) for spelling in SPELLINGS[op]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from npucmp.flow.operators import OperatorFindings
-from npucmp.localise.rule_context import Case
+from npucmp.localise.rule_context import RuleContext
 from npucmp.model import Finding, Measurement, Operator, Pair, TensorRef, Verdict
 from tests.localise.rules.craft import RuleContract, case, drawn
 
@@ -23,7 +23,7 @@ def shapes(target, golden, **more):
     operators = [Operator("linear.0", "linear", "linear", "forward", 0, (ref,)) for ref in refs]
     pair = Pair(0, "output:0", *operators, *refs, "name", 1.0)
     found = Finding(Measurement(pair, shapes_differ=True), Verdict.SHAPE, "shape", float("inf"))
-    return Case(found, OperatorFindings(pair, [], [found]), **more)
+    return RuleContext(found, OperatorFindings(pair, [], [found]), **more)
 
 
 class TestRouted(RuleContract):
