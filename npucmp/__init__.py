@@ -52,11 +52,11 @@ _DOOR = {  # module → its names for users
     "model": "Report Run",
     "dump.formats": "open_runs",
     "dump.limits": "Limits",
-    "dump.producers": "formats",
-    "measure.cluster": "Cluster",
+    "dump.catalogue": "formats",
+    "measure.dask_executor": "Cluster",
     "judge.tolerances": "Tolerances",
     "localise.rules": "RULES",
-    "dump_plan.planned": "Planned",
+    "dump_plan.plan_result": "Planned",
     "workflows.check": "CheckOptions check check_rules",
     "workflows.compare": "compare",
     "workflows.diff": "diff",
@@ -73,7 +73,7 @@ _DOOR = {  # module → its names for users
     "workflows.show": "ShowOptions show",
     "workflows.ticket": "ticket",
     "report": "write_junit write_reports",
-    "report.bundle": "write_ticket",
+    "report.ticket_zip": "write_ticket",
     "report.plan": "write_plan",
 }
 _MODULES = {name: module for module, names in _DOOR.items() for name in names.split()}

@@ -5,6 +5,6 @@ runs ──build──► Health ──judge──► Symptoms and Decisions
      one pass   facts    RULES
 """
 
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 
-__all__ = ["RuleFinding", "rule"]
+__all__ = ["Found", "rule"]

@@ -7,7 +7,7 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.errors import raise_in_tests
 from npucmp.health.facts import Health, Op, Parameter, Tensor
-from npucmp.health.rule import SEVERITIES, Rule, RuleFinding
+from npucmp.health.rule import SEVERITIES, Rule, Found
 from npucmp.health.settings import CheckSettings, RuleSettings
 from npucmp.health.suppression import explained
 from npucmp.model import Operator
@@ -64,7 +64,7 @@ def _evaluated(rule: Rule, healths: Sequence[Health], settings: CheckSettings) -
 
 
 def _symptoms(
-    rule: Rule, own: RuleSettings, limit: Optional[float], health: Health, found: Sequence[RuleFinding]
+    rule: Rule, own: RuleSettings, limit: Optional[float], health: Health, found: Sequence[Found]
 ) -> Iterator[Symptom]:
     """Yield one Symptom per severity; the first finding represents the group, and the others are listed in `also`."""
     with_severity = [(own.severity or one.severity or rule.severity, one) for one in found]
@@ -99,7 +99,7 @@ def _operator_of(at: object) -> Optional[Operator]:
     return at.operator if isinstance(at, (Op, Tensor, Parameter)) else None
 
 
-def _step_of(found: RuleFinding) -> Optional[int]:
+def _step_of(found: Found) -> Optional[int]:
     if found.step is not None:
         return found.step
     return found.at.step if isinstance(found.at, Op) else None

@@ -22,7 +22,7 @@ SEVERITIES = ("hint", "warning", "error")
 Place = Union[Op, Parameter, Tensor, None]  # None: the run as a whole
 
 
-class RuleFinding(NamedTuple):
+class Found(NamedTuple):
     """A finding of a rule at a place. `because` is a complete clause with its figures.
 
     severity, remedy  if they differ from the rule's own
@@ -109,7 +109,7 @@ class Rule:
     """
 
     name: str
-    find: Callable[[Health, Any], Iterable[RuleFinding]]
+    find: Callable[[Health, Any], Iterable[Found]]
     severity: str
     needs: tuple[str, ...]
     limit: Optional[float]
@@ -142,7 +142,7 @@ def rule(
     source: str = "",
     off: bool = False,
     words: str = "",
-) -> Callable[[Callable[..., Iterable[RuleFinding]]], Rule]:
+) -> Callable[[Callable[..., Iterable[Found]]], Rule]:
     """Make a function of (health, limit) a Rule. `needs` are words of NEEDS, separated by commas."""
     wanted, own = tuple(word.strip() for word in needs.split(",")), tuple(words.split())
     unknown = [word for word in wanted if word not in NEEDS]

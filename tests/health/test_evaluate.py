@@ -14,7 +14,7 @@ from npucmp.errors import UsageError
 from npucmp.health import gather as building
 from npucmp.health.evaluate import examine
 from npucmp.health.gather import build
-from npucmp.health.rule import NEEDS, RuleFinding, rule
+from npucmp.health.rule import NEEDS, Found, rule
 from npucmp.health.rules import RULES
 from npucmp.health.settings import CheckSettings, RuleSettings
 from npucmp.health.suppression import FOLLOWS, LATER, explained
@@ -29,14 +29,14 @@ W = "layers.1.weight"
 
 @rule("own.broken", needs="tensors")
 def broken(health, limit):
-    yield RuleFinding(None, "before it breaks")
+    yield Found(None, "before it breaks")
     raise KeyError("what nobody expected")
 
 
 @rule("own.two", severity="hint", needs="parameters", limit=1.0, remedy="mend it")
 def two(health, limit):
     for one in health.parameters[:3]:
-        yield RuleFinding(one, f"limit {limit:g}", severity="error" if one.name == W else "")
+        yield Found(one, f"limit {limit:g}", severity="error" if one.name == W else "")
 
 
 @pytest.fixture

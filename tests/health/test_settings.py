@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 
 from npucmp.errors import DumpError, UsageError
-from npucmp.health import RuleFinding, rule
+from npucmp.health import Found, rule
 from npucmp.health.plugins import own_rules
 from npucmp.health.settings import CheckSettings
 from npucmp.health.settings_file import load_settings
@@ -13,12 +13,12 @@ from npucmp.health.settings_file import load_settings
 
 @rule("weight.change_large", limit=1.0)
 def change_large(health, limit):
-    yield RuleFinding(None, "large")
+    yield Found(None, "large")
 
 
 @rule("tensor.range", off=True, words="max_gt range_percentage_lt")
 def tensor_range(health, limit):
-    yield RuleFinding(None, "beyond")
+    yield Found(None, "beyond")
 
 
 RULES = (change_large, tensor_range)

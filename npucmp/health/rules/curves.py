@@ -8,15 +8,15 @@ from typing import Iterator, Optional
 from npucmp.health.curves import single_curve
 from npucmp.health.curves.curve import Log
 from npucmp.health.facts import Health
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import losses_in
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 
 
 def _found(seen: Optional[single_curve.CurveEvent], severity: str = "") -> Finds:
     if seen is not None:
-        yield RuleFinding(None, seen.because, seen.value, severity, places=1)
+        yield Found(None, seen.because, seen.value, severity, places=1)
 
 
 def _log(health: Health) -> Log:

@@ -6,11 +6,11 @@ import math
 from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Tensor
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import data_in, full_values, is_float, is_whole
 from npucmp.model.optypes import op_type_of
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 PIXELS = (16.0, 255.0)  # range of the largest value of unnormalised images
 CHANNELS = (1, 3, 4)
 FEWEST = 4  # fewest samples of a verdict
@@ -30,7 +30,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
         for step, one in some:
             x = one.figures.extremes
             if x is not None and (x.nan or x.inf):
-                yield RuleFinding(one, f"holds {'NaN' if x.nan else 'Inf'}", step=step)
+                yield Found(one, f"holds {'NaN' if x.nan else 'Inf'}", step=step)
                 break
 
 
@@ -53,7 +53,7 @@ def constant(health: Health, limit: Optional[float]) -> Finds:
                 break
             value = one.figures.constant
             if value is not None and one.figures.elements > 1 and not (varies and value == 0):
-                yield RuleFinding(one, f"all {one.figures.elements:,} elements are {value:g}", value, step=step)
+                yield Found(one, f"all {one.figures.elements:,} elements are {value:g}", value, step=step)
                 break
 
 
@@ -82,7 +82,7 @@ def same_samples(health: Health, limit: Optional[float]) -> Finds:
         for step, one in some:
             samples = _samples(one)
             if len(samples) > 1 and len({*samples}) == 1:
-                yield RuleFinding(one, f"all {len(samples)} samples have the same bits", step=step)
+                yield Found(one, f"all {len(samples)} samples have the same bits", step=step)
                 break
 
 
@@ -103,7 +103,7 @@ def duplicates(health: Health, limit: float) -> Finds:
             twice = len(samples) - len({*samples})
             if len({*samples}) > 1 and twice > limit * len(samples) and math.prod(one.shape[1:]) >= 8:
                 share = 100 * twice / len(samples)
-                yield RuleFinding(one, f"{twice} of {len(samples)} samples are there already", share, step=step,
+                yield Found(one, f"{twice} of {len(samples)} samples are there already", share, step=step,
                             limit=100 * limit, unit="%")  # fmt: skip
                 break
 
@@ -128,7 +128,7 @@ def repeated(health: Health, limit: Optional[float]) -> Finds:
         return
     for tensors, some in zip(data, bits):
         if len(some) == len(health.steps) and all(some):
-            yield RuleFinding(tensors[0][1], f"the same bits in {len(some)} steps", step=tensors[0][0])
+            yield Found(tensors[0][1], f"the same bits in {len(some)} steps", step=tensors[0][0])
 
 
 def _is_image(one: Tensor) -> bool:
@@ -154,7 +154,7 @@ def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
     for some in data_in(health).values():
         step, one = some[0]
         if _is_raw(one):
-            yield RuleFinding(
+            yield Found(
                 one, f"values {one.figures.minimum:g} to {one.figures.maximum:g}", one.figures.maximum, step=step
             )
 
@@ -177,7 +177,7 @@ def scale(health: Health, limit: float) -> Finds:
         if not is_float(one) or _is_raw(one) or x.std is None or x.mean is None or x.constant is not None:
             continue
         if x.std > limit or x.std < 1e-3 or abs(x.mean) > limit * x.std:
-            yield RuleFinding(one, f"mean {x.mean:.3g}, deviation {x.std:.3g}", x.std, step=step)
+            yield Found(one, f"mean {x.mean:.3g}, deviation {x.std:.3g}", x.std, step=step)
 
 
 @rule(
@@ -204,7 +204,7 @@ def feature_scales(health: Health, limit: float) -> Finds:
         times = float(spread[at]) / typical if typical else 0.0
         if math.isfinite(times) and times > limit:
             words = f"feature {at} varies {times:.3g} times as much as the median feature"
-            yield RuleFinding(one, words, times, step=step, limit=limit, unit="times")
+            yield Found(one, words, times, step=step, limit=limit, unit="times")
 
 
 @rule(
@@ -225,7 +225,7 @@ def outlier(health: Health, limit: float) -> Finds:
                 continue
             far = max(x.maximum - x.mean, x.mean - x.minimum) / x.std
             if far > limit:
-                yield RuleFinding(one, f"a value lies {far:.3g} deviations from the mean", far, step=step)
+                yield Found(one, f"a value lies {far:.3g} deviations from the mean", far, step=step)
                 break
 
 
@@ -248,7 +248,7 @@ def layout(health: Health, limit: Optional[float]) -> Finds:
         weight = next((w for w in reader.inputs if w is not one and len(w.shape) == 4), None)
         channels, columns = one.shape[1], one.shape[3]
         if weight is not None and weight.shape[1] == channels and channels not in CHANNELS and columns in CHANNELS:
-            yield RuleFinding(one, f"shape {list(one.shape)}: {channels} channels and {columns} columns", step=step)
+            yield Found(one, f"shape {list(one.shape)}: {channels} channels and {columns} columns", step=step)
 
 
 @rule(
@@ -273,7 +273,7 @@ def padding(health: Health, limit: float) -> Finds:
         share = float(counts.max() / values.size)
         if share > limit:
             words = f"{share:.0%} of the tokens are {int(kinds[counts.argmax()])}"
-            yield RuleFinding(one, words, 100 * share, step=step, limit=100 * limit, unit="%")
+            yield Found(one, words, 100 * share, step=step, limit=100 * limit, unit="%")
 
 
 @rule(
@@ -295,5 +295,5 @@ def mask_empty(health: Health, limit: Optional[float]) -> Finds:
             there = values.any(axis=1)
             if not there.all() and values[there][:, 0].all():
                 row = int((~there).argmax())
-                yield RuleFinding(one, f"sample {row} is 0 throughout", float(row), step=step.index)
+                yield Found(one, f"sample {row} is 0 throughout", float(row), step=step.index)
                 return

@@ -9,11 +9,11 @@ from statistics import median
 from typing import Iterator, Optional, Sequence
 
 from npucmp.health.facts import Health, Parameter, Tensor
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.weights import first_ill, step_words
 from npucmp.model.run_roles import mark_of
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 GATE = 1e-2  # a constant factor below it blocks a branch; LayerScale starts at 1e-6 to 1e-4
 
 
@@ -36,7 +36,7 @@ def missing(health: Health, limit: Optional[float]) -> Finds:
         weights = [weight for weight in one.weights if weight is not None]
         if one.named or not any(_content(weight) in reached for weight in weights):
             steps = f"{len(weights)} steps" if len(weights) > 1 else "the dumped step"
-            yield RuleFinding(one, f"wants a gradient and has none in {steps}")
+            yield Found(one, f"wants a gradient and has none in {steps}")
 
 
 @rule(
@@ -61,7 +61,7 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
             words = (
                 f"its gradient is 0 in {len(known)} steps" if len(known) > 1 else "its gradient is 0 in the one step"
             )
-            yield RuleFinding(one, words, 0.0, "" if is_sure else "hint")
+            yield Found(one, words, 0.0, "" if is_sure else "hint")
 
 
 def _is_zero(gradient: Optional[Tensor]) -> bool:
@@ -129,7 +129,7 @@ def vanishing(health: Health, limit: Optional[float]) -> Finds:
     if limit is not None and found and all(times < limit for _, times, _, _ in found):
         step, times, first, last = max(found, key=lambda one: one[1])
         words = f"its gradient is {times:.2g} times that of {last.name}, each over its weight"
-        yield RuleFinding(first, words, times, step=step, unit="times")
+        yield Found(first, words, times, step=step, unit="times")
 
 
 @rule(
@@ -147,7 +147,7 @@ def exploding(health: Health, limit: Optional[float]) -> Finds:
     if limit is not None and found and all(times > limit for _, times, _, _ in found):
         step, times, first, last = min(found, key=lambda one: one[1])
         words = f"its gradient is {times:.2g} times that of {last.name}, each over its weight"
-        yield RuleFinding(first, words, times, step=step, unit="times")
+        yield Found(first, words, times, step=step, unit="times")
 
 
 @rule(
@@ -166,7 +166,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
         skipped = _scale_falls(health, step)
         words = f"its gradient holds {what} in {step_words(health, step)}"
         words += "; the loss scale falls after it: a skipped step" if skipped else ""
-        yield RuleFinding(one, words, severity="hint" if skipped else "", step=step)
+        yield Found(one, words, severity="hint" if skipped else "", step=step)
 
 
 def _scale_falls(health: Health, step: int) -> bool:
@@ -194,7 +194,7 @@ def accumulated(health: Health, limit: Optional[float]) -> Finds:
     for step, share in enumerate(shares):
         if share is not None and share < first / 2:
             words = f"{first:.0%} of the gradients are what the backward of step {_number(health, 0)} wrote"
-            yield RuleFinding(None, f"{words}, {share:.0%} in step {_number(health, step)}", share, step=step)
+            yield Found(None, f"{words}, {share:.0%} in step {_number(health, step)}", share, step=step)
             return
 
 
@@ -250,7 +250,7 @@ def norm_jump(health: Health, limit: Optional[float]) -> Finds:
         usual = median(other for at, other in norms if at != step)
         if norm > limit * usual:
             words = f"the norm of its gradient is {norm / usual:.3g} times the usual in {step_words(health, step)}"
-            yield RuleFinding(one, words, norm / usual, step=step, unit="times")
+            yield Found(one, words, norm / usual, step=step, unit="times")
 
 
 @rule(
@@ -272,7 +272,7 @@ def underflow16(health: Health, limit: Optional[float]) -> Finds:
                 small += x.subnormal
                 count += x.elements - x.extremes.zeros
     if limit is not None and count and small / count > limit:
-        yield RuleFinding(
+        yield Found(
             None, f"{small / count:.0%} of the float16 gradients that are not 0 are subnormal", small / count
         )
 
@@ -301,4 +301,4 @@ def rank_differs(health: Health, limit: Optional[float]) -> Finds:
             same_shape = len({tensor.shape for _, tensor in some}) == 1
             if len(some) > 1 and alone and same_shape and sum(times.values()) == len(some):
                 ranks = ", ".join(map(str, alone[:4]))
-                yield RuleFinding(some[0][1], f"rank {ranks} has bits that no other has, after it", step=step)
+                yield Found(some[0][1], f"rank {ranks} has bits that no other has, after it", step=step)

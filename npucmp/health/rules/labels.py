@@ -6,10 +6,10 @@ import math
 from typing import Any, Iterator, Optional
 
 from npucmp.health.facts import Health, Tensor
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import Loss, full_values, is_whole, losses_in
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 FEWEST = 4  # fewest labels of a verdict
 CHANCE = 1e-3  # largest probability of equal labels by chance
 SORTED, KINDS = 16, 3  # fewest labels and classes of a sorted batch
@@ -43,7 +43,7 @@ def single(health: Health, limit: Optional[float]) -> Finds:
         if None in values or loss.ignored in values or labels.figures.elements < FEWEST or chance < -math.log(CHANCE):
             continue
         words = f"all {labels.figures.elements} labels are class {values[0]:g}"
-        yield RuleFinding(labels, words, values[0], step=loss.step.index)
+        yield Found(labels, words, values[0], step=loss.step.index)
 
 
 @rule(
@@ -64,12 +64,12 @@ def in_order(health: Health, limit: Optional[float]) -> Finds:
         for loss, labels, x in held:
             is_long = len(labels.shape) == 1 and len(x) >= SORTED and len(np.unique(x)) >= KINDS
             if is_long and (np.diff(x.astype(np.int64)) >= 0).all():
-                yield RuleFinding(labels, f"{len(x)} labels rise through the batch", step=loss.step.index)
+                yield Found(labels, f"{len(x)} labels rise through the batch", step=loss.step.index)
                 return
         sets = [(loss, labels, {*x.tolist()}) for loss, labels, x in held if len(x) >= KINDS * loss.classes]
         for (_, _, before), (loss, labels, after) in zip(sets, sets[1:]):
             if not before & after:
-                yield RuleFinding(labels, "no class of the step before is in this one", step=loss.step.index)
+                yield Found(labels, "no class of the step before is in this one", step=loss.step.index)
                 return
 
 
@@ -94,10 +94,10 @@ def out_of_range(health: Health, limit: Optional[float]) -> Finds:
             if high == loss.ignored:
                 high = None
             if high is not None and high >= loss.classes:
-                yield RuleFinding(labels, f"label {high:g} with {loss.classes} classes", high, step=loss.step.index)
+                yield Found(labels, f"label {high:g} with {loss.classes} classes", high, step=loss.step.index)
                 break
             if low is not None and low < 0:
-                yield RuleFinding(labels, f"label {low:g}", low, step=loss.step.index)
+                yield Found(labels, f"label {low:g}", low, step=loss.step.index)
                 break
 
 
@@ -115,7 +115,7 @@ def none(health: Health, limit: Optional[float]) -> Finds:
         for loss, labels in some:
             if labels.figures.constant == loss.ignored:
                 words = f"all {labels.figures.elements} labels are {loss.ignored}, which is ignored"
-                yield RuleFinding(labels, words, float(loss.ignored), step=loss.step.index)
+                yield Found(labels, words, float(loss.ignored), step=loss.step.index)
                 break
 
 
@@ -145,4 +145,4 @@ def imbalance(health: Health, limit: float) -> Finds:
             words = (
                 f"class {kinds[counts.argmax()]} occurs {times:.3g} times as often as class {kinds[counts.argmin()]}"
             )
-            yield RuleFinding(labels, words, times, step=loss.step.index, limit=limit, unit="times")
+            yield Found(labels, words, times, step=loss.step.index, limit=limit, unit="times")

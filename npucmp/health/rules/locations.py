@@ -6,7 +6,7 @@ import math
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.health.facts import Health, Op, Step, Tensor
-from npucmp.health.rule import RuleFinding
+from npucmp.health.rule import Found
 from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
@@ -45,7 +45,7 @@ def by_name(some: Iterable[Op]) -> dict[str, list[Op]]:
     return found
 
 
-def first_step_of(some: Iterable[Op], speaks: Callable[[Op], Optional[RuleFinding]]) -> Iterator[RuleFinding]:
+def first_step_of(some: Iterable[Op], speaks: Callable[[Op], Optional[Found]]) -> Iterator[Found]:
     """Yield one finding per operator: that of the first affected step, with the number of affected steps."""
     for ops in by_name(some).values():
         found = [one for one in map(speaks, ops) if one is not None]
@@ -54,7 +54,7 @@ def first_step_of(some: Iterable[Op], speaks: Callable[[Op], Optional[RuleFindin
             yield found[0]._replace(because=found[0].because + steps, step=_step_of(found[0]))
 
 
-def _step_of(found: RuleFinding) -> Optional[int]:
+def _step_of(found: Found) -> Optional[int]:
     return found.at.step if isinstance(found.at, Op) else found.step
 
 

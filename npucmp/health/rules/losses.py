@@ -6,11 +6,11 @@ import math
 from typing import Any, Iterator, Optional
 
 from npucmp.health.facts import Health, Op
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import Loss, full_values, is_float, losses_in
 from npucmp.measure.tensor_stats import TensorStats
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 ABOVE, TIMES = 1.0, 1.5  # above ln C, and factor of ln C: clean runs have 0.95 to 1.23 ln C
 ONE = 1e-3  # tolerance of a sum of probabilities
 
@@ -39,7 +39,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
         x = one.op.outputs[0].figures.extremes if one.op.outputs else None
         if x is not None and (x.nan or x.inf) and one.name not in seen:
             seen.add(one.name)
-            yield RuleFinding(one.op, f"is {'NaN' if x.nan else 'infinite'}")
+            yield Found(one.op, f"is {'NaN' if x.nan else 'infinite'}")
 
 
 @rule(
@@ -56,7 +56,7 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
     for one in losses_in(health):
         if one.op.outputs and one.op.outputs[0].figures.is_zero and one.name not in seen:
             seen.add(one.name)
-            yield RuleFinding(one.op, "is exactly 0", 0.0)
+            yield Found(one.op, "is exactly 0", 0.0)
 
 
 @rule(
@@ -73,7 +73,7 @@ def negated(health: Health, limit: Optional[float]) -> Finds:
     some = [one for one in losses_in(health) if one.step is health.steps[-1] and one.flows]
     highest = [one.flows[0].figures.maximum for one in some]
     if some and all(value is not None and value < 0 for value in highest):
-        yield RuleFinding(some[0].op, f"what flows into it from behind is {highest[0]:g}", highest[0], limit=0.0)
+        yield Found(some[0].op, f"what flows into it from behind is {highest[0]:g}", highest[0], limit=0.0)
 
 
 @rule(
@@ -88,7 +88,7 @@ def negative(health: Health, limit: Optional[float]) -> Finds:
     """Examine losses of classes only: the logarithm of a probability is never above 0."""
     for one in losses_in(health):
         if one.op.type.has("classes") and one.value is not None and one.value < -1e-6:
-            yield RuleFinding(one.op, f"is {one.value:.4g}", one.value, limit=0.0)
+            yield Found(one.op, f"is {one.value:.4g}", one.value, limit=0.0)
             return
 
 
@@ -109,7 +109,7 @@ def above_chance(health: Health, limit: Optional[float]) -> Finds:
         chance = math.log(one.classes)
         if one.value > max(chance + ABOVE, TIMES * chance):
             words = f"{one.value:.4g}, guessing among {one.classes:,} classes gives {chance:.4g}"
-            yield RuleFinding(one.op, words, one.value, limit=max(chance + ABOVE, TIMES * chance))
+            yield Found(one.op, words, one.value, limit=max(chance + ABOVE, TIMES * chance))
 
 
 def _pairs_samples(one: Loss) -> bool:
@@ -136,7 +136,7 @@ def softmax_twice(health: Health, limit: Optional[float]) -> Finds:
     1]."""
     for one in _losses(health):
         if not one.op.type.has("reads logarithms") and one.classes > 1 and _are_probabilities(one):
-            yield RuleFinding(
+            yield Found(
                 one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities: they sum to 1"
             )
 
@@ -175,7 +175,7 @@ def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
         sigmoids = (op for op in one.step.forward if op.type.has("saturates") and op.type.has("exponential"))
         writer = next((op for op in sigmoids if op.outputs and _alike(op.outputs[0].figures, one.logits.figures)), None)
         if writer is not None:
-            yield RuleFinding(one.op, f"{one.logits.slot} is what {writer.name} wrote")
+            yield Found(one.op, f"{one.logits.slot} is what {writer.name} wrote")
 
 
 def _alike(made: TensorStats, read: TensorStats) -> bool:
@@ -208,12 +208,12 @@ def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
             continue
         values = full_values(one.logits)
         if x.maximum > ONE:
-            yield RuleFinding(one.op, f"it reads values up to {x.maximum:.4g}; logarithms of probabilities are below 0")
+            yield Found(one.op, f"it reads values up to {x.maximum:.4g}; logarithms of probabilities are below 0")
         elif values is not None and values.ndim > 1:
             with np.errstate(all="ignore"):
                 off = _most_off(np.exp(values.astype(np.float64)).sum(axis=1))
             if off > 10 * ONE:
-                yield RuleFinding(one.op, f"the probabilities of a row miss 1 by {off:.2g} in sum", off, limit=10 * ONE)
+                yield Found(one.op, f"the probabilities of a row miss 1 by {off:.2g} in sum", off, limit=10 * ONE)
 
 
 @rule(
@@ -228,7 +228,7 @@ def one_class(health: Health, limit: Optional[float]) -> Finds:
     """Report logits with at least two axes, the second of length 1."""
     for one in _losses(health):
         if one.classes == 1 and one.logits is not None and len(one.logits.shape) > 1:
-            yield RuleFinding(one.op, f"its input has the shape {list(one.logits.shape)}: one class", 1.0)
+            yield Found(one.op, f"its input has the shape {list(one.logits.shape)}: one class", 1.0)
 
 
 @rule(
@@ -243,7 +243,7 @@ def summed(health: Health, limit: Optional[float]) -> Finds:
     """Decide by the argument `reduction`."""
     for one in _losses(health):
         if one.reduction == "sum":
-            yield RuleFinding(one.op, "reduction = 'sum'")
+            yield Found(one.op, "reduction = 'sum'")
 
 
 @rule(
@@ -261,7 +261,7 @@ def broadcast(health: Health, limit: Optional[float]) -> Finds:
             continue
         a, b = one.logits.shape, one.labels.shape
         if a != b and a and b and math.prod(_broadcast(a, b)) > max(math.prod(a), math.prod(b)):
-            yield RuleFinding(one.op, f"shapes {list(a)} and {list(b)} make {list(_broadcast(a, b))}")
+            yield Found(one.op, f"shapes {list(a)} and {list(b)} make {list(_broadcast(a, b))}")
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -290,7 +290,7 @@ def parts(health: Health, limit: float) -> Finds:
         sizes = [abs(one.figures.mean or 0.0) for one in last.inputs] if last is not None else []
         if last is not None and min(sizes) > 0 and max(sizes) > limit * min(sizes):
             times = max(sizes) / min(sizes)
-            yield RuleFinding(last, f"adds {sizes[0]:.3g} and {sizes[1]:.3g}", times, limit=limit, unit="times")
+            yield Found(last, f"adds {sizes[0]:.3g} and {sizes[1]:.3g}", times, limit=limit, unit="times")
             return
 
 
@@ -310,7 +310,7 @@ def falls(health: Health, limit: Optional[float]) -> Finds:
     if len(found) > 1 or any(y <= 1 for _, _, y in found):
         index, _, end = found[-1]
         words = f"the loss scale falls from {found[0][1]:g} to {end:g}, {len(found)} times"
-        yield RuleFinding(None, words, end, "error" if end <= 1 else "", step=index)
+        yield Found(None, words, end, "error" if end <= 1 else "", step=index)
 
 
 @rule(
@@ -328,7 +328,7 @@ def missing(health: Health, limit: Optional[float]) -> Finds:
         half = [op for op in step.operators if op.is_gradient and _half(op)]
         if scale is not None and 0 < scale <= 1 and half:
             words = f"loss scale {scale:g}, {len(half)} gradients of operators are float16"
-            yield RuleFinding(half[0], words, scale, places=len(half))
+            yield Found(half[0], words, scale, places=len(half))
             return
 
 

@@ -6,10 +6,10 @@ import math
 from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Op, Tensor
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import by_name, first_step_of, full_values
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 DEFAULT = 0.5  # default share of a dropout
 SURE = 5.0  # standard deviations of a share
 SLACK = 0.001
@@ -58,10 +58,10 @@ def _words(one: _Dropout) -> str:
 def in_eval(health: Health, limit: Optional[float]) -> Finds:
     """Decide by the argument `training`; if calls were not dumped, by the zeros in the output."""
 
-    def speaks(op: Op) -> Optional[RuleFinding]:
+    def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
         return (
-            RuleFinding(op, f"{_words(one)}active, and there is no backward pass") if one.drops and one.active else None
+            Found(op, f"{_words(one)}active, and there is no backward pass") if one.drops and one.active else None
         )
 
     yield from first_step_of(health.operators("drops"), speaks)
@@ -79,9 +79,9 @@ def off_in_training(health: Health, limit: Optional[float]) -> Finds:
     """Report p above 0 with `training` False in a run with a backward pass. Clean and faulty runs both do this on
     purpose."""
 
-    def speaks(op: Op) -> Optional[RuleFinding]:
+    def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
-        return RuleFinding(op, f"{_words(one)}inactive in training") if one.share and one.active is False else None
+        return Found(op, f"{_words(one)}inactive in training") if one.share and one.active is False else None
 
     yield from first_step_of(health.operators("drops"), speaks)
 
@@ -98,7 +98,7 @@ def share(health: Health, limit: Optional[float]) -> Finds:
     """Report a share that differs by more than five standard deviations. A dropout without any zeros is of another kind
     (alpha dropout)."""
 
-    def speaks(op: Op) -> Optional[RuleFinding]:
+    def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
         if not one.active or not one.share or not 0 < one.share < 1 or not one.zeroed:
             return None
@@ -106,7 +106,7 @@ def share(health: Health, limit: Optional[float]) -> Finds:
         bound = SURE * math.sqrt(one.share * (1 - one.share) / one.there) + SLACK
         if abs(found - one.share) <= bound:
             return None
-        return RuleFinding(
+        return Found(
             op, f"drops {found:.1%}, p says {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%"
         )
 
@@ -125,10 +125,10 @@ def share(health: Health, limit: Optional[float]) -> Finds:
 def high(health: Health, limit: float) -> Finds:
     """Report active dropouts only."""
 
-    def speaks(op: Op) -> Optional[RuleFinding]:
+    def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
         return (
-            RuleFinding(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
+            Found(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
         )
 
     yield from first_step_of(health.operators("drops"), speaks)
@@ -162,8 +162,8 @@ def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
     """Decide by the argument `training`. Without running statistics, BatchNorm always normalises by the batch and is
     skipped."""
 
-    def speaks(op: Op) -> Optional[RuleFinding]:
-        return RuleFinding(op, "training = True, and there is no backward pass") if _trains(health, op) else None
+    def speaks(op: Op) -> Optional[Found]:
+        return Found(op, "training = True, and there is no backward pass") if _trains(health, op) else None
 
     yield from first_step_of((op for op in health.operators("averages") if _statistics(op)), speaks)
 
@@ -179,9 +179,9 @@ def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
 def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
     """Decide by the argument `training`, in runs with a backward pass. No clean training run has it."""
 
-    def speaks(op: Op) -> Optional[RuleFinding]:
+    def speaks(op: Op) -> Optional[Found]:
         told = _trains(health, op)
-        return RuleFinding(op, "training = False in a run with a backward pass") if told is False else None
+        return Found(op, "training = False in a run with a backward pass") if told is False else None
 
     yield from first_step_of((op for op in health.operators("averages") if _statistics(op)), speaks)
 
@@ -198,12 +198,12 @@ def never_updated(health: Health, limit: Optional[float]) -> Finds:
     """Report running means that are all 0 with variances that are all 1, their initial values. Fires in one clean run,
     which is untrained."""
 
-    def speaks(op: Op) -> Optional[RuleFinding]:
+    def speaks(op: Op) -> Optional[Found]:
         both = _statistics(op)
         if not both or _trains(health, op) is not False or len(both[0].shape) != 1:
             return None
         if both[0].figures.is_zero and both[1].figures.constant == 1:
-            return RuleFinding(op, "its running mean is 0 and its variance 1 in all channels")
+            return Found(op, "its running mean is 0 and its variance 1 in all channels")
         return None
 
     yield from first_step_of(health.operators("averages"), speaks)
@@ -222,7 +222,7 @@ def statistics_stand(health: Health, limit: Optional[float]) -> Finds:
     for ops in by_name(health.operators("averages")).values():
         marks = [tuple(_mark(one) for one in _statistics(op)) for op in ops if _trains(health, op)]
         if len(marks) > 1 and len({*marks}) == 1 and marks[0] and None not in marks[0]:
-            yield RuleFinding(ops[0], f"running mean and variance are the same in {len(marks)} steps")
+            yield Found(ops[0], f"running mean and variance are the same in {len(marks)} steps")
 
 
 def _mark(tensor: Tensor) -> object:
@@ -241,12 +241,12 @@ def _mark(tensor: Tensor) -> object:
 def one_value(health: Health, limit: Optional[float]) -> Finds:
     """Report batch × height × width = 1: the deviation is then 0 for every channel."""
 
-    def speaks(op: Op) -> Optional[RuleFinding]:
+    def speaks(op: Op) -> Optional[Found]:
         read = op.tensor(0, "input")
         shape = read.shape if read is not None else ()
         if len(shape) < 2 or not _trains(health, op) or math.prod(shape) != shape[1]:
             return None
-        return RuleFinding(op, f"normalises {shape[1]} channels of one value each", 1.0)
+        return Found(op, f"normalises {shape[1]} channels of one value each", 1.0)
 
     yield from first_step_of(health.operators("averages"), speaks)
 
@@ -273,4 +273,4 @@ def drift(health: Health, limit: float) -> Finds:
         with np.errstate(all="ignore"):
             far = float(np.median(np.abs(means - running[0]) / np.sqrt(running[1])))
         if math.isfinite(far) and far > limit:
-            yield RuleFinding(op, f"channels lie {far:.3g} deviations from the running means", far, limit=limit)
+            yield Found(op, f"channels lie {far:.3g} deviations from the running means", far, limit=limit)

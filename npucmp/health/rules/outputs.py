@@ -6,7 +6,7 @@ import math
 from typing import Iterator, Optional
 
 from npucmp.health.facts import Health
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import Loss, data_of, full_values, losses_in
 from npucmp.model import Event
 from npucmp.model.run_roles import is_layer
@@ -21,7 +21,7 @@ from npucmp.model.run_roles import is_layer
     "look for a dead layer, a wrong axis or a constant input before it",
     "37 reasons #4; TheDeepChecker",
 )
-def same_for_all(health: Health, limit: float) -> Iterator[RuleFinding]:
+def same_for_all(health: Health, limit: float) -> Iterator[Found]:
     """Report a loss whose logits do not vary over the samples in any dumped step. Clean runs have at least 2.4e-3,
     except one fresh head of zeros in its first step."""
     found: dict[str, list[tuple[Loss, Optional[float]]]] = {}
@@ -34,7 +34,7 @@ def same_for_all(health: Health, limit: float) -> Iterator[RuleFinding]:
         assert loss.logits is not None
         zero = len(health.steps) == 1 and loss.logits.figures.is_zero
         words = f"{loss.logits.shape[0]} samples, one output" + (f" in {len(some)} steps" if some[1:] else "")
-        yield RuleFinding(loss.op, words + (", 0: a head that starts at zero?" if zero else ""), spread,
+        yield Found(loss.op, words + (", 0: a head that starts at zero?" if zero else ""), spread,
                     "hint" if zero else "", limit=limit)  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def _spread(loss: Loss) -> Optional[float]:
     remedy="look at what the operator reads: the input does not come through",
     source="brief of this tool",
 )
-def ignores_input(health: Health, limit: None) -> Iterator[RuleFinding]:
+def ignores_input(health: Health, limit: None) -> Iterator[Found]:
     """Report the first linear layer or convolution from which on no such layer's output varies over the samples,
     although the data do. Required in every dumped step; outputs of up to a million elements are examined."""
     places = []
@@ -78,7 +78,7 @@ def ignores_input(health: Health, limit: None) -> Iterator[RuleFinding]:
             return
         places.append(layers[first][0])
     if places:
-        yield RuleFinding(
+        yield Found(
             places[0], f"its {places[0].outputs[0].shape[0]} samples have the same bits, those of the data differ"
         )
 
@@ -91,7 +91,7 @@ def ignores_input(health: Health, limit: None) -> Iterator[RuleFinding]:
     remedy="add an epsilon to the divisor, or use DivNoNan in MindSpore",
     source="tuning guides (API constraints); 37 reasons #37",
 )
-def divide_zero(health: Health, limit: None) -> Iterator[RuleFinding]:
+def divide_zero(health: Health, limit: None) -> Iterator[Found]:
     """Report NaN or Inf that is born at a quotient whose divisor has 0 as its largest or smallest value."""
     for step in health.steps:
         ops = {one.operator.order: one for one in step.operators}
@@ -102,7 +102,7 @@ def divide_zero(health: Health, limit: None) -> Iterator[RuleFinding]:
             divisor = op.inputs[-1] if op.inputs else None
             low, high = (divisor.figures.minimum, divisor.figures.maximum) if divisor is not None else (None, None)
             if divisor is not None and low is not None and high is not None and 0 in (low, high):
-                yield RuleFinding(op, f"its divisor {divisor.slot} holds 0, {event.slot} {event.kind}", 0.0)
+                yield Found(op, f"its divisor {divisor.slot} holds 0, {event.slot} {event.kind}", 0.0)
                 break
 
 
@@ -114,7 +114,7 @@ def divide_zero(health: Health, limit: None) -> Iterator[RuleFinding]:
     remedy="npucmp overflow lists where, and how it spreads",
     source="MindInsight tensor_overflow, operator_overflow; msprobe overflow_check",
 )
-def overflow(health: Health, limit: None) -> Iterator[RuleFinding]:
+def overflow(health: Health, limit: None) -> Iterator[Found]:
     """Report the scan of `npucmp overflow`, unchanged: masks and uninitialised memory raise no alarm."""
     found = [(step, event) for step in health.steps for event in step.events if _is_root(event)]
     if not found:
@@ -125,7 +125,7 @@ def overflow(health: Health, limit: None) -> Iterator[RuleFinding]:
     words = f"{first.slot}: {first.kind} is {first.origin or 'there'}" if not first.outside else (
         f"{first.slot}: {first.kind} comes in")  # fmt: skip
     more = f"; {len(names)} operators in all" if names[1:] else ""
-    yield RuleFinding(op, words + more, float(len(names)), step=step.index, places=len(names), also=tuple(names[1:]))
+    yield Found(op, words + more, float(len(names)), step=step.index, places=len(names), also=tuple(names[1:]))
 
 
 def _is_root(event: Event) -> bool:

@@ -6,11 +6,11 @@ from collections import Counter
 from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Parameter
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import data_in
 from npucmp.model.dtypes import lookup
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 MOST = 0.5  # above this share of differing parameters, ranks hold slices or used different seeds
 
 
@@ -57,7 +57,7 @@ def weights_differ(health: Health, limit: Optional[float]) -> Finds:
         names = tuple(one.name for one in apart[1:])
         meant = "fine for tensor parallelism; else broadcast them from rank 0, or use one seed"
         split = _is_split(apart, known)
-        yield RuleFinding(apart[0], words, float(len(apart)), "hint" if split else "", meant if split else "", 0,
+        yield Found(apart[0], words, float(len(apart)), "hint" if split else "", meant if split else "", 0,
                     len(apart), names)  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def norms_differ(health: Health, limit: Optional[float]) -> Finds:
         every = [one for one in health.parameters if one.type.has("normalises") and len(one.shape) == 1]
         if norms and _is_split(apart, known) and len(norms) < len(every):
             words = f"{len(norms)} of {len(every)} norms have other bits on rank {other.rank}"
-            yield RuleFinding(norms[0], words, step=0, places=len(norms), also=tuple(one.name for one in norms[1:]))
+            yield Found(norms[0], words, step=0, places=len(norms), also=tuple(one.name for one in norms[1:]))
 
 
 @rule(
@@ -100,7 +100,7 @@ def same_batch(health: Health, limit: Optional[float]) -> Finds:
             same.append(str(other.rank))
     if same:
         words = f"rank {', '.join(same[:8])} reads the same bits as rank {health.rank}"
-        yield RuleFinding(next(iter(data_in(health).values()))[0][1], words, step=0)
+        yield Found(next(iter(data_in(health).values()))[0][1], words, step=0)
 
 
 def _bits(health: Health) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def operators(health: Health, limit: Optional[float]) -> Finds:
         if lacking:
             first = next(one for one in health.steps[0].operators if one.name in lacking)
             words = f"rank {other.rank} lacks {sum(lacking.values())} operators of rank {health.rank}"
-            yield RuleFinding(first, words, float(sum(lacking.values())), step=0)
+            yield Found(first, words, float(sum(lacking.values())), step=0)
 
 
 @rule(
@@ -146,6 +146,6 @@ def headroom(health: Health, limit: float) -> Finds:
             sizes = [one.figures.largest for one in op.outputs if one.dtype == "float16"]
             most = max((size for size in sizes if size), default=0.0)
             if half.largest / limit < most < half.largest:
-                yield RuleFinding(
+                yield Found(
                     op, f"reaches {most:.6g}, float16 ends at {half.largest:.6g}", most, limit=half.largest / limit
                 )

@@ -7,11 +7,11 @@ from statistics import median
 from typing import Iterator, Optional, Sequence
 
 from npucmp.health.facts import Health, Parameter
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.weights import step_words
 from npucmp.model.dtypes import lookup
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 
 
 def is_unchanged(one: Parameter) -> Optional[bool]:
@@ -90,9 +90,9 @@ def not_changed(health: Health, limit: Optional[float]) -> Finds:
             continue
         count = sum(weight is not None for weight in one.weights)
         if is_proven(one):
-            yield RuleFinding(one, f"has the same bits in {count} steps, although it has a gradient and others move")
+            yield Found(one, f"has the same bits in {count} steps, although it has a gradient and others move")
         elif one.dtype == "float32":
-            yield RuleFinding(one, f"has the same figures in {count} steps, although others move", severity="warning")
+            yield Found(one, f"has the same figures in {count} steps, although others move", severity="warning")
 
 
 @rule(
@@ -110,7 +110,7 @@ def none_change(health: Health, limit: Optional[float]) -> Finds:
     if known and all(map(is_unchanged, known)):
         steps = len(health.steps)
         words = f"none of {len(known)} parameters moves in {steps} steps"
-        yield RuleFinding(None, words, severity="warning" if steps > 2 else "hint")
+        yield Found(None, words, severity="warning" if steps > 2 else "hint")
 
 
 @rule(
@@ -129,7 +129,7 @@ def below_resolution(health: Health, limit: Optional[float]) -> Finds:
     for one in health.parameters if moved else ():
         because = _too_small(one, moved) if is_unchanged(one) and one.trainable is not False else None
         if because and (_has_gradient(one) or not any(one.gradients)):
-            yield RuleFinding(one, because)
+            yield Found(one, because)
 
 
 @rule(
@@ -148,14 +148,14 @@ def frozen(health: Health, limit: Optional[float]) -> Finds:
     for one in known:
         meant = any(fnmatchcase(one.name, glob) for glob in wanted)
         if meant and one.trainable:
-            yield RuleFinding(one, "wants a gradient, and expect.frozen names it", severity="error", remedy="freeze it")
+            yield Found(one, "wants a gradient, and expect.frozen names it", severity="error", remedy="freeze it")
         elif not one.trainable and (any(fnmatchcase(one.name, glob) for glob in trained) or (wanted and not meant)):
-            yield RuleFinding(one, "is frozen, and should not be", severity="error", remedy="let it want a gradient")
+            yield Found(one, "is frozen, and should not be", severity="error", remedy="let it want a gradient")
     if not wanted and not trained:
         count = sum(not one.trainable for one in known)
         for one in known:
             if not one.trainable:
-                yield RuleFinding(one, f"wants no gradient, as do {count} of {len(known)} parameters" if count > 1 else
+                yield Found(one, f"wants no gradient, as do {count} of {len(known)} parameters" if count > 1 else
                             "wants no gradient")  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def change_large(health: Health, limit: Optional[float]) -> Finds:
             worst[one.name] = one, step, ratio
     for one, step, ratio in sorted(worst.values(), key=lambda item: -item[2]):
         words = f"moves by {ratio:.3g} times its own size after {step_words(health, step)}"
-        yield RuleFinding(one, words, ratio, step=step, unit="times")
+        yield Found(one, words, ratio, step=step, unit="times")
 
 
 @rule(
@@ -206,7 +206,7 @@ def all_change_large(health: Health, limit: Optional[float]) -> Finds:
     if limit is not None and found and max(found)[0] > limit:
         ratio, step = max(found)
         words = f"the typical matrix moves by {ratio:.0%} of its size after {step_words(health, step)}"
-        yield RuleFinding(None, words, ratio, step=step)
+        yield Found(None, words, ratio, step=step)
 
 
 @rule(
@@ -223,7 +223,7 @@ def all_change_small(health: Health, limit: Optional[float]) -> Finds:
     a hint."""
     ratios = [ratio for _, _, ratio in _ratios(health)]
     if limit is not None and ratios and 0 < max(ratios) < limit:
-        yield RuleFinding(None, f"no matrix moves by more than {max(ratios):.1g} of its size in a step", max(ratios))
+        yield Found(None, f"no matrix moves by more than {max(ratios):.1g} of its size in a step", max(ratios))
 
 
 @rule(
@@ -246,7 +246,7 @@ def uphill(health: Health, limit: Optional[float]) -> Finds:
         one, cosine = wrong[0]
         words = f"moves along its gradient (cosine {cosine:.2f}) after {step_words(health, first)}"
         words += f", as do {len(wrong)} of {len(along)} matrices"
-        yield RuleFinding(one, words, cosine, step=first, places=len(wrong), also=tuple(w.name for w, _ in wrong[1:]))
+        yield Found(one, words, cosine, step=first, places=len(wrong), also=tuple(w.name for w, _ in wrong[1:]))
 
 
 @rule(
@@ -269,4 +269,4 @@ def arithmetic(health: Health, limit: Optional[float]) -> Finds:
             units = update.residual / row.round_off
             if units > limit:
                 words = f"its step is off by {units:.3g} round-offs of {one.dtype} (learning rate {update.rate:.4g})"
-                yield RuleFinding(one, words, units, step=update.step, unit="round-offs")
+                yield Found(one, words, units, step=update.step, unit="round-offs")

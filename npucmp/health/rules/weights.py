@@ -12,11 +12,11 @@ from statistics import median
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.health.facts import Health, Parameter, Tensor
-from npucmp.health.rule import RuleFinding, rule
+from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import WATCHED, beyond
 from npucmp.model.run_roles import kind_of
 
-Finds = Iterator[RuleFinding]
+Finds = Iterator[Found]
 ALIKE = 0.05  # relative difference of the deviations of two weights from one distribution
 
 
@@ -32,7 +32,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     """Report NaN or Inf in any step: the first step of each parameter, the earliest first."""
     ill = ((one, first_ill(one.weights)) for one in health.parameters)
     for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
-        yield RuleFinding(one, f"holds {what} in {step_words(health, step)}", step=step)
+        yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
 
 
 def first_ill(tensors: Sequence[Optional[Tensor]]) -> Optional[tuple[int, str]]:
@@ -65,12 +65,12 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
         if gradients and all(gradient.figures.is_zero for gradient in gradients):
             steps = f"{len(gradients)} steps" if len(gradients) > 1 else "the one step"
             words += f" and its gradient is 0 in {steps}: it does not learn"
-            yield RuleFinding(one, words, 0.0, "error", step=first_step(one))
+            yield Found(one, words, 0.0, "error", step=first_step(one))
         elif any(not peer.first.figures.is_zero for peer in health.peers(one)):
-            yield RuleFinding(one, f"{words}, while the same weight of other layers is not", 0.0, step=first_step(one))
+            yield Found(one, f"{words}, while the same weight of other layers is not", 0.0, step=first_step(one))
         else:
             meant = "right for LoRA's B, a head, or the last layer of a branch; else give it a random start"
-            yield RuleFinding(one, words, 0.0, "hint", meant, step=first_step(one))
+            yield Found(one, words, 0.0, "hint", meant, step=first_step(one))
 
 
 @rule(
@@ -89,7 +89,7 @@ def constant(health: Health, limit: Optional[float]) -> Finds:
             words = (
                 f"all {one.first.figures.elements:,} elements are {value:.6g} in {step_words(health, first_step(one))}"
             )
-            yield RuleFinding(one, words, value, step=first_step(one))
+            yield Found(one, words, value, step=first_step(one))
 
 
 def _scales(health: Health) -> Iterator[tuple[Parameter, float, str]]:
@@ -123,7 +123,7 @@ def scale_large(health: Health, limit: Optional[float]) -> Finds:
     is a hint if no norm shows whether the network is fresh. Trained networks reach 72 and are not judged."""
     for one, gain, severity in _scales(health):
         if limit is not None and gain > limit:
-            yield RuleFinding(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
+            yield Found(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
 
 
 @rule(
@@ -139,7 +139,7 @@ def scale_small(health: Health, limit: Optional[float]) -> Finds:
     """Report a small gain, as weight.scale_large does a large gain; the smallest clean gain is 0.055."""
     for one, gain, severity in _scales(health):
         if limit is not None and gain < limit:
-            yield RuleFinding(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
+            yield Found(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
 
 
 def _scale_words(one: Parameter, gain: float) -> str:
@@ -168,7 +168,7 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
         known.remove(std)
         times = std / median(known)
         if times > limit or times < 1 / limit:
-            yield RuleFinding(
+            yield Found(
                 one, f"its deviation is {times:.3g} times that of its {len(known)} peers", times, unit="times"
             )
 
@@ -190,7 +190,7 @@ def range_(health: Health, limit: Mapping[str, float]) -> Finds:
             found = beyond(weight.figures, limit) if weight is not None else None
             if found is not None:
                 words, value, bound = found
-                yield RuleFinding(one, f"{words} in {step_words(health, step)}", value, step=step, limit=bound)
+                yield Found(one, f"{words} in {step_words(health, step)}", value, step=step, limit=bound)
                 break
 
 
@@ -210,7 +210,7 @@ def outlier(health: Health, limit: Optional[float]) -> Finds:
     for one in health.matrices:
         x = one.first.figures
         if limit is not None and x.largest is not None and x.rms and x.largest / x.rms > limit:
-            yield RuleFinding(one, f"its largest element is {x.largest / x.rms:.3g} times its rms", x.largest / x.rms)
+            yield Found(one, f"its largest element is {x.largest / x.rms:.3g} times its rms", x.largest / x.rms)
 
 
 @rule(
@@ -230,13 +230,13 @@ def shared(health: Health, limit: Optional[float]) -> Finds:
         together = any(all(one in group for one in meant) for group in health.groups)
         if len(meant) > 1 and not together and all(map(bits_of, meant)):
             because = f"should be one tensor with {meant[1].name}, and is not"
-            yield RuleFinding(
+            yield Found(
                 meant[0], because, severity="error", remedy="tie them again after loading or copying the model"
             )
     for group in health.groups:
         if not any(all(any(fnmatchcase(one.name, glob) for glob in globs) for one in group) for globs in wanted):
             names = tuple(one.name for one in group[1:])
-            yield RuleFinding(group[0], f"has the same bits as {', '.join(names[:3])} in all steps", also=names)
+            yield Found(group[0], f"has the same bits as {', '.join(names[:3])} in all steps", also=names)
 
 
 @rule(
@@ -259,7 +259,7 @@ def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
         other = first.setdefault((one.dtype, one.shape, bits[0]), one)
         taught = False in (one.trainable, other.trainable)
         if other is not one and bits_of(other) != bits and not taught:
-            yield RuleFinding(one, f"starts with the same bits as {other.name}, and parts from it later")
+            yield Found(one, f"starts with the same bits as {other.name}, and parts from it later")
 
 
 @rule(
@@ -278,7 +278,7 @@ def dead_rows(health: Health, limit: Optional[float]) -> Finds:
         zeros, rows = one.found.get("rows") or (0, 0)
         if limit is not None and rows > zeros > 1 + limit * rows:
             words = f"{zeros:,} of {rows:,} rows are zero in {step_words(health, first_step(one))}"
-            yield RuleFinding(one, words, zeros / rows)
+            yield Found(one, words, zeros / rows)
 
 
 @rule(
@@ -302,9 +302,9 @@ def index_range(health: Health, limit: Optional[float]) -> Finds:
         rows, low, high = table.shape[0], index.figures.minimum, index.figures.maximum
         padding = op.argument("padding_idx", 2)
         if high >= rows:
-            yield RuleFinding(op, f"index {high:.0f} in a table of {rows:,} rows", high, limit=float(rows))
+            yield Found(op, f"index {high:.0f} in a table of {rows:,} rows", high, limit=float(rows))
         elif low < 0 and low != padding:
-            yield RuleFinding(op, f"index {low:.0f} in a table of {rows:,} rows", low, limit=0.0)
+            yield Found(op, f"index {low:.0f} in a table of {rows:,} rows", low, limit=0.0)
 
 
 def bits_of(one: Parameter) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.formats import open_runs, saved_tensors
+from npucmp.dump.formats import open_runs, saved
 from tests.contracts import FormatContract
 from tests.dump.formats.three import second_is_first, three
 
@@ -44,14 +44,14 @@ def opened(folder):
 
 
 class TestSaved(FormatContract):
-    module = saved_tensors
+    module = saved
 
     def write(self, folder):
         return write_saved(folder / "d")
 
 
 class TestSingleSave(FormatContract):
-    module = saved_tensors
+    module = saved
 
     def write(self, folder):
         return write_single(folder / "d", micro=("micro_step0", "micro_step1"))
@@ -122,7 +122,7 @@ def test_other_files_are_none(tmp_path, folder, name):
     place = tmp_path / folder
     place.mkdir(parents=True)
     (place / name).write_bytes(b"1")
-    assert saved_tensors.sniff(tmp_path) is False
+    assert saved.sniff(tmp_path) is False
 
 
 @pytest.mark.parametrize("name", ["=1+1", "\x1b[31m", "a b", "..", "७", "x_float32_0", "-"])
