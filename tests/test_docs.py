@@ -116,7 +116,7 @@ FILES = {
     "npu.yaml": "lr: 0.001\n", "gpu.yaml": "lr: 0.001\n",
     "npu.log": "step: 1 loss: 2.5\nstep: 2 loss: 2.25\n", "gpu.log": "step: 1 loss: 2.5\nstep: 2 loss: 2.25\n",
 }  # fmt: skip
-CANNOT = {"--scheduler": "asks for the scheduler of a cluster; tests/measure/test_cluster.py runs one"}
+CANNOT = {"--scheduler": "asks for the scheduler of a cluster; tests/measure/test_dask_executor.py runs one"}
 TORCH = ("replay", "extract")
 
 

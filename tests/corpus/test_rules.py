@@ -10,7 +10,7 @@ from npucmp.localise.rules import RULES
 from tests.corpus import score
 from tests.corpus.planter import family
 from tests.corpus.subject import asked
-from tests.localise.test_walk import quantised_pair
+from tests.localise.test_search import quantised_pair
 from tests.synthetic import write_run
 
 PAIRS = {  # rule → a pair that it decides

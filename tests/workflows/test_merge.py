@@ -13,7 +13,7 @@ import pytest
 import npucmp
 from npucmp import cli
 from npucmp.workflows.merge import merge
-from tests.localise.test_ranks import pipeline
+from tests.localise.test_multi_rank import pipeline
 from tests.synthetic import chain, write_run
 
 

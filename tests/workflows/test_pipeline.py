@@ -26,8 +26,8 @@ from npucmp.report.files import Joined
 from npucmp.workflows import compare, pipeline, rank_tasks
 from npucmp.workflows.options import Options
 from tests.benchmarks.statistics_dumps import make
-from tests.localise.test_ranks import collective
-from tests.localise.test_ranks import pipeline as two_stages
+from tests.localise.test_multi_rank import collective
+from tests.localise.test_multi_rank import pipeline as two_stages
 from tests.reports import screen
 from tests.synthetic import with_statistics, write_run
 

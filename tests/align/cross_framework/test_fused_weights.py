@@ -13,7 +13,7 @@ from npucmp.align.cross_framework.fused_weights import _merged_statistics as joi
 from npucmp.dump.context import ANYWHERE
 from npucmp.dump.readers.values import blocks
 from npucmp.model import Operator, Statistics, TensorRef
-from tests.align.worlds.twins import HIDDEN, INNER, KV, Q, Record, msprobe, transformers, vllm
+from tests.align.cross_framework.twins import HIDDEN, INNER, KV, Q, Record, msprobe, transformers, vllm
 from tests.dump.formats.pt_files import save_pt
 
 QKV, GATE_UP = "model.layers.0.self_attn.qkv_proj", "model.layers.1.mlp.gate_up_proj"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from tests.align.worlds.test_parts import bent, first, hooked, missing
-from tests.align.worlds.twins import KV, Q, Record, msprobe, transformers, vllm
+from tests.align.cross_framework.test_fused_weights import bent, first, hooked, missing
+from tests.align.cross_framework.twins import KV, Q, Record, msprobe, transformers, vllm
 from tests.dump.formats.pt_files import save_pt
 from tests.dump.formats.test_atb import put
 
