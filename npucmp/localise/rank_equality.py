@@ -50,7 +50,7 @@ def outputs_of(node: OperatorFindings) -> list[CollectiveOutput]:
 
 def inequalities(some: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list[dict[str, Inequality]]:
     """For each rank, given by its number with the outputs of one collective: the outputs that differ from those of
-    other ranks although the golden's are equal, by slot. Of two ranks, the rank with the larger error is reported; of
+    other ranks although the golden's are equal, by slot. The rank with the larger error of two is reported; among
     more ranks, those that differ from most."""
     found: list[dict[str, Inequality]] = [{} for _ in some]
     for at, (rank, outputs) in enumerate(some):

@@ -23,8 +23,8 @@ WHOLE = 0.25  # share of the operators: chosen: if as many have a coarser type, 
 
 
 def habit(nodes: Sequence[OperatorFindings]) -> float:
-    """Share of the operators beside one that turn to a coarser type than the golden's; modules count where there is
-    nothing else, as what they write is written inside them. 0 where there is none at all."""
+    """The share of other operators that begin a coarser type than the golden's. Modules count only if there are no
+    other operators, because operators inside them write their outputs. 0 if there are no operators."""
     counted = [node for node in nodes if not node.operator.path] or nodes
     have = [node for node in counted if _any_coarser(node.outputs or node.inputs)]
     if len(have) >= max(2.0, WHOLE * len(counted)):

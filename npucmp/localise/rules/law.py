@@ -203,7 +203,7 @@ def _moved(case: RuleContext, moments: Moments) -> Optional[Departure]:
 
 
 def _distance(a: Side, b: Side, elements: int) -> float:
-    """How far the figures of two tensors are apart, each relative to the size of the first."""
+    """The largest difference between the figures of two tensors, each relative to the size of the first."""
     largest, norm = max(abs(a.minimum), abs(a.maximum)), math.sqrt(a.squares)
     if not largest or not norm:
         return 1.0 if b.squares else 0.0
