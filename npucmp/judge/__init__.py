@@ -1,1 +1,2 @@
-"""Measurement → Finding: one tensor at a time, held against the precision that its runs worked in."""
+"""Make a Finding of each Measurement: compare one tensor pair with the limit of the precision that its runs worked
+in."""

@@ -1,4 +1,4 @@
-"""Measurements of repeated runs → Findings, without any tolerance: the same values or not."""
+"""Make Findings of repeated runs without any tolerance: the values are the same or not."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from npucmp.model import Finding, Measurement, Moments, Pair, TensorRef, Verdict
 
 
 def judge_bits(measurement: Measurement, context: ReadContext = ANYWHERE) -> Finding:
-    """A Finding without any tolerance: the same values or not. The sign of a zero and the payload of a NaN are told,
-    and are no difference; neither is padding beyond the logical shape."""
+    """Return a Finding without any tolerance: the values are the same or not. Differences in the sign of a zero or the
+    payload of a NaN are reported and do not count as a difference; padding beyond the logical shape does not count
+    either."""
     pair, moments = measurement.pair, measurement.moments
     if measurement.problem:
         return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
@@ -33,12 +34,12 @@ def judge_bits(measurement: Measurement, context: ReadContext = ANYWHERE) -> Fin
         return _by_statistics(measurement)
     try:
         return _by_values(measurement, moments, pair.target, pair.golden, context)
-    except NpucmpError as error:  # it could be read when it was measured
+    except NpucmpError as error:  # the payload was readable during measurement
         return Finding(measurement, Verdict.UNREADABLE, str(getattr(error, "because", error)))
 
 
 def _by_statistics(measurement: Measurement) -> Finding:
-    """Extremes that differ prove a difference; sums only if they differ by more than their own rounding."""
+    """Judge statistics: extremes that differ prove a difference; sums prove one only beyond their own rounding."""
     pair, bound = measurement.pair, measurement.bound
     if bound is None:
         return Finding(measurement, Verdict.UNKNOWN, nothing_known(measurement))
@@ -77,7 +78,7 @@ def _by_values(
 
 
 def _is_padded(target: TensorRef, golden: TensorRef, context: ReadContext) -> bool:
-    """Whether both are stored alike, with padding: then their bytes were compared first, and differ."""
+    """Whether both tensors are stored in the same padded layout; their bytes were then compared first, and differ."""
     try:
         x, y = payload_of(target, context=context), payload_of(golden, context=context)
     except NpucmpError:
@@ -86,7 +87,7 @@ def _is_padded(target: TensorRef, golden: TensorRef, context: ReadContext) -> bo
 
 
 def same(one: TensorRef, other: TensorRef, pair: Pair, context: ReadContext = ANYWHERE) -> Optional[bool]:
-    """Whether two tensors of one slot hold the same values; None if that cannot be told."""
+    """Whether two tensors of one slot hold the same values; None if this is not known."""
     pair = Pair(pair.order, pair.slot, pair.target_op, pair.golden_op, one, other, pair.via)
     verdict = judge_bits(measure_bits(pair, context), context).verdict
     return {Verdict.MATCH: True, Verdict.DIVERGED: False, Verdict.NONFINITE: False}.get(verdict)

@@ -1,4 +1,4 @@
-"""The precision that two runs worked in, as facts: what the limits of localise/rules/ are made of."""
+"""The precision that two runs worked in: the facts from which localise/rules/ makes the limits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ CORRELATED = 0.3  # correlation: chosen: below it no scale and offset relate who
 UNROUNDED = 4.0 / 12.0  # steps²: definition: rounding to whole steps leaves 1/12, and four times that is more
 BOTH_SIDES = 2.0  # round-offs: definition: each side rounds once
 UNSCALED = 0.1  # distance of a scale from 1: chosen: a few wrong elements may give as much, not measured
-# share of values: chosen: those that use the last place of a type they were rounded to, by chance one half, not
+# share of values: chosen: values that use the last place of the type they were rounded to, by chance one half, not
 # measured
 FULL = 1 / 8
 KEPT = ("bfloat16", "float16")
 SHORT = tuple(zip(KEPT, SHORT_BITS))
-STEP_BITS = 8  # bits: definition: of quantised numbers; nor do masks of whole numbers need more
+STEP_BITS = 8  # bits: definition: width of quantised numbers; masks of whole numbers do not need more
 
 
 class Precision(NamedTuple):
-    """What rounded the values of a tensor on their way.
+    """The precisions that rounded the values of a tensor, from the inputs of the run to the tensor.
 
-    round_off  the coarsest unit round-off of the types of both runs up to here
+    round_off  the coarsest unit round-off of the types of both runs up to this tensor
     reduced    matrix products kept 11 bits of a float32, as HF32 and TF32 units do
     quantised  one run holds steps of 8 bits
     """
@@ -38,24 +38,25 @@ class Precision(NamedTuple):
 
 
 def round_off_of(pair: Pair) -> float:
-    """The coarser unit round-off of a pair's float types; 0 without floats."""
+    """The coarser unit round-off of a pair's float types; 0 if neither type is a float."""
     target, golden = pair.target or pair.golden, pair.golden or pair.target
     return coarser_round_off(target.dtype, golden.dtype) if target is not None and golden is not None else 0.0
 
 
 @lru_cache(maxsize=1024)
 def coarser_round_off(*names: str) -> float:
-    """The coarsest unit round-off of types; 0 without floats."""
+    """The coarsest unit round-off of the named types; 0 if none is a float type."""
     return max((row.round_off for row in map(lookup, names) if row), default=0.0)
 
 
 def kept_round_off(measurement: Measurement) -> float:
-    """The unit round-off of the 16-bit type to which all values of both float32 tensors were rounded; 0 for none.
+    """The unit round-off of the 16-bit type to which all values of both float32 tensors were rounded; 0 if there is
+    none.
 
-    Files of numpy have no bfloat16. Every value must be a number of the type, whatever the differences are. Numbers
-    that need few bits are numbers of every type: constants, whole numbers, multiples of one step. Rounding shows in
-    values that use the last place of the type, and in a spacing that grows with the values: that of usual ones is twice
-    the finest and more.
+    numpy files cannot hold bfloat16. Every value must be a number of the 16-bit type; the differences do not matter.
+    Numbers that need few bits belong to every type: constants, whole numbers, multiples of one step. Rounding shows in
+    values that use the last place of the type, and in a spacing that grows with the values: the spacing of usual values
+    is at least twice the finest spacing.
     """
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
     if moments is None or not moments.target.bits or not moments.golden.bits:
@@ -70,14 +71,14 @@ def kept_round_off(measurement: Measurement) -> float:
 
 
 def _holds(row: Dtype, side: Side, squares: float) -> bool:
-    """Whether every compared value is a number of a type; `squares` is the sum of their squares."""
+    """Whether every compared value is a number of the type; `squares` is the sum of the squares of the values."""
     largest = min(max(abs(side.minimum), abs(side.maximum)), math.sqrt(squares))  # the extremes may be masks
     smallest = 2.0 * row.round_off * row.tiny  # subnormal number
     return row.round_off * 2.0**side.bits <= 1.0 and side.last_bit >= smallest and largest <= row.largest
 
 
 def _is_rounded(row: Dtype, side: Side, squares: float) -> bool:
-    """Whether values that are numbers of a type look rounded to it."""
+    """Whether values that are numbers of a type look rounded to that type."""
     full = side.full_8 if row.name == "bfloat16" else side.full_11
     usual = math.sqrt(squares / side.nonzero)
     is_whole = side.last_bit >= 1.0 and usual * SINGLE < 1.0
@@ -85,8 +86,9 @@ def _is_rounded(row: Dtype, side: Side, squares: float) -> bool:
 
 
 def is_counted(measurement: Measurement, round_off: float) -> bool:
-    """Whether a float tensor holds whole numbers on both sides that no rounding to a type of this round-off made: the
-    type cannot hold them, or it can and its steps are finer than 1 (more than STEP_BITS tell counts from masks)."""
+    """Whether a float tensor holds whole numbers on both sides that do not come from rounding to a type of this
+    round-off. Either the type cannot hold them, or its steps are finer than 1 and they need more than STEP_BITS bits,
+    which separates counts from masks."""
     moments = measurement.moments
     if moments is None or not round_off:
         return False
@@ -99,8 +101,9 @@ def is_counted(measurement: Measurement, round_off: float) -> bool:
 
 
 def rounded_to(measurement: Measurement) -> str:
-    """The 16-bit type that the target's float32 values look rounded to: the smallest and the largest are numbers of
-    that type, which by chance one in 2^26 pairs is, and those of the golden are not; "" for none."""
+    """The 16-bit type to which the target's float32 values look rounded; "" if there is none. The minimum and the
+    maximum of the target are numbers of that type, which happens by chance in one of 2^26 pairs, and those of the
+    golden are not."""
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
     if moments is None or any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
         return ""
@@ -112,7 +115,7 @@ def rounded_to(measurement: Measurement) -> str:
 
 
 def _bits(value: float) -> int:
-    """How many bits the significand of a float32 needs; more than any has for NaN and infinity."""
+    """The number of bits that the significand of a float32 needs; SINGLE_BITS + 1 for NaN and infinity."""
     part = math.frexp(value)[0]
     return next((bits for bits in range(SINGLE_BITS + 1) if (part * 2.0**bits).is_integer()), SINGLE_BITS + 1)
 
@@ -127,7 +130,7 @@ def is_mixed(pair: Pair) -> bool:
 def quantised(measurement: Measurement) -> bool:
     """Whether one run holds whole numbers that may count steps of the other run's floats.
 
-    They are no roundings of the floats, a scale and an offset make floats of them, and both are unknown.
+    Such numbers are not roundings of the floats. A scale and an offset convert them to floats, and both are unknown.
     """
     moments = measurement.moments
     if moments is None or not moments.max_abs > 1 or not is_mixed(measurement.pair):
@@ -140,10 +143,10 @@ def quantised(measurement: Measurement) -> bool:
 
 
 class LinearFit(NamedTuple):
-    """The best map with a scale above 0 from the floats of one run to the whole numbers of the other.
+    """The best linear map with a scale above 0 from the floats of one run to the whole numbers of the other.
 
-    correlation  of the two runs, from -1 to 1; 0 where one holds a constant
-    left         mean square of what the map leaves of the whole numbers, in steps
+    correlation  correlation of the two runs, from -1 to 1; 0 if one holds a constant
+    left         mean square of the whole numbers that the map leaves, in steps
     is_identity  whether the numbers themselves are compared: most are equal, and the scale is 1
     """
 
@@ -153,12 +156,12 @@ class LinearFit(NamedTuple):
 
     @property
     def is_far(self) -> bool:
-        """Whether the map leaves more than rounding does, and explains next to nothing."""
+        """Whether the map leaves more than rounding does, and explains almost nothing."""
         return self.correlation < CORRELATED and self.left > UNROUNDED
 
 
 def linear_fit(measurement: Measurement) -> Optional[LinearFit]:
-    """The fit of whole numbers to floats, from sums and products alone; None where these do not suffice."""
+    """The fit of whole numbers to floats, computed from sums and products alone; None if these do not suffice."""
     moments, target = measurement.moments, measurement.pair.target
     if moments is None or target is None or moments.mismatched or moments.masked or not moments.compared:
         return None
@@ -181,7 +184,7 @@ def linear_fit(measurement: Measurement) -> Optional[LinearFit]:
 
 
 def _variance(side: Side, squares: float, n: int) -> Optional[float]:
-    """The variance of one side; None where it drowns in the rounding of the sums."""
+    """The variance of one side; None if it is below the rounding of the sums."""
     if side.minimum == side.maximum:
         return 0.0
     found = squares / n - (side.total / n) ** 2
@@ -189,10 +192,12 @@ def _variance(side: Side, squares: float, n: int) -> Optional[float]:
 
 
 def terms_summed(operator: Operator, output: TensorRef) -> float:
-    """About how many terms went into each element of an output, from shapes alone; 1 for what is no sum.
+    """Estimate the number of terms summed in each element of an output, from shapes alone; 1 if the output is not a
+    sum.
 
-    A product (m, k) × (k, n) → (m, n) has k = √(mk · kn / mn); a gradient of a parameter sums over what is left of
-    the incoming gradient when the parameter's first axis is taken out of it, that of a number over all of it.
+    A product (m, k) × (k, n) → (m, n) has k = √(mk · kn / mn). The gradient of a parameter sums over the elements of
+    the incoming gradient divided by the length of the parameter's first axis; the gradient of a scalar sums over all
+    elements.
     """
     backward = is_gradient(operator)
     if not output.is_output or not (output.shape or backward) or 0 in output.shape:
@@ -204,7 +209,7 @@ def terms_summed(operator: Operator, output: TensorRef) -> float:
     sizes = sorted((min(size, MOST) for size in inputs), reverse=True)
     elements = math.prod(output.shape)
     if backward:
-        rows = output.shape[0] if output.shape else 1  # of a number that was broadcast, all
+        rows = output.shape[0] if output.shape else 1  # a scalar that was broadcast sums over all elements
         return float(sizes[0] // rows) if sizes and len(output.shape) != 3 else 1.0
     if op_type_of(operator).has("contracts") and len(sizes) > 1:
         return math.sqrt(sizes[0] * sizes[1] // elements)
@@ -212,6 +217,6 @@ def terms_summed(operator: Operator, output: TensorRef) -> float:
 
 
 def narrower_dtype(pair: Pair) -> str:
-    """The coarser of a pair's types, which a tolerance is chosen by."""
+    """The coarser type of a pair, which selects the tolerance."""
     tensors: list[TensorRef] = [tensor for tensor in (pair.target, pair.golden) if tensor is not None]
     return max(tensors, key=lambda t: row.round_off if (row := lookup(t.dtype)) else 0.0).dtype

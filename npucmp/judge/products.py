@@ -1,6 +1,5 @@
-"""Whether float32 matrix products kept 11 bits of what they multiplied, as HF32 and TF32 units do: the votes of all
-products of a run, each by what it adds to the errors that it read.
-"""
+"""Decide whether float32 matrix products kept 11 bits of their operands, as HF32 and TF32 units do. All products of a
+run vote, each by the error that it adds to the errors of its operands."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from npucmp.model.moments import SHORT_BITS
 from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_output, is_parameter
 
-# rel_l2: definition: numbers rounded to 11 bits, 2^-11 · √(1/3 · 3/8 / ln 2), with significands as usual
+# rel_l2: definition: numbers rounded to 11 bits, 2^-11 · √(1/3 · 3/8 / ln 2), with usual significands
 ROUNDED = 2.08e-4
-ADDS = 0.25, 2.0  # share of the expected square: chosen: what a reduced product adds, a float32 one less, not measured
-TELLING = 2.0  # times the expected square: chosen: the most that the square of what was read may be, not measured
-BEHIND = 3  # operators: chosen: those behind one that may read outputs of it that were not recorded, not measured
-NEARLY = 2.0  # times the votes of float32 products: chosen: those of the others without the surest, not measured
-CHECKED = 8  # products of a step and rank: work: so many are computed again
+ADDS = 0.25, 2.0  # share of the expected square: chosen: a reduced product adds this, float32 less, not measured
+TELLING = 2.0  # times the expected square: chosen: upper limit of the square of the operands' error, not measured
+BEHIND = 3  # operators: chosen: how far behind a product its unrecorded outputs may be read, not measured
+NEARLY = 2.0  # times the votes of float32 products: chosen: the other votes except the surest, not measured
+CHECKED = 8  # products of a step and rank: work: number of products that are recomputed
 
 
 def merge_votes(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The votes of several steps and ranks, where products have the same names: each product says what it says most
-    surely somewhere; one that is float32 there is no product of a reduced run."""
+    """Merge the votes of several steps and ranks whose products have the same names. Each product keeps its surest
+    vote; if votes are equally sure, the negative one (float32) is kept."""
     found: dict[str, float] = {}
     for name, weight in chain.from_iterable(one.items() for one in some):
         found[name] = max(found.get(name, 0.0), weight, key=lambda one: (abs(one), -one))
@@ -39,14 +38,15 @@ def merge_votes(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def are_reduced(votes: Mapping[str, float]) -> bool:
-    """Whether runs work with reduced products, by the votes of all: nearly all that tell say so, and not one alone,
-    which may be at fault itself."""
+    """Whether the runs use reduced products, by the votes of all products. Nearly all votes must agree, and one vote
+    does not suffice, because that product may be faulty itself."""
     for_it = sorted(one for one in votes.values() if one > 0.0)[:-1]
     return bool(for_it) and sum(for_it) >= NEARLY * -sum(one for one in votes.values() if one < 0.0)
 
 
 class OperandFigures(NamedTuple):
-    """The root mean square of a golden tensor, rel_l2, its elements, and whether it needs more than 11 bits."""
+    """The root mean square of a golden tensor, rel_l2, its number of elements, and whether it needs more than 11
+    bits."""
 
     rms: float
     error: float
@@ -55,18 +55,18 @@ class OperandFigures(NamedTuple):
 
 
 class MatrixProduct(NamedTuple):
-    """A float32 matrix product: two operands, what was made of them, and how many terms each of its elements sums; 0
-    where that is unknown.
+    """A float32 matrix product: two operands, the result, and the number of terms that each element sums (0 if
+    unknown).
 
     An element of a product sums K terms a·b. Independent relative errors e of the operands make the relative error
-    s·√(Σ e²) of the product, with s² = K·ms(a)·ms(b) / ms(product), ms the mean square: more than e where terms cancel,
-    less where they have one sign. Rounding to 11 bits, as HF32 and TF32 units do, is one such error of each operand. So
-    a product tells by itself whether it adds that much to the errors that it read: one that adds less is float32, one
-    that adds as much is reduced. A product that read larger errors, or that adds a larger one, tells nothing.
-    Source: Higham, Accuracy and Stability of Numerical Algorithms, §3.1; NVIDIA, TF32; CANN, allow_hf32. Evidence:
-    forward products of clean HF32 runs of the corpus add 0.95 of that square, those of float32 runs 1e-7 of it
-    (medians). Of 4,200 chains of 1 to 6 products with one of them in HF32, none was taken for an HF32 run; 949 of 960
-    chains of 2 to 6 that are one were.
+    s·√(Σ e²) of the product, with s² = K·ms(a)·ms(b) / ms(product), where ms is the mean square. This exceeds e if
+    terms cancel, and is less than e if terms have one sign. Rounding to 11 bits, as HF32 and TF32 units do, is one such
+    error of each operand. So a product shows by itself whether it adds that much to the errors of its operands: a
+    product that adds less is float32, a product that adds as much is reduced. A product whose operands have larger
+    errors, or which adds a larger error, decides nothing. Source: Higham, Accuracy and Stability of Numerical
+    Algorithms, §3.1; NVIDIA, TF32; CANN, allow_hf32. Evidence: forward products of clean HF32 runs of the corpus add
+    0.95 of that square, those of float32 runs 1e-7 of it (medians). In 4,200 chains of 1 to 6 products with one product
+    in HF32, none was taken for an HF32 run; 949 of 960 chains of 2 to 6 products that are HF32 runs were recognised.
     """
 
     operands: tuple[OperandFigures, OperandFigures]
@@ -75,11 +75,12 @@ class MatrixProduct(NamedTuple):
 
     @property
     def vote(self) -> float:
-        """From 1, it adds what 11 bits add, to -1, it adds next to nothing; 0 if it does not tell.
+        """The vote from 1 (the product adds the error of 11 bits) to -1 (it adds almost nothing); 0 if it decides
+        nothing.
 
-        Errors that are not independent pass on as they are, as where an operand is scaled; where operands are unknown,
-        the operator may have read a smaller error. So what came in lies between two bounds. A product that read as much
-        as 11 bits add has half a vote.
+        Errors that are not independent propagate unchanged, for example if an operand is scaled. If operands are
+        unknown, the operator may have read a smaller error. So the incoming error lies between two bounds. A product
+        whose incoming error equals the error of 11 bits has half a vote.
         """
         a, b = self.operands
         size = math.sqrt(self.terms) * a.rms * b.rms / self.wrote.rms if self.wrote.rms else 0.0
@@ -96,11 +97,12 @@ class MatrixProduct(NamedTuple):
 
 
 def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """The votes of the products of one step and rank, in graph order, by name; without values, none."""
+    """Return the votes of the products of one step and rank by name, in graph order; empty if no values were
+    compared."""
     if all(one.moments is None for one in measurements):
         return {}
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
-    found, seen = [], set()  # a module and the function that it calls record one product
+    found, seen = [], set()  # a module and the function that it calls record the same product
     for name, product in _products(findings):
         if product.wrote not in seen and (vote := product.vote):
             found.append({name: vote})
@@ -109,10 +111,11 @@ def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:
 
 
 def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext) -> bool:
-    """Whether the products of one step and rank keep 11 bits on both sides, as one of them shows: on each side its
-    output is as far from the exact product of the operands that the side recorded. No fault makes both sides so.
+    """Whether the products of one step and rank keep 11 bits on both sides. It suffices that one product shows it: on
+    each side its output is as far from the exact product of the operands recorded on that side. A fault does not change
+    both sides.
 
-    Values are read again only where a product wrote an error that this would make, and nothing else explains.
+    Values are read again only if a product wrote an error that this would cause and that has no other explanation.
     """
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
     nodes = [*filter(_is_product, nodes_of(findings))]
@@ -124,15 +127,16 @@ def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext)
 
 
 def _may_cross(node: OperatorFindings) -> bool:
-    """Whether an output is off by more than float32 and growth explain, and by no more than 11 bits do."""
+    """Whether the error of an output exceeds what float32 and growth explain, but not what 11 bits explain."""
     read = [one.error for one in map(_figures, (*node.inputs, *node.context)) if one is not None]
     wrote = [one.error for one in map(_figures, node.outputs) if one is not None]
     return any(FACTOR * max(SINGLE, *read, 0.0) < error <= FACTOR * ROUNDED for error in wrote)
 
 
 def _own_votes(one: Multiplication, context: ReadContext) -> Optional[tuple[float, float]]:
-    """The votes of a product of the target and of the golden, each by its own values; None where one does not tell."""
-    from npucmp.measure.own_products import own_product  # of few runs
+    """The votes of a product of the target and of the golden, each from its own values; None if one side is not
+    known."""
+    from npucmp.measure.own_products import own_product  # few runs need it
 
     figures = [_figures(each) for each in (*one.operands, one.wrote)]
     if None in figures:
@@ -155,7 +159,7 @@ def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, MatrixProduct]
     """The float32 products of a run with the names of their operators."""
     nodes = nodes_of(findings)
     unwritten = _Unwritten(findings) if any(_is_product(one) and not one.outputs for one in nodes) else None
-    before = 0.0  # the largest error so far, which operands that were not recorded are taken to have
+    before = 0.0  # the largest error so far, the assumed error of operands that were not recorded
     for node in nodes:
         if unwritten is not None:
             yield from unwritten.visit(node)
@@ -167,12 +171,13 @@ def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, MatrixProduct]
 
 
 def _is_product(node: OperatorFindings) -> bool:
-    """Whether it is one product: attention is two, with a softmax between them."""
+    """Whether an operator is one product: attention is two products with a softmax between them."""
     return node.op.has("contracts") and not node.op.has("fades")
 
 
 def _of_forward(node: OperatorFindings, before: float) -> Iterator[MatrixProduct]:
-    """One product; without the records of both operands, as where outputs alone were dumped, its terms are unknown."""
+    """Yield the product of a forward. If an operand was not recorded, as in dumps of outputs alone, its terms are
+    unknown."""
     if len(node.outputs) != 1 or (wrote := _figures(node.outputs[0])) is None:
         return
     if _operands(node) is not None:
@@ -186,7 +191,7 @@ def _of_forward(node: OperatorFindings, before: float) -> Iterator[MatrixProduct
 
 
 class Multiplication(NamedTuple):
-    """The tensors of a product; addends: vectors that its operator adds to it."""
+    """The tensors of a product; `addends` are vectors that its operator adds to the result."""
 
     operands: tuple[Finding, Finding]
     wrote: Finding
@@ -200,8 +205,8 @@ def _product(one: Multiplication) -> Optional[MatrixProduct]:
 
 
 def _multiplications(node: OperatorFindings) -> Iterator[Multiplication]:
-    """The products of an operator whose operands are clear. The gradient of an operand is the product of that of the
-    output and the other operand: as many multiplications as the forward has."""
+    """The products of an operator whose operands are identified. The gradient of an operand is the product of the
+    gradient of the output and the other operand: it takes as many multiplications as the forward."""
     operands = _operands(node)
     results = [one for one in node.context if is_output(one.pair)] if node.is_gradient else node.outputs
     if operands is None or len(results) != 1 or not all(map(_elements, results)):
@@ -222,7 +227,7 @@ def _multiplications(node: OperatorFindings) -> Iterator[Multiplication]:
 
 
 def _handed_on(node: OperatorFindings, finding: Finding) -> bool:
-    """Whether a tensor may be what a product wrote that recorded no outputs, by its shape."""
+    """Whether a tensor may be the output of a product that recorded no outputs, by its shape."""
     if (operands := _operands(node)) is None:
         return False
     a, b, y = map(_shape, (*operands, finding))
@@ -233,7 +238,8 @@ def _handed_on(node: OperatorFindings, finding: Finding) -> bool:
 
 
 def _operands(node: OperatorFindings) -> Optional[tuple[Finding, Finding]]:
-    """The two tensors that a forward multiplies, or that of a gradient did; None where that is not clear."""
+    """The two tensors that a forward multiplies, or that the forward of a gradient multiplied; None if they are
+    ambiguous."""
     read = node.context if node.is_gradient else node.inputs
     some = [one for one in read if not one.pair.slot.startswith("output") and len(_shape(one)) > 1]
     if len(some) > 2:
@@ -251,7 +257,8 @@ def _elements(finding: Finding) -> int:
 
 
 def _multiplied(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> float:
-    """How many multiplications a product of two shapes takes, that writes a third; 0 where an axis has no length."""
+    """The number of multiplications in a product of shapes `a` and `b` with the result shape `y`; 0 if an axis has
+    length 0."""
     sizes = one, other, wrote = math.prod(a), math.prod(b), math.prod(y)
     if not all(sizes):
         return 0.0
@@ -265,7 +272,7 @@ def _multiplied(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int
 
 
 def _figures(finding: Finding) -> Optional[OperandFigures]:
-    """None where values of float32 were not compared."""
+    """The OperandFigures of a Finding; None if float32 values were not compared."""
     moments, tensors = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
     if moments is None or not moments.compared or any(one is None or one.dtype != "float32" for one in tensors):
         return None
@@ -275,7 +282,8 @@ def _figures(finding: Finding) -> Optional[OperandFigures]:
 
 
 class _Unwritten:
-    """Products whose outputs were not recorded: an operator soon behind them reads a tensor without another writer."""
+    """Products whose outputs were not recorded: an operator soon behind them reads a tensor that has no other
+    producer."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._sources = Edges(findings).sources

@@ -1,8 +1,8 @@
-"""A Measurement and its limit → a Finding: a verdict on one tensor pair by itself, with the reason in words.
+"""Make a Finding of a Measurement and its limit: a verdict on one tensor pair by itself, with the reason in words.
 
-By default rel_l2 is held against a limit that the rules of localise/rules/ make of the precision in which the runs
-worked. Whether an error above it is the operator's own is not seen from one tensor: localise/search.py decides it, and
-takes `diverged` back where the inputs explain it.
+By default rel_l2 is compared with a limit that the rules of localise/rules/ make of the precision of the runs. One
+tensor does not show whether an error above the limit is the operator's own: localise/search.py decides that, and
+reverts `diverged` if the inputs explain the error.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from npucmp.model import Finding, Measurement, Moments, Pair, Tolerance, Verdict
 from npucmp.model.dtypes import FACTOR as FACTOR
 from npucmp.model.dtypes import lookup
 
-HALF = 0.5  # distance of a float from a whole number: definition: so far is no rounding of it
-NOISE = 4.0  # distances of repeated runs: chosen: a few reruns see only part of the noise, not measured
+HALF = 0.5  # distance of a float from a whole number: definition: rounding to whole numbers moves a float less
+NOISE = 4.0  # distances of repeated runs: chosen: a few reruns show only part of the noise, not measured
 
 DEFAULT_RULES = tuple(
     Tolerance(
@@ -35,14 +35,14 @@ AT_LEAST = {metric.name for metric in metrics.METRICS if metric.better == "more"
 
 
 class Limit(NamedTuple):
-    """How large rel_l2 may be by rounding alone, and the rule that says so."""
+    """The largest rel_l2 that rounding alone may produce, and the rule that gives it."""
 
     value: float
     rule: str = ""
 
 
 def judge(measurement: Measurement, tolerances: Tolerances, limit: Limit) -> Finding:
-    """The Finding of one Measurement, held against `limit` where no tolerance of the user applies."""
+    """Return the Finding of one Measurement; `limit` applies if no tolerance of the user does."""
     pair = measurement.pair
     if measurement.problem:
         return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
@@ -100,7 +100,7 @@ def _value(metric: str, moments: Moments) -> float:
 
 
 def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit, moments: Moments) -> tuple[Tolerance, str]:
-    """(what the tensor is held against, the name of the rule that says so)."""
+    """Return the tolerance that applies to the tensor and the name of its rule."""
     if tolerances.closeness:
         return Tolerance("mismatch_ratio", 0.0, why="--rtol/--atol were given"), "closeness"
     for row in tolerances.table:
@@ -112,7 +112,7 @@ def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit, moments: Moment
 
 
 def applies(row: Tolerance, pair: Pair) -> bool:
-    """Whether a row of a user's table is about this pair."""
+    """Whether a row of a user's table applies to this pair."""
     return row.op_type in ("", pair.operator.op_type) and row.dtype in ("", narrower_dtype(pair))
 
 
@@ -125,14 +125,14 @@ def _nonfinite(moments: Moments) -> str:
 
 
 def nothing_known(measurement: Measurement) -> str:
-    """The reason why nothing that the dumps recorded of a pair decides."""
+    """Return the reason why no record of a pair decides its verdict."""
     if has_equal_xor(measurement.pair):
         return "equal XOR checksums, which prove nothing: constants and reordered values share them"
     return "the dumps kept neither values nor comparable statistics"
 
 
 def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -> Finding:
-    """Checksums and statistics: they can prove a difference, and only equal hashes prove equality."""
+    """Judge checksums and statistics: both can prove a difference, and only equal hashes prove equality."""
     if measurement.same is not None:
         if measurement.same:
             empty = measurement.pair.target is not None and 0 in measurement.pair.target.shape
@@ -157,7 +157,7 @@ Judgement = Tuple[
 
 
 def judge_bound(bound: float, tolerances: Tolerances, limit: Limit) -> Judgement:
-    """The judgement of a proven lower bound of rel_l2, which is finite: statistics prove a difference alone."""
+    """Judge a proven, finite lower bound of rel_l2: statistics can only prove a difference."""
     over = limit.value + SUMS_SLACK
     if bound > over:
         words = f"by its statistics rel_l2 is at least {bound:.2e}, limit {over:.2e}"

@@ -1,4 +1,5 @@
-"""What a user decides: a table of tolerances, closeness, the noise of repeated runs. Read from files, and bounded."""
+"""Read the settings of a user that replace default limits: tolerance tables, closeness, noise of repeated runs. The
+size of each file is bounded."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ from npucmp.model import Tolerance
 from npucmp.model.dtypes import DTYPES, canonical, lookup
 
 LARGEST_TABLE = 2**20  # bytes of a tolerance file: work
-LARGEST_NOISE = 2**28  # bytes of a noise.csv: work: a row per tensor
+LARGEST_NOISE = 2**28  # bytes of a noise.csv: work: one row per tensor
 COLUMNS = ("metric", "limit", "dtype", "op_type", "why")
-OF_ERRORS = {"verdict", "cause"}  # columns of tables that hold what --noise is to excuse
-CODE = re.compile(r"\\x([0-9a-f]{2})|\\u(e00[0-7][0-9a-f]|[0-9a-f]{4})")  # as reports show what is invisible
+OF_ERRORS = {"verdict", "cause"}  # columns of tables of errors, which --noise must not read
+CODE = re.compile(r"\\x([0-9a-f]{2})|\\u(e00[0-7][0-9a-f]|[0-9a-f]{4})")  # how reports show invisible characters
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What decides. `table` replaces the default limits where a row applies; `closeness` (a user's rtol or atol)
-    replaces them everywhere."""
+    """The settings that decide a verdict. `table` replaces the default limits of the tensors to which a row applies;
+    `closeness` (a user's rtol or atol) replaces all default limits."""
 
     table: tuple[Tolerance, ...] = ()
     closeness: bool = False
@@ -35,15 +36,15 @@ class Tolerances:
 
     @property
     def by_round_off(self) -> bool:
-        """Whether the default limits are in force, which alone weigh errors against those of the inputs."""
+        """Whether the default limits are in force; only these compare errors with the errors of the inputs."""
         return not self.table and not self.closeness
 
 
 def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
-    """Rows of a tolerance file, the first that fits a tensor deciding it.
+    """Read the rows of a tolerance file; the first row that applies to a tensor decides.
 
-    CSV with the columns metric, limit, dtype, op_type, why; or TOML with [[tolerance]] tables of these keys.
-    Raises DumpError if the file cannot be read, UsageError for a row that cannot be used.
+    CSV with the columns metric, limit, dtype, op_type, why; or TOML with [[tolerance]] tables of these keys. Raises
+    DumpError if the file cannot be read, UsageError for a row that cannot be used.
     """
     text = read_text(path, LARGEST_TABLE)
     if path.suffix.lower() == ".toml":
@@ -67,15 +68,15 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
 
 
 def load_noise(path: Path) -> dict[tuple[str, str], float]:
-    """(operator, slot) → rel_l2 of a noise.csv that rerun-diff wrote.
+    """Read a noise.csv that rerun-diff wrote: (operator, slot) → rel_l2.
 
-    Raises DumpError if the file cannot be read, UsageError if it is no such table.
+    Raises DumpError if the file cannot be read, UsageError if it is not such a table.
     """
     try:
         rows = list(csv.DictReader(read_text(path, LARGEST_NOISE).splitlines()))
     except csv.Error as error:
         raise UsageError(f"{path}: not CSV: {error}") from None
-    if rows and rows[0].keys() & OF_ERRORS:  # which are not noise, and would all be excused
+    if rows and rows[0].keys() & OF_ERRORS:  # a table of errors would excuse every error
         raise UsageError(f"{path}: is a table of errors; --noise wants the noise.csv that npucmp rerun-diff -o writes")
     if not rows or not {"op", "slot", "rel_l2"} <= rows[0].keys():
         raise UsageError(f"{path}: not a noise.csv with the columns op, slot, rel_l2; npucmp rerun-diff -o writes one")
@@ -83,7 +84,7 @@ def load_noise(path: Path) -> dict[tuple[str, str], float]:
     try:
         for row in rows:
             noise = float(row["rel_l2"])
-            if math.isfinite(noise):  # a NaN in one run only is no noise
+            if math.isfinite(noise):  # a NaN in one run only is not noise
                 found.update({(op, slot): noise for op in _spellings(row["op"]) for slot in _spellings(row["slot"])})
     except (TypeError, ValueError):
         raise UsageError(f"{path}: a row without a name, or whose rel_l2 is no number") from None
@@ -91,7 +92,8 @@ def load_noise(path: Path) -> dict[tuple[str, str], float]:
 
 
 def _spellings(cell: str) -> set[str]:
-    r"""What may stand behind a cell: `'` may keep a spreadsheet from running it, \xNN be a control character."""
+    r"""Return the possible names behind a cell: a leading `'` may protect a spreadsheet, \xNN may encode a control
+    character."""
     names = {cell, cell[1:]} if cell.startswith("'") else {cell}
     return names | {CODE.sub(lambda found: chr(int(found[1] or found[2], 16)), name) for name in names}
 

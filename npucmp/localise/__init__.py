@@ -1,1 +1,1 @@
-"""Findings in graph order → which operator bears the error, which passes it on."""
+"""Find in graph-ordered Findings the operator that causes an error and the operators that propagate it."""

@@ -1,10 +1,10 @@
 """Backward operators that recorded another autograd node on each side.
 
-A dump records the outputs of one autograd node of a call: of the whole linear layer on one side, of the view before its
+A dump records the outputs of one autograd node of a call: the whole linear layer on one side, the view before its
 product on the other. Autograd gives a gradient the shape of its tensor. If the forward has the same shapes on both
-sides and an output of the backward has not, the outputs are those of two nodes, and no difference of theirs is an
-error. The next recorded gradient tells whether there is one. Where one call of an operator shows that, its other calls,
-of which both nodes happen to have the same shape, recorded other nodes too: their outputs have nothing in common.
+sides and an output of the backward does not, the outputs belong to two nodes, and their difference is not an error. The
+next recorded gradient shows whether an error exists. If one call of an operator shows this, its other calls, whose
+nodes happen to have equal shapes, recorded two nodes too if their outputs are unrelated.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _DIFFERS = (Verdict.SHAPE, Verdict.DIVERGED, Verdict.NONFINITE)
 
 
 def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings in the same order; the differing outputs of such operators are unknown."""
+    """Return the findings in the same order; differing outputs of such operators become UNKNOWN."""
     found = [*findings]
     alike: set[tuple[str, str]] = set()  # calls on both sides whose forwards have the same shapes
-    kinds: set[str] = set()  # of calls that are proven to have recorded two nodes
-    backwards: list[list[int]] = []  # places of the outputs of each backward call
+    kinds: set[str] = set()  # kinds of the calls that are proven to have recorded two nodes
+    backwards: list[list[int]] = []  # indices of the outputs of each backward call
     for _, group in groupby(range(len(found)), key=lambda at: found[at].pair.order):
         places = [*group]
         pair = found[places[0]].pair
@@ -46,8 +46,8 @@ def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _are_two(outputs: Sequence[Finding]) -> bool:
-    """Whether outputs of one call are those of two nodes: by their shapes or their number, or because the first has
-    nothing in common."""
+    """Whether outputs of one call belong to two nodes: by their shapes or their number, or because the first outputs
+    are unrelated."""
     first = outputs[0]
     unrelated = first.verdict is Verdict.DIVERGED and first.error is not None and first.error >= UNRELATED
     return unrelated or any(one.verdict in (Verdict.SHAPE, Verdict.MISSING) for one in outputs)

@@ -1,7 +1,8 @@
-"""How much an operator may enlarge the error it reads: condition numbers, estimated from the golden's Moments.
+"""The factor by which an operator may enlarge the error it reads: condition numbers, estimated from the golden's
+Moments.
 
-exp of 20 turns a relative error e of its input into 20 e, a difference of near-equals into anything. Both are
-properties of the operator and its values, not faults; the formulas are those of forward error analysis
+exp of 20 turns a relative error e of its input into 20 e; a difference of near-equal numbers enlarges it without limit.
+Both are properties of the operator and its values, not faults; the formulas are those of forward error analysis
 (Higham, Accuracy and Stability of Numerical Algorithms, §1.6), with norms in place of elements.
 """
 
@@ -29,7 +30,7 @@ class Scale(NamedTuple):
 
 @of_row
 def scale_of(finding: Finding) -> Scale:
-    """Of values or recorded statistics; masks do not count. All zero where nothing is known."""
+    """The Scale from values or recorded statistics, without masks; all zero if nothing is known."""
     measurement = finding.measurement
     golden, moments = measurement.pair.golden, measurement.moments
     elements = math.prod(golden.shape) if golden is not None else 0
@@ -52,8 +53,8 @@ def scale_of(finding: Finding) -> Scale:
 
 
 def amplification(node: OperatorFindings) -> float:
-    """By how much the operator may multiply a relative error of its input; 1 for what is well-conditioned. An exponent
-    that would leave no digit of float32 is none."""
+    """The factor by which the operator may multiply a relative error of its input; 1 for well-conditioned operators.
+    Exponents that would leave no digit of float32 are ignored."""
     if node.op.traits.isdisjoint(CONDITIONED):
         return 1.0
     x, y = _operand(node), _result(node)
@@ -82,7 +83,7 @@ def amplification(node: OperatorFindings) -> float:
 
 
 def _operand(node: OperatorFindings) -> Optional[Scale]:
-    """What the operator works on: its first floating input, of the forward if it is a backward."""
+    """The operand of the operator: its first floating input, or that of its forward if it is a backward."""
     source = node.context if node.is_gradient else node.inputs
     scales = [scale_of(finding) for finding in source if finding.pair.slot.startswith("input")]
     return next((scale for scale in scales if scale.elements), None)

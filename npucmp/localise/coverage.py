@@ -1,19 +1,19 @@
-"""Which golden tensors a comparison accounts for, so that agreement of the others is agreement of the network.
+"""List the golden tensors that a comparison accounts for, so that their agreement is agreement of the network.
 
-A golden tensor with elements is accounted for in one of four states; any other is open, and AGREES is not said:
+A golden tensor with elements is accounted for in one of four states; any other is open, and AGREES is not reported:
 
 compared   its values were measured against the target's
 again      it is a recording, a view, a reshape, a cast or a second execution of a compared tensor. The golden's own
            values prove it
 interior   it lies in a stretch of operators that the target does not have, and all tensors that enter or leave the
            stretch were compared and agree. A tensor that no operator reads leaves the stretch. A parameter enters it
-           from nowhere, and counts as interior if no operator outside of the stretch reads it
+           without a producer, and counts as interior if no operator outside of the stretch reads it
 excluded   the user excluded it; uninitialised memory, workspaces and operands that were overwritten before they were
            recorded count as excluded
 
-The edges are those of the golden: the names of a graph where there is one, equal content elsewhere. Operators of the
-target in the place of a stretch excuse nothing by themselves. Where no tensor of theirs is read by another operator or
-is compared, they lead elsewhere, and the stretch stays open.
+The edges are those of the golden: the names of a graph if one exists, otherwise equal content. Operators of the target
+in the place of a stretch excuse nothing by themselves. If no operator reads their tensors and none of these is
+compared, the stretch stays open.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_TENSORS = "the record of one side holds no tensors"
 
 def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: Optional[ReadContext]) -> Coverage:
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
-    Within `context` tensors of operators that one side has alone are measured; without it their names decide."""
+    With a `context`, tensors of operators that exist on one side are measured; without it their names decide."""
     excluded = sum(pair.golden is not None for pair in left_out)
     graph = _recorded_graph(findings)
     if graph is not None:
@@ -71,7 +71,7 @@ def _recorded_graph(findings: Sequence[Finding]) -> Optional[RecordedGraph]:
 
 
 def _coverage_of_figures(findings: Sequence[Finding], graph: RecordedGraph, excluded: int) -> Coverage:
-    """The coverage where every tensor has a partner, and the dumps recorded figures alone."""
+    """The coverage if every tensor has a partner, and the dumps recorded statistics alone."""
     left = graph.open_rows()
     missed = sum(map(graph.elements.__getitem__, left))
     covered = sum(map(graph.elements.__getitem__, graph.golden)) - missed
@@ -86,7 +86,7 @@ def _open_tensor(row: GoldenRow) -> OpenTensor:
 
 
 def _sorted(findings: Sequence[Finding]) -> tuple[list[GoldenRow], list[GoldenRow]]:
-    """The golden tensors that a comparison has to account for, and those of them that were not compared."""
+    """Return the golden tensors that a comparison has to account for, and those among them that were not compared."""
     golden, open_rows = [], []
     for finding in findings:
         pair = finding.pair
@@ -113,7 +113,8 @@ def _is_exempt(finding: Finding) -> bool:
 
 
 def _bare_records(findings: Sequence[Finding]) -> Iterator[OpenTensor]:
-    """Records of which one side holds no tensors though the other does: no tensor of theirs was looked at."""
+    """Yield records that hold no tensors on one side although the other side does; none of their tensors was
+    compared."""
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):
         first = next(group)
         pair = first.pair

@@ -1,7 +1,7 @@
-"""Operators of the target alone that lead nowhere: no operator reads what they write, not in slices either, and nothing
-compared holds it.
+"""Find operators of the target alone whose outputs are unused: no operator reads them, whole or in slices, and no
+compared tensor holds them.
 
-Such an operator in the place of a golden stretch is not known to do what the stretch does.
+It is not known whether such an operator, in the place of a golden stretch, computes what the stretch computes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from npucmp.model.roles import is_meaningless, is_output
 
 
 def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: AbstractSet[int]) -> Iterator[int]:
-    """The places of operators of the target alone of which no output is read or compared, in merged graph order.
-    `matched` are the places of operators that both sides have, `again` those of operators that only ran once more."""
+    """The places of operators of the target alone without an output that is read or compared, in merged graph order.
+    `matched` are the places of operators that both sides have, `again` the places of operators that only ran once
+    more."""
     read: set[int] = set()
     named: set[str] = set()
     sums: dict[int, list[Side]] = defaultdict(list)  # of compared gradients, by elements
@@ -70,8 +71,8 @@ def elements_of(finding: Finding) -> int:
 
 
 def _add_up(parts: Sequence[Finding], compared: Sequence[Side]) -> bool:
-    """Whether gradients that no operator reads are the terms of a compared one: autograd adds up the gradients of a
-    tensor that several operators read, and no dump records that sum."""
+    """Whether gradients that no operator reads are the terms of a compared gradient: autograd adds up the gradients of
+    a tensor that several operators read, and dumps do not record that sum."""
     sides = [one.measurement.moments.target for one in parts if one.measurement.moments is not None]
     if not sides or len(sides) < len(parts):
         return False

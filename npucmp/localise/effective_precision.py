@@ -1,9 +1,9 @@
-"""The working precision of every tensor: what rounded its values on their way, along their producers.
+"""The working precision of every tensor: the types that rounded its values, followed along their producers.
 
-A bfloat16 cast on another branch, or before a master weight, says nothing of a float32 product. What is computed from
-operands whose errors are known is held to the types of its operator alone; the rest, to the coarsest that the values
-went through. Only where nobody knows where they come from do time and the run decide: the coarsest type seen up to
-there, and the coarsest that a good part of the run has.
+A bfloat16 cast on another branch, or before a master weight, does not affect a float32 product. If the errors of all
+operands are known, the limit of a result depends on the types of its operator alone; otherwise on the coarsest type
+that the values went through. If their producers are unknown, time and the run decide: the coarsest type seen up to the
+tensor, and the coarsest type that a good part of the run has.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
 MOVES = ("copies", "hands on", "views", "picks", "looks up", "rectifies", "bounds", "masks", "constant")
-# share of the float tensors of a run: chosen: a type that as many have is none of a side branch, not measured
+# share of the float tensors of a run: chosen: a type that as many have is not that of a side branch, not measured
 USUAL = 0.1
 
 
 class Working(NamedTuple):
-    """held: the precision that the limit of a tensor is made of; through: the coarsest that its values went through."""
+    """held: the precision that sets the limit of a tensor; through: the coarsest precision that its values went
+    through."""
 
     held: Precision
     through: Precision
 
 
 def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[Working]:
-    """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
+    """The precisions of each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     bare = [one for one in measurements if one.moments is None]
     kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
     kept = _stored_16_bits(measurements) if len(bare) < len(measurements) else {}
     if len(bare) < len(measurements):
         kinds |= {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)}
     kinds.discard(Precision())
-    if len(kinds) <= 1 and not reduced:  # most runs: nothing to follow
+    if len(kinds) <= 1 and not reduced:  # most runs have one precision
         only = kinds.pop() if kinds else Precision()
         return [Working(only, only)] * len(measurements)
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
@@ -51,10 +52,10 @@ def working_precisions(measurements: Sequence[Measurement], reduced: bool = Fals
 
 
 def _stored_16_bits(measurements: Sequence[Measurement]) -> dict[int, float]:
-    """The round-off of 16-bit values that differ and lie in float32, by row.
+    """The round-off of differing 16-bit values that are stored as float32, by row.
 
-    Values that an operator computes show to which type it rounds. All others (weights, inputs of the network, values
-    that were moved) were rounded at another time: they show it only in a run that computes in 16 bits.
+    Computed values show the type to which an operator rounds. All other values (weights, inputs of the network, values
+    that were moved) were rounded at another time: they count only in a run that computes in 16 bits.
     """
     found = {row: round_off for row, one in enumerate(measurements) if (round_off := kept_round_off(one))}
     if not found:
@@ -70,7 +71,7 @@ def _stored_16_bits(measurements: Sequence[Measurement]) -> dict[int, float]:
 
 
 def _is_computed(pair: Pair) -> bool:
-    """Whether an operator made the values of a tensor, and did not move or choose them alone."""
+    """Whether an operator computed the values of a tensor, instead of only moving or choosing them."""
     return is_output(pair) and not op_type_of(pair.operator).has(*MOVES)
 
 
@@ -80,7 +81,8 @@ def _is_same(one: Measurement) -> bool:
 
 
 def usual_precision(findings: Sequence[Finding]) -> Precision:
-    """The coarsest type that a good part of the tensors have: what operators that nobody dumped may have worked in."""
+    """The coarsest type that a good part of the tensors have: the assumed precision of operators that were not
+    dumped."""
     counts = Counter(round_off for finding in findings if (round_off := round_off_of(finding.pair)))
     least = USUAL * sum(counts.values())
     return Precision(max((round_off for round_off, count in counts.items() if count >= least), default=0.0))
@@ -93,12 +95,12 @@ def work_in_other_types(measurements: Sequence[Measurement]) -> bool:
 
 
 def count_types(measurements: Sequence[Measurement]) -> tuple[int, int]:
-    """How many of the float tensors have another type on the other side, and how many there are."""
+    """Return how many float tensors have another type on the other side, and how many float tensors there are."""
     counts = [(len(_float_types(*types)), many) for types, many in _types(measurements).items()]
     return sum(many for kinds, many in counts if kinds > 1), sum(many for kinds, many in counts if kinds)
 
 
-_Types = Tuple[Optional[str], Optional[str]]  # of target and golden, None where a side has no tensor
+_Types = Tuple[Optional[str], Optional[str]]  # of target and golden; None if a side has no tensor
 
 
 def _types(measurements: Sequence[Measurement]) -> Counter[_Types]:
@@ -108,7 +110,7 @@ def _types(measurements: Sequence[Measurement]) -> Counter[_Types]:
 
 
 def float_types(pair: Pair) -> frozenset[str]:
-    """The float types of a pair; none where a side has none."""
+    """The float types of a pair; empty if a side has none."""
     target, golden = pair.target, pair.golden
     return _float_types(target and target.dtype, golden and golden.dtype)
 
@@ -122,7 +124,7 @@ def _float_types(target: Optional[str], golden: Optional[str]) -> frozenset[str]
 
 
 class _Flow:
-    """Follows precisions through the operators, in order."""
+    """Follow precisions through the operators, in order."""
 
     def __init__(self, findings: Sequence[Finding], reduced: bool, usual: Precision, kept: Mapping[int, float]) -> None:
         self._findings, self._kept = findings, kept
@@ -133,24 +135,24 @@ class _Flow:
         self._clock = Precision()
 
     def alone(self, finding: Finding) -> Working:
-        """Of a tensor of an operator that only one side has."""
+        """The precisions of a tensor of an operator that exists on one side."""
         own = self._of_values(finding)
         return Working(own, own)
 
     def _of_values(self, finding: Finding) -> Precision:
-        """Of the types of one tensor, and of values that need less than these."""
+        """The precision of the types of one tensor, and of values that need fewer bits than these types."""
         return own_precision(finding.measurement, self._kept.get(finding.row, 0.0))
 
     def visit(self, node: OperatorFindings) -> None:
         own = self._own(node)
         for finding in node.inputs:
-            if finding.row not in self.of:  # gradients of parameters read what another operator read already
+            if finding.row not in self.of:  # gradients of parameters read tensors that another operator has read
                 came = self._came_in(finding)
                 self.of[finding.row] = Working(came, came)
         self._clock = coarsest([self._clock, own])
-        saved = (finding for finding in node.context if finding.row in self.of)  # a dump may tell a backward first
+        saved = (finding for finding in node.context if finding.row in self.of)  # a dump may list a backward first
         read = [self.of[finding.row].through for finding in (*node.inputs, *saved)]
-        unsaved = node.reads_saved and not node.context  # by a forward that nobody dumped
+        unsaved = node.reads_saved and not node.context  # the forward was not dumped
         known = self._is_known(node) and not unsaved
         if unsaved or not node.reads_recorded:
             read.append(self._clock)
@@ -159,11 +161,12 @@ class _Flow:
             self.of[finding.row] = Working(own if known else through, through)
 
     def _own(self, node: OperatorFindings) -> Precision:
-        """Of the types that it reads and writes; of a module, whose inside may be coarser, of all that ran so far."""
+        """The precision of the types that an operator reads and writes; for a module, whose inner types may be coarser,
+        also of all operators so far."""
         found = [self._of_values(finding) for finding in (*node.inputs, *node.outputs, *node.context)]
         if node.operator.path:
             found.append(self._clock)
-        if node.op.has("collective", "point to point") and not node.inputs:  # what another rank put in
+        if node.op.has("collective", "point to point") and not node.inputs:  # inputs of another rank
             found += [self._clock, self._usual]
         if self._reduced and node.op.has("contracts") and coarsest(found).round_off <= SINGLE:
             found.append(Precision(reduced=True))
@@ -174,13 +177,13 @@ class _Flow:
         if source in self.of:
             return coarsest([self._of_values(finding), self.of[source].through])
         own = self._of_values(finding)
-        is_rounded = own != Precision()  # whole numbers are not
+        is_rounded = own != Precision()  # whole numbers are not rounded
         if not is_rounded or _is_same(finding.measurement) or is_parameter(finding.pair):
             return own
         return coarsest([own, self._clock, self._usual])
 
     def _is_known(self, node: OperatorFindings) -> bool:
-        """Whether the errors of all that it reads were measured, here or where it was written."""
+        """Whether the errors of all inputs were measured, here or where they were written."""
         if not node.reads_recorded or not node.inputs:
             return False
         return all(map(self._is_measured, (*node.inputs, *node.context)))
@@ -193,7 +196,8 @@ class _Flow:
 
 
 def own_precision(measurement: Measurement, kept: float = 0.0) -> Precision:
-    """The types of one tensor on both sides; `kept` is the round-off of 16-bit values that lie in float32."""
+    """The precision of one tensor on both sides; `kept` is the round-off of 16-bit values that are stored as
+    float32."""
     if measurement.moments is None:
         return _of_types(round_off_of(measurement.pair))
     return Precision(max(round_off_of(measurement.pair), kept), quantised=quantised(measurement))
@@ -203,7 +207,7 @@ _of_types = lru_cache(maxsize=256)(Precision)
 
 
 def coarsest(some: Iterable[Precision]) -> Precision:
-    """The coarsest of several, each in its own way."""
+    """The coarsest precision of several, field by field."""
     rows = list(some)
     return Precision(
         max((one.round_off for one in rows), default=0.0),

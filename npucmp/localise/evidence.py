@@ -1,4 +1,4 @@
-"""The reasons why an operator is suspected, with the figures that decided, each of a tensor that has a row."""
+"""Words and figures of the evidence against an operator; each figure belongs to a tensor that has a row."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from npucmp.model.roles import is_folded, is_parameter
 
 
 class WorstInput(NamedTuple):
-    """What differs most of all that an operator reads, and whether it is no input of its own: its forward saved it, or
-    another rank put it in. Where nothing differs the largest error; without any, how they are known to be alike."""
+    """The input with the largest difference. `saved`: it is not an input of the operator itself, but a tensor that its
+    forward saved or another rank sent. If no input differs, it has the largest error; if no input has an error, `alike`
+    says how the inputs are known to agree."""
 
     error: float = 0.0
     finding: Optional[Finding] = None
@@ -29,8 +30,8 @@ class WorstInput(NamedTuple):
 
 
 def worst_of(apart: Sequence[tuple[float, Finding, bool]], read: Sequence[Finding]) -> WorstInput:
-    """Of what differs, as (its error as far as it reaches what is written, the tensor, whether it is no input of its
-    own), and of all that an operator reads."""
+    """Return the worst input. `apart` holds the inputs that differ: (error as far as it reaches the outputs, tensor,
+    whether it is not an input of the operator itself); `read` holds all inputs."""
     if apart:
         _, worst, saved = max(apart, key=lambda one: (one[0], error_size(one[1])))
         return WorstInput(error_size(worst), worst, True, saved)
@@ -41,7 +42,7 @@ def worst_of(apart: Sequence[tuple[float, Finding, bool]], read: Sequence[Findin
 
 
 def _alike(read: Sequence[Finding]) -> str:
-    """How tensors without any error agree: in their bits, in their values, or only in what was recorded of them."""
+    """How tensors without error agree: in their bits, in their values, or only in their recorded statistics."""
     compared = [one for one in read if one.error is not None or one.measurement.bound is not None]
     if any(one.measurement.moments is None and one.measurement.same is None for one in compared):
         return "as far as statistics tell"
@@ -51,7 +52,7 @@ def _alike(read: Sequence[Finding]) -> str:
 
 
 def is_bit_equal(finding: Finding) -> bool:
-    """Whether tensors that match do so in their bits: not where zeros have another sign, or values another type."""
+    """Whether matching tensors match bit for bit; False if signs of zeros or types differ."""
     moments, sides = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
     if moments is None:
         return True
@@ -59,28 +60,29 @@ def is_bit_equal(finding: Finding) -> bool:
 
 
 def has_other_masks(finding: Finding) -> bool:
-    """Whether the types of the two sides write minus infinity as different numbers, and these do."""
+    """Whether the two sides represent minus infinity by different numbers, because of their types, and the tensor has
+    some."""
     moments = finding.measurement.moments
     return moments is not None and bool(moments.masked) and moments.equal < moments.elements
 
 
 def reason(kind: str, words: str, **facts: Union[str, int, float, Fact, None]) -> Evidence:
-    """One reason; facts that are no Fact yet are measured on no tensor."""
+    """One reason; values that are not Facts become Facts without a tensor."""
     return Evidence(kind, words, {name: fact if isinstance(fact, Fact) else Fact(fact) for name, fact in facts.items()})
 
 
 def measured(value: Union[str, float, None], finding: Finding) -> Fact:
-    """A fact of a tensor."""
+    """A fact about a tensor."""
     return Fact(value, finding.pair.operator.name, finding.pair.slot)
 
 
 def tensor_reason(finding: Finding) -> Evidence:
-    """What was found of a tensor, as its own row says it."""
+    """The reason with the words of the tensor's own row."""
     return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=measured(finding.because, finding))
 
 
 def own_reasons(pair: Pair, own: Finding, worst: WorstInput, reads: bool) -> list[Evidence]:
-    """Of an operator that bears error: inputs, output, and what stands out besides."""
+    """The evidence of an operator that bears an error: inputs, output, and other signs."""
     reasons = [_inputs(own, worst, reads), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
     if op_type_of(pair.operator).has("random"):
         words = "a random operator: it differs unless both runs share its seed and generator; switch it off"
@@ -104,8 +106,8 @@ def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:
 
 
 def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
-    """The tensor that differs of those that an operator reads: an input of its own by its slot, another by its operator
-    too. Of a size that is not known its row says how it differs."""
+    """The evidence of the input that differs: an own input by its slot, another tensor also by its operator. If the
+    size is unknown, the evidence has the words of its row."""
     kind, what, backward = "inputs differ", "inputs differ", pair.operator.phase == "backward"
     if saved:
         kind, what = "saved differs", f"a tensor {'saved by its forward' if backward else 'of another rank'} differs"
@@ -119,12 +121,12 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
 
 
 class Around(NamedTuple):
-    """Facts about the way to an input that differs.
+    """Facts about the path to an input that differs.
 
-    last       the last tensor that agrees; tainted: an operator before it bears an error already
-    writer     the output that it comes from, where that is known and was not dumped
+    last       the last tensor that agrees; tainted: an earlier operator bears an error already
+    writer     the output that it comes from, if that is known and was not dumped
     alone      operators of one run that may have written it
-    left_out   operators before it that the user did not want compared
+    left_out   earlier operators that the user excluded
     displaced  the operator that wrote it in the golden, whose partner the target runs later
     overtaken  an operator that the golden runs after the reader, the target before it
     """
@@ -198,7 +200,7 @@ def _order_reason(displaced: Optional[Pair], overtaken: Optional[Pair]) -> Evide
 
 
 def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
-    """An input that is a number, with its two values and their quotient."""
+    """The evidence of a scalar input, with its two values and their quotient."""
     words = "a number that it was given already differs: {slot} is {target}, in the golden {golden}"
     facts = {"slot": by_name(gap.pair.operator, gap.pair.slot), "target": f"{target:g}", "golden": f"{golden:g}"}
     factor = target / golden if golden else 0.0
@@ -208,14 +210,14 @@ def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
 
 
 def _alone_reason(words: str, alone: Sequence[Pair]) -> Evidence:
-    """Operators that one run has; their names stand in the braces of `words`."""
+    """The evidence that names operators of one run; their names replace the braces in `words`."""
     shown = [f"{{name{n}}} (only in {_side(pair)})" for n, pair in enumerate(alone)]
     named = {f"name{n}": pair.operator.name for n, pair in enumerate(alone[:3])}
     return reason("between", words.format(_first(shown)), **named)
 
 
 def _tells_outputs(pair: Pair) -> bool:
-    """Whether an output of an operator was recorded by either run."""
+    """Whether either run recorded an output of an operator."""
     return any(tensor.is_output for one in (pair.target_op, pair.golden_op) if one for tensor in one.tensors)
 
 
@@ -227,13 +229,13 @@ def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
 
 
 def writer_reason(writer: Writer) -> Evidence:
-    """Where to look first."""
+    """The operator to check first."""
     return reason("writer", "it is {writer}, which {why}: look there first", writer=writer.name, why=writer.why)
 
 
 def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> list[Evidence]:
-    """Of a gradient of which it is not known what its forward saved; `left_out` is that, if the user left it out,
-    `recomputed` if it ran again and only one run shows that."""
+    """The evidence of a gradient whose saved tensors are unknown. `left_out` names the forward if the user excluded it;
+    `recomputed` names it if it ran again and only one run shows that."""
     words = "the tensors saved by its forward were not dumped"
     if recomputed:
         words, left_out = (
@@ -249,13 +251,13 @@ def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, reco
 
 
 def unheard_reasons(own: Finding, reads: bool) -> list[Evidence]:
-    """Of an operator into which other ranks put something, where not all of them are compared."""
+    """The evidence of an operator with inputs of other ranks, not all of which are compared."""
     words = "the tensors of other ranks were not compared: compare all ranks of the step"
     return [tensor_reason(own), reason("unheard", f"its own inputs agree; {words}" if reads else words)]
 
 
 def is_fed(root_cause: Cause, evidence: Sequence[Evidence]) -> bool:
-    """Whether it is an input of the network or a parameter that differs."""
+    """Whether the root is an input of the network or a parameter that differs."""
     return root_cause is Cause.GAP and any(one.kind == "fed" for one in evidence)
 
 
@@ -268,7 +270,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _numbers(finding: Finding) -> Optional[tuple[float, float]]:
-    """The two values of a tensor that is a number, from its values or from what was recorded of them."""
+    """The two values of a scalar tensor, from its values or recorded statistics."""
     moments, recorded = finding.measurement.moments, finding.measurement.statistics
     if finding.pair.golden is None or finding.pair.golden.shape != ():
         return None
@@ -279,8 +281,8 @@ def _numbers(finding: Finding) -> Optional[tuple[float, float]]:
 
 
 def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> list[Evidence]:
-    """Of an operator whose inputs nobody knows: which of them, and what wrote them, where a graph tells. A weight of a
-    checkpoint has none."""
+    """The evidence of an operator whose inputs are unknown: which inputs, and their producers if a graph names them. A
+    weight of a checkpoint has no inputs."""
     if is_weight(own.pair.operator):
         return [tensor_reason(own)]
     named = []
@@ -296,12 +298,12 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> list[Evidence]:
 
 
 def interval_reasons(words: str, high: float) -> list[Evidence]:
-    """The upper end of what may have come in unseen, which the error exceeds; `words` tell why it is no larger."""
+    """The upper end of the interval of unseen errors, which the error exceeds; `words` give the reason for that end."""
     return [reason("interval", words, high=high)] if words and 0.0 < high < math.inf else []
 
 
 def passed_reasons(own: Finding, worst: WorstInput) -> list[Evidence]:
-    """Of an operator that passes on what it got."""
+    """The evidence of an operator that propagates an error."""
     if worst.differs and worst.finding is not None:
         got = _differing(own.pair, worst.finding, worst.saved)
     elif worst.finding is not None:
@@ -315,7 +317,7 @@ def passed_reasons(own: Finding, worst: WorstInput) -> list[Evidence]:
 
 
 def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Finding) -> list[Evidence]:
-    """Of a run whose errors grow step by step, no operator being to blame alone."""
+    """The evidence of a run whose errors grow step by step without a single faulty operator."""
     words = (
         "no operator turns its inputs' error into more than {most} times as much, yet errors grow to {error} at {op}"
     )
@@ -328,7 +330,7 @@ def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Findin
 
 
 def argument_reasons(pair: Pair) -> list[Evidence]:
-    """Non-tensor arguments that differ: nothing convinces more."""
+    """The non-tensor arguments that differ: the most convincing evidence."""
     if pair.target_op is None or pair.golden_op is None:
         return []
     words = "argument {slot} is {target} in the target, {golden} in the golden"
@@ -339,7 +341,7 @@ def argument_reasons(pair: Pair) -> list[Evidence]:
 
 
 def pattern_reasons(finding: Finding) -> list[Evidence]:
-    """What the error looks like, where one pass over the tensor shows it."""
+    """The pattern of the error, if one pass over the tensor shows it."""
     moments = finding.measurement.moments
     if moments is None or not moments.max_abs or not moments.yy:
         return []
@@ -357,8 +359,8 @@ def _dtype(tensor: Optional[TensorRef]) -> str:
 
 
 def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Evidence]:
-    """Of an operator that writes floats of another type than the golden's, or what looks rounded to one: where what it
-    reads is so already, it was decided before."""
+    """The evidence of an operator that writes floats of another type than the golden's, or values that look rounded to
+    one; no evidence if its inputs already are so, because an earlier operator decided it."""
     if any(len(float_types(one.pair)) > 1 for one in read):
         return []
     apart = [one.pair for one in outputs if len(float_types(one.pair)) > 1]
@@ -377,7 +379,7 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Ev
 
 
 def fused_reasons(pair: Pair) -> list[Evidence]:
-    """What a fused operator is made of and by which passes; nothing for others."""
+    """The operators and passes that made a fused operator; empty for other operators."""
     operator = pair.target_op
     if operator is None or (len(operator.originals) < 2 and not operator.passes):
         return []
@@ -388,15 +390,15 @@ def fused_reasons(pair: Pair) -> list[Evidence]:
 
 
 def folded_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
-    """Of an operator that reads weights that the compiler made of several: they may be what is wrong."""
+    """The evidence of an operator that reads weights folded by the compiler: the error may be in them."""
     names = [finding.pair.slot for finding in inputs if is_folded(finding.pair)]
     words = "in this operator or in its folded weights ({slots}): the golden run has none like them"
     return [reason("folded", words, slots=_first(names))] if names else []
 
 
 def follower_reasons(pair: Pair, after: Optional[Pair]) -> list[Evidence]:
-    """Of an operator of a graph that is known by its name alone: what the other run has right after it, of the same
-    shape, may be fused into it here."""
+    """The evidence of a graph operator known by its name alone: the next operator of the golden run, if it has the same
+    output shapes and no partner, may be fused into it here."""
     target, golden = pair.target_op, after.golden_op if after is not None and after.target_op is None else None
     if target is None or target.phase or target.originals or golden is None:
         return []

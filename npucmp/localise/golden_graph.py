@@ -26,22 +26,23 @@ from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
 NEAREST = 16  # tensors, operators: work: a cast is compared with the latest of one size
-LATEST = 8  # outputs: work: a tensor read may be an expansion of one of the latest
+LATEST = 8  # outputs: work: an input may be an expansion of one of the latest
 SCALAR = 1  # elements: definition: a number is an argument of the operator that reads it
 
 
 class Compared(NamedTuple):
-    """What was compared of a content: whether any row was, and the last operator with a compared row that reads it."""
+    """Whether any row of a content was compared, and the order of the last operator with a compared row that reads
+    it."""
 
     is_any: bool
     last_reader: int
 
 
 class GoldenGraph:
-    """The golden tensors of a comparison by content, and which contents were compared.
+    """The golden tensors of a comparison by content, and the contents that were compared.
 
     matched  places of the operators that both sides have, ascending
-    proven   rows that a tensor of the target in their place proves
+    proven   rows that a target tensor in their place proves
     """
 
     def __init__(self, findings: Sequence[Finding], golden: Sequence[GoldenRow]) -> None:
@@ -64,7 +65,7 @@ class GoldenGraph:
         self._link()
 
     def _link(self) -> None:
-        """Finds out which rows hold one content."""
+        """Find the rows that hold the same content."""
         known: dict[int, SharedRecords] = {}
         named: dict[str, SharedRecords] = {}
         latest: deque[GoldenRow] = deque(maxlen=LATEST)
@@ -98,7 +99,7 @@ class GoldenGraph:
                 self._constants.add(constant)
 
     def _expanded(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[SharedRecords]:
-        """The content of which a tensor that an operator reads is an expansion: each element several times."""
+        """The content that an input expands: the input holds each of its elements several times."""
         written = [one for one in latest if is_expansion(one, row)] if row.is_alone else []
         return self._contents[written[-1].finding.row] if written else None
 
@@ -110,7 +111,7 @@ class GoldenGraph:
         return self._by_operator[row.finding.pair.order]
 
     def prove(self, rows: set[int]) -> None:
-        """Adds rows that a tensor of the target in their place proves."""
+        """Add rows that a target tensor in their place proves."""
         self.proven |= rows
         self._compared.clear()
 
@@ -123,7 +124,7 @@ class GoldenGraph:
         return found
 
     def is_again(self, row: GoldenRow) -> bool:
-        """Whether a row holds what a compared row holds."""
+        """Whether a row holds the content of a compared row."""
         finding = row.finding
         if finding.verdict is Verdict.UNREADABLE or lost_outputs(finding.pair):
             return False
@@ -134,28 +135,30 @@ class GoldenGraph:
             return compared.is_any
         if hands_on(row.operator):
             return compared.is_any or self._is_cast(row)
-        # others hold the same values by chance, or in another order
+        # other outputs hold the same values by chance, or in another order
         if compared.last_reader <= row.operator.order and not self._is_own_gradient(row):
             return False
         return not (row.is_alone and self.leads_astray([row]))
 
     def is_known_constant(self, row: GoldenRow) -> bool:
-        """Whether a tensor that no dumped operator wrote is a constant that was compared elsewhere, a plain number or
-        a mask, of which only the effect counts."""
+        """Whether a tensor that no dumped operator wrote is a constant that was compared elsewhere, a scalar or a mask;
+        of these only the effect counts."""
         constant = constant_of(row)
         written = bool(self._contents[row.finding.row].writers)
         known = row.elements == SCALAR or (constant is not None and constant in self._constants)
         return not written and (known or is_mask(row))
 
     def _is_own_gradient(self, row: GoldenRow) -> bool:
-        """Whether a backward operator wrote what it read: dumps record the gradient of a view for that of a product."""
+        """Whether a backward operator wrote a tensor that it read: dumps record the gradient of a view in place of that
+        of a product."""
         if row.operator.phase != "backward":
             return False
         read = [one for one in self.of_operator(row) if not is_output(one.finding.pair) and self.is_decided(one)]
         return any(self.content(one) is self.content(row) for one in read)
 
     def _is_cast(self, row: GoldenRow) -> bool:
-        """Whether a row is a compared tensor in another type: as many elements, extremes and norm rounded alike."""
+        """Whether a row is a compared tensor in another type: same number of elements, extremes and norm equal within
+        rounding."""
         own = side_of(row)
         if own is None or not op_type_of(row.operator).has("hands on"):
             return False
@@ -174,16 +177,17 @@ class GoldenGraph:
         return row.finding.verdict in DECIDED or row.finding.row in self.proven
 
     def gap_number(self, row: GoldenRow) -> int:
-        """The gap between matched operators that a row of an operator without partner lies in."""
+        """The gap between matched operators that contains the operator of a row without a partner."""
         return bisect_right(self.matched, row.finding.pair.order)
 
     def is_backward(self, operator: Operator) -> bool:
-        """Whether an operator is of a backward pass. Where a dump tells no phases, that begins with the first operator
-        of which the type tells it."""
+        """Whether an operator belongs to a backward pass. If a dump records no phases, the backward pass begins with
+        the first operator whose type is a gradient."""
         return is_gradient(operator) or (not operator.phase and operator.order >= self._backward_from)
 
     def is_of_gradient(self, row: GoldenRow) -> bool:
-        """Whether a row is of a backward operator, or of one that hands on gradients, as a collective does."""
+        """Whether a row belongs to a backward operator, or to an operator that forwards gradients, as a collective
+        does."""
         order = row.finding.pair.order
         if order not in self._of_gradient:
             written = (writer for one in self.of_operator(row) for writer in self.content(one).writers)
@@ -192,8 +196,8 @@ class GoldenGraph:
         return self._of_gradient[order]
 
     def before(self, row: GoldenRow) -> Iterator[list[GoldenRow]]:
-        """The rows of each operator without partner that lies in the same gap before that of a row, the last first;
-        of the nearest."""
+        """Yield the rows of each operator without a partner that precedes a row's operator in the same gap, the nearest
+        first; at most NEAREST operators back."""
         gap, own = self.gap_number(row), row.finding.pair.order
         first = max(self.matched[gap - 1] if gap else -1, own - NEAREST)
         for order in range(own - 1, first, -1):
@@ -201,15 +205,15 @@ class GoldenGraph:
                 yield self._by_operator[order]
 
     def leads_astray(self, rows: Iterable[GoldenRow]) -> bool:
-        """Whether an operator of the target alone, in the place of these rows, wrote what no operator reads and nothing
-        compared holds: it is not seen where it leads."""
+        """Whether an operator of the target alone, in the place of these rows, wrote tensors that no operator reads and
+        no compared tensor holds: its effect is unknown."""
         if self._astray is None:
             places = dead_ends(self._findings, self.matched, self._again)
             self._astray = {bisect_right(self.matched, place) for place in places}
         return any(self.gap_number(row) in self._astray for row in rows)
 
     def is_of_parameter(self, row: GoldenRow) -> bool:
-        """Whether a row is the gradient of a parameter, as the forward of its operator tells."""
+        """Whether a row is the gradient of a parameter, according to the forward of its operator."""
         slot = row.finding.pair.slot
         own = [one for one in self.forward_of(row) if one.finding.pair.slot == slot.replace("output:", "input:")]
         return slot.startswith("grad:") or any(is_parameter(one.finding.pair) for one in own)
@@ -245,6 +249,6 @@ def lost_outputs(pair: Pair) -> bool:
 
 
 def hands_on(operator: Operator) -> bool:
-    """Whether an operator writes what it reads, in another shape, order or type at most."""
+    """Whether an operator writes its input, at most in another shape, order or type."""
     op = op_type_of(operator)
     return op.has("hands on", "copies", "views") and not op.has("picks", "collective")

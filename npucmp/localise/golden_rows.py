@@ -1,4 +1,4 @@
-"""Rows of a comparison as the golden has them, and what the figures of one tensor tell."""
+"""Rows of a comparison from the golden's side, and conclusions from the figures of one tensor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from npucmp.model import Finding, Operator, Side
 from npucmp.model.dtypes import SUM_ROUNDING, lookup
 from npucmp.model.moments import repeated_hash
 
-# value: chosen: the largest number that stands for minus infinity in masks (OWN of measure/kernel/mask_values.py), not
+# value: chosen: the largest number that replaces minus infinity in masks (OWN of measure/kernel/mask_values.py), not
 # measured
 MASKS = -1e4
 
 
 class GoldenRow(NamedTuple):
-    """A finding, and the elements of its tensor, None where no header tells them."""
+    """A finding, and the number of elements of its tensor; None if no header records it."""
 
     finding: Finding
     elements: int | None
@@ -28,7 +28,7 @@ class GoldenRow(NamedTuple):
 
     @property
     def operator(self) -> Operator:
-        """The operator as the golden knows it."""
+        """The operator of the golden, or of the target if the golden has none."""
         found = self.finding.pair.golden_op or self.finding.pair.target_op
         assert found is not None
         return found
@@ -42,7 +42,7 @@ class GoldenRow(NamedTuple):
 class SharedRecords:
     """The golden records that hold one and the same tensor.
 
-    writers, readers  rows by which operators wrote it, and read it
+    writers, readers  rows of the operators that wrote it, and that read it
     """
 
     __slots__ = ("readers", "writers")
@@ -57,20 +57,20 @@ class SharedRecords:
 
 
 def side_of(row: GoldenRow) -> Optional[Side]:
-    """The golden's moments of a row, None where its values are not known."""
+    """The golden's moments of a row; None if its values are unknown."""
     moments = row.finding.measurement.moments
     return None if moments is None else moments.golden
 
 
 def round_off_of_row(row: GoldenRow) -> float:
-    """The unit round-off of a row's golden type; 0 of what is no float."""
+    """The unit round-off of a row's golden type; 0 if it is not a float type."""
     tensor = row.finding.pair.golden
     dtype = lookup(tensor.dtype) if tensor is not None else None
     return dtype.round_off if dtype is not None else 0.0
 
 
 def constant_of(row: GoldenRow) -> Optional[Hashable]:
-    """A key by which a tensor of equal elements is known again, None for any other."""
+    """A key that identifies a tensor of equal elements; None for any other tensor."""
     side, tensor = side_of(row), row.finding.pair.golden
     if side is None or tensor is None or side.minimum != side.maximum:
         return None
@@ -78,7 +78,7 @@ def constant_of(row: GoldenRow) -> Optional[Hashable]:
 
 
 def is_mask(row: GoldenRow) -> bool:
-    """Whether a tensor is a mask: true and false, or 0 and one value that no exponential can see."""
+    """Whether a tensor is a mask: true and false, or 0 and one value so low that its exponential is 0."""
     side, tensor = side_of(row), row.finding.pair.golden
     if tensor is not None and tensor.dtype == "bool":
         return True
@@ -99,7 +99,7 @@ def is_expansion(written: GoldenRow, read: GoldenRow) -> bool:
 
 
 def rounds_to(wide: Side, narrow: Side, unit: float) -> bool:
-    """Whether the figures of one tensor are those of another, rounded element by element with this round-off."""
+    """Whether the statistics of one tensor are those of another, rounded element by element with this round-off."""
     if (wide.nan, wide.posinf, wide.neginf) != (narrow.nan, narrow.posinf, narrow.neginf):
         return False
     unit = unit + SUM_ROUNDING

@@ -1,6 +1,5 @@
-"""Backward operators of stretches. Dumps record the gradient of one autograd node of each operator, so that content
-does not link them; their forward, or the shapes of what they read, tell what they write.
-"""
+"""Find backward operators of closed stretches. Dumps record the gradient of one autograd node of each operator, so
+content does not link them; their forward, or the shapes of their inputs, show their outputs."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from npucmp.localise.golden_rows import GoldenRow, SharedRecords, round_off_of_r
 from npucmp.model import Verdict
 from npucmp.model.roles import is_output, is_parameter
 
-_Key = Tuple[SharedRecords, bool]  # a content, and whether it is asked for its readers
+_Key = Tuple[SharedRecords, bool]  # a content, and whether its readers are wanted
 
 
 def closed_backwards(graph: GoldenGraph, left: Sequence[GoldenRow]) -> set[int]:
-    """The places of backward operators whose forward lies in a closed stretch, and of which the gradients of all that
-    enters and leaves that stretch were compared. `left` are the rows that are open so far."""
+    """The places of backward operators whose forward lies in a closed stretch, if the gradients of all tensors that
+    enter or leave that stretch were compared. `left` are the rows that are open so far."""
     open_calls = {row.operator.call for row in left if row.operator.phase == "forward"}
     places: dict[str, set[int]] = defaultdict(set)
     for row in left:
@@ -33,10 +32,10 @@ def closed_backwards(graph: GoldenGraph, left: Sequence[GoldenRow]) -> set[int]:
 
 
 def _not_closed(graph: GoldenGraph, calls: set[str]) -> set[str]:
-    """The calls of which a gradient that enters or leaves was not compared, and all that lean on them."""
+    """The calls with an entering or leaving gradient that was not compared, and all calls that depend on them."""
     lost: set[str] = set()
     users: dict[_Key, set[str]] = defaultdict(set)  # calls that read or write a content
-    others: dict[_Key, list[GoldenRow]] = {}  # at the other end of it
+    others: dict[_Key, list[GoldenRow]] = {}  # rows at the other end of the content
     for call in calls:
         for row in graph.forward_call(call):
             tensor = row.finding.pair.golden
@@ -67,14 +66,15 @@ def _not_closed(graph: GoldenGraph, calls: set[str]) -> set[str]:
 
 
 def _has_gradient(graph: GoldenGraph, row: GoldenRow) -> bool:
-    """Whether the gradient of an operator that reads or writes a content was compared, or has none."""
+    """Whether the gradient of an operator that reads or writes a content was compared, or does not exist."""
     backward = graph.backward_of(row)
     return (row.is_alone and all(map(graph.is_compared, backward))) or any(map(graph.is_decided, backward))
 
 
 def is_unrecorded_output(graph: GoldenGraph, row: GoldenRow) -> bool:
-    """Whether a gradient that a backward operator reads and none wrote can be an output that no dump recorded: a
-    backward operator before it, in the same place, read a tensor of that shape, and none of its outputs has it."""
+    """Whether a gradient that a backward operator reads and no operator wrote can be an output that dumps do not
+    record: an earlier backward operator in the same place read a tensor of that shape, and none of its outputs has
+    it."""
     tensor = row.finding.pair.golden
     if tensor is None or not row.is_alone or not graph.is_backward(row.operator) or graph.content(row).writers:
         return False

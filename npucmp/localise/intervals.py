@@ -1,19 +1,19 @@
-"""The interval in which the error of each tensor lies that an operator reads, and how it is known.
+"""The interval that contains the error of each tensor that an operator reads, and the source of that knowledge.
 
     measured            [e, e]              values, or checksums that differ or are equal
-    statistics          [bound, likely]     recorded figures: what they prove, and what their shift makes likely
+    statistics          [bound, likely]     recorded figures: the proven error, and the likely error of their shift
     written             as its producer     it was compared where it was written
-    unknown producer    [0, quantile]       nothing recorded wrote it: 95 % of the errors seen so far are no larger
+    unknown producer    [0, quantile]       no recorded operator wrote it: 90 % of the errors seen are no larger
     saved               [0, round-offs]     a forward saved it, and it was not recorded
     overwritten         [0, latest]         it was overwritten before it was recorded: the latest error of its shape
     uninitialised       [0, ∞] no blame     memory that no operator wrote
-    parameter           [0, update]         what the steps before may have made of a parameter
-    left of a sum       [0, largest left]   what is left of a sum that cancels, of unknown size
-    behind a root       [0, limit or more]  an error is about: inputs below their limit may carry as much as the limit
+    parameter           [0, update]         the error that earlier steps may have made in a parameter
+    left of a sum       [0, largest left]   the rest of a sum that cancels, of unknown size
+    behind a root       [0, limit or more]  a root exists upstream: inputs below their limit may reach the limit
     no data             [0, ∞]              unreadable, excluded, missing
 
-Each is one function below. An output whose error exceeds what the upper ends explain was born or worsened there; an
-input whose error exceeds the upper end of its edge is a GAP.
+Each source is one function below. An output whose error exceeds the upper ends is BORN or WORSENED; an input whose
+error exceeds the upper end of its edge is a GAP.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_folded, is_output, is_parameter
 
-OF_GRADIENT = 3  # tensors: definition: what the gradient of a product reads: a gradient, and both operands
+OF_GRADIENT = 3  # tensors: definition: the gradient of a product reads a gradient and both operands
 
 
 class Interval(NamedTuple):
@@ -48,16 +48,16 @@ class Interval(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether anything was recorded that tells the error."""
+        """Whether a record gives the error."""
         return self.source != "no data"
 
     @property
     def is_measured(self) -> bool:
-        """Whether that tells the size of the error; of figures that agree, another size is as likely."""
+        """Whether a record gives the size of the error; statistics that agree allow other sizes too."""
         return self.source not in ("no data", "statistics")
 
 
-WORDS = {  # of intervals that no measurement tells; {high} is their upper end
+WORDS = {  # the words for intervals without a measurement; {high} is their upper end
     "unknown producer": "about 95 % of the errors before it that descend from no root are at most {high}",
     "saved": "rounding of saved tensors makes an error of at most {high}",
     "parameter": "the steps before make an error of at most {high} of a parameter",
@@ -75,18 +75,18 @@ class ReadTensor(NamedTuple):
 
     @property
     def high(self) -> float:
-        """The most that reaches the outputs; 0.0 where nothing tells its size."""
+        """The largest error that reaches the outputs; 0.0 if its size is unknown."""
         return self.interval.high * self.share if self.share and self.interval.is_measured else 0.0
 
 
 class Reads(NamedTuple):
-    """All that an operator reads.
+    """All tensors that an operator reads.
 
     inputs       its own inputs, without memory that no operator wrote
-    saved        what its forward read and wrote, and what other ranks put in
-    is_known     whether something was recorded of each of its inputs
-    is_measured  whether that tells the size of each error: figures that agree do not
-    reached      whether an error is known to come in
+    saved        the tensors that its forward read and wrote, and the inputs of other ranks
+    is_known     whether each of its inputs has a record
+    is_measured  whether the records give the size of each error; statistics that agree do not
+    reached      whether an incoming error is known
     """
 
     inputs: Sequence[ReadTensor]
@@ -97,15 +97,15 @@ class Reads(NamedTuple):
 
     @property
     def error(self) -> Optional[float]:
-        """The largest error that is known to come in; None where what was compared agrees, and there is more."""
+        """The largest known incoming error; None if the compared tensors agree but more tensors are read."""
         if not self.is_measured and not self.reached:
             return None
         return max((read.high for read in (*self.inputs, *self.saved)), default=0.0)
 
 
 class Intervals:
-    """The intervals of one step and rank. `behind` has, of outputs without partner inside a fused operator, the error
-    of what they are made of, None if that is not known."""
+    """The intervals of one step and rank. `behind` holds the error of outputs without a partner inside a fused
+    operator, by row: the error of the inputs they are made of, None if unknown."""
 
     def __init__(
         self, rules: Rulebook, by_round_off: bool, sources: Sources, seen: SeenErrors, updates: Updates
@@ -116,10 +116,10 @@ class Intervals:
         self._sources, self._seen, self._updates = sources, seen, updates
         self.unproven = updates.unproven  # the error that the updates before may have made of a parameter
 
-    # What an operator reads
+    # The tensors that an operator reads
 
     def reads(self, node: OperatorFindings) -> Reads:
-        """What an operator reads, each tensor with its interval."""
+        """The tensors that an operator reads, each with its interval."""
         inputs = [
             self._read(node, finding, self._of_input(node, finding, source))
             for finding, source in ((one, self._sources.of(one)) for one in node.inputs)
@@ -137,11 +137,11 @@ class Intervals:
         )
 
     def share_of(self, node: OperatorFindings, finding: Finding) -> float:
-        """The share of the error of what an operator reads that can reach what it writes."""
+        """The share of the error of an input that can reach the outputs."""
         return 0.0 if node.reads_operands and self._is_product(node, finding) else _share_of(node, finding)
 
     def _is_product(self, node: OperatorFindings, finding: Finding) -> bool:
-        """Whether the gradient of a product in a graph reads, beside the operands, what its forward made of them."""
+        """Whether a gradient of a product in a graph reads, beside the operands, the product of its forward."""
         source = self._sources.of(finding)
         wrote = source.finding.pair if source is not None else None
         if wrote is None or not is_output(wrote) or is_gradient(wrote.operator):
@@ -159,10 +159,11 @@ class Intervals:
         if known is None:
             return NO_DATA if source is None else self._of_producer(source.finding)
         descends = source is not None and source.tainted and not known.is_measured
-        return NO_DATA if descends else known  # figures bound from above no error that is about
+        return NO_DATA if descends else known  # statistics give no upper bound of an error that descends from a root
 
     def _measured(self, finding: Finding) -> Optional[Interval]:
-        """By values or checksums; where the user's own rules decide, what agrees by them has no error."""
+        """The interval from values or checksums; if the user's own rules decide, tensors that agree by them have no
+        error."""
         error = error_of(finding)
         if error is None:
             return _of_statistics(finding)
@@ -170,7 +171,7 @@ class Intervals:
         return Interval(error, error)
 
     def _of_producer(self, finding: Finding) -> Interval:
-        """As its producer says."""
+        """The interval that the producer has."""
         if finding.row in self.behind:
             error = self.behind[finding.row]
             return NO_DATA if error is None else Interval(error, error, "written")
@@ -178,7 +179,7 @@ class Intervals:
         return NO_DATA if known is None else known._replace(source="written")
 
     def _overwritten(self, node: OperatorFindings, finding: Finding) -> Interval:
-        """The latest error of that shape; none for running statistics that a gradient does not depend on."""
+        """The latest error of that shape; zero for running statistics, on which a gradient does not depend."""
         if node.is_gradient:
             return Interval(source="overwritten")
         error = self._seen.of_shape(finding.pair.golden.shape if finding.pair.golden else ())
@@ -186,13 +187,13 @@ class Intervals:
         return Interval(0.0, max(error, RuleContext(finding).round_off), "overwritten")
 
     def unknown_producer(self, finding: Finding) -> Interval:
-        """Nothing recorded wrote it."""
+        """The interval of a tensor that no recorded operator wrote."""
         usual = self._seen.usual(finding) if self._rules.uses("background") else 0.0
         return Interval(0.0, usual, "unknown producer")
 
     def is_overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
-        """Whether a recorded input says nothing of what the operator read."""
-        asked = node.op.has("in place", "averages")  # of no other, but for checksums
+        """Whether a recorded input shows nothing about the tensor that the operator read."""
+        asked = node.op.has("in place", "averages")  # other operators only overwrite checksums
         if not asked and finding.metric != "checksum":
             return False
         nowhere = asked and self._sources.of(finding) is None
@@ -202,10 +203,10 @@ class Intervals:
         source = self._sources.of(finding)
         return differs(finding) or (finding.error is None and source is not None and source.tainted)
 
-    # What may have come in, for one output
+    # Incoming errors, for one output
 
     def came_in(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Interval:
-        """The widest interval of all that may have come in with what an operator reads, for one of its outputs."""
+        """The widest interval of all incoming errors of an operator, for one of its outputs."""
         return max(self._arriving(node, finding, reads), key=lambda one: one.high)
 
     def _arriving(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Iterator[Interval]:
@@ -228,69 +229,70 @@ class Intervals:
         yield self._saved(finding)
 
     def _operands(self, node: OperatorFindings, finding: Finding) -> Interval:
-        """What is added, multiplied or divided element by element has the shape of the result: the latest outputs of
-        that shape, if no input was recorded."""
+        """Operands that are added, multiplied or divided element by element have the shape of the result: if no input
+        was recorded, use the latest outputs of that shape."""
         if node.inputs or not node.op.has("shifts"):
             return Interval()
         shape = finding.pair.golden.shape if finding.pair.golden else ()
         return Interval(0.0, self._seen.of_operands(shape), "unknown producer")
 
     def behind_a_root(self, node: OperatorFindings, finding: Finding) -> Interval:
-        """An error is about: inputs below their limit may carry as much as the limit."""
+        """If a root exists upstream, inputs below their limit may have an error as large as the limit."""
         if self.any_tainted and self._rules.holds("behind_root", RuleContext(finding, node)):
             return Interval(0.0, max(finding.limit, FACTOR * finding.working), "behind a root")
         return Interval()
 
     def _left_of_a_sum(self, node: OperatorFindings) -> Interval:
-        """The largest error of those before; infinite where the golden's sum is zero, and what just came before."""
+        """The largest error of earlier rests of sums, infinite if the golden's sum is zero, and of the operators just
+        before."""
         presumed = [] if node.inputs else map(error_size, node.presumed)
         return Interval(0.0, max(self._seen.largest_left, *presumed, 0.0), "left of a sum")
 
     def _saved(self, finding: Finding) -> Interval:
-        """What a forward saved for its backward and nothing recorded: each side rounded it, for all that is known."""
+        """The interval of an unrecorded tensor that a forward saved for its backward: each side rounded it."""
         return Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
 
     def _unrecorded_parameters(self, node: OperatorFindings) -> Interval:
-        """What the updates before may have made of parameters that were not recorded."""
+        """The error that earlier updates may have made in parameters that were not recorded."""
         recorded = [one for one in node.inputs if is_parameter(one.pair)]
         drifts = any(one.error is None for one in recorded) or (node.op.parameters and not recorded)
-        is_first = not (node.inputs or node.presumed)  # it reads data and parameters
+        is_first = not (node.inputs or node.presumed)  # the first operator reads data and parameters
         return Interval(0.0, self.unproven if drifts or is_first else 0.0, "parameter")
 
     def is_half_known(self, node: OperatorFindings) -> bool:
-        """Whether an error is about already that may have come in by what was not recorded."""
+        """Whether an existing error may have come in through unrecorded inputs."""
         return self.any_tainted and not node.reads_recorded
 
     def is_saved_known(self, node: OperatorFindings) -> bool:
-        """Whether what a forward saved for its backward was compared, if it saves anything."""
+        """Whether the tensors that a forward saved for its backward were compared, if it saves any."""
         return not node.reads_saved or (bool(node.context) and not self.unread(node))
 
     def unread(self, node: OperatorFindings) -> list[Finding]:
-        """What its forward read or wrote and could not be compared."""
+        """The tensors that its forward read or wrote and that could not be compared."""
         found = [one for one in node.context if self.as_written(one).verdict is Verdict.UNREADABLE]
         return [one for one in found if not is_parameter(one.pair)]
 
     def as_written(self, finding: Finding) -> Finding:
-        """What an operator reads, as it was written if it was only compared there."""
+        """The finding of an input; that of its producer's output if only the output was compared."""
         source = self._sources.of(finding) if finding.error is None else None
         return source.finding if source else finding
 
     def wanders(self, node: OperatorFindings) -> bool:
-        """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
+        """Whether the largest error that an operator reads is that of the rest of a sum that cancels."""
         if not node.inputs:
             return bool(node.presumed) and all(one.row in self._seen.left_over for one in node.presumed)
         worst = max(node.inputs, key=error_size)
         return bool(error_size(worst)) and self.is_left_over(worst)
 
     def is_left_over(self, finding: Finding) -> bool:
-        """Whether a tensor is what was left of a sum that cancels, or the same tensor was where it was seen before."""
+        """Whether a tensor is the rest of a sum that cancels, here or where it was seen before."""
         source = self._sources.of(finding)
         return finding.row in self._seen.left_over or (source is not None and source.wanders)
 
-    # What may have come along an edge
+    # Errors along an edge
 
     def edge(self, node: OperatorFindings, finding: Finding, source: Optional[TensorSource]) -> Interval:
-        """The interval of an input that differs, by what is known of the tensor before its operator reads it."""
+        """The interval of an input that differs, from the facts about the tensor before its operator reads it."""
         if self.is_overwritten(node, finding):
             return Interval(0.0, math.inf, "overwritten")
         if source is not None and source.meaningless:
@@ -308,7 +310,8 @@ class Intervals:
 
 
 def _of_statistics(finding: Finding) -> Optional[Interval]:
-    """By recorded figures that prove no difference. Those of whole numbers and masks tell of no error if they agree."""
+    """The interval from statistics that prove no difference. Statistics of whole numbers and masks that agree give no
+    error."""
     bound, likely = finding.measurement.bound, likely_error(finding)
     x, y = finding.measurement.statistics
     if likely is not None:
@@ -317,8 +320,8 @@ def _of_statistics(finding: Finding) -> Optional[Interval]:
 
 
 def _are_known(node: OperatorFindings, reads: Sequence[ReadTensor], is_known: Callable[[Interval], bool]) -> bool:
-    """Whether something was recorded of all that the operator reads, here or where it was written. Weights that were
-    folded have nothing to be compared with: what is wrong in them is this operator's."""
+    """Whether every input has a record, here or where it was written. Folded weights have no golden partner: an error
+    in them counts as this operator's."""
     reads = [read for read in reads if not is_folded(read.finding.pair)]
     data = [read.interval for read in reads if not is_parameter(read.finding.pair)]
     if not node.reads_recorded or (data and not any(map(is_known, data))):
@@ -328,15 +331,15 @@ def _are_known(node: OperatorFindings, reads: Sequence[ReadTensor], is_known: Ca
 
 
 def _is_unseen(node: OperatorFindings, finding: Finding) -> bool:
-    """Whether one of the runs did not record what its operators read, this input among it."""
+    """Whether one of the runs did not record the inputs of the operators, this input among them."""
     operators = node.pair.target_op, node.pair.golden_op
     unseen = any(operator is not None and not operator.reads_recorded for operator in operators)
     return unseen and not is_parameter(finding.pair)
 
 
 def _share_of(node: OperatorFindings, finding: Finding) -> float:
-    """The share without regard to where a tensor comes from: of a sum the part that the operand is of it, and so the
-    bias of a product, which reaches no gradient; nor does a gradient read what its forward wrote."""
+    """The share of the error without regard to the tensor's producer. In a sum it is the operand's part of the result;
+    so the bias of a product reaches no gradient, and a gradient does not read the output of its forward."""
     if node.op.has("sums") and node.op.has("saves nothing") and not node.is_gradient:
         return _part(node, finding)
     if node.is_gradient and node.op.has("contracts", "multilinear") and finding.pair.slot.startswith("output"):
@@ -349,15 +352,15 @@ def _share_of(node: OperatorFindings, finding: Finding) -> float:
 
 
 def _reads_operands_beside(node: OperatorFindings, finding: Finding) -> bool:
-    """Whether the gradient of a product in a graph, which tells of no tensor that it is a parameter, reads a gradient
-    and two operands beside a vector, which then was added to the product."""
+    """Whether the gradient of a product reads a gradient and two operands beside a vector, which was then added to the
+    product. Graphs do not mark parameters."""
     others = [one for one in node.inputs if one is not finding and not is_vector(one) and scale_of(one).elements > 1]
     return node.reads_operands and len(others) >= OF_GRADIENT
 
 
 def _own_operand(node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Finding]:
-    """The operand of a product whose gradient an output is, which that does not depend on; None if its shape leaves a
-    choice."""
+    """The operand whose gradient the output is, on which that gradient does not depend; None if the shape is
+    ambiguous."""
     if not (node.is_gradient and node.op.has("multilinear") and finding.pair.golden is not None):
         return None
     operands = [one.finding for one in reads.saved if one.finding.pair.slot.startswith("input")]
@@ -367,11 +370,11 @@ def _own_operand(node: OperatorFindings, finding: Finding, reads: Reads) -> Opti
 
 
 def _part(node: OperatorFindings, finding: Finding) -> float:
-    """How large an operand is beside the result, 1 at most, and of a sum over elements of one operand."""
+    """The size of an operand relative to the result, at most 1; 1 for a reduction of one operand."""
     read, wrote = scale_of(finding), max(map(scale_of, node.outputs), default=Scale())
     return min(1.0, read.rms / wrote.rms) if wrote.rms and 0 < read.elements <= wrote.elements else 1.0
 
 
 def differs(finding: Finding) -> bool:
-    """Whether the two sides are not the same, as its verdict says."""
+    """Whether the verdict says that the two sides differ."""
     return finding.verdict in DIFFERS

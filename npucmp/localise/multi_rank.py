@@ -1,7 +1,8 @@
-"""The search for roots over all ranks of a step, and the places of all roots.
+"""Search for root causes over all ranks of a step, and set the priority of all roots.
 
-The ranks are walked side by side, in an order in which nothing comes before what it waits for. A collective or receive
-is told what other ranks put in: if an error descends from a root there, it descends from that root here.
+The ranks are searched side by side, in an order in which each operator comes after the operators it waits for. A
+collective or receive gets the inputs of other ranks: if their error descends from a root there, it descends from that
+root here too.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
 GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
-Precedence = tuple[bool, int, int]  # whether it only passes an error on, step, gravity
+Precedence = tuple[bool, int, int]  # whether the root is PROPAGATED, step, gravity
 Ranked = tuple[Precedence, int, int, Root]  # precedence, clock, comparison, root
 
 
 def precedence(step: int, cause: Cause) -> Precedence:
-    """The first part of the order of places: operators of an earlier step first, and behind those of all steps the
-    operators that pass an error on, so that the places of suspects are consecutive."""
+    """The first part of the order of roots: operators of an earlier step first, and PROPAGATED operators after those of
+    all steps, so that the priorities of suspects are consecutive."""
     return cause is Cause.PROPAGATED, step, GRAVITY[cause]
 
 
@@ -47,8 +48,8 @@ def side_by_side(
     rules: Rulebook,
     estimators: Sequence[Optional[Estimator]] = (),
 ) -> list[Told]:
-    """The ranks of one step, all in memory: of each its findings, and its roots with their clocks. `estimators`
-    recompute operators of the ranks."""
+    """Search the ranks of one step, all in memory. Return the findings of each rank, and its roots with their clocks.
+    `estimators` recompute operators of the ranks."""
     ranks = _Ranks(some, updates, by_round_off, rules, estimators or [None] * len(some))
     ranks.visit()
     return ranks.suspected()
@@ -60,15 +61,15 @@ def with_roots(
     rules: Optional[Rulebook] = None,
     walked: Walked = side_by_side,
 ) -> list[Comparison]:
-    """The comparisons, each with its roots, their places counted over all of them, and with its findings, `diverged`
-    taken back where inputs explain the error. `walked` walks the ranks of a step."""
+    """Return the comparisons with their roots, numbered over all comparisons, and with their findings, `diverged`
+    reverted where inputs explain the error. `walked` searches the ranks of a step."""
     steps: dict[int, list[int]] = defaultdict(list)
     for number, one in enumerate(comparisons):
         steps[one.target.step or one.golden.step or 0].append(number)
     found = list(comparisons)
     ranked: list[Ranked] = []
-    before: dict[Optional[int], list[Finding]] = {}  # by rank, of the step before
-    faulty = False  # whether an error was born in a step before
+    before: dict[Optional[int], list[Finding]] = {}  # findings of the previous step, by rank
+    faulty = False  # whether a root exists in an earlier step
     for step, numbers in sorted(steps.items()):
         some = [comparisons[number] for number in numbers]
         updates = [Updates(before.get(one.rank, ()), faulty) for one in some]
@@ -86,12 +87,12 @@ def _in_places(comparisons: Sequence[Comparison], ranked: Sequence[Ranked]) -> l
 
 
 def as_ranked(step: int, number: int, roots: Sequence[tuple[int, Root]]) -> list[Ranked]:
-    """Roots with their clocks, of comparison `number`, as they are put in order."""
+    """The roots of comparison `number` with their clocks, in the form that is sorted."""
     return [(precedence(step, root.cause), clock, number, root) for clock, root in roots]
 
 
 def placed_roots(ranked: Sequence[Ranked]) -> dict[int, tuple[Root, ...]]:
-    """By comparison: its roots, with their places among all."""
+    """The roots of each comparison, numbered by priority over all comparisons."""
     found: dict[int, list[Root]] = defaultdict(list)
     for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
         found[number].append(replace(root, place=place))
@@ -99,7 +100,7 @@ def placed_roots(ranked: Sequence[Ranked]) -> dict[int, tuple[Root, ...]]:
 
 
 def has_values(one: RootSearch) -> bool:
-    """Whether any tensor was measured, so that statistics are not all there is."""
+    """Whether any tensor was compared by values, so that more than statistics exist."""
     return any(finding.measurement.moments for finding in one.findings)
 
 
@@ -120,7 +121,7 @@ class _Ranks:
             RootSearch(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank, estimator)
             for one, told, first_row, estimator in zip(comparisons, updates, first_rows, estimators)
         ]
-        self._told: Optional[Communications] = None  # of several ranks
+        self._told: Optional[Communications] = None  # None for a single rank
         if len(comparisons) > 1:
             self._told = self._communications()
         elif any(node.op.has("collective") for node in self._walks[0].nodes):
@@ -131,8 +132,8 @@ class _Ranks:
             self._clocks = self._told.clocks
         else:
             self._clocks = {OperatorPlace(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
-        self._noise: Optional[NoiseTest] = None  # where statistics are all there is
-        self._history: Optional[History] = None  # of the noise
+        self._noise: Optional[NoiseTest] = None  # if only statistics exist
+        self._history: Optional[History] = None  # the noise so far
         if by_round_off and rules.uses("suspected") and not any(map(has_values, self._walks)):
             from npucmp.localise.stat_baseline import History
             from npucmp.localise.stat_facts import facts_of, merge_facts
@@ -142,10 +143,10 @@ class _Ranks:
             unproven = max(one.unproven for one in updates)
             self._noise = NoiseTest(merge_facts(facts, all(one.are_first for one in updates), unproven))
             self._history = History()
-        self._from: dict[OperatorPlace, Arrival] = {}  # where an error arrives → what brought it
+        self._from: dict[OperatorPlace, Arrival] = {}  # operator at which an error arrives → the tensor that brought it
 
     def _communications(self) -> Communications:
-        """What the ranks tell each other, and of `_read` which tensors of other ranks an operator reads."""
+        """The communication between the ranks; `_read` gets the tensors of other ranks that each operator reads."""
         from npucmp.flow.collectives import Communications
         from npucmp.localise.remote_inputs import contents, golden_of, read_elsewhere, without_buffers
 
@@ -158,12 +159,12 @@ class _Ranks:
         return Communications(sequences, self._numbers, read)
 
     def _in_order(self) -> Iterable[list[OperatorPlace]]:
-        """All operators, those of one clock together."""
+        """Yield all operators; those of one clock together."""
         return self._told.in_order() if self._told is not None else ([place] for place in self._clocks)
 
     def visit(self) -> None:
-        """Walks all ranks. Of a collective, those first whose own inputs are farthest off. Of the noise only the first
-        that stands out of it matters, and the same operator of other ranks: nothing else behind is held against it."""
+        """Visit the operators of all ranks. In a collective, ranks with the largest input error come first. Only the
+        first operator that exceeds the noise, and the same operator on other ranks, are compared with the noise."""
         for group in self._in_order():
             if len(group) > 1:
                 from npucmp.localise.rank_equality import inequalities, outputs_of
@@ -181,7 +182,8 @@ class _Ranks:
                 self._walks[place.rank].visit(node)
 
     def _hold(self, noise: NoiseTest, node: OperatorFindings, walk: RootSearch) -> None:
-        """What stands out is no noise, and nothing behind it is."""
+        """Compare an operator with the noise. Operators that exceed it and all operators behind them do not count as
+        noise."""
         from npucmp.localise.stat_test import kind_of, with_counts
 
         assert self._history is not None
@@ -194,7 +196,7 @@ class _Ranks:
             self._history.add(found, before)
 
     def finished(self) -> Iterator[Told]:
-        """For each rank its findings, and its roots with their clocks."""
+        """Yield the findings of each rank, and its roots with their clocks."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.finished()
             places = {node.pair.order: OperatorPlace(rank, at) for at, node in enumerate(walk.nodes)}
@@ -202,7 +204,7 @@ class _Ranks:
             yield findings, [(self._clocks[places[root.pair.order]], root) for root in told]
 
     def suspected(self) -> list[Told]:
-        """The same; where statistics are all there is, as the noise in them tells."""
+        """The same; if only statistics exist, with the suspects of the noise test."""
         told = [*self.finished()]
         if self._noise is None:
             return told
@@ -219,7 +221,7 @@ class _Ranks:
         ]
 
     def _explained(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:
-        """A root that passes on what arrived says from where."""
+        """Add the origin to a root that propagates an error of another rank."""
         brought = self._from.get(places[carriers.get(root.pair.order, root.pair.order)])
         if brought is None:
             return root
@@ -237,7 +239,7 @@ class _Ranks:
         return own_error(self._node(place)) if place in self._told.given else 0.0
 
     def _receive(self, told: Communications, place: OperatorPlace) -> None:
-        """Tells an operator what comes to it from other ranks."""
+        """Add the tensors of other ranks to an operator."""
         from npucmp.localise.remote_inputs import take_in, tensor_of
 
         sent = [(OperatorPlace(rank, at), tensor_of(self._node(OperatorPlace(rank, at)), index))
@@ -249,7 +251,7 @@ class _Ranks:
             self._from[place] = brought
 
     def _arrival(self, place: OperatorPlace, finding: Finding) -> Arrival:
-        """A tensor as the walk of its own rank sees it."""
+        """A tensor as the search of its own rank sees it."""
         from npucmp.localise.remote_inputs import as_seen
 
         return as_seen(self._walks[place.rank], self._numbers[place.rank], finding)

@@ -1,8 +1,8 @@
-"""Which operators' values would decide what a comparison leaves open: those that the next dump is to hold.
+"""List the operators whose values would decide what a comparison leaves open: the next dump should contain them.
 
-Statistics and checksums tell that tensors differ, seldom how; where inputs were not recorded, nobody can tell birth
-from passing on. The values of the operators that were named, of those that wrote what they read and of those that read
-what they wrote, decide both. Where all of these were measured by their values, another dump would tell nothing new.
+Statistics and checksums show that tensors differ, seldom how; if inputs were not recorded, BORN and PROPAGATED cannot
+be distinguished. The values of the reported operators, of their producers and of their consumers decide both. If all of
+these were measured by values, another dump would add no information.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from npucmp.flow.edges import Link
 from npucmp.model import Cause, Comparison, Finding, Pair, Root
 from npucmp.model.roles import containers
 
-Linked = Callable[[], "Sequence[Optional[Link]]"]  # of the findings of a comparison in graph order
+Linked = Callable[[], "Sequence[Optional[Link]]"]  # links of the findings of a comparison in graph order
 
 
 class Open(NamedTuple):
-    """A root that values may decide: its place, and by their order itself and the operators around it."""
+    """A root that values may decide: its priority, and the orders of its operator and of the operators around it."""
 
     place: int
     orders: tuple[int, ...]
 
 
 class Wishes(NamedTuple):
-    """Of one comparison the roots that values may decide, by place, and a pair of each operator that is wanted, by its
+    """The roots of one comparison that values may decide, by priority, and a pair of each wanted operator, by its
     order."""
 
     roots: tuple[Open, ...]
@@ -34,7 +34,7 @@ class Wishes(NamedTuple):
 
     @classmethod
     def of(cls, one: Comparison, linked: Linked) -> Wishes:
-        """Those of one comparison."""
+        """Make the Wishes of one comparison."""
         roots = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
         if not roots:
             return cls((), {})
@@ -48,8 +48,8 @@ class Wishes(NamedTuple):
 
 
 def in_order(roots: Sequence[Sequence[Open]]) -> list[tuple[int, int]]:
-    """The operators that are wanted, each once, by the number of their comparison and their order: `roots` are those of
-    each comparison. The first root and its neighbours come first, then what is nearest to it in its run, then other
+    """The wanted operators, each once, by the number of their comparison and their order; `roots` holds the roots of
+    each comparison. The first root and its neighbours come first, then the nearest operators of its run, then other
     steps and ranks."""
     every = sorted((root.place, number, root.orders) for number, some in enumerate(roots) for root in some)
     found = dict.fromkeys((number, order) for _, number, orders in every for order in orders)
@@ -61,10 +61,10 @@ def in_order(roots: Sequence[Sequence[Open]]) -> list[tuple[int, int]]:
 
 
 class _Surroundings:
-    """Who stands around the roots of one comparison: operators by their order.
+    """The operators around the roots of one comparison, by order.
 
     groups          findings of each operator
-    before, behind  who wrote what a root reads, and who reads what it wrote
+    before, behind  the producers of a root's inputs, and the consumers of its outputs
     """
 
     def __init__(self, comparison: Comparison, roots: Sequence[Root], linked: Sequence[Optional[Link]]) -> None:
@@ -83,7 +83,7 @@ class _Surroundings:
             operator = group[0].pair.operator
             if operator.phase == "forward":
                 forward[operator.call] = order
-            elif operator.phase == "backward" and operator.call in forward:  # it reads what that saved
+            elif operator.phase == "backward" and operator.call in forward:  # reads tensors that it saved
                 self._connect(forward[operator.call], order)
         self._connect_in_time()
         operators = comparison.target.operators
@@ -97,7 +97,7 @@ class _Surroundings:
             self.behind[writer].add(reader)
 
     def _connect_in_time(self) -> None:
-        """Where nobody is known to write what a root reads, or to read what it wrote: those next to it."""
+        """If the producers or consumers of a root are unknown, take the adjacent operators."""
         orders = list(self.groups)
         for order in self.before:
             at = bisect_left(orders, order)
@@ -105,8 +105,8 @@ class _Surroundings:
             self.behind[order].update([] if self.behind[order] else orders[at + 1 : at + 2])
 
     def neighbours(self, order: int) -> list[int]:
-        """Who wrote what a root reads, and who reads what it wrote. A module around others is nobody's neighbour: its
-        values are those of what is in it."""
+        """The producers of a root's inputs and the consumers of its outputs. A module around other operators does not
+        count: its values are those of the operators inside."""
         return [one for one in sorted(self.before[order] | self.behind[order]) if not self._is_container(one)]
 
     def _is_container(self, order: int) -> bool:
@@ -114,7 +114,7 @@ class _Surroundings:
         return not self._full.isdisjoint((operator.name, f"{operator.phase} {operator.path}"))
 
     def is_open(self, root: Root) -> bool:
-        """Whether values would tell more of a root."""
+        """Whether values would add information about a root."""
         own = root.pair.order
         sides = (root.pair.target_op, root.pair.golden_op)
         if self._lacks([own]) or not any(one.reads_recorded for one in sides if one is not None):
@@ -127,7 +127,7 @@ class _Surroundings:
 
 
 def _lacks_values(finding: Finding) -> bool:
-    """Whether both sides have a tensor and its values were not compared, though they might have been."""
+    """Whether both sides have a tensor whose values were not compared although the shapes allow it."""
     one = finding.measurement
     both = one.pair.target is not None and one.pair.golden is not None
     return both and one.moments is None and not one.unlike and finding.has_elements

@@ -1,4 +1,4 @@
-"""What a reader should know of a comparison besides its roots: NaN, types, precision and arguments that differ."""
+"""Notes on a comparison beside its roots: NaN, types, precision and arguments that differ."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from npucmp.model.cause import UNSEEN
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_meaningless
 
-PARTS = "parts"  # how a fused product and its parts were lined up
-_CUT = re.compile(r"\[(axis [^\[\]]*)\]$")  # what labels of views end with
-NAMED = 3  # tensors of differing types: work: so many are named
-KNOWN = {Verdict.MATCH, Verdict.DIVERGED, Verdict.UNKNOWN}  # of tensors whose types are no finding of their own
+PARTS = "parts"  # how a fused product and its parts were aligned
+_CUT = re.compile(r"\[(axis [^\[\]]*)\]$")  # the end of view labels
+NAMED = 3  # tensors of differing types: work: number of tensors that are named
+KNOWN = {Verdict.MATCH, Verdict.DIVERGED, Verdict.UNKNOWN}  # types are a finding of their own for other verdicts
 REDUCED_PRODUCTS = (
     "the float32 matrix products of these runs differ as HF32 or TF32 units make them (10-bit mantissas): limits "
     f"follow that precision ({REDUCED:.1e}); switch it off on both sides to see smaller faults"
@@ -36,7 +36,7 @@ ALIKE_PRODUCTS = (
 def notes_of(
     findings: Sequence[Finding], roots: Sequence[Root], reduced: bool = False, alike: bool = False
 ) -> tuple[str, ...]:
-    """The sentences, for findings in graph order; reduced: products were computed with HF32 or TF32; alike: on both
+    """The notes for findings in graph order. reduced: products were computed with HF32 or TF32; alike: on both
     sides."""
     return (
         *_not_a_number(findings),
@@ -53,7 +53,7 @@ def notes_of(
 
 
 def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
-    """Operators that nothing accuses because nobody knows what any operator read: a graph may."""
+    """Yield the note that inputs are unknown, so that no operator is accused: a graph may have the data flow."""
     unseen = any(reason.kind == UNSEEN for root in roots for reason in root.evidence)
     tensors = (finding.pair.target or finding.pair.golden for finding in findings)
     if unseen and not any(tensor is not None and not tensor.is_output for tensor in tensors):
@@ -61,7 +61,7 @@ def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterat
 
 
 def _shapes(findings: Sequence[Finding]) -> Iterator[str]:
-    """Tensors that were compared although one shape has axes of length one that the other lacks."""
+    """Yield the note on tensors that were compared although axes of length 1 differ."""
     sides = ((one, one.measurement.pair.target, one.measurement.pair.golden) for one in findings)
     apart = [(one, a.shape, b.shape) for one, a, b in sides if a and b and a.shape != b.shape]
     found = [
@@ -76,7 +76,7 @@ def _shapes(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _parts(findings: Sequence[Finding]) -> Iterator[str]:
-    """Products that are one in one run and several in the other."""
+    """Yield the note on products that are one operator in one run and several in the other."""
     pairs = [pair for one in findings if (pair := one.measurement.pair).via == PARTS]
     pairs = [pair for pair in pairs if pair.slot.startswith("output")]
     cut = [(pair, tensor.label) for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None]
@@ -90,7 +90,7 @@ def _parts(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
-    """Dumps that recorded neither Mean nor Norm, without which most faults move no figure."""
+    """Yield the note on dumps that recorded neither Mean nor Norm, without which most faults change no statistics."""
     known = [one.measurement for one in findings if one.measurement.moments is None and one.measurement.same is None]
     lacking = [name for side, name in enumerate(("target", "golden")) if _lack_sums(known, side)]
     if lacking:
@@ -101,7 +101,7 @@ def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _lack_sums(known: Sequence[Measurement], side: int) -> bool:
-    """Whether most tensors of which a dump records sums have none."""
+    """Whether most tensors of a dump for which it could record sums have none."""
     figures = [one.recorded(side) for one in known]
     if None not in [one.norm for one in figures if one is not None]:
         return False
@@ -110,7 +110,7 @@ def _lack_sums(known: Sequence[Measurement], side: int) -> bool:
 
 
 def _not_a_number(findings: Sequence[Finding]) -> Iterator[str]:
-    """NaN on both sides at the same places: they agree, and neither is right."""
+    """Yield the note on NaN on both sides at the same places: they agree, and neither is right."""
     recorded = [one.measurement.recorded(1) for one in findings]
     figures = chain.from_iterable([one for one in recorded if one])
     valued = any(one.measurement.moments for one in findings)
@@ -128,11 +128,11 @@ def _has_nan_twice(finding: Finding) -> bool:
     if moments is not None:
         return bool(moments.target.nan and moments.golden.nan) and not is_meaningless(pair)
     recorded = [*filter(None, map(finding.measurement.recorded, range(2)))]
-    return len(recorded) == 2 and all(any(map(ne, one, one)) for one in recorded)  # NaN alone is not itself
+    return len(recorded) == 2 and all(any(map(ne, one, one)) for one in recorded)  # only NaN differs from itself
 
 
 def _dtypes(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
-    """Differing types, and where nothing is wrong how far the error stays within them."""
+    """Yield the note on differing float types; without roots, with the error in units of their round-off."""
     floats = [one for one in findings if one.measurement.moments is not None and _are_floats(one.pair)]
     words = _differing([one.pair for one in floats], "float tensors")
     if not words:
@@ -151,7 +151,7 @@ def _dtypes(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]
 
 
 def _other_dtypes(findings: Sequence[Finding]) -> Iterator[str]:
-    """Differing types of whole numbers, and of tensors whose values were not kept."""
+    """Yield the note on differing types of whole numbers, and of tensors whose values were not recorded."""
     sides = ((one.measurement.pair.target, one.measurement.pair.golden) for one in findings)
     if all(target is None or golden is None or target.dtype == golden.dtype for target, golden in sides):
         return
@@ -162,7 +162,7 @@ def _other_dtypes(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _differing(pairs: Sequence[Pair], what: str) -> str:
-    """In how many tensors types differ, and in which; "" if in none."""
+    """The number of tensors whose types differ, and their names; "" if there are none."""
     sides = [(pair, pair.target.dtype, pair.golden.dtype) for pair in pairs if pair.target and pair.golden]
     found = [(pair, f"{target} against {golden}") for pair, target, golden in sides if target != golden]
     if not found:
@@ -188,7 +188,7 @@ def _are_floats(pair: Pair) -> bool:
 
 
 def _arguments(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
-    """Differing arguments of operators whose outputs agree all the same: worth a look, no root."""
+    """Yield the note on differing arguments of operators whose outputs agree: worth a check, but not a root."""
     blamed = {root.pair.order for root in roots}
     pairs = [one.measurement.pair for one in findings]
     for order, pair in {pair.order: pair for pair in pairs}.items():

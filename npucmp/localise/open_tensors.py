@@ -1,4 +1,4 @@
-"""Golden tensors that no compared tensor accounts for, after recordings and closed stretches are taken away."""
+"""Find golden tensors without a compared counterpart, after repeated recordings and closed stretches are removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def still_open(
 
 
 def _unaccounted(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenRow]:
-    """The rows that are left when recordings of compared tensors and closed stretches are taken away."""
+    """The rows that remain after recordings of compared tensors and closed stretches are removed."""
     left = [row for row in open_rows if not graph.is_again(row)]
     loose = {row.finding.row for row in left}
     interior: set[int] = set()

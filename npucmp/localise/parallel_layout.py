@@ -1,13 +1,13 @@
-"""Where a rank stands among the others of its step: its stage of a pipeline, its part of the tensors.
+"""The place of a rank among the ranks of its step: its pipeline stage and its tensor-parallel rank.
 
-No dump has a field for it. What follows from the golden run's records is said, and nothing else:
+No dump has a field for it. Only facts that follow from the golden run's records are reported:
 
-    stage        sends and receives of the forward pass lead from a stage to the next: of two ranks the one that sends
-                 first stands before the other. All ways to a rank must be equally long, and none lead back
-    tensor rank  its number in the smallest group of ranks of one stage that share what a collective of the forward pass
-                 gave out, and hold parameters of the same names that differ. A group is recorded, or seen: its ranks
-                 got the same, and no smaller rank is missing. Where a rank also exchanges parts with others (all to
-                 all), a group may be one of experts, and nothing is said
+    stage        sends and receives of the forward pass lead from a stage to the next: the rank that sends first is in
+                 the earlier stage. All paths to a rank must have equal length, and none may lead back
+    tensor rank  its number in the smallest group of ranks of one stage that share the output of a collective of the
+                 forward pass, and hold parameters of the same names that differ. A group is recorded, or inferred: its
+                 ranks got the same, and no smaller rank is missing. If a rank also exchanges parts with others (all to
+                 all), a group may be one of experts, and nothing is reported
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from npucmp.localise.rank_digest import TOLD_FORWARD, WEIGHT, Joint
 
 
 class Coordinates(NamedTuple):
-    """None where it does not follow."""
+    """The stage and the tensor rank; None if they do not follow from the records."""
 
     stage: Optional[int] = None
     tensor_rank: Optional[int] = None
@@ -32,7 +32,7 @@ class Coordinates(NamedTuple):
 
 
 def coordinates(step: Sequence[Joint]) -> dict[int, Coordinates]:
-    """Those of the ranks of one step that are known by a number."""
+    """The coordinates of the numbered ranks of one step."""
     ranks = {one.rank: one for one in step if one.rank is not None}
     if len(ranks) < 2 or len(ranks) < len(step):
         return {}
@@ -47,7 +47,7 @@ def _stages(ranks: Mapping[int, Joint]) -> dict[int, int]:
     before: dict[int, list[int]] = defaultdict(list)
     for (rank, peer), sends in first.items():
         if peer not in ranks or first.get((peer, rank)) is not (not sends):
-            return {}  # whom it names is not here, or says otherwise: the way may be another
+            return {}  # the named peer is missing or contradicts: the path may be another
         if sends:
             after[rank].append(peer)
             before[peer].append(rank)
@@ -70,7 +70,7 @@ def _tensor_ranks(ranks: Mapping[int, Joint], stages: Mapping[int, int]) -> dict
     told = _ranks_by_content(ranks)
     alone = {rank for some in told.values() for group in some.values() if len(group) == 1 for rank in group}
     groups = {group for one in ranks.values() for group in one.groups if ranks.keys() >= {*group}}
-    if len(ranks) == max(ranks) + 1:  # those who are missing come after all that are here: numbers in a group are right
+    if len(ranks) == max(ranks) + 1:  # missing ranks follow all present ranks: numbers in a group are right
         groups |= {tuple(sorted(group)) for some in told.values() for group in some.values()}
     found: dict[int, int] = {}
     for group in sorted(groups, key=len):
@@ -81,7 +81,7 @@ def _tensor_ranks(ranks: Mapping[int, Joint], stages: Mapping[int, int]) -> dict
 
 
 def _ranks_by_content(ranks: Mapping[int, Joint]) -> dict[tuple[str, str], dict[bytes, list[int]]]:
-    """By tensor that a collective of the forward pass gave out: the ranks that hold the same."""
+    """For each output of a collective of the forward pass, the ranks that hold the same tensor."""
     found: dict[tuple[str, str], dict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, one in ranks.items():
         for at, kind in enumerate(one.kinds):

@@ -1,22 +1,20 @@
-"""What the steps before made of the parameters: an optimizer hands the noise of gradients on to what it updates.
+"""The drift of parameters over earlier steps: an optimizer propagates the noise of gradients to the parameters.
 
-An update by the sign of a gradient, which Adam's first ones are, is wrong as a whole for an element whose gradient is
-no larger than its error e: a share of e of the elements, which rel_l2 sees as √e. A gradient that is nothing but
-noise (of a key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other: no farther
-than a step of the optimizer, which the golden shows, and not by one common factor. A single element may have such a
-sign in any tensor that is likely to have one. Running statistics have no gradient: they average what their operator
-reads.
+Adam's first updates use the sign of a gradient. For an element whose gradient is no larger than its error e, such an
+update is completely wrong: a share e of the elements, which rel_l2 shows as √e. A gradient that is pure noise (of a
+key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other: no farther than a step
+of the optimizer, which the golden shows, and not by one common factor. A single element may have such a sign in any
+tensor in which that is likely. Running statistics have no gradient: they average the inputs of their operator.
 
 Calls that share a parameter, as the steps of a recurrent layer do, have one gradient together: the sum of theirs.
 
-An optimizer that computes something else moves all of them: what is beyond these bounds in several parameters of a
-step explains no other of that step. Two more things show it, in parameters that are each within their bounds. Signs
-of noise are few: rel_l2 sees a share e of the elements as √e, the mean of |x - y| sees it as e. So does that of an
-update that is proportional to its gradient. An error whose mean is farther beyond e of a step is none of noise, in a
-single parameter too. Evidence: at most 0.37 of the bound in 1,546 parameters of clean pairs of the corpus, 1.8 to 2e5
-in the first parameters of 13 wrong optimizers. And noise scales no parameter: a factor g of K elements with the error e
-is g √K / e of its standard deviations away from none, and parameters that all have one of the same sign are evidence
-together.
+A faulty optimizer moves all parameters: if several parameters of a step exceed these bounds, no other parameter of that
+step is explained. Two more signs show a fault in parameters that are each within their bounds. First, flipped signs are
+few: rel_l2 shows a share e of the elements as √e, the mean of |x - y| shows it as e. The mean of an update proportional
+to its gradient is e too. An error whose mean exceeds e of a step is not noise, in a single parameter too. Evidence: at
+most 0.37 of the bound in 1,546 parameters of clean pairs of the corpus, 1.8 to 2e5 in the first parameters of 13 wrong
+optimizers. Second, noise does not scale parameters: a factor g of K elements with the error e is g √K / e standard
+deviations away from zero, and factors of one sign in all parameters are evidence together.
 """
 
 from __future__ import annotations
@@ -48,38 +46,38 @@ from npucmp.model import Finding, Statistics, Verdict
 from npucmp.model.dtypes import MOST
 from npucmp.model.roles import is_parameter
 
-UPDATE = 0.5  # of a parameter's size: chosen: no step of a network that trains changes one by more, not measured
-GREW = 2.0  # times the error of the step before: chosen: not measured
-SEVERAL = 3  # parameters of a step: chosen: an optimizer that is wrong moves as many beyond their bounds, not measured
+UPDATE = 0.5  # of a parameter's size: chosen: no step of a training network changes a parameter by more, not measured
+GREW = 2.0  # times the error of the previous step: chosen: not measured
+SEVERAL = 3  # parameters of a step: chosen: a wrong optimizer moves as many beyond their bounds, not measured
 # probability: chosen: that an error of independent elements lies along the values, cos² ≥ 1 - p^(2/(n-1)) of n elements
 CHANCE = 1e-3
 SHARE = 0.1  # share of the parameters that differ: chosen: the same, not measured
-# times the golden's step: chosen: a wrong update is off by two, and a figure may see a quarter, not measured
+# times the golden's step: chosen: a wrong update is off by two, and a figure may show a quarter, not measured
 REACH = 8.0
 
 
 class Updates:
     """The parameters of one rank at one step, and their gradients there.
 
-    faulty: an error was born by then, from which all that differs in the parameters afterwards descends.
+    faulty: a root exists in this step or before, so all later differences of parameters descend from it.
     """
 
     def __init__(self, findings: Sequence[Finding] = (), faulty: bool = False) -> None:
         self.faulty = faulty
         self.are_first = not findings
         self._is_wrong = False
-        self.factor = 0.0  # by which all parameters of the step itself are off together, minus 1
+        self.factor = 0.0  # common factor of all parameters of the step itself, minus 1
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
-        self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step, as rms
+        self._averaged: dict[tuple[str, str], float] = {}  # running statistics: error added per step, as rms
         self._figures: dict[tuple[str, str], Optional[_Figures]] = {}
-        self._usual_step = 0.0  # of an element, as most parameters of the golden make it
+        self._usual_step = 0.0  # of an element, the median over the golden's parameters
         known = sorted(error for error in map(_proven, findings) if error is not None and math.isfinite(error))
         self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
         # Operators that were not recorded round as well, to the coarsest type that a good part of the run has.
         self._unrecorded = max(self._usual, usual_precision(findings).round_off) if self._usual else 0.0
         nodes = nodes_of(findings)
-        # A gradient that was not recorded: noise, if there is any at all, or no gradient tells.
+        # A gradient that was not recorded is assumed to be noise if any error or no gradient at all is known.
         unseen = 1.0 if known and (known[-1] or not any(node.is_gradient for node in nodes)) else 0.0
         backward = {node.operator.call: node for node in nodes if node.operator.phase == "backward"}
         by_shape: dict[tuple[int, ...], float] = {}
@@ -95,12 +93,12 @@ class Updates:
                 self._figures[key] = _figures(finding)
                 if finding.pair.slot in {f"input:{place}" for place in node.op.overwritten}:
                     self._averaged[key] = _averaged(node)
-                if not is_parameter(finding.pair):  # nor does a graph always say what is one
+                if not is_parameter(finding.pair):  # a graph does not always mark parameters
                     self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))
                     continue
                 error = self._gradient(finding, backward.get(node.operator.call))
                 if error is None and node.op.has("contracts") and len(_shape(finding)) == 1:
-                    error = unseen  # of a bias, which need not have any gradient but noise
+                    error = unseen  # the gradient of a bias may be pure noise
                 error = by_shape.get(_shape(finding)) if error is None else error
                 if error is not None:
                     self._gradients[key] = max(error, self._gradients.get(key, 0.0))
@@ -111,8 +109,8 @@ class Updates:
             self._gradients.update(dict.fromkeys(keys, largest))
 
     def hold(self, findings: Sequence[Finding]) -> None:
-        """Takes in the parameters of the step itself: whether the update was another one on this side."""
-        self._is_wrong = False  # whatever was held before
+        """Add the parameters of the step itself, and decide whether the update differed on this side."""
+        self._is_wrong = False  # bound() must not depend on an earlier call
         moved = sorted(step for step in map(self._extremes_moved, findings) if step is not None)
         self._usual_step = moved[len(moved) // 2] if moved else 0.0
         parameters = [one for one in findings if is_parameter(one.pair)]
@@ -124,8 +122,8 @@ class Updates:
 
     def _is_spread(self, finding: Finding, flips: float = 0.0) -> bool:
         """Whether the elements of a parameter are farther off on average than the error e of its gradient moves them:
-        by a share e of a step. A sign that changes moves an element by more, but a share e of the signs change; `flips`
-        elements are off by a step besides."""
+        by a share e of a step. A changed sign moves an element by more, but only a share e of the signs change; in
+        addition `flips` elements are off by a step."""
         key, moments = _key(finding), finding.measurement.moments
         gradient, rms, step = self._gradient_of(key), scale_of(finding).rms, self._step(finding)
         if key not in self._errors or key in self._averaged or gradient >= 1.0 or not step:
@@ -142,11 +140,12 @@ class Updates:
         return FLIPPING * self._gradient_of(_key(finding)) * scale_of(finding).elements >= SHARE
 
     def _gradient_of(self, key: tuple[str, str]) -> float:
-        """The error of the gradient of a parameter, as far as it is known."""
+        """The known error of the gradient of a parameter; a default if unknown."""
         return self._gradients.get(key, self._unrecorded)
 
     def bound(self, finding: Finding) -> float:
-        """How large the steps before may have made the error of a parameter; 0 for one that they did not have."""
+        """The largest error that earlier steps may have made in a parameter; 0 for a tensor that is not in the earlier
+        step."""
         key = _key(finding)
         if key not in self._errors or self._is_wrong or self.factor:
             return 0.0
@@ -156,7 +155,7 @@ class Updates:
             return GREW * self._errors[key] + averaged
         gradient = self._gradient_of(key)
         update = math.inf if gradient > 1.0 else max(UPDATE * math.sqrt(gradient), self._one_sign(finding))
-        if gradient >= 1.0:  # noise, or for all that is known
+        if gradient >= 1.0:  # noise, or unknown
             update = min(update, REACH * self._step(finding))
         if gradient >= 1.0 and _is_scaled(finding):
             update = min(update, UPDATE * math.sqrt(self._usual))
@@ -166,12 +165,12 @@ class Updates:
 
     @property
     def unproven(self) -> float:
-        """How large an error may be that came of the parameters, and that statistics do not prove."""
+        """The largest error from parameters that statistics do not prove."""
         return UPDATE * math.sqrt(self._usual)
 
     def _one_sign(self, finding: Finding) -> float:
-        """The error that one element makes whose gradient has another sign: two steps of it, where one of
-        ten such parameters has one."""
+        """The error of one element whose gradient has the opposite sign: two steps, if one in ten such parameters is
+        expected to have such an element."""
         elements = scale_of(finding).elements
         if not elements or not self._may_flip(finding):
             return 0.0
@@ -183,8 +182,8 @@ class Updates:
         return round_off_of(finding.pair) if before is not None and now is not None and before != now else 0.0
 
     def _step(self, finding: Finding) -> float:
-        """How far one step of the optimizer moves a parameter, relative to its size: as far as the golden's figures
-        show that it moved, or as most parameters did, whose gradients are no noise; infinity where nothing is known."""
+        """The relative length of one optimizer step of a parameter: as far as the golden's statistics show that it
+        moved, or as most parameters moved, whose gradients are not noise; infinity if unknown."""
         before, now = self._figures.get(_key(finding)), _figures(finding)
         if before is None or now is None or before.elements != now.elements or not now.norm:
             return math.inf
@@ -197,7 +196,8 @@ class Updates:
         return max(self._usual_step, *map(abs, apart)) * math.sqrt(now.elements) / now.norm
 
     def _extremes_moved(self, finding: Finding) -> Optional[float]:
-        """How far the extremes of the golden's parameter moved since the step before: about the step of one element."""
+        """How far the extremes of the golden's parameter moved since the previous step: about the step of one
+        element."""
         before = self._figures.get(_key(finding)) if is_parameter(finding.pair) else None
         now = _figures(finding) if before is not None else None
         if before is None or now is None:
@@ -205,19 +205,20 @@ class Updates:
         return max(abs(now.minimum - before.minimum), abs(now.maximum - before.maximum))
 
     def _gradient(self, parameter: Finding, backward: Optional[OperatorFindings]) -> Optional[float]:
-        """The error of a parameter's gradient: the largest of its shape that its backward wrote, whose outputs stand in
-        another order than what the forward read."""
+        """The error of a parameter's gradient: the largest error among outputs of its backward with the same shape,
+        because their order differs from that of the forward's inputs."""
         fitting = [one for one in backward.outputs if _shape(one) == _shape(parameter)] if backward else []
         return max((size for size in map(self._size, fitting) if size is not None), default=None)
 
     def _size(self, finding: Finding) -> Optional[float]:
-        """The error of a gradient. Statistics bound it from below only, and may agree by chance: at least as usual."""
+        """The error of a gradient. Statistics give only a lower bound and may agree by chance, so it is at least the
+        usual error."""
         proven, statistics = _proven(finding), finding.measurement.bound is not None
         return max(proven, self._usual) if proven is not None and statistics else proven
 
 
 class _Figures(NamedTuple):
-    """The golden's figures of a parameter."""
+    """The golden's statistics of a parameter."""
 
     elements: int
     minimum: float
@@ -227,7 +228,7 @@ class _Figures(NamedTuple):
 
 
 def _figures(finding: Finding) -> Optional[_Figures]:
-    """Of values or recorded statistics; None where some are not known or not finite."""
+    """The figures from values or recorded statistics; None if any is unknown or not finite."""
     golden, moments = finding.pair.golden, finding.measurement.moments
     elements = math.prod(golden.shape) if golden is not None else 0
     if golden is None or not 0 < elements < MOST:
@@ -244,8 +245,8 @@ def _figures(finding: Finding) -> Optional[_Figures]:
 
 
 def _is_scaled(finding: Finding) -> bool:
-    """Whether one factor makes up the error of a parameter, as the noise of no gradient does: WHOLE of it, and of few
-    elements more than a random direction has along the values but with probability CHANCE."""
+    """Whether one factor makes up the error of a parameter, which noise of a gradient does not cause. The share is at
+    least WHOLE, and for few elements exceeds the share that a random direction reaches with probability CHANCE."""
     golden, moments = finding.pair.golden, finding.measurement.moments
     elements = math.prod(golden.shape) if golden is not None else 0
     if elements <= 2:
@@ -260,11 +261,11 @@ def _is_scaled(finding: Finding) -> bool:
 
 
 def _common_factor(parameters: Sequence[Finding]) -> float:
-    """The factor, minus 1, by which all parameters are off together; 0 where noise would give it or nothing is known.
+    """The common factor of all parameters, minus 1; 0 if noise would give it or nothing is known.
 
-    Only of parameters that have one type on both sides: a coarser one loses what an update changes by less.
+    Only parameters with one type on both sides count: a coarser type loses small changes of an update.
     """
-    found: dict[tuple[float, float], tuple[float, float]] = {}  # each tensor once
+    found: dict[tuple[float, float], tuple[float, float]] = {}  # each tensor counts once
     for one in parameters:
         moments, kinds = one.measurement.moments, float_types(one.pair)
         if moments is None or moments.mismatched or moments.compared < FEW or len(kinds) != 1:
@@ -280,14 +281,14 @@ def _common_factor(parameters: Sequence[Finding]) -> float:
 
 
 def _averaged(node: OperatorFindings) -> float:
-    """How far a running statistic may be off by the error of what it averages, as rms: a mean may be much smaller."""
+    """The error of a running statistic that comes from the inputs it averages, as rms; the mean itself may be much
+    smaller."""
     read = [finding for finding in node.inputs if not is_parameter(finding.pair)]
     return max((FACTOR * (_proven(one) or 0.0) * scale_of(one).rms for one in read), default=0.0)
 
 
 def _proven(finding: Finding) -> Optional[float]:
-    """The error as far as it is proven, and of statistics, which bound it from below, what they make likely; None if
-    nothing is known."""
+    """The proven error; for statistics, whose proof is a lower bound, the likely error if larger; None if unknown."""
     bound = finding.measurement.bound
     if bound is not None:
         bound = max(bound, likely_error(finding) or 0.0)

@@ -1,9 +1,9 @@
-"""What one step and rank tells of what it has in common with other ranks: small, and made of what was measured anyway.
+"""The digest of tensors that one step and rank shares with other ranks: small, and made from existing measurements.
 
-Ranks of data parallelism hold the same weights, and what a collective gives out is the same on all ranks of its group.
-Which ranks those are no dump tells; the golden run shows it, whose ranks hold the same where they should. So of every
-such tensor two digests are told, of the golden's content and of the target's. Constants are not: they are equal by
-chance.
+Data-parallel ranks hold the same weights, and the output of a collective is the same on all ranks of its group. Dumps
+do not record which ranks these are; the golden run shows it, because its ranks hold the same tensors where they should.
+So the digest has two hashes for every such tensor: of the golden's content and of the target's. Constants are excluded,
+because they are equal by chance.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, peer_of
 
 SIZE = 8  # bytes of a digest: work
-WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # what tensors are; `told` by a collective
+WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # kinds of tensors; the last two: output of a collective
 _FIGURES = Struct("4d")
-AGREES, DIFFERENT, OPEN = "=", "x", "?"  # what the comparison with the golden run says of them
+AGREES, DIFFERENT, OPEN = "=", "x", "?"  # results of the comparison with the golden run
 
 
 class Joint(NamedTuple):
-    """names    of the tensors that other ranks may hold too: operator and slot
-    kinds    a letter for each; verdicts: another
+    """The digest of one step and rank.
+
+    names    of the tensors that other ranks may hold too: operator and slot
+    kinds    one letter for each tensor; verdicts: one letter too
     golden, target  digests, SIZE bytes each
-    groups   of ranks that collectives of the forward pass name
-    peers    whom it sends to (True) or receives from first, in order of execution
+    groups   of ranks in collectives of the forward pass
+    peers    the ranks that it sends to (True) or receives from first, in order of execution
     """
 
     step: Optional[int]
@@ -43,13 +45,13 @@ class Joint(NamedTuple):
     peers: tuple[tuple[int, bool], ...] = ()
 
     def digests(self, at: int) -> tuple[bytes, bytes]:
-        """Of the golden's and the target's tensor number `at`."""
+        """The digests of the golden's and the target's tensor number `at`."""
         place = slice(at * SIZE, (at + 1) * SIZE)
         return self.golden[place], self.target[place]
 
 
 def joint_of(one: Comparison) -> Joint:
-    """What a comparison tells of what its rank shares with others."""
+    """The digest of a comparison for other ranks."""
     backward = min((op.order for op in one.golden.operators if is_gradient(op)), default=len(one.golden.operators))
     held = _shared_tensors(one.findings, backward)
     calls = [op for op in one.golden.operators if op_type_of(op).has("collective")]
@@ -67,7 +69,7 @@ def joint_of(one: Comparison) -> Joint:
 
 
 def _shared_tensors(findings: Sequence[Finding], backward: int) -> dict[tuple[str, str], tuple[str, Finding, int]]:
-    """What other ranks may hold too: kind, finding and content, by operator and slot."""
+    """The tensors that other ranks may hold too: kind, finding and content, by operator and slot."""
     found: dict[tuple[str, str], tuple[str, Finding, int]] = {}
     known: Optional[Operator] = None
     is_collective = False
@@ -88,7 +90,7 @@ def _shared_tensors(findings: Sequence[Finding], backward: int) -> dict[tuple[st
 
 
 def _kind_of_given(operator: Operator, pair: Pair, backward: int) -> str:
-    """What a tensor of a collective is, "" if other ranks need not have the same."""
+    """The kind of a collective's tensor; "" if other ranks need not have the same."""
     is_told = is_output(pair) and not op_type_of(operator).has("point to point")
     return "" if not is_told else TOLD_FORWARD if operator.order < backward else TOLD
 
@@ -100,7 +102,7 @@ def _verdict(finding: Finding) -> str:
 
 
 def _of_target(finding: Finding) -> object:
-    """What the target's tensor is known by, be it a constant or all NaN."""
+    """The key of the target's tensor, which may be a constant or all NaN."""
     moments, tensor = finding.measurement.moments, finding.pair.target
     if moments is not None:
         return moments.target
@@ -114,7 +116,7 @@ def _digest(mark: object) -> bytes:
 
 
 def _peers(calls: Sequence[Operator]) -> Iterator[tuple[int, bool]]:
-    """The first call between this rank and each other one."""
+    """Yield the first call between this rank and each other rank."""
     seen = set()
     for operator in calls:
         op = op_type_of(operator)

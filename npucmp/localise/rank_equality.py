@@ -1,8 +1,8 @@
-"""Collectives that leave one tensor on all ranks: the golden's ranks hold the same, and the target's must too.
+"""Compare collectives that leave one tensor on all ranks: if the golden's ranks hold the same, the target's must too.
 
-Which ranks should hold the same, the golden tells by its content. The target's are compared by their figures: extremes,
-norm and sum. Ring and tree algorithms reduce every chunk on one rank and hand it round, so that equal ranks are bit
-for bit equal; the room is rounding of every element all the same.
+The content of the golden shows which ranks should hold the same. The target's tensors are compared by their statistics:
+extremes, norm and sum. Ring and tree algorithms reduce every chunk on one rank and distribute it, so equal ranks are
+bit-equal; the tolerance still allows one rounding of every element.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from npucmp.model.optypes import op_type_of
 
 
 class CollectiveOutput(NamedTuple):
-    """An output of a collective on one rank: the golden's content, the target's figures, how far the two are apart, and
-    how far rounding may put two ranks apart, relative to the tensor."""
+    """An output of a collective on one rank: the golden's content, the target's statistics, the error between the two,
+    and the largest relative difference of two ranks that rounding may cause."""
 
     slot: str
     content: int
@@ -29,7 +29,7 @@ class CollectiveOutput(NamedTuple):
 
 
 class Inequality(NamedTuple):
-    """How far a rank's tensor is from another rank's, relative to its size, and how far rounding may put them apart."""
+    """The relative difference between the tensors of two ranks, and the largest difference that rounding may cause."""
 
     size: float
     room: float
@@ -37,7 +37,7 @@ class Inequality(NamedTuple):
 
 
 def outputs_of(node: OperatorFindings) -> list[CollectiveOutput]:
-    """The outputs of a collective that other ranks may hold too; none of any other operator, or without values."""
+    """The outputs of a collective that other ranks may hold too; empty for other operators and without values."""
     op = op_type_of(node.operator)
     if not op.has("collective") or op.has("point to point", "asynchronous"):
         return []
@@ -50,8 +50,8 @@ def outputs_of(node: OperatorFindings) -> list[CollectiveOutput]:
 
 def inequalities(some: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list[dict[str, Inequality]]:
     """For each rank, given by its number with the outputs of one collective: the outputs that differ from those of
-    other ranks though the golden's are equal, by slot. Of two ranks the one that is farther from its golden is named;
-    of more, those that are not as most are."""
+    other ranks although the golden's are equal, by slot. The rank with the larger error of two is reported; among
+    more ranks, those that differ from most."""
     found: list[dict[str, Inequality]] = [{} for _ in some]
     for at, (rank, outputs) in enumerate(some):
         for one in outputs:
@@ -74,12 +74,13 @@ def inequalities(some: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list
     return found
 
 
-Unequal = Mapping[int, "Mapping[str, Inequality]"]  # of one rank, by the number of an operator
+Unequal = Mapping[int, "Mapping[str, Inequality]"]  # of one rank, by operator number
 
 
 def _distance(one: CollectiveOutput, other: CollectiveOutput) -> float:
-    """How far figures of two target tensors are apart: norm and extremes relative to themselves, the sum relative to
-    the norm, which independent roundings of all elements move it by; infinity for other NaN and Inf."""
+    """The largest relative difference of the statistics of two target tensors: norm and extremes relative to
+    themselves, the sum relative to the norm, by which independent roundings of all elements move it; infinity if NaN
+    and Inf differ."""
     a, b = one.target, other.target
     if (a.nan, a.posinf, a.neginf) != (b.nan, b.posinf, b.neginf):
         return math.inf

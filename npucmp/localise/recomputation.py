@@ -1,19 +1,19 @@
-"""What float64 says of an operator: its outputs against the same call in float64 on its own recorded inputs.
+"""Recompute an operator in float64 from its own recorded inputs, and compare its outputs with the result.
 
-A bound tells how large an error may be; a recomputation tells how large the operator's own error is. So the search
-needs no bound for an operator that is recomputed:
+A bound limits how large an error may be; a recomputation gives the operator's own error. So the search needs no bound
+for an operator that is recomputed:
 
-    one beyond the rounding that is due, the other not      BORN: the operator bears an error, in the run that is told
-    both within, and their own errors make up less than     no root: the error came in with the inputs, however the
-    half of the error between the runs                      operator amplified it
-    target within, golden not recomputed                    PROPAGATED: it is what float64 makes of its inputs
-    target beyond, golden not recomputed                    BORN where bounds suspect it too
+    one run beyond the expected rounding, the other not     BORN: the operator bears an error, in the named run
+    both within, and their own errors make up less than     no root: the error came in with the inputs; the operator
+    half of the error between the runs                      may have amplified it
+    target within, golden not recomputed                    PROPAGATED: the output follows from its inputs
+    target beyond, golden not recomputed                    BORN if bounds suspect it too
 
-Nothing follows where both are beyond: the formula may be another one. Rounding errors of two runs add up at most
-(triangle inequality), so what both lack to half of the error came in.
+If both are beyond, nothing follows: the formula may differ. Rounding errors of two runs add up at most (triangle
+inequality), so if their own errors make up at most half, the rest came in.
 
-A gradient that is beyond is first of all a reason to ask for its forward (`forward_of`): autograd hands the gradient
-what the forward saved (a root, a mask, an epsilon), which no dump records, so one fault of a forward makes both wrong.
+If a gradient is beyond, its forward is checked first (`forward_of`): autograd gives the gradient tensors that the
+forward saved (a root, a mask, an epsilon), which dumps do not record, so one fault of a forward makes both wrong.
 """
 
 from __future__ import annotations
@@ -27,39 +27,41 @@ from npucmp.localise.rule_context import error_size
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
 from npucmp.model.dtypes import lookup
 
-NAME = "recompute"  # as a rule in roots.csv and tensors.csv
-# times the budgets of a replay: chosen: an operator that nothing else suspects is farther beyond them, not measured
+NAME = "recompute"  # the rule name in roots.csv and tensors.csv
+# times the budgets of a replay: chosen: an operator without other suspicion must be farther beyond, not measured
 ALONE = 2.0
 OWN = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
 
 
 class Estimator(Protocol):
-    """What recomputes operators: npucmp/recompute/estimator.py."""
+    """The interface that recomputes operators: npucmp/recompute/estimator.py."""
 
     def rows(self, side: int, operator: Optional[Operator]) -> Sequence[Replayed]:
-        """A row for each output of an operator of the target (0) or the golden (1); none if it is not recomputed."""
+        """Return a row for each output of an operator of the target (0) or the golden (1); empty if it is not
+        recomputed."""
 
     def gradients_as_golden(self, target: Operator, golden: Operator) -> Sequence[Replayed]:
-        """The rows of a gradient of the target by the arguments that the golden gave its forward."""
+        """Return the rows of a gradient of the target, computed with the arguments that the golden gave its forward."""
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
-        """Whether an operator of the target is recomputed whatever the search knows of it."""
+        """Whether an operator of the target is recomputed independently of the search."""
 
     def is_setting(self, operator: Optional[Operator]) -> bool:
-        """Whether coarser arithmetic makes an operator of the target, which was recomputed, and all of its kind off."""
+        """Whether coarser arithmetic causes the error of a recomputed operator of the target and of all operators of
+        its kind."""
 
 
 class Recomputed(NamedTuple):
-    """The rows of an operator in both runs, by the target's and the golden's own inputs; none where it is not
-    recomputed. is_setting: coarser arithmetic makes all operators of its kind off alike in the target."""
+    """The rows of an operator in both runs, computed from the target's and the golden's own inputs; empty if it is not
+    recomputed. is_setting: coarser arithmetic causes equal errors in all operators of its kind in the target."""
 
     target: Sequence[Replayed]
     golden: Sequence[Replayed]
     is_setting: bool = False
 
     def guilty(self, outputs: Sequence[Finding], is_suspected: bool) -> Optional[tuple[Finding, list[Evidence]]]:
-        """The output that is farthest beyond the rounding that is due in one run alone, with the evidence; None where
-        neither run has one."""
+        """The output that is farthest beyond the expected rounding in one run alone, with the evidence; None if neither
+        run has one."""
         for side, own, other in ((0, self.target, self.golden), (1, self.golden, self.target)):
             if not (_is_within(other) or (is_suspected and side == 0 and not other)):
                 continue
@@ -79,8 +81,8 @@ class Recomputed(NamedTuple):
         return bool(outputs) and all(_came_in(one, *rows) for one in outputs)
 
     def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
-        """What becomes of the cause of a suspected operator that is within the rounding that is due; of one whose kind
-        is off alike, what is known of that kind."""
+        """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
+        become PROPAGATED. If its kind has equal errors, add the explanation of that kind."""
         if not _is_clean(self.target):
             alike = [row.explanation for row in self.target if row.verdict is Judged.AMPLIFIER and row.explanation]
             return cause, [reason(NAME, "{why}", why=alike[0])] if alike else []
@@ -91,7 +93,7 @@ class Recomputed(NamedTuple):
 
 
 def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Optional[Recomputed]:
-    """The rows of an operator; None where the target's is not recomputed."""
+    """The rows of an operator; None if the target's operator is not recomputed."""
     if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
         return None
     target = _computed(estimator.rows(0, node.pair.target_op))
@@ -102,9 +104,9 @@ def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Option
 def forward_of(
     estimator: Optional[Estimator], node: OperatorFindings
 ) -> Optional[tuple[OperatorFindings, Finding, list[Evidence]]]:
-    """The forward of a gradient that is beyond the rounding that is due, where the forward bears the error: it is
-    beyond too, or it was given other arguments than in the golden and the gradient follows those of the golden. With
-    its output and the evidence; None where the gradient is to blame alone."""
+    """The forward of a gradient beyond the expected rounding, if the forward bears the error: it is beyond too, or its
+    arguments differ from the golden's and the gradient follows the golden's arguments. Return it with its output and
+    the evidence; None if the gradient alone is faulty."""
     call = node.operator.call
     forward = next((one for one in nodes_of(node.context) if call and one.operator.call == call), None)
     known = recomputed(estimator, forward) if forward is not None else None
@@ -128,17 +130,17 @@ def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:
 
 
 def _is_clean(rows: Sequence[Replayed]) -> bool:
-    """Whether all outputs were judged in full, and are within the rounding that is due."""
+    """Whether all outputs were judged in full, and are within the expected rounding."""
     return _is_within(rows) and not any(row.sampled for row in rows)
 
 
 def _is_within(rows: Sequence[Replayed]) -> bool:
-    """Whether all outputs are within the rounding that is due, be it by a sample of their elements."""
+    """Whether all outputs are within the expected rounding, possibly by a sample of their elements."""
     return bool(rows) and all(row.verdict is Judged.CLEAN and not row.explanation for row in rows)
 
 
 def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
-    """Return the evidence of an output that is not float64 of the operator's own inputs."""
+    """Return the evidence of an output that differs from float64 of the operator's own inputs."""
     words = "{slot} is {ratio:,.2g} times the rounding that is due away from float64 of its own inputs"
     if row.rms_ratio is None or row.budget == "exact":
         words = "{slot} differs from float64 of its own inputs"
@@ -149,7 +151,7 @@ def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
 
 
 def _is_far_beyond(row: Replayed, name: str) -> bool:
-    """Whether an output of that type is so far beyond the rounding that is due that it needs no other suspicion."""
+    """Whether an output of that type is so far beyond the expected rounding that no other suspicion is needed."""
     if row.budget == "exact" or row.nonfinite:
         return True
     dtype = lookup(name)
@@ -159,7 +161,7 @@ def _is_far_beyond(row: Replayed, name: str) -> bool:
 
 
 def _came_in(finding: Finding, target: dict[str, Replayed], golden: dict[str, Replayed]) -> bool:
-    if math.isinf(error_size(finding)):  # a type may be too narrow for what the operator computes
+    if math.isinf(error_size(finding)):  # a type may be too narrow for the result
         return False
     sides = finding.pair.target, finding.pair.golden
     own = 0.0

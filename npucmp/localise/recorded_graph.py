@@ -1,8 +1,8 @@
-"""The golden as a graph of numbers, where every tensor has a partner and the dumps recorded figures alone.
+"""The golden as a graph of row numbers, for comparisons in which every tensor has a partner and only statistics exist.
 
-It says of such tensors what golden_graph.py and stretch.py say of any tensor. Fewer facts decide: no operator stands
-alone, so that none ran again or leads astray, and without values there are no casts, expansions and proofs. Rows,
-operators and contents are numbers here: statistics leave most tensors undecided, and each of them is asked.
+It decides the same questions as golden_graph.py and stretch.py. Fewer facts decide: no operator exists on one side
+alone, so none ran again or leads astray, and without values there are no casts, expansions and proofs. Rows, operators
+and contents are numbers for speed: statistics leave most tensors undecided, and each of them is examined.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOWHERE = -1  # place: definition: before the first operator
 
 
 class _Roles(NamedTuple):
-    """The roles of tensors, in their order."""
+    """The roles of tensors, in row order."""
 
     outputs: list[bool]
     parameters: list[bool]
@@ -31,7 +31,7 @@ class _Roles(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Sequence[Pair], slots: Sequence[str], ranges: Iterable[tuple[int, int]]) -> _Roles:
-        """The roles by row; operators of one type whose tensors have the same slots are asked once."""
+        """The roles by row; operators of one type whose tensors have the same slots are evaluated once."""
         known: dict[Hashable, Any] = {}
         found = []
         for start, end in ranges:
@@ -48,15 +48,15 @@ class _Roles(NamedTuple):
 class RecordedGraph:
     """The golden tensors of a comparison by content, as rows of the comparison.
 
-    elements   of each row
+    elements   number of elements of each row
     golden     rows with elements that the comparison has to account for
-    undecided  those of them that were not compared
+    undecided  rows of `golden` that were not compared
     """
 
     @classmethod
     def of(cls, findings: Sequence[Finding]) -> Optional[RecordedGraph]:
-        """The graph of judged findings without values, in merged graph order. None where a tensor has no partner in the
-        same slot, a file on the golden side or the name of its producer, and where one is unreadable."""
+        """The graph of judged findings without values, in merged graph order. None if a tensor has no partner in the
+        same slot, if a golden tensor has a file or the name of its producer, or if a tensor is unreadable."""
         pairs = [one.measurement.pair for one in findings]
         if not pairs:
             return None
@@ -81,7 +81,7 @@ class RecordedGraph:
         operators: Sequence[Operator],
         tensors: Mapping[str, Sequence[Any]],
     ) -> None:
-        """operators, tensors: those of the golden by row, tensors by field."""
+        """operators, tensors: the operators and tensors of the golden by row; tensors by field."""
         self._pairs, self._operators, self._dtypes = pairs, operators, tensors["dtype"]
         sizes = {shape: math.prod(shape) for shape in {*tensors["shape"]}}
         self.elements = [*map(sizes.__getitem__, tensors["shape"])]
@@ -103,7 +103,8 @@ class RecordedGraph:
         self._compared = {self._content[at] for at in self.golden if self._is_decided[at]}
 
     def _exempt(self, rules: Sequence[str]) -> set[int]:
-        """The rows whose content is undefined, or that hold an argument; `rules` decided them."""
+        """The rows whose content is undefined, or that hold an argument; `rules` are the rules that decided the
+        rows."""
         exempt = {at for at, means_nothing in enumerate(self._roles.meaningless) if means_nothing}
         if not {*rules}.isdisjoint(MEANINGLESS):
             exempt |= {at for at, rule in enumerate(rules) if rule in MEANINGLESS}
@@ -129,7 +130,7 @@ class RecordedGraph:
         return [at for at in left if at not in interior or lost_outputs(self._pairs[at])] if interior else left
 
     def _is_again(self, at: int) -> bool:
-        """Whether a row holds what a compared row holds."""
+        """Whether a row holds the content of a compared row."""
         if not self._roles.outputs[at]:
             return True
         if lost_outputs(self._pairs[at]):
@@ -151,7 +152,7 @@ class RecordedGraph:
             for at in rows[todo.pop()]:
                 one = number[at]
                 if one in operators or (forward and is_backward[one]):
-                    continue  # what a backward reads of the forward is closed by what the forward makes of it
+                    continue  # tensors of the forward that a backward reads are closed by the forward's own consumers
                 operators.add(one)
                 for other in loose[one]:
                     if other not in contents:
@@ -160,7 +161,7 @@ class RecordedGraph:
         return contents, operators
 
     def _is_closed(self, contents: set[Hashable], operators: set[int]) -> bool:
-        """Whether all that enters and leaves a stretch was compared."""
+        """Whether all tensors that enter or leave a stretch were compared."""
         if not all(map(self._is_inside, contents)):
             return False
         golden = {*self.golden}
@@ -171,7 +172,7 @@ class RecordedGraph:
         return any(self._content[at] in self._compared and not parameters[at] for at in chain.from_iterable(rows))
 
     def _is_inside(self, content: Hashable) -> bool:
-        """Whether operators write and read a content, in that order, or it is a plain number or a mask."""
+        """Whether operators write a content and then read it, or it is a scalar or a mask."""
         rows, outputs = self._rows[content], self._roles.outputs
         writers = [at for at in rows if outputs[at]]
         if not writers:
@@ -192,7 +193,7 @@ class RecordedGraph:
 def _contents(
     findings: Sequence[Finding], tensors: Mapping[str, Sequence[Any]], elements: Sequence[int]
 ) -> list[Hashable]:
-    """The content of each golden tensor; where it is not known, one of its own."""
+    """The content of each golden tensor; a unique key if it is unknown."""
     recorded = [figures for one in findings if (figures := one.measurement.recorded(1))]
     if any(tensors["checksum"]) or len(recorded) < len(findings):
         return [content_of(one) or (at,) for at, one in enumerate(findings)]

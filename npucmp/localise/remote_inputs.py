@@ -1,4 +1,4 @@
-"""What comes to an operator from other ranks, and what a rank wrote or sent that others may read."""
+"""Inputs of an operator that come from other ranks, and tensors of a rank that other ranks may read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from npucmp.model.roles import is_buffer
 
 
 class Arrival(NamedTuple):
-    """A tensor of another rank, as the walk there sees it, and whether its error descends from a root there. `rank` is
-    what that rank is called, None where the dump does not tell."""
+    """A tensor of another rank as the search there sees it. `tainted`: its error descends from a root there. `rank` is
+    the number of that rank; None if the dump does not record it."""
 
     rank: Optional[int]
     finding: Finding
@@ -28,7 +28,7 @@ class Arrival(NamedTuple):
 
 
 class RemoteTensor(NamedTuple):
-    """A tensor of a rank, known by its content: of operator number `at`, its tensor `number`."""
+    """A tensor of a rank, identified by its content: tensor `number` of operator number `at`."""
 
     content: int
     at: int
@@ -36,7 +36,8 @@ class RemoteTensor(NamedTuple):
 
 
 class RankTensors(NamedTuple):
-    """What a rank reads that nothing on it wrote or read before, and what it wrote or sent, each in order."""
+    """The tensors that a rank reads but did not write or read before, and the tensors that it wrote or sent, each in
+    order."""
 
     wanted: list[RemoteTensor]
     made: list[RemoteTensor]
@@ -47,18 +48,19 @@ def golden_of(node: OperatorFindings) -> Operator:
 
 
 def tensor_of(node: OperatorFindings, index: int) -> Finding:
-    """By its number among inputs and outputs."""
+    """The tensor with this number among inputs and outputs."""
     inputs = len(node.inputs)
     return node.inputs[index] if index < inputs else node.outputs[index - inputs]
 
 
 def own_error(node: OperatorFindings) -> float:
-    """How far an operator's own inputs are off: of a collective, who is farthest off is asked first."""
+    """The largest error of an operator's own inputs; in a collective, the rank with the largest error is evaluated
+    first."""
     return max(map(error_size, node.inputs), default=0.0)
 
 
 def as_seen(walk: RootSearch, rank: Optional[int], finding: Finding) -> Arrival:
-    """A tensor as the walk of its own rank sees it, so far."""
+    """The current view of a tensor in the search of its own rank."""
     seen = walk.revised.get(finding.row, finding)
     source = walk.sources.of(finding)
     return Arrival(rank, seen, source is not None and source.tainted and differs(seen))
@@ -67,8 +69,8 @@ def as_seen(walk: RootSearch, rank: Optional[int], finding: Finding) -> Arrival:
 def take_in(
     walk: RootSearch, node: OperatorFindings, read: Sequence[Arrival], given: Sequence[Arrival]
 ) -> Optional[Arrival]:
-    """Tells an operator what comes to it: what it reads that another rank wrote, and what others put in. The one that
-    brings an error that descends from a root, None if none does."""
+    """Add remote tensors to an operator: those that it reads from another rank (`read`), and the inputs of other ranks
+    to its collective (`given`). Return the tensor whose error descends from a root; None if there is none."""
     brought = None
     for one in read:
         if not walk.sources.is_known(one.finding, node.row):
@@ -85,7 +87,7 @@ def take_in(
 
 
 def _are_missing(node: OperatorFindings, given: Sequence[Arrival]) -> bool:
-    """Whether the group of a collective, where it is recorded, has ranks that put nothing in: they are not compared."""
+    """Whether the recorded group of a collective has ranks without inputs here, because they are not compared."""
     if not given or node.op.has("point to point", "one to all") or any(one.rank is None for one in given):
         return False
     members = max(map(len, groups_of(golden_of(node))), default=0)
@@ -93,7 +95,7 @@ def _are_missing(node: OperatorFindings, given: Sequence[Arrival]) -> bool:
 
 
 def arrived(root: Root, brought: Arrival) -> Root:
-    """A root that passes on what arrived, and says from where."""
+    """Add to a PROPAGATED root the rank and the tensor that the error came from."""
     if root.cause is not Cause.PROPAGATED:
         return root
     pair = brought.finding.pair
@@ -106,8 +108,8 @@ def arrived(root: Root, brought: Arrival) -> Root:
 
 
 def contents(nodes: Sequence[OperatorFindings]) -> RankTensors:
-    """Of one rank: what may have come from others by receives that return before the data is there, or that were not
-    recorded; and what others may have got so."""
+    """List the tensors of one rank that may have come from other ranks, by receives that return before the data arrives
+    or that were not recorded; and the tensors that other ranks may have received so."""
     seen: set[int] = set()
     found = RankTensors([], [])
     for at, node in enumerate(nodes):
@@ -126,7 +128,7 @@ def contents(nodes: Sequence[OperatorFindings]) -> RankTensors:
 
 
 def without_buffers(walk: RootSearch, rank: Optional[int]) -> None:
-    """What lay in memory before something was received there means nothing."""
+    """Remove the memory of a receive as it was before the data arrived; its content is undefined."""
     for node in walk.nodes:
         operator = golden_of(node)
         for finding in list(node.inputs) if node.op.has("receives") else ():
@@ -137,8 +139,8 @@ def without_buffers(walk: RootSearch, rank: Optional[int]) -> None:
 
 
 def without_others(walk: RootSearch) -> None:
-    """Marks what other ranks put something into, where no other rank of the step is compared. A send hands over what
-    it has; of a group of one there are no others."""
+    """Mark collectives with inputs of other ranks if no other rank of the step is compared. A send only reads its own
+    tensor, and a group of one rank has no others."""
     for node in walk.nodes:
         operator = golden_of(node)
         alone = any(len(group) == 1 for group in groups_of(operator))
@@ -148,7 +150,8 @@ def without_others(walk: RootSearch) -> None:
 def read_elsewhere(
     ranks: Sequence[RankTensors],
 ) -> Iterator[tuple[tuple[int, int], list[tuple[int, int, int]]]]:
-    """(rank, operator) that reads what another rank wrote or sent → where: rank, operator, tensor."""
+    """Yield (rank, operator) that reads a tensor of another rank → the places of that tensor: rank, operator,
+    tensor."""
     made: list[dict[int, RemoteTensor]] = [{} for _ in ranks]
     makers: dict[int, dict[int, None]] = {}  # the ranks that made something of a content
     for rank, one in enumerate(ranks):

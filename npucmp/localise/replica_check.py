@@ -1,9 +1,9 @@
-"""Ranks that should hold the same, held against each other within the target: weights, reduced gradients, what
-collectives gave out.
+"""Compare tensors that ranks of the target should share: weights, reduced gradients, outputs of collectives.
 
-Who should hold the same the golden run tells: ranks that hold the same there. Ranks whose tensors differ by design
-(tensor, pipeline, expert parallelism) differ in it too, and nothing is asked of them. Rounding may let ranks of the
-target differ although each agrees with its golden: that is told apart from a tensor that has gone wrong on one rank.
+The golden run shows which ranks should hold the same tensor: those that hold the same there. Ranks whose tensors differ
+by design (tensor, pipeline, expert parallelism) differ in the golden too, and are not compared. Rounding may make ranks
+of the target differ although each agrees with its golden: this is reported separately from a tensor that is wrong on
+one rank.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.rank_digest import DIFFERENT, GRADIENT, WEIGHT, Joint
 
-WORDS = {WEIGHT: "weight", GRADIENT: "gradient"}  # others were given out by a collective
+WORDS = {WEIGHT: "weight", GRADIENT: "gradient"}  # other kinds are outputs of a collective
 
 
 class Odd(NamedTuple):
-    """Ranks that hold another tensor than those that should hold the same; `first` of `tensors` of them, since a step.
+    """Ranks whose tensor differs from that of other ranks that should share it; `first` of `tensors` such tensors,
+    since a step.
 
-    wrong  whether one of them differs from its golden: else rounding may be all
+    wrong  whether a rank differs from its golden; otherwise rounding may be the reason
     """
 
     step: Optional[int]
@@ -39,7 +40,7 @@ class _Seen(NamedTuple):
 
 
 def odd_ones(joints: Iterable[Joint]) -> list[Odd]:
-    """By ranks that differ, from the first step on; what is wrong comes first."""
+    """The groups of ranks that differ, counted from their first step; wrong groups come first."""
     steps: dict[int, list[Joint]] = defaultdict(list)
     for one in joints:
         if one.rank is not None:
@@ -69,7 +70,7 @@ def _of_step(some: Sequence[Joint]) -> Iterator[Odd]:
 
 
 def _odd(step: Optional[int], name: tuple[str, str], group: Sequence[_Seen]) -> Odd:
-    """Those who differ from their golden where others do not; else those who are few; else everyone."""
+    """The ranks that differ from their golden if other ranks do not; otherwise the minority; otherwise all ranks."""
     wrong = [one for one in group if one.verdict == DIFFERENT]
     odd = wrong
     if not wrong or len(wrong) == len(group):

@@ -1,4 +1,4 @@
-"""How a root is told: the operator, the tensor that shows it, its figure and its evidence."""
+"""Make a Root: the operator, the tensor that shows the error, its figure and its evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Told = tuple["list[Finding]", "list[tuple[int, Root]]"]  # of one rank: its find
 
 
 class OwnError(NamedTuple):
-    """An output that its operator bears the error of, and the rule that says so."""
+    """An output whose error its operator bears, and the rule that decided it."""
 
     finding: Finding
     rule: str
@@ -25,7 +25,7 @@ class OwnError(NamedTuple):
 def root_of(
     node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], known: Optional[float]
 ) -> Root:
-    """Without its place, which is found when all of them are known."""
+    """Make a Root without its priority, which is set when all roots are known."""
     finding = own.finding
     outputs = [e for e in map(error_of, node.outputs) if e is not None]
     fused = evidence.fused_reasons(node.pair) if cause is not Cause.PROPAGATED else []
@@ -46,12 +46,12 @@ def root_of(
 
 
 def explained(finding: Finding, by: Optional[Limit]) -> Finding:
-    """A finding that names what explains it, if anything does."""
+    """Add the explanation to a finding, if there is one."""
     return finding if by is None else finding._replace(explained_by=by.rule, explained_limit=by.value)
 
 
 def _figure(finding: Finding) -> Optional[float]:
-    """The figure of a row: what was measured, or a proven lower bound."""
+    """The figure of a row: the measured value, or a proven lower bound."""
     known = {metric.name: metric.function for metric in metrics.METRICS}
     if finding.metric in known and finding.measurement.moments is not None:
         value = known[finding.metric](finding.measurement.moments)

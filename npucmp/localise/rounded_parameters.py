@@ -1,8 +1,8 @@
-"""Parameters that one run alone keeps as numbers of a 16-bit type, though both record them as float32.
+"""Find parameters that only one run keeps as numbers of a 16-bit type, although both record them as float32.
 
-A checkpoint of bfloat16 that is loaded into float32 gives operators that cast up: each of them reads weights that
-differ from the golden's by one rounding. The parameters are other numbers, and no precision of the run, whose results
-are rounded to float32. So the first of them is a GAP, but it is one difference: the others follow from it.
+Loading a bfloat16 checkpoint into float32 has this effect, if operators cast up: each of them reads weights that differ
+from the golden's by one rounding. The parameters differ, but the precision of the run does not, because its results are
+rounded to float32. So the first parameter is a GAP, and the others follow from the same difference.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ROUNDED = 1.001  # times the round-off of the type: definition: one rounding to 
 
 
 def rounded_parameters(findings: Sequence[Finding]) -> tuple[frozenset[int], list[Evidence]]:
-    """Return the rows of parameters that are rounded alike, and the evidence that they are; nothing where those are
-    fewer than nine of ten that differ."""
+    """Return the rows of parameters that are rounded alike, and the evidence; empty if they are fewer than nine of ten
+    of the differing parameters, or fewer than SEVERAL."""
     differing = [one for one in findings if one.verdict is Verdict.DIVERGED and is_parameter(one.pair)]
     found: dict[tuple[str, str], set[int]] = {}
     for one in differing:
@@ -38,7 +38,7 @@ def rounded_parameters(findings: Sequence[Finding]) -> tuple[frozenset[int], lis
 
 
 def _rounding(finding: Finding) -> Optional[tuple[str, str]]:
-    """The 16-bit type to which one side is rounded, and that run; None of other differences."""
+    """The 16-bit type to which one side is rounded, and that run; None for other differences."""
     moments = finding.measurement.moments
     if moments is None or moments.mismatched or moments.compared < MANY:
         return None

@@ -1,6 +1,6 @@
-"""What a rule may see: one tensor, the operator around it, and what has been found out on the way there.
+"""The facts that a rule may read: one tensor, its operator, and what the search found upstream.
 
-Errors are rel_l2, from 0 to infinity. A rule reads a Case and nothing else, so that a test can make one by hand and
+Errors are rel_l2, from 0 to infinity. A rule reads a RuleContext and nothing else, so that a test can construct one and
 no rule depends on another or on their order.
 """
 
@@ -23,11 +23,11 @@ from npucmp.model.dtypes import FEW as FEW
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output, is_parameter
 
-MANY = 64  # elements: chosen: shares and factors of as many are no chance, not measured
-# share: chosen: a factor that makes up as much of an error scales the tensor as a whole, and one that as many
-# parameters have all of them, not measured
+MANY = 64  # elements: chosen: shares and factors of as many are not chance, not measured
+# share: chosen: a factor that makes up as much of an error scales the whole tensor, and a factor that as many
+# parameters have scales all of them, not measured
 WHOLE = 0.9
-# times what came in: chosen: an error that is larger stands out of it, not measured; of the largest element, a flipped
+# times the incoming error: chosen: a larger error exceeds it clearly, not measured; of the largest element, a flipped
 # mask made 0.76, and batch_norm behind it 0.85
 STANDS_OUT = 2.0
 CANCELLATION = 2.0  # times a sum: chosen: terms so much larger cancel, not measured
@@ -43,20 +43,20 @@ WHOLE_BIN = 20  # bin of the histogram: definition: from it on an element is off
 TOGETHER = 8.0
 
 
-@dataclass(eq=False)  # nobody changes one; frozen, making one would cost three times as much
+@dataclass(eq=False)  # no code changes an instance; a frozen class would cost three times as much to construct
 class RuleContext:
     """One tensor that may differ.
 
-    finding     the tensor, measured; judged too, but for the rules that set its limit
-    node        the operator that wrote it, or whose input it is told to be; None for a tensor by itself
-    before      largest error of what that operator read; for a tensor by itself, of where it comes from
-    nowhere     nothing that was dumped wrote it, and no error is about yet that it could descend from
-    grown       the error is what operators before made of theirs, each within what explains it
-    flipped     the largest share of a choice before that fell otherwise, as near ties do
-    precision   in which the runs worked up to here
-    habit       share of the other operators that turn to a coarser type than the golden's
-    factor      by which all parameters of the step are off together, minus 1; 0 where noise would give it
-    inherited   how large the steps before may have made the error of a parameter; 0 in the first
+    finding     the tensor with its measurement; also with its verdict, except for the rules that set its limit
+    node        the operator that wrote it, or that is assumed to read it; None for a tensor by itself
+    before      the largest error that the operator read; for a tensor by itself, the error of its producer
+    nowhere     no dumped operator wrote it, and no error exists yet from which its error could descend
+    grown       the error grew over earlier operators, each within the growth that a rule explains
+    flipped     the largest share of an earlier choice that flipped, as near ties do
+    precision   the precision of the runs up to this tensor
+    habit       share of the other operators that begin a coarser type than the golden's
+    factor      common factor of all parameters of the step, minus 1; 0 if noise would give it
+    inherited   the largest error that earlier steps may have made in a parameter; 0 in the first step
     """
 
     finding: Finding
@@ -80,12 +80,12 @@ class RuleContext:
 
     @cached_property
     def error(self) -> float:
-        """The error as far as it is proven: the lower bound where statistics are all there is."""
+        """The proven error: the lower bound if only statistics exist."""
         return proven_size(self.finding)
 
     @cached_property
     def absolute(self) -> float:
-        """Root mean square of x - y, inf if unknown."""
+        """Root mean square of x - y; inf if unknown."""
         moments = self.moments
         if moments is not None and not moments.mismatched and moments.compared:
             return math.sqrt(moments.sum_dd / moments.compared)
@@ -93,21 +93,21 @@ class RuleContext:
 
     @cached_property
     def scale(self) -> Scale:
-        """How large the golden values are."""
+        """The size of the golden values."""
         return scale_of(self.finding)
 
     @cached_property
     def amplification(self) -> float:
-        """By how much the operator may multiply a relative error, from its condition number; at least 1."""
+        """The factor by which the operator may multiply a relative error, from its condition number; at least 1."""
         return 1.0 if self.node is None else amplification(self.node)
 
     @cached_property
     def rounding_of_terms(self) -> float:
-        """The error, as rel_l2, that a sum may have by what came in with its terms and by their rounding; 0 for what is
-        none, and where terms of any signs would sum up to less."""
+        """The error, as rel_l2, that a sum may have because of the errors and the rounding of its terms; 0 if the
+        tensor is not a sum, or if terms of random signs would give a smaller sum."""
         if self.terms.spread <= self.scale.rms or math.isinf(self.absolute):
             return 0.0
-        accumulated = min(self.own_round_off, SINGLE) or SINGLE  # nothing is summed in less than float32
+        accumulated = min(self.own_round_off, SINGLE) or SINGLE  # sums accumulate in float32 at least
         bound = FACTOR * max(self.before, self.round_off) * self.terms.spread
         bound += WALKS * self.terms.walk(self.scale.rms, accumulated)
         if math.isinf(self.error) or not self.absolute:
@@ -116,63 +116,64 @@ class RuleContext:
 
     @property
     def cancels(self) -> bool:
-        """Whether it is a sum much smaller than terms of any signs would make it, and its error one of theirs."""
+        """Whether the tensor is a sum much smaller than terms of random signs give, and its error is that of the
+        terms."""
         return self.terms.spread > CANCELLATION * self.scale.rms and 0 < self.error <= self.rounding_of_terms
 
     @cached_property
     def terms(self) -> Terms:
-        """Of what terms it is a sum."""
+        """The terms of the tensor, if it is a sum."""
         return Terms() if self.node is None else terms(self.node, self.finding)
 
     @property
     def terms_summed(self) -> float:
-        """About how many terms went into each element, from shapes alone; 1 for no sum."""
+        """Estimate the number of terms in each element, from shapes alone; 1 if the tensor is not a sum."""
         operator, golden = self.pair.golden_op, self.pair.golden
         return 1.0 if operator is None or golden is None else terms_summed(operator, golden)
 
     @property
     def round_off(self) -> float:
-        """One unit round-off of the precision that the limit stands for."""
+        """One unit round-off of the precision from which the limit was made."""
         return self.finding.limit / FACTOR
 
     @property
     def own_round_off(self) -> float:
-        """That of the tensor's own types, the coarser of both; 0 without floats."""
+        """The coarser unit round-off of the tensor's two types; 0 if neither is a float."""
         return round_off_of(self.pair)
 
     @property
     def gain(self) -> float:
-        """The factor that the target as a whole is off by, minus 1; 0 where it is not known."""
+        """The factor of the whole target tensor, minus 1; 0 if unknown."""
         return gain_of(self.finding)
 
     @property
     def gain_before(self) -> float:
-        """The largest of those of what the operator read."""
+        """The largest factor, minus 1, of the tensors that the operator read."""
         read = [] if self.node is None else [*self.node.inputs, *self.node.context]
         return max((abs(gain_of(finding)) for finding in read), default=0.0)
 
     @property
     def has_many(self) -> bool:
-        """Whether enough elements make up the norm for their roundings to cancel: not one giant, not a handful."""
+        """Whether enough elements make up the norm for roundings to cancel: not one huge element, not a few."""
         moments, largest = self.moments, self.scale.largest
         return moments is not None and moments.compared >= FEW and moments.yy >= FEW_GIANTS * largest * largest
 
     @property
     def is_measured(self) -> bool:
-        """Whether values were compared, by rel_l2."""
+        """Whether values were compared by rel_l2."""
         moments = self.moments
         known = self.finding.error is not None and self.finding.metric == "rel_l2"
         return known and moments is not None and bool(moments.max_abs)
 
     @property
     def is_choice(self) -> bool:
-        """A tensor that is a choice itself: a mask, an index."""
+        """Whether the tensor is a choice itself: a mask or an index."""
         golden = lookup(self.pair.golden.dtype) if self.pair.golden else None
         return golden is not None and golden.kind in "biu"
 
     @property
     def share_changed(self) -> float:
-        """Share of the elements that hold two numbers; 1 where values are not known."""
+        """The share of elements that differ; 1 if values are unknown."""
         moments = self.moments
         if moments is None or not moments.elements:
             return 1.0
@@ -180,19 +181,19 @@ class RuleContext:
 
     @property
     def is_output(self) -> bool:
-        """Whether it was written by its operator."""
+        """Whether its operator wrote the tensor."""
         return is_output(self.pair)
 
     @property
     def is_parameter(self) -> bool:
-        """A weight, a bias, a running statistic."""
+        """Whether the tensor is a weight, a bias or a running statistic."""
         return is_parameter(self.pair)
 
     @property
     def is_non_smooth(self) -> bool:
-        """A gradient of a choice, whose mask flips where the forward was near its kink.
+        """Whether the tensor is a gradient of a choice, whose mask flips where the forward was near its kink.
 
-        What a module with a path does inside is not known, unless its class is that of a smooth layer.
+        The operators inside a module with a path are unknown, unless its class is that of a smooth layer.
         """
         if self.node is None or not self.node.is_gradient:
             return False
@@ -200,12 +201,12 @@ class RuleContext:
 
     @property
     def is_composed(self) -> bool:
-        """Of a module with others inside, for all that is known: it may choose."""
+        """Whether a module with unknown operators inside wrote the tensor: it may choose."""
         return self.node is not None and bool(self.node.operator.path) and not self.node.op.has("smooth")
 
     @property
     def chose_alike(self) -> bool:
-        """Whether the choice itself, a mask or indices, was recorded among what the operator reads, and is the same."""
+        """Whether the operator read the recorded choice itself, a mask or indices, and it is equal on both sides."""
         node = self.node
         read = [] if node is None else [RuleContext(one) for one in (*node.inputs, *node.context)]
         choices = [one for one in read if one.is_choice and one.moments is not None]
@@ -214,15 +215,15 @@ class RuleContext:
 
 
 class ErrorRule(NamedTuple):
-    """One thing that is known about errors.
+    """One fact about errors.
 
-    kind     "limit"        bound: how large rounding alone may make the error
-             "explanation"  bound: how large the errors that came in may make it
-             "accusation"   applies: what is wrong although the error is small or explained
-             "fact"         applies: what this tensor is; what follows from it stands where it is asked for
-    name     under which it is switched off, and stands in the tables
+    kind     "limit"        bound: the largest error that rounding alone may make
+             "explanation"  bound: the largest error that incoming errors may make
+             "accusation"   applies: a fault although the error is small or explained
+             "fact"         applies: a property of the tensor; the code that queries the fact acts on it
+    name     the name for --skip-rule and in the tables
     why      the evidence, in a sentence
-    judged   of an accusation: the finding, told as it sees it
+    judged   for an accusation: the finding with the words of the rule
     """
 
     kind: str
@@ -234,26 +235,26 @@ class ErrorRule(NamedTuple):
 
 
 def diverged(finding: Finding) -> Finding:
-    """A finding that is diverged for another reason than the limit of rel_l2."""
+    """Mark a finding as diverged for another reason than the limit of rel_l2."""
     because = f"rel_l2 {error_size(finding):.2e}, more than rounding gives here"
     return finding._replace(verdict=Verdict.DIVERGED, because=because)
 
 
 def error_of(finding: Finding) -> Optional[float]:
-    """The error that a rule sees; None if nothing is known. Differing checksums are an error of unknown size."""
+    """The error that a rule reads; None if unknown. Differing checksums are an infinite error."""
     if finding.error is None:
         return None
     return math.inf if math.isnan(finding.error) else finding.error
 
 
 def error_size(finding: Finding) -> float:
-    """error_of, 0 where nothing is known."""
+    """The error of `error_of`; 0 if unknown."""
     error = error_of(finding)
     return 0.0 if error is None else error
 
 
 def proven_size(finding: Finding) -> float:
-    """The error as far as it is proven: the lower bound where statistics are all there is."""
+    """The proven error: the lower bound if only statistics exist."""
     bound = finding.measurement.bound
     if finding.error is not None and math.isnan(finding.error) and bound is not None:
         return bound
@@ -261,8 +262,8 @@ def proven_size(finding: Finding) -> float:
 
 
 def deviations_of(finding: Finding) -> float:
-    """The factor minus 1 that a tensor as a whole is off by, in standard deviations of what its error alone would give;
-    0 where it is not known."""
+    """The factor of the whole tensor, minus 1, in standard deviations of the factor that its error alone would give; 0
+    if unknown."""
     moments, error = finding.measurement.moments, proven_size(finding)
     if moments is None or not 0.0 < error < math.inf:
         return 0.0
@@ -279,6 +280,6 @@ def shares_beyond(finding: Finding) -> list[float]:
 
 
 def gain_of(finding: Finding) -> float:
-    """The factor that the target as a whole is off by, minus 1; 0 where it is not known."""
+    """The factor of the whole target tensor, minus 1; 0 if unknown."""
     moments = finding.measurement.moments
     return metrics.gain(moments) if moments is not None else 0.0

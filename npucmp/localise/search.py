@@ -1,8 +1,8 @@
-"""Findings in graph order → which operator bears the error, which passes it on.
+"""Search for root causes in graph-ordered Findings: which operator bears an error, and which operators propagate it.
 
-The question is asked operator by operator, in execution order: do its inputs agree? If not, does what was dumped
-before explain that? Do its outputs differ by more than its inputs explain? What explains and what accuses is said by
-localise/rules/; here is only the search: order, producers, and what descends from a root.
+Operators are evaluated in execution order. Do the inputs of an operator agree? If not, do upstream tensors explain the
+difference? Do its outputs differ by more than its inputs explain? localise/rules/ decides what explains and what
+accuses; this module has the search itself: order, producers, and descent from a root.
 """
 
 from __future__ import annotations
@@ -38,25 +38,24 @@ from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
-EXPLAINED = {  # what explains an error, by rule; of others the errors that came in
+EXPLAINED = {  # the words for the explanation, by rule; for other rules the incoming errors explain it
     constant_rows.NAME: "rounding of rows that are constant in its input",
     "cancellation": "the errors of the terms of its sum",
 }
-LAW = "law"  # the accusation that needs nothing of what an operator reads
+LAW = "law"  # the accusation that does not depend on the inputs of an operator
 # accusations that do not rest on the size of an error
 UNREFUTED = (LAW, "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 
 
 class RootSearch:
-    """The search through one run, operator by operator, for whoever walks several runs at once.
+    """The search through one run, operator by operator, for callers that search several runs side by side.
 
-    Each of `nodes` is to be visited, in order; then `finished` has the findings, with `diverged` taken back where
-    inputs explain the error, and the roots in that order; multi_rank.py places them. by_round_off is False when the
-    user's own rules decide; then nothing is taken back. updates: what the step before tells of the parameters.
-    `revised` are findings that were taken back, by row; rows are numbered from `first_row` on. `carriers` has the
-    operator by which an error arrived from another rank, where its outputs were not recorded, of the first that
-    reads it; by order. `estimator` recomputes operators of both runs (recomputation.py); without one bounds alone
-    decide.
+    Visit each of `nodes` in order; then `finished` returns the findings, with `diverged` reverted where inputs explain
+    the error, and the roots in that order; multi_rank.py gives them their priority. by_round_off is False if the user's
+    own rules decide; then no finding is reverted. updates: the facts of the previous step about parameters. `revised`
+    holds the reverted findings by row; rows are numbered from `first_row`. `carriers` maps the first operator that
+    reads an error from another rank to the operator by which it arrived, if the outputs of that were not recorded; by
+    order. `estimator` recomputes operators of both runs (recomputation.py); without it bounds alone decide.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class RootSearch:
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared, estimator
         )
         if by_round_off and any(one.verdict is Verdict.DIVERGED and is_parameter(one.pair) for one in self.findings):
-            from npucmp.localise.rounded_parameters import rounded_parameters  # of parameters that differ alone
+            from npucmp.localise.rounded_parameters import rounded_parameters  # only needed if parameters differ
 
             self._search.rounded = rounded_parameters(self.findings)
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
@@ -100,7 +99,7 @@ class RootSearch:
 
 
 class _Search:
-    """Walks the operators once, in order, remembering which tensors descend from a root."""
+    """Visits the operators once, in order, and records which tensors descend from a root."""
 
     def __init__(
         self,
@@ -115,8 +114,8 @@ class _Search:
         estimator: Optional[Estimator] = None,
     ) -> None:
         self._estimator = estimator if by_round_off else None
-        self.rounded: tuple[frozenset[int], list[Evidence]] = frozenset(), []  # parameters, by row, and the evidence
-        self._are_named = False  # whether the first of them was named
+        self.rounded: tuple[frozenset[int], list[Evidence]] = frozenset(), []  # rows of parameters, and the evidence
+        self._are_named = False  # whether the first of these parameters was reported
         self._guilty: set[str] = set()  # calls of operators that bear an error by recomputation
         self.rules = rules
         self.by_round_off = by_round_off
@@ -130,17 +129,17 @@ class _Search:
         self._intervals = Intervals(rules, by_round_off, sources, self.seen, updates)
         self._scopes = scopes
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
-        self._alone = alone  # operators that one side has, by their place
+        self._alone = alone  # operators that exist on one side, by their place
         self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # outputs not recorded, with the error read
         self._last_unseen: deque[str] = deque(maxlen=BEHIND)
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
         self.carriers: dict[int, int] = {}
-        self._carrier: Optional[int] = None  # the order of one that is not read yet
-        self._explained: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator whose turn it is
+        self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
+        self._explained: dict[tuple[int, float], Optional[Limit]] = {}  # for the operator that is visited
 
     def visit(self, node: OperatorFindings) -> None:
-        """Decides one operator and what follows from it for the tensors it wrote."""
+        """Judge one operator, and record the consequences for the tensors that it wrote."""
         if self._is_quiet(node) and not self._is_sampled(node):
             self.seen.pass_by(node, self._counted_inputs(node))
             self.sources.reach(node.outputs[-1])
@@ -161,7 +160,7 @@ class _Search:
         guilty = self._found_guilty(node, own, known) if known and not self._culprit(node) else None
         innocent = known is not None and guilty is None and self._is_innocent(node, own, known, reads)
         if innocent:
-            self.revised.pop(own.finding.row if own else -1, None)  # what an accusation said of it
+            self.revised.pop(own.finding.row if own else -1, None)  # revert the words of an accusation
             own = None
             for output in diverged:
                 self._explained[output.row, self.seen.flipped] = Limit(error_size(output), RECOMPUTED)
@@ -169,7 +168,7 @@ class _Search:
             inherits = not diverged or any(self._written_inside(one) is None for one in diverged)
         if gap:
             self._add(node, *self._gap(node, gap), reads)
-            # its other readers are no further gaps
+            # its other consumers are not further gaps
             self.sources.replace(TensorSource(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
         elif guilty and self._follows(node):
             words = "the forward pass of this call bears the error"
@@ -214,8 +213,8 @@ class _Search:
     def _recomputed(
         self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: Reads
     ) -> Optional[Recomputed]:
-        """What float64 says of an operator that is suspected, or sampled, or whose error is above the limit and
-        explained by anything but growth."""
+        """Recompute an operator in float64 if it is suspected or sampled, or if a rule other than growth explains an
+        error above the limit."""
         if self._estimator is None or not any(one.measurement.moments for one in node.outputs):
             return None
         excused = any(self._is_excused(node, one, reads) for one in diverged)
@@ -235,8 +234,8 @@ class _Search:
     def _found_guilty(
         self, node: OperatorFindings, own: Optional[OwnError], known: Recomputed
     ) -> Optional[tuple[OwnError, list[Evidence]]]:
-        """The output that shows that an operator bears an error, with the evidence. A gradient of a call whose forward
-        bears one counts only where it differs."""
+        """The output that shows that an operator bears an error, with the evidence. If the forward of a call bears an
+        error, its gradient counts only if it differs."""
         found = known.guilty(node.outputs, own is not None)
         if found is None or (self._follows(node) and not differs(found[0])):
             return None
@@ -250,7 +249,7 @@ class _Search:
         return node.is_gradient and node.operator.call in self._guilty
 
     def _accuse(self, finding: Finding, reasons: Sequence[Evidence]) -> OwnError:
-        """An output that recomputation accuses: it differs, be its error above the limit or not."""
+        """Mark an output that recomputation accuses as differing, even if its error is below the limit."""
         if not differs(finding):
             because = f"{finding.because}; {reasons[0].sentence()}".removeprefix("; ")
             finding = finding._replace(verdict=Verdict.DIVERGED, because=because, rule=RECOMPUTED)
@@ -258,7 +257,8 @@ class _Search:
         return OwnError(finding, RECOMPUTED)
 
     def _blame_forward(self, forward: OperatorFindings, finding: Finding, reasons: list[Evidence]) -> None:
-        """Adds a forward that its gradient betrays. It was visited before, and its error was too small to be seen."""
+        """Add a root for a forward whose error its gradient revealed. The forward was visited before with a small
+        error."""
         self._guilty.add(forward.operator.call)
         if all(root.pair.order != forward.pair.order for root in self.roots):
             own = self._accuse(self.revised.get(finding.row, finding), reasons)
@@ -268,8 +268,8 @@ class _Search:
     def _with_bounds(
         self, node: OperatorFindings, own: Optional[OwnError], guilty: OwnError, reasons: list[Evidence], reads: Reads
     ) -> tuple[OwnError, list[Evidence]]:
-        """The output and the evidence of an operator that is guilty, with what bounds say of it; these come first if
-        they make it BORN too."""
+        """The output and the evidence of a guilty operator, with the evidence from bounds; that comes first if the
+        bounds also give BORN."""
         if own is None:
             return guilty, [*reasons, evidence.tensor_reason(guilty.finding)]
         known = self._reasons(node, own.finding, reads)
@@ -278,8 +278,8 @@ class _Search:
         return guilty, [*reasons, *known]
 
     def _is_innocent(self, node: OperatorFindings, own: Optional[OwnError], known: Recomputed, reads: Reads) -> bool:
-        """Whether an operator that is suspected only passes on what it reads, all of which was compared. Or it is a
-        product, and rounds its operands to 11 bits as all products do."""
+        """Whether a suspected operator only propagates its inputs, all of which were compared; or whether it is a
+        product that rounds its operands to 11 bits as all products do."""
         if own is None or own.rule in UNREFUTED or evidence.argument_reasons(node.pair):
             return False
         if known.is_setting and node.op.has("contracts"):
@@ -287,8 +287,8 @@ class _Search:
         return reads.is_known and self._intervals.is_saved_known(node) and known.is_innocent(node.outputs)
 
     def _carried(self, node: OperatorFindings) -> Optional[tuple[OwnError, int]]:
-        """An input that differs because an error arrived from another rank, by an operator whose outputs were not
-        recorded, and the order of that; None for all but the first."""
+        """An input that differs because of an error from another rank, which an operator without recorded outputs
+        received, and the order of that operator; None for all but the first consumer."""
         apart = [one for one in node.inputs if differs(one)] if self._carrier is not None and not node.outputs else []
         if not apart or self._carrier is None:
             return None
@@ -296,13 +296,13 @@ class _Search:
         return OwnError(max(apart, key=error_size), "collective"), order
 
     def _excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: Reads) -> None:
-        """Excuses outputs that differ by no more than the inputs explain, and inputs that were overwritten by them."""
+        """Excuse outputs that differ by no more than the inputs explain, and inputs that the operator overwrote."""
         for output in diverged:
             self._excuse(output, self._explanation(node, output, reads))
-            if reads.error is None and is_few(output):  # a number left of a sum that cancels, for all that is known
+            if reads.error is None and is_few(output):  # possibly the rest of a sum that cancels
                 self.seen.leave(output)
         for finding in node.inputs:
-            # an input that was overwritten is what was written
+            # an overwritten input holds the output
             if differs(finding) and self._intervals.is_overwritten(node, finding) and not node.writes_to(finding):
                 told = self._explanation(node, finding, reads)
                 self._excuse(finding, told)
@@ -311,17 +311,17 @@ class _Search:
         self._watch(node, diverged, reads)
 
     def _counted_inputs(self, node: OperatorFindings) -> list[Finding]:
-        """The inputs whose errors count among those that were seen."""
+        """The inputs whose errors count among the errors seen."""
         return [one for one in node.inputs if not self._intervals.is_overwritten(node, one)]
 
     def _hands_on_nothing(self, node: OperatorFindings) -> bool:
-        """Whether an operator copies memory that no operator wrote, or looks at it."""
+        """Whether an operator only copies or views memory that no operator wrote."""
         if not node.inputs or not node.op.has("copies", "hands on", "views"):
             return False
         return all(source is not None and source.meaningless for source in map(self.sources.of, node.inputs))
 
     def _remember(self, node: OperatorFindings) -> None:
-        """Notes what later operators have to know of one."""
+        """Record the facts of an operator that later operators need."""
         seen, wanders = self.seen, self._intervals.wanders(node)
         for finding in node.inputs:
             left = differs(finding) and (wanders or self._intervals.is_left_over(finding))
@@ -345,8 +345,8 @@ class _Search:
         self._uncompared.remember(node)
 
     def _is_quiet(self, node: OperatorFindings) -> bool:
-        """Whether an operator has nothing to decide, and nothing that later operators have to know of it but its
-        errors: no tensor of it differs or can be accused, and no error reaches it."""
+        """Whether an operator needs no decision, and later operators need only its errors: no tensor of it differs or
+        can be accused, and no error reaches it."""
         if node.carried or node.unequal or self._unseen or not node.outputs:
             return False
         if self.seen.left_over and not node.inputs:
@@ -361,8 +361,8 @@ class _Search:
         return not (marks and any(map(self.sources.is_marked, node.inputs)))
 
     def _gap(self, node: OperatorFindings, gap: OwnError) -> tuple[Cause, OwnError, list[Evidence]]:
-        """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
-        not compared, nobody knows whether it differed there."""
+        """The cause and evidence of an input that differs although all compared upstream tensors agree. UNKNOWN if its
+        producer's output is known and was not compared, because it may have differed there."""
         finding, source = gap.finding, self._origin(gap.finding)
         last = source or self.seen.last_agreeing
         start = last.pair.order if last else -1
@@ -385,15 +385,16 @@ class _Search:
         return Cause.GAP, gap, reasons
 
     def _origin(self, finding: Finding) -> Optional[Finding]:
-        """The tensor of equal content that either run wrote or read before, if that agrees: what one run read from
-        there, the other run changed on the way."""
+        """The tensor of equal content that either run wrote or read before, if it agrees; then the other run changed
+        the tensor after that."""
         found = self.sources.of(finding), self.sources.of_target(finding)
         return next((one.finding for one in found if one and not one.tainted and agrees(one.finding)), None)
 
     def _only_one_run(self, read: Finding, start: int, is_origin: bool) -> list[Pair]:
-        """The operators of one run that may have written an input: those behind `start`; without any the latest before,
-        unless the input is known to come from `start`. If none writes it, those around the latest that reads as much:
-        an operator that overwrites a tensor in place need not be recorded."""
+        """The operators of one run that may have written an input: those behind `start`; if there are none, the latest
+        before it, unless the input is known to come from `start`. If none of them writes such a tensor, return the
+        operators around the latest that reads as many elements: an operator that overwrites a tensor in place need not
+        be recorded."""
         end = read.pair.order
         between = [self._alone[place] for place in range(start + 1, end) if place in self._alone]
         writers = [one for one in between if _may_write(one, read)]
@@ -411,13 +412,13 @@ class _Search:
         source = self.sources.of(gap)
         if source is not None:
             unseen = source.finding.error is None and is_output(source.finding.pair)
-            unseen = unseen and not is_alike(source.finding)  # then the target read what it did not write
+            unseen = unseen and not is_alike(source.finding)  # then the target read a tensor that it did not write
             return self._uncompared.told(source.finding) if unseen else None
         told = next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
         return self._uncompared.writer(gap) or (Writer(told) if told else None)
 
     def _watch(self, node: OperatorFindings, excused: Sequence[Finding], reads: Reads) -> None:
-        """Keeps the steepest of the growths that were excused, and the first error that is too large all the same."""
+        """Record the steepest growth that was excused, and the first error that is too large in spite of it."""
         for finding in excused if reads.error and not self._intervals.wanders(node) else ():
             case = RuleContext(finding, node, reads.error or 0.0, grown=True)
             if not gradual.is_step(case):
@@ -429,7 +430,7 @@ class _Search:
                 self._hopeless = finding
 
     def finish(self) -> None:
-        """Errors that grew step by step to something hopeless are not called agreement."""
+        """Report errors that grew step by step beyond the limit of rule `gradual`."""
         if self.roots or self._hopeless is None or self._steepest is None or not self.by_round_off:
             return
         growth, node, finding = self._steepest
@@ -439,22 +440,22 @@ class _Search:
         self._add(node, Cause.WORSENED, OwnError(finding, "gradual"), reasons, self._intervals.reads(node))
 
     def _culprit(self, node: OperatorFindings) -> str:
-        """An operator inside this module that has the error already; "" if there is none."""
+        """The operator inside this module that has the error already; "" if there is none."""
         operator = node.operator
         if not self.rules.holds("container", RuleContext(node.outputs[0] if node.outputs else node.inputs[0], node)):
             return ""
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
 
     def _reads_what_differs(self, node: OperatorFindings) -> bool:
-        """Whether something that its forward read or wrote still differs, after what is explained was taken back."""
+        """Whether a tensor that its forward read or wrote still differs after explained errors were reverted."""
         read = (self.revised.get(finding.row, finding) for finding in node.context)
         return self._intervals.any_tainted and any(map(differs, read))
 
     def _edges(self, node: OperatorFindings) -> tuple[Optional[OwnError], bool]:
-        """(the input that differs although everything upstream agrees, whether an error is inherited)."""
+        """Return (the input that differs although everything upstream agrees, whether an error is inherited)."""
         gap: Optional[OwnError] = None
         inherits = False
-        unwritten = []  # inputs that nothing recorded wrote
+        unwritten = []  # inputs that no recorded operator wrote
         for finding in node.inputs:
             source = self.sources.of(finding)
             if source is None and not is_parameter(finding.pair):
@@ -477,7 +478,7 @@ class _Search:
         return gap, inherits
 
     def _beyond_edge(self, node: OperatorFindings, finding: Finding, edge: Interval) -> Optional[OwnError]:
-        """An input whose error is more than came along its edge; None if it is explained, which is noted."""
+        """An input whose error exceeds the interval of its edge; None if the error is explained, which is recorded."""
         if edge.source == "uninitialised" or (edge.source == "overwritten" and node.writes_to(finding)):
             self.revised[finding.row] = disregard(finding)
         elif edge.source == "overwritten":
@@ -496,11 +497,11 @@ class _Search:
         return None if by else OwnError(finding, finding.rule)
 
     def _is_same_rounding(self, finding: Finding) -> bool:
-        """Whether a parameter is rounded as one before it that was named is: it is the same difference."""
+        """Whether a parameter is rounded like one that was reported before: both are the same difference."""
         return self._are_named and finding.row in self.rounded[0]
 
     def _beyond_seen(self, finding: Finding) -> Optional[OwnError]:
-        """The same of an input that nothing recorded wrote, by the errors seen before it."""
+        """The same for an input that no recorded operator wrote, compared with the errors seen before it."""
         case = self._from_nowhere(finding)
         by = self._explains(case)
         if by is None:
@@ -509,22 +510,22 @@ class _Search:
             case, by = next(iter(told), (case, None))
         found = self._accused(case) or self._unlawful(finding) if by else OwnError(finding, finding.rule)
         left = is_few(finding) or (case.node is not None and self._intervals.wanders(case.node))
-        if by and left:  # what is left of a sum that cancels, for all that is known
+        if by and left:  # possibly the rest of a sum that cancels
             self.seen.leave(finding)
         self._excuse(finding, None if found else by)
         return found
 
     def _written_by_one_run(self, case: RuleContext) -> list[RuleContext]:
-        """An input in a later step as the output of an operator that one run alone has: nothing compares the parameters
-        of this operator, which the updates before moved."""
+        """An input in a later step as the output of an operator that exists in one run: the parameters of this
+        operator, which earlier updates changed, were not compared."""
         last = self.seen.last_agreeing
         writers = self._only_one_run(case.finding, last.pair.order if last else -1, False) if case.nowhere else []
         read = any(op_type_of(one.operator).parameters for one in writers)
         return [replace(case, before=max(case.before, self._intervals.unproven))] if read else []
 
     def _claim(self, finding: Finding) -> None:
-        """Takes the latest operator whose outputs were not recorded for the writer of an input, so that it wrote no
-        other one: the same bits are no output of an operator that read an error."""
+        """Assume that the latest operator with unrecorded outputs wrote an input, so that it wrote no other. An
+        operator that read an error does not write equal bits."""
         claimed = self._last_unseen[-1] if self._last_unseen else ""
         if claimed and round_off_of(finding.pair) and (error_size(finding) or not self._unseen[claimed][1]):
             self._last_unseen.pop()
@@ -535,9 +536,10 @@ class _Search:
         return next(filter(None, found), None)
 
     def _unseen_writers(self, finding: Finding) -> list[RuleContext]:
-        """An input as the output of operators of which only the inputs were recorded: of the one that a graph names,
-        else of those just before in its own pass, as of queries, keys and values: a dump without an order mixes both
-        passes, and a backward operator reads what its forward read, which would then explain its own error."""
+        """An input as the output of operators of which only the inputs were recorded. A graph names the producer;
+        otherwise these are the operators just before in the same pass, as for queries, keys and values. A dump without
+        an order mixes both passes, and a backward operator reads the inputs of its forward, which would explain its own
+        error."""
         sides = [one.source.rpartition(":")[0] for one in (finding.pair.target, finding.pair.golden) if one]
         named = [name for name in sides if name][:1]
         seen = [self._unseen[name] for name in named or self._last_unseen if name in self._unseen]
@@ -546,8 +548,8 @@ class _Search:
         return [RuleContext(finding, node, known, flipped=self.seen.flipped) for node, known in seen]
 
     def _from_nowhere(self, finding: Finding) -> RuleContext:
-        """A tensor that nothing dumped wrote, held against what was seen before it. Where that has as many elements,
-        as terms of a sum have, its rows are those, and no rows that another choice took."""
+        """A tensor that no dumped operator wrote, to be judged by the errors seen before it. If an earlier tensor has
+        as many elements, as terms of a sum have, its rows are the same, not rows that another choice took."""
         tainted = self._intervals.any_tainted
         flipped = 0.0 if self.seen.has_recent(finding) else self.seen.flipped
         before = 0.0 if tainted else self._intervals.unknown_producer(finding).high
@@ -564,7 +566,7 @@ class _Search:
         )
 
     def _accused(self, case: RuleContext, only: str = "") -> Optional[OwnError]:
-        """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
+        """The tensor with the words of an accusation; None if no rule accuses it, or if the user's own rules decide."""
         rule = self.rules.accusation(case, only) if self.by_round_off else None
         if rule is None:
             return None
@@ -573,16 +575,16 @@ class _Search:
         return OwnError(found, rule.name)
 
     def _single(self, case: RuleContext) -> Optional[OwnError]:
-        """The tensor, if single elements of it are wrong: this shows without the inputs of the operator."""
+        """The tensor, if single elements of it are wrong; the inputs of the operator are not needed for this."""
         return self._accused(case, "single_element")
 
     def _stands_out(self, case: RuleContext) -> Optional[OwnError]:
-        """The tensor, if single elements of it are wrong, or if one factor scales it although no error is about."""
+        """The tensor, if single elements of it are wrong, or if one factor scales it and no root exists upstream."""
         return self._single(case) or (None if self._intervals.any_tainted else self._accused(case, "scaled"))
 
     def _own(self, node: OperatorFindings, reads: Reads) -> Optional[OwnError]:
-        """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
-        are several."""
+        """The output whose error exceeds what the inputs explain, otherwise an output that is accused; the largest
+        error of several."""
         unexplained = [one for one in node.outputs if differs(one) and not self._explanation(node, one, reads)]
         if unexplained:
             worst = max(unexplained, key=error_size)
@@ -596,7 +598,7 @@ class _Search:
             for one in node.outputs
             if not self._is_rounding_alone(node, one, reads)
         ]
-        if reads.error is None:  # a law and a single wrong element show for any inputs, known or not
+        if reads.error is None:  # a law and a single wrong element do not depend on the inputs
             accused = [case for case in cases if self.rules.accusation(case, LAW)]
             if not accused:
                 return next(filter(None, map(self._stands_out, cases)), None)
@@ -605,15 +607,15 @@ class _Search:
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
 
     def _is_rounding_alone(self, node: OperatorFindings, finding: Finding, reads: Reads) -> bool:
-        """Whether some rows of an output hold rounding alone, of which no accusation knows."""
+        """Whether some rows of an output hold only rounding, which accusations do not consider."""
         if finding.measurement.settled is None or not differs(finding):
             return False
         by = self._explanation(node, finding, reads)
         return by is not None and by.rule == constant_rows.NAME
 
     def _explanation(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Limit]:
-        """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
-        the limit."""
+        """The explanation of an output's error; None if there is none. Behind a root, inputs below the limit count as
+        at the limit."""
         key = finding.row, self.seen.flipped
         if key not in self._explained:
             self._explained[key] = self._sought(node, finding, reads)
@@ -627,7 +629,7 @@ class _Search:
         return by or (self._written_inside(finding) if node.operator.path else None)
 
     def _written_inside(self, finding: Finding) -> Optional[Limit]:
-        """What explained the error of the same tensor where an operator inside this module wrote it."""
+        """The explanation of the error of the same tensor for the operator inside this module that wrote it."""
         source = self.sources.of(finding)
         if source is None or source.tainted or error_size(finding) != error_size(source.finding):
             return None
@@ -635,7 +637,7 @@ class _Search:
         return Limit(seen.explained_limit, seen.explained_by) if seen.explained_by else None
 
     def _explains(self, case: RuleContext) -> Optional[Limit]:
-        """Where the user's own rules decide, inputs that agree by them explain nothing."""
+        """The explanation of a case. If the user's own rules decide, inputs that agree by them explain nothing."""
         return self.rules.explanation(case) if self.by_round_off or case.before > 0 else None
 
     def _cause(self, node: OperatorFindings, reads: Reads) -> Cause:
@@ -650,16 +652,16 @@ class _Search:
         return Cause.UNKNOWN if self._intervals.is_half_known(node) else Cause.BORN
 
     def _is_argued(self, node: OperatorFindings) -> bool:
-        """Whether an argument differs, and what the operator reads has statistics that agree: then the argument makes
-        the difference that they prove of its output."""
+        """Whether an argument differs, and the inputs have statistics that agree: then the argument causes the
+        difference that statistics prove of the output."""
         read = [self._intervals.as_written(one) for one in node.inputs]
         agree = all(is_alike(one) or one.verdict is Verdict.MATCH for one in read) and node.reads_recorded
         told = any(map(is_alike, (*read, *node.outputs))) or any(one.measurement.bound for one in node.outputs)
         return agree and told and not self._intervals.any_tainted and bool(evidence.argument_reasons(node.pair))
 
     def _disagreeing(self, node: OperatorFindings) -> list[tuple[Finding, bool]]:
-        """What the operator reads that differs, after errors that are explained were taken back, and whether it is no
-        input of its own; as it was written where it was only compared there."""
+        """The inputs that still differ after explained errors were reverted, and whether each is not an input of the
+        operator itself; as written by the producer if only that output was compared."""
         every = enumerate((*node.inputs, *node.context))
         read = [(self._intervals.as_written(one), at >= len(node.inputs)) for at, one in every]
         seen = [(self.revised.get(finding.row, finding), finding, saved) for finding, saved in read]
@@ -689,20 +691,21 @@ class _Search:
         return evidence.interval_reasons(WORDS.get(came.source, ""), came.high)
 
     def _worst_read(self, node: OperatorFindings) -> evidence.WorstInput:
-        """What differs most of what it reads, as far as it can reach what it writes."""
+        """The input with the largest difference, as far as it can reach the outputs."""
         apart = [(self._reach(node, one, saved), one, saved) for one, saved in self._disagreeing(node)]
         read = [one for one in (*node.inputs, *node.context) if not self._intervals.is_overwritten(node, one)]
         return evidence.worst_of(apart, [*map(self._intervals.as_written, read)])
 
     def _reach(self, node: OperatorFindings, finding: Finding, saved: bool) -> float:
-        """The error of what the operator reads, as far as it can reach what it writes; saved: it is no input."""
+        """The error of an input as far as it can reach the outputs; `saved`: it is not an input of the operator
+        itself."""
         if saved and node.op.has("saves nothing"):
             return 0.0
         error, share = error_size(finding), self._intervals.share_of(node, finding)
         return error * share if error and share else 0.0
 
     def _excuse(self, finding: Finding, by: Optional[Limit]) -> None:
-        """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
+        """Excuse an error above the limit that the inputs explain and that does not descend from a root."""
         if by is None:
             return
         if by.rule == "cancellation" and is_vector(finding):
@@ -716,7 +719,7 @@ class _Search:
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
             reads = "the errors of its inputs" if is_output(finding.pair) else "the errors before it"
             because = f"{finding.because}; explained by {EXPLAINED.get(by.rule, reads)}"
-            known = finding.measurement.moments is not None  # statistics bound an error from below only
+            known = finding.measurement.moments is not None  # statistics give only a lower bound of an error
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
             self.revised[finding.row] = explained(finding._replace(verdict=verdict, because=because), by)
 

@@ -1,6 +1,6 @@
 """The errors that a search has seen so far, of tensors that descend from no root.
 
-They stand for an error that nothing recorded: a quantile of them, or the largest of the operators just before.
+They replace an error that was not recorded: a quantile of them, or the largest of the operators just before.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output
 
-QUANTILE = 0.9  # share of the errors seen: chosen: those above are outliers, not measured
+QUANTILE = 0.9  # share of the errors seen: chosen: larger errors are outliers, not measured
 RECENT = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
 OPERANDS = 2  # outputs: definition: a sum, a product and a quotient of elements have two operands
 
 
 class SeenErrors:
-    """The errors of the operators before the one whose turn it is.
+    """The errors of the operators before the operator that is visited.
 
-    left_over    rows of what is left of a sum that cancels
-    largest_left the largest error of those; 0.0 without any
+    left_over    rows of tensors that are the rest of a sum that cancels
+    largest_left the largest error of these; 0.0 without any
     left_of_zero the largest value of those that are zero in the golden, and have no relative error
-    flipped      the largest share of a choice that fell otherwise, as near ties do
+    flipped      the largest share of a choice that flipped, as near ties do
     """
 
     def __init__(self, is_read: Callable[[Finding], bool] = lambda finding: True) -> None:
@@ -42,19 +42,19 @@ class SeenErrors:
         self.left_of_zero = 0.0
         self.flipped = 0.0
         self._last_agreeing: Optional[Finding] = None
-        self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not taken in yet
+        self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not added yet
         self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest operators
         self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
-        self._elements: deque[set[int]] = deque(maxlen=RECENT)  # numbers of elements of the same
-        self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of those of the latest operators
+        self._elements: deque[set[int]] = deque(maxlen=RECENT)  # numbers of elements of the same outputs
+        self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of the latest gradients
         self._errors: list[float] = []  # sorted
         # shape → rows and errors of the latest outputs, in order
         self._shapes: dict[tuple[int, ...], list[tuple[int, float]]] = {}
 
     def usual(self, finding: Finding) -> float:
-        """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
-        be what is left of a sum that cancels, the largest. A loss is no such number: it compares what a network puts
-        out. 0.0 where none was seen."""
+        """The assumed size of an unknown error: a quantile of the errors seen so far; for a scalar, which may be the
+        rest of a sum that cancels, the largest. A loss does not count as such a scalar, because it depends on the whole
+        output of a network. 0.0 if no error was seen."""
         self._catch_up()
         if not (self._errors or self.largest_left or self.left_of_zero):
             return 0.0
@@ -66,14 +66,14 @@ class SeenErrors:
 
     def _of_terms(self, finding: Finding) -> float:
         """The largest error of gradients of as many elements that no operator reads: autograd adds up the gradients of
-        a tensor that several operators read, which no dump records."""
+        a tensor that several operators read, and dumps do not record the sum."""
         if is_output(finding.pair) or not is_gradient(finding.pair.operator):
             return 0.0
         return self._unread.get(scale_of(finding).elements, 0.0)
 
     def below_rounding(self, finding: Finding) -> float:
-        """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
-        that rounding: of a bias, which has one axis, that the network does not depend on, whose gradient is zero in
+        """The error of a gradient that is smaller than the rounding of its terms, if the terms are as large as the
+        latest outputs. Such a gradient belongs to a bias (one axis) that does not affect the network, and is zero in
         exact arithmetic."""
         operator = finding.pair.operator
         if (
@@ -88,16 +88,16 @@ class SeenErrors:
         return rounding / size if 0.0 < size <= FACTOR * rounding else 0.0
 
     def may_cancel(self, finding: Finding) -> bool:
-        """Whether an input of few elements may be left over from a sum whose terms cancel. A gradient that exceeds the
-        latest gradients is no such sum: the backward pass begins with a number that only constants multiplied."""
+        """Whether an input of few elements may be the rest of a sum whose terms cancel. A gradient that exceeds the
+        latest gradients is not: the backward pass begins with a scalar that only constants multiplied."""
         if not is_gradient(finding.pair.operator):
             return is_few(finding)
         self._catch_up()
         return is_few(finding) and scale_of(finding).largest < max(self._gradients, default=0.0)
 
     def has_recent(self, finding: Finding) -> bool:
-        """Whether the latest operators wrote a tensor with as many elements, of which code that was not dumped may have
-        made this one."""
+        """Whether the latest operators wrote a tensor with as many elements, from which code that was not dumped may
+        have made this tensor."""
         self._catch_up()
         return any(scale_of(finding).elements in some for some in self._elements)
 
@@ -109,7 +109,7 @@ class SeenErrors:
 
     def of_operands(self, shape: tuple[int, ...]) -> float:
         """The largest error of the latest outputs of a shape, as many as a sum or a product has operands; 0.0 if there
-        was none."""
+        are none."""
         self._catch_up()
         return max((error for _, error in self._shapes.get(shape, ()) if math.isfinite(error)), default=0.0)
 
@@ -120,15 +120,16 @@ class SeenErrors:
         return self._last_agreeing
 
     def leave(self, finding: Finding) -> None:
-        """Takes a tensor for what is left of a sum that cancels."""
+        """Mark a tensor as the rest of a sum that cancels."""
         self.left_over.add(finding.row)
 
     def pass_by(self, node: OperatorFindings, read: Sequence[Finding]) -> None:
-        """Takes in, when somebody asks, an operator of which no tensor differs; `read` are its inputs that count."""
+        """Queue an operator without differing tensors, to be added on the next query; `read` holds its inputs that
+        count."""
         self._passed.append((node, read))
 
     def learn(self, node: OperatorFindings, read: Sequence[Finding]) -> None:
-        """Takes in an operator that no error of a root reaches."""
+        """Add an operator that no error of a root reaches."""
         self._catch_up()
         for error in self._of(node, read):
             insort(self._errors, error)
@@ -139,14 +140,14 @@ class SeenErrors:
         self._last_agreeing = next(filter(agrees, _latest_first(node)), self._last_agreeing)
 
     def learn_shapes(self, node: OperatorFindings) -> None:
-        """Takes in the errors of outputs by their shapes, of any operator."""
+        """Add the errors of the outputs of any operator by their shapes."""
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 shape, latest = finding.pair.golden.shape, (finding.row, error_size(finding))
                 self._shapes[shape] = sorted({*self._shapes.get(shape, ()), latest})[-OPERANDS:]
 
     def learn_left(self, finding: Finding) -> None:
-        """Takes in the error of what is left of a sum that cancels."""
+        """Add the error of the rest of a sum that cancels."""
         self.left_over.add(finding.row)
         if math.isfinite(error_size(finding)):
             self.largest_left = max(self.largest_left, error_size(finding))
@@ -169,15 +170,15 @@ class SeenErrors:
         self._last_agreeing = next(agreeing, self._last_agreeing)
 
     def _of(self, node: OperatorFindings, read: Sequence[Finding]) -> Iterator[float]:
-        """The errors of the floats that an operator reads and writes, as far as they are known, without what is left of
-        sums."""
+        """The known errors of the floats that an operator reads and writes, without rests of sums."""
         for finding in filter(_is_float, (*read, *node.outputs)):
             error = error_of(finding) if finding.error is not None else finding.measurement.bound
             if error is not None and math.isfinite(error) and finding.row not in self.left_over:
                 yield error
 
     def _learn_terms(self, node: OperatorFindings) -> None:
-        """Takes in the gradients that no operator reads; those of biases have one axis, and are no terms of others."""
+        """Add the gradients that no operator reads. Gradients of biases have one axis and are not terms of other
+        gradients."""
         for finding in node.outputs if node.is_gradient else ():
             error = error_size(finding)
             if not error or not math.isfinite(error) or is_vector(finding) or finding.row in self.left_over:
@@ -195,12 +196,12 @@ class SeenErrors:
 
 
 def _is_float(finding: Finding) -> bool:
-    """Whether the relative error of a tensor is one of values: numbers of places and masks are equal or not."""
+    """Whether the relative error of a tensor is an error of values; indices and masks are equal or not."""
     return not RuleContext(finding).is_choice
 
 
 def _zero_in_golden(finding: Finding) -> float:
-    """The largest value of a target tensor that the golden has as zeros; 0.0 of any other."""
+    """The largest value of a target tensor that the golden has as zeros; 0.0 for other tensors."""
     moments = finding.measurement.moments
     return moments.max_abs if moments is not None and not moments.yy and math.isfinite(moments.max_abs) else 0.0
 
@@ -215,12 +216,12 @@ def _largest_norm(node: OperatorFindings) -> float:
 
 
 def agrees(finding: Finding) -> bool:
-    """Whether a comparison found nothing, be it of statistics or of an XOR that prove nothing."""
+    """Whether a comparison found no difference, even if statistics or an XOR prove nothing."""
     if finding.verdict is not Verdict.UNKNOWN:
         return finding.verdict is Verdict.MATCH
     return is_alike(finding)
 
 
 def is_alike(finding: Finding) -> bool:
-    """Whether statistics or an XOR of a tensor were compared that prove no error."""
+    """Whether statistics or an XOR of a tensor were compared and prove no error."""
     return finding.error is None and (finding.measurement.bound is not None or has_equal_xor(finding.pair))

@@ -1,8 +1,8 @@
-"""Outputs that were written and could not be compared: their files are missing or broken, or the user left them out.
+"""Outputs that were written but not compared: their files are missing or broken, or the user excluded them.
 
-An input that nothing compared wrote may be one of these. Whoever reads it is not accused: its error may have been there
-before. Which one it is, is told by the golden side: the number of elements, the type, and the extremes where they were
-recorded; the latest of those that fit.
+An input without a compared producer may be one of these. Its consumer is not accused, because the error may exist
+before it. The golden side identifies the output: the number of elements, the type, and the extremes if recorded; the
+latest matching output is taken.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ LEFT_OUT = "was left out by --include or --exclude"
 
 
 class Writer(NamedTuple):
-    """An output that was not compared, by name, and why."""
+    """The name of an output that was not compared, and the reason."""
 
     name: str
     why: str = NOT_DUMPED
 
     @property
     def is_dumped(self) -> bool:
-        """Whether there was something to compare."""
+        """Whether the output was dumped."""
         return self.why != NOT_DUMPED
 
 
 class Uncompared:
-    """The outputs before the operator that is visited; those of operators that were left out are known beforehand."""
+    """The outputs before the operator that is visited; outputs of excluded operators are known from the start."""
 
     def __init__(self, left_out: Sequence[Pair] = ()) -> None:
         self._left_out = {pair.order: pair for pair in left_out}
         self._outputs: dict[Hashable, list[Pair]] = defaultdict(list)
-        self._named: dict[tuple[str, str], Pair] = {}  # by side and by the name that a graph has for a tensor
+        self._named: dict[tuple[str, str], Pair] = {}  # by side and by the tensor's name in a graph
         for pair in left_out:
             self._add(pair)
 
     def remember(self, node: OperatorFindings) -> None:
-        """An operator that was visited."""
+        """Add an operator that was visited."""
         for finding in node.outputs:
             if finding.error is None and finding.verdict is Verdict.UNREADABLE:
                 self._add(finding.pair)
@@ -55,17 +55,17 @@ class Uncompared:
         for side, operator in (("target", pair.target_op), ("golden", pair.golden_op)):
             if operator is not None:
                 self._named[side, escaped(f"{operator.name}:{pair.slot.partition(':')[2]}")] = pair
-        if pair.golden is not None and (pair.golden.shape or not pair.golden.problem):  # else its shape is not known
+        if pair.golden is not None and (pair.golden.shape or not pair.golden.problem):  # otherwise its shape is unknown
             self._outputs[_kind(pair.golden)].append(pair)
 
     @staticmethod
     def told(finding: Finding) -> Writer:
-        """An output that has a row, without an error."""
+        """An output that has a row without an error."""
         why = NOT_DUMPED if finding.verdict is Verdict.MISSING else UNREADABLE
         return Writer(f"{finding.pair.operator.name} {finding.pair.slot}", why)
 
     def writer(self, finding: Finding) -> Optional[Writer]:
-        """The output that an input most likely is; None if none of those before it fits."""
+        """The output that most likely is the input; None if no earlier output matches."""
         pair = self._writer(finding)
         if pair is None:
             return None
@@ -87,12 +87,12 @@ class Uncompared:
         return max(fits, key=lambda pair: pair.order, default=None)
 
     def forward_of(self, node: OperatorFindings) -> str:
-        """The forward of a gradient, if that was left out; "" elsewhere."""
+        """The name of a gradient's forward, if the user excluded it; "" otherwise."""
         calls = (pair.operator for pair in self._left_out.values())
         return next((one.name for one in calls if one.phase == "forward" and one.call == node.operator.call), "")
 
     def left_out(self, start: int, end: int) -> list[Pair]:
-        """Operators that the user left out, between two places in the graph, the latest first."""
+        """The operators that the user excluded between two places in the graph, the latest first."""
         return [pair for order, pair in reversed(self._left_out.items()) if start < order < end]
 
 
@@ -101,7 +101,7 @@ def _kind(tensor: TensorRef) -> Hashable:
 
 
 def _may_be(one: TensorRef, other: TensorRef) -> bool:
-    """Whether what was recorded of two tensors beside their values lets them be one."""
+    """Whether the recorded statistics allow that two tensors are the same."""
     a, b = one.statistics, other.statistics
     if a is None or b is None or None in (a.max, a.min, b.max, b.min):
         return True

@@ -1,6 +1,5 @@
-"""Tensors of the target that operators read in slices: queries, keys and values of one product. Cutting a tensor is a
-view, which most dumps do not record; the hashes of the slices add up to that of the whole.
-"""
+"""Find tensors of the target that operators read in slices: queries, keys and values of one product. Cutting a tensor
+is a view, which most dumps do not record; the hashes of the slices add up to the hash of the whole."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from npucmp.model import Finding, Side
 from npucmp.model.moments import add_hashes
 from npucmp.model.roles import is_output, is_parameter
 
-NEXT = 8  # tensors without a writer: work: its slices are looked for among the next ones
+NEXT = 8  # tensors without a writer: work: slices are searched among the next ones
 MOST = 4  # slices of a tensor: definition: queries, keys and values; the four gates of an LSTM
 
 
 class Unwritten(NamedTuple):
-    """A tensor that an operator of the target reads and none wrote."""
+    """A tensor that an operator of the target reads but no operator wrote."""
 
     order: int
     elements: int
@@ -28,7 +27,7 @@ class Unwritten(NamedTuple):
 
 
 def unwritten(findings: Sequence[Finding]) -> list[Unwritten]:
-    """Tensors of the target that no operator wrote, each where it is read first, in merged graph order."""
+    """The tensors of the target that no operator wrote, each at its first read, in merged graph order."""
     written: set[int] = set()
     for finding in findings:
         if finding.pair.target is not None and is_output(finding.pair):
@@ -48,7 +47,7 @@ def _first_reads(findings: Sequence[Finding], known: set[int]) -> Iterator[Unwri
 
 
 def is_read_in_slices(written: Finding, reads: Sequence[Unwritten]) -> bool:
-    """Whether tensors that operators behind it read are the slices of a tensor, all of it."""
+    """Whether tensors that later operators read are the slices of a tensor and together cover it."""
     pair, moments = written.pair, written.measurement.moments
     if pair.target is None or moments is None:
         return False
@@ -63,5 +62,5 @@ def is_read_in_slices(written: Finding, reads: Sequence[Unwritten]) -> bool:
 
 
 def _are_whole(whole: Side, parts: Sequence[Side]) -> bool:
-    """Whether the elements of the parts are together those of the whole."""
+    """Whether the parts together hold the elements of the whole."""
     return whole.squares > 0 and reduce(add_hashes, (one.hash for one in parts)) == whole.hash

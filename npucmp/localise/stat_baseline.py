@@ -1,4 +1,4 @@
-"""The noise that operators of which only statistics were recorded are held against: how far all before them moved."""
+"""The noise baseline of operators with recorded statistics only: how far all operators before them shifted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from npucmp.localise.stat_shift import Level
 
 
 class Contribution(NamedTuple):
-    """What an operator adds to the noise that others are held against.
+    """The contribution of an operator to the noise baseline.
 
-    came  the most that came in; is_open: it read what was not recorded, which is as large as is usual there
+    came  the largest incoming shift; is_open: it read unrecorded tensors, whose shift is assumed to be the usual one
     """
 
     kind: object
@@ -24,11 +24,12 @@ class Contribution(NamedTuple):
 
 
 class NoiseBaseline(NamedTuple):
-    """The noise before an operator: what is usual, what was last, whether anything moved, what its kind did."""
+    """The noise before an operator: the usual shift, the latest, whether any tensor shifted, and the shift of its
+    kind."""
 
     levels: float = 0.0
     sums: float = 0.0
-    last: float = 0.0  # of the RECENT
+    last: float = 0.0  # the largest of the RECENT
     seen: int = 0
     moved: bool = False
     still: int = 0
@@ -36,17 +37,17 @@ class NoiseBaseline(NamedTuple):
 
     @property
     def unseen(self) -> float:
-        """What stands for something that was not recorded."""
+        """The assumed shift of a tensor that was not recorded."""
         return max(self.levels, self.last) if self.seen else 0.0
 
 
 class History:
-    """The movements seen so far, of all ranks of a step, in order of execution."""
+    """The shifts seen so far, of all ranks of a step, in order of execution."""
 
     def __init__(self) -> None:
         self._levels, self._sums = _Usual(), _Usual()
         self._kinds: dict[object, Level] = {}
-        self._now = NoiseBaseline()  # of an operator of no kind
+        self._now = NoiseBaseline()  # for an operator of an unseen kind
         self.largest: list[float] = []
 
     def before(self, kind: object) -> NoiseBaseline:
@@ -54,7 +55,7 @@ class History:
 
     def add(self, one: Contribution, before: NoiseBaseline) -> None:
         self.largest.append(max(one.highest))
-        if max(one.highest) > max(one.came, before.unseen if one.is_open else 0.0):  # else it passed on what it got
+        if max(one.highest) > max(one.came, before.unseen if one.is_open else 0.0):  # otherwise it propagated its input
             self._kinds[one.kind] = self._kinds.get(one.kind, Level()).most(one.highest)
         usual = self._levels.with_(one.highest.extremes), self._sums.with_(one.highest.sums)
         last = max(self.largest[-RECENT:])
@@ -63,15 +64,15 @@ class History:
 
 
 class _Usual:
-    """The quantile of what was added: of n numbers in ascending order the one at int(QUANTILE * (n - 1)). It is the
-    last of those up to it, which are one heap; the others are another."""
+    """The quantile of the added numbers: of n numbers in ascending order the one at int(QUANTILE * (n - 1)). One heap
+    holds the numbers up to the quantile, the other heap holds the rest."""
 
     def __init__(self) -> None:
-        self._low: list[float] = []  # with the other sign, as heaps have the smallest first
+        self._low: list[float] = []  # negated, because heaps have the smallest first
         self._high: list[float] = []
 
     def with_(self, one: float) -> float:
-        """With one more."""
+        """Add a number and return the quantile."""
         low, high = self._low, self._high
         if low and one < -low[0]:
             heappush(low, -one)

@@ -1,4 +1,4 @@
-"""What has to be known of all ranks of a step before an operator is held against noise, gathered rank by rank."""
+"""Facts about all ranks of a step that the noise test needs before its first operator, gathered rank by rank."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.roles import containers, is_parameter
 
 # rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py), and figures
-# scatter more than errors do
+# scatter more than errors
 REDUCED_ERROR = 2.0**-17, 2.0**-8.5
 REDUCED = 2.0**-12  # round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
 
 
 class MovedProduct(NamedTuple):
-    """A float32 product: its name, what came in (None: what came last), the most that was written before, whether it
-    moved as far as HF32 moves it; None if it moved further, which is another fault."""
+    """A float32 product: its name, the incoming shift (None: the latest before it), the largest shift written before,
+    and whether it shifted as far as HF32 shifts it; None if it shifted further, which is another fault."""
 
     name: str
     came: Optional[float]
@@ -38,12 +38,12 @@ class MovedProduct(NamedTuple):
 
 
 class RankFacts(NamedTuple):
-    """What has to be known of all ranks of a step before any operator is held against noise, of one of them.
+    """The facts about one rank that the noise test needs from all ranks of a step before its first operator.
 
-    containing  modules that have operators inside; units: how many tensors are of each round-off
-    mixed       float tensors, and those of another type on the other side
-    given       how far parameters moved, None if there are none
-    products    of float32; most: the most that was written at all
+    containing  modules that have operators inside; units: the number of tensors by round-off
+    mixed       float tensors with another type on the other side, and all float tensors
+    given       the largest shift of parameters; None if there are none
+    products    of float32; most: the largest shift of any output
     """
 
     containing: frozenset[str]
@@ -55,7 +55,7 @@ class RankFacts(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The same of all ranks."""
+    """The merged facts of all ranks."""
 
     containing: frozenset[str]
     coarse: float
@@ -80,7 +80,7 @@ def facts_of(nodes: Sequence[OperatorFindings], findings: Sequence[Finding]) -> 
 
 
 class _Columns:
-    """What the movements of all rows say, as lists with an entry for each row."""
+    """The shifts of all rows, as lists with an entry for each row."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._first = findings[0].row if findings else 0
@@ -115,7 +115,8 @@ class _Columns:
 
 
 def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0) -> Facts:
-    """unproven: the error that the steps before may have made of parameters, and that statistics do not prove."""
+    """Merge the facts of all ranks. unproven: the error that earlier steps may have made in parameters and that
+    statistics do not prove."""
     units: Counter[float] = Counter()
     for one in ranks:
         units.update(one.units)
@@ -128,17 +129,17 @@ def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float 
         coarse,
         mixed > USUAL * floats,
         max(given, default=0.0),
-        0.0 if given else unproven,  # what is recorded of parameters tells how far they moved
+        0.0 if given else unproven,  # the records of parameters show their shift
         REDUCED if _are_reduced(ranks) else 0.0,
         first,
     )
 
 
 def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[list[MovedProduct], float]:
-    """Products of float32, and the most that was written."""
+    """Return the float32 products, and the largest shift of any output."""
     low, high = REDUCED_ERROR
     said: list[MovedProduct] = []
-    before = 0.0  # what the last outputs moved by stands for operands that were not recorded
+    before = 0.0  # the largest shift of earlier outputs replaces that of unrecorded operands
     for node in nodes:
         wrote = [one for one in node.outputs if columns.has_moved(one)]
         single = not node.is_gradient and all(columns.unit_of(one) == SINGLE for one in wrote)
@@ -154,9 +155,10 @@ def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[lis
 
 
 def _are_reduced(ranks: Sequence[RankFacts]) -> bool:
-    """Whether nearly all products of float32 whose operands hardly moved, moved as far as HF32 and TF32 round.
+    """Whether nearly all float32 products whose operands hardly shifted have shifted as far as HF32 and TF32 round.
 
-    Figures of a product that reads moved operands do not tell what it adds, so that one product may decide alone."""
+    Figures of a product with shifted operands do not show the error that it adds, so a single product may decide.
+    """
     said: dict[bool, set[str]] = {True: set(), False: set()}
     most = 0.0
     for rank in ranks:
@@ -174,7 +176,8 @@ def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
 
 
 def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> float:
-    """√ of how many elements share one element of the smallest operand; of the last axis, if none was recorded."""
+    """√ of the number of elements that share one element of the smallest operand; of the last axis, if none was
+    recorded."""
     sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= FEW]
     return math.sqrt(max(1.0, elements / max(min(sizes or last, default=1), 1)))
 
@@ -186,6 +189,6 @@ def round_offs(finding: Finding) -> set[float]:
 
 
 def contained(nodes: Sequence[OperatorFindings]) -> set[str]:
-    """Modules that have operators of the same dump inside."""
+    """The modules that have operators of the same dump inside."""
     scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
     return {name for node in nodes for name in containers(node.operator, scopes)}

@@ -1,8 +1,8 @@
-"""How far the recorded figures of a tensor moved, in units of what rounding of its elements explains.
+"""The shift of a tensor's recorded statistics, in units of the shift that rounding of its elements explains.
 
 Roundings of n elements are independent of each other: in a norm they average out to u · rms, in a mean to u · rms / √n,
-while a maximum or a minimum moves with the one element that it is. So a factor of 1.002 on a million elements of
-bfloat16, within rounding element by element, moves their norm by 500 of these units.
+while a maximum or a minimum shifts with its single element. So a factor of 1.002 on a million elements of bfloat16,
+within rounding element by element, shifts their norm by 500 of these units.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ FIGURES = "max", "min", "mean", "norm"
 # of the mean square: chosen: mean times extreme may lack as much if a tensor holds zeros and one value alone, not
 # measured
 ONE_VALUE = 0.01
-SUMS = slice(2, None)  # of the figures
+SUMS = slice(2, None)  # slice of the figures
 MASKED_TIMES = 100.0  # times the largest value: chosen: a number so far below is a mask, not measured
 _STILL = (0.0,) * len(FIGURES)
 
 
 class Level(NamedTuple):
-    """How far extremes and sums (norm, mean) moved, relative to the tensor's size as if elements moved alone."""
+    """The shift of extremes and sums (norm, mean), relative to the tensor's size as if elements shifted
+    independently."""
 
     extremes: float = 0.0
     sums: float = 0.0
@@ -46,9 +47,9 @@ class Level(NamedTuple):
 
 
 class Movement(NamedTuple):
-    """Of one tensor. `size` is the largest of `each` figure's, in roundings of its elements; inf where one side alone
-    is NaN or Inf. `told` is how finely the figures are told, in roundings. `elements` are those of the tensor, `unit`
-    the round-off of the coarser of its two types."""
+    """The shift of one tensor. `size` is the largest of `each` figure's shift, in roundings of its elements; inf if
+    only one side is NaN or Inf. `told` is the resolution of the figures, in roundings. `elements` is the tensor's
+    number of elements, `unit` the round-off of the coarser of its two types."""
 
     size: float
     each: tuple[float, ...]
@@ -63,10 +64,11 @@ class Movement(NamedTuple):
 
 
 def movement(finding: Finding) -> Optional[Movement]:
-    """None where there are no figures of floats on both sides, or those of two tensors; in float32 at least, in which
-    figures are written.
+    """The shift of a tensor; None without figures of floats on both sides, or if they belong to two tensors. The unit
+    is at least that of float32, in which figures are written.
 
-    What coarser types the values went through before shows in the movements of what was read, not here."""
+    If values went through coarser types upstream, the shifts of the inputs show it, not this one.
+    """
     return None if finding.rule == OTHER_NODE else _movement(finding)
 
 
@@ -91,9 +93,9 @@ def _movement(finding: Finding) -> Optional[Movement]:
 
 
 def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:
-    """What one rounding of each element moves the figures by; no mean is finer than float32. Masks of minus infinity
-    leave no mean and no norm; where there are zeros and copies of one value alone, as in a mask, all roundings are the
-    same."""
+    """The shift of the figures for one rounding of each element; a mean has at most the resolution of float32. Masks of
+    minus infinity leave neither mean nor norm; if a tensor holds only zeros and copies of one value, as a mask does,
+    all roundings are equal."""
     root = math.sqrt(count)
     rms = norm / root if math.isfinite(norm) else 0.0
     high, low = (max(abs(one or 0.0), rms) if math.isfinite(one or 0.0) else rms for one in (y.max, y.min))
@@ -103,8 +105,8 @@ def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, 
 
 
 def _resolution(figure: Optional[float], own: float) -> float:
-    """How finely a mean or a norm is told: of 16 bits it may have been rounded to that type itself, and then has no
-    more digits than the type has. Figures are summed and written in float32 at best, whose numbers are two round-offs
+    """The resolution of a mean or a norm. For 16-bit tensors it may have been rounded to that type itself, and then has
+    only the digits of the type. Figures are summed and written in float32 at best, whose numbers are two round-offs
     apart."""
     if not figure or not math.isfinite(figure):
         return 0.0
@@ -113,7 +115,7 @@ def _resolution(figure: Optional[float], own: float) -> float:
 
 
 def _moved(a: Optional[float], b: Optional[float], unit: float, rounding: float) -> float:
-    """In such units, less what the dumps rounded the figures by."""
+    """The shift of one figure in these units, less the rounding of the figures in the dumps."""
     if a is None or b is None or a == b or (a != a and b != b):
         return 0.0
     if not (math.isfinite(a) and math.isfinite(b)):
@@ -123,14 +125,14 @@ def _moved(a: Optional[float], b: Optional[float], unit: float, rounding: float)
 
 
 def likely_error(finding: Finding) -> Optional[float]:
-    """The rel_l2 that the figures of a tensor tell of, if its elements' errors are independent; 1 at most. None where
-    nothing was recorded."""
+    """The rel_l2 that the figures of a tensor make likely if its elements' errors are independent; at most 1. None
+    without records."""
     moved = movement(finding)
     return None if moved is None else min(1.0, max(moved.each[2:]) * moved.unit)
 
 
 def level(finding: Finding) -> Level:
-    """What the movements of one tensor say of the others' it becomes: one element that is off tells little of sums."""
+    """The shift that a tensor passes to its consumers: one element that is off affects sums little."""
     return Level() if finding.rule == OTHER_NODE else _level(finding)
 
 
@@ -149,7 +151,7 @@ def _level(finding: Finding) -> Level:
 
 def is_hidden(finding: Finding) -> bool:
     """Whether a mask hides the values of the golden tensor from its figures: minus infinity, or a number so far below
-    the largest that no exponential sees it and that makes up the norm."""
+    the largest value that its exponential is 0 and that it dominates the norm."""
     recorded = finding.measurement.recorded(1) if finding.measurement.moments is None else None
     if recorded is None or recorded.max is None or recorded.min is None or not math.isfinite(recorded.max):
         return False
@@ -159,8 +161,8 @@ def is_hidden(finding: Finding) -> bool:
 
 
 class Movements(NamedTuple):
-    """The movements of many tensors, as columns. `extremes` and `sums` are those of `level`, 0 where nothing is known;
-    `unit` is 0 where no figures of floats were recorded on both sides."""
+    """The shifts of many tensors, as columns. `extremes` and `sums` are those of `level`, 0 if nothing is known; `unit`
+    is 0 without figures of floats on both sides."""
 
     extremes: Floats
     sums: Floats
@@ -168,7 +170,7 @@ class Movements(NamedTuple):
 
 
 def movements(findings: Sequence[Finding]) -> Movements:
-    """The movements of rows, bit for bit those of `movement` and `level`."""
+    """The shifts of rows, bit for bit those of `movement` and `level`."""
     count = len(findings)
     found = Movements(np.zeros(count), np.zeros(count), np.zeros(count))
     plain = [at for at, one in enumerate(findings) if _is_plain(one)]
@@ -183,7 +185,7 @@ def movements(findings: Sequence[Finding]) -> Movements:
 
 
 def _is_plain(finding: Finding) -> bool:
-    """Whether all four figures of a float tensor are finite numbers on both sides, as nearly all are."""
+    """Whether all four figures of a float tensor are finite numbers on both sides, as for nearly all tensors."""
     measurement, pair = finding.measurement, finding.pair
     x, y = measurement.statistics
     if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
@@ -194,7 +196,7 @@ def _is_plain(finding: Finding) -> bool:
 
 
 def _movements(findings: Sequence[Finding]) -> Movements:
-    """The movements of rows with all figures."""
+    """The shifts of rows with all figures."""
     x = np.array([one.measurement.statistics[0] for one in findings], dtype=np.float64)
     y = np.array([one.measurement.statistics[1] for one in findings], dtype=np.float64)
     own = np.array([round_off_of(one.pair) for one in findings])

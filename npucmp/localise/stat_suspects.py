@@ -1,8 +1,8 @@
-"""Runs of which statistics are all there is: what is proven, what is suspected, and what is only noise.
+"""Runs with statistics only: separate proven roots, suspects and noise.
 
-The first operator that stands out of the noise before it (stat_test.py) is suspected, unless it is a root already.
-What is proven before it is taken back: statistics bound an error from below alone, and of what an operator read they
-prove nothing. What is proven behind it passes on what it got.
+The first operator that exceeds the noise before it (stat_test.py) is suspected, unless it is a root already. Proven
+differences before it are reverted: statistics give only a lower bound of an error, and prove nothing about the inputs
+of an operator. Proven roots behind it count as PROPAGATED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from npucmp.model.roles import is_parameter
 
 
 class Candidate(NamedTuple):
-    """An operator that may be the first: it stands out of the noise, or is a root that stands on more than that."""
+    """An operator that may be the first: it exceeds the noise, or it is a root that rests on more than noise."""
 
     clock: int
     rank: int
@@ -31,7 +31,8 @@ class Candidate(NamedTuple):
 
 
 class FirstSuspect(NamedTuple):
-    """The first of all ranks; of each rank on which the same operator stands out: its clock, its pair, how."""
+    """The first candidate of all ranks; for each rank on which the same operator exceeds the noise: clock, pair,
+    Standing."""
 
     clock: int
     rank: int
@@ -47,8 +48,9 @@ def candidates(
     noise: NoiseTest,
     start: int = 0,
 ) -> Iterator[Candidate]:
-    """Of operators with rank and clock, from number `start` on; roots by rank and order. An operator that reads what no
-    figure shows makes a candidate of the operator that wrote that with another argument."""
+    """Yield the candidates among operators with rank and clock, from number `start` on; roots by rank and order. If an
+    operator reads a tensor whose figures do not show its values, the operator that wrote that tensor with another
+    argument becomes a candidate."""
     argued: dict[tuple[int, object], Optional[tuple[int, OperatorFindings]]] = {}  # by rank and figures
     for at, (rank, clock, node) in enumerate(nodes):
         root = roots.get((rank, node.pair.order))
@@ -60,13 +62,13 @@ def candidates(
             yield Candidate(clock, rank, node.pair, root, standing)
             if read is not None:
                 yield Candidate(read[0], rank, read[1].pair, _argued(read[1], node), None)
-        for key in _unshown(rank, node.outputs):  # later ones hide earlier ones of the same figures
+        for key in _unshown(rank, node.outputs):  # later tensors replace earlier ones with equal figures
             argued[key] = (clock, node) if argument_reasons(node.pair) else read
 
 
 def _unshown(rank: int, findings: Iterable[Finding]) -> Iterator[tuple[int, object]]:
-    """What tensors are known again by whose figures do not show most of their values: whole numbers and masks, of which
-    extremes alone were recorded, and what holds infinities. Those that agree."""
+    """Yield the keys of agreeing tensors whose figures do not show most of their values: whole numbers and masks, of
+    which only extremes were recorded, and tensors with infinities."""
     for finding in findings:
         golden = finding.pair.golden
         figures = finding.measurement.recorded(1) if finding.verdict is Verdict.UNKNOWN else None
@@ -79,7 +81,8 @@ def _unshown(rank: int, findings: Iterable[Finding]) -> Iterator[tuple[int, obje
 
 
 def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
-    """An operator with another argument, whose output no figure shows to differ; `reader` reads that."""
+    """The root of an operator with another argument, whose output's figures show no difference; `reader` reads that
+    output."""
     shown = next(one for one in node.outputs for _ in _unshown(0, [one]))
     words = "the figures of {slot} do not show its values; {name}, which reads it, is the first to differ"
     behind = reason("reader", words, slot=shown.pair.slot, name=reader.operator.name)
@@ -88,7 +91,7 @@ def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
 
 
 def first_of(some: Iterable[Candidate], ranks: int) -> Optional[FirstSuspect]:
-    """The first in order of execution; None if nothing is more than noise."""
+    """The first candidate in order of execution; None if all is noise."""
     order = sorted(some, key=lambda one: (one.clock, one.rank))
     if not order:
         return None
@@ -98,7 +101,7 @@ def first_of(some: Iterable[Candidate], ranks: int) -> Optional[FirstSuspect]:
 
 
 def concluded(told: Told, number: int, first: Optional[FirstSuspect], clocks: Mapping[int, int]) -> Told:
-    """What the walk of rank `number` found, as the noise tells; clocks by order."""
+    """The result of the search of rank `number` after the noise test; clocks by order."""
     findings, roots = told
     if first is None:
         return [*map(_excused, findings)], []
@@ -120,8 +123,8 @@ def concluded(told: Told, number: int, first: Optional[FirstSuspect], clocks: Ma
 
 
 def _excused(finding: Finding) -> Finding:
-    """A difference that statistics prove, and that is no more than the noise before it explains; of a sum that is zero
-    on one side, and of rows that a choice before it made another number of, likewise."""
+    """Excuse a difference that statistics prove and that the noise before it explains; also of a sum that is zero on
+    one side, and of rows whose number an earlier choice changed."""
     figures = [one for side in finding.measurement.statistics if side is not None for one in side if one is not None]
     apart = finding.verdict is Verdict.DIVERGED and finding.measurement.bound is not None and finding.metric == "rel_l2"
     zero = finding.verdict is Verdict.NONFINITE and bool(figures) and all(map(math.isfinite, figures))
@@ -132,8 +135,9 @@ def _excused(finding: Finding) -> Finding:
 
 
 def _is_input(root: Root) -> bool:
-    """Whether the two runs were given different inputs: what statistics prove behind that are no further roots."""
-    is_tensor = is_fed(root.cause, root.evidence) and "because" in root.evidence[0].facts  # numbers tell their values
+    """Whether the two runs had different inputs; then differences that statistics prove behind them are not further
+    roots."""
+    is_tensor = is_fed(root.cause, root.evidence) and "because" in root.evidence[0].facts  # scalars show their values
     return is_tensor and not is_parameter(root.pair._replace(slot=root.slot))
 
 
@@ -143,7 +147,7 @@ def _given(root: Root) -> Root:
 
 
 def _behind(root: Root, name: str, given: Optional[Root]) -> Root:
-    """What is proven behind a suspect, or where the runs were given different inputs."""
+    """Mark a root behind a suspect, or behind different inputs of the runs, as PROPAGATED."""
     if root.cause is Cause.PROPAGATED:
         return root
     words = "behind {name}, which read another input" if given else "behind {name}, which is suspected"
@@ -152,8 +156,8 @@ def _behind(root: Root, name: str, given: Optional[Root]) -> Root:
 
 
 def _suspect(pair: Pair, one: Standing, alike: int, ranks: int) -> Root:
-    """The operator that stands out: what moved, by how much, the noise before it, and how many others moved as much.
-    It does so on as many of the other ranks."""
+    """The root of an operator that exceeds the noise: its figure, the shift, the noise before it, how many earlier
+    operators shifted as much, and on how many other ranks it does so."""
     finding, figure = one.finding, FIGURES[one.figure]
     x, y = (None if some is None else some[one.figure] for some in finding.measurement.statistics)
     size = measured(one.moved.each[one.figure], finding)

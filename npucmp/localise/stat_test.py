@@ -1,12 +1,12 @@
-"""How far operators of which only statistics were recorded stand out of the noise before them.
+"""Test how far operators with recorded statistics only exceed the noise before them.
 
-A norm that moved by less than the limit of its tensor proves nothing. It says much all the same where it moved a
-hundred times as far as rounding moves a norm of that many elements, and nothing before it did. So every tensor is held
-against the noise that came in with what its operator reads, and against that of operators of its kind before it.
+A norm that shifted by less than the limit of its tensor proves nothing. It is a strong sign all the same if it shifted
+a hundred times as far as rounding shifts a norm of that many elements, and no tensor before it did. So every tensor is
+compared with the incoming noise of its operator, and with the noise of earlier operators of its kind.
 
-The numbers below were chosen on planted runs (open families 0 to 319, all told as statistics) and on msprobe's dumps
-without their values; docs/localisation.md has the figures of pairs that were not looked at. With 3 instead of OUT_SUMS
-and 3.5 instead of OUT four times as many clean pairs have a suspect, for two more faults in 100.
+The numbers below were chosen on planted runs (open families 0 to 319, all as statistics) and on msprobe's dumps without
+their values; docs/localisation.md has the figures of unseen pairs. With 3 instead of OUT_SUMS and 3.5 instead of OUT
+four times as many clean pairs have a suspect, for two more faults in 100.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from npucmp.model.roles import is_meaningless, is_parameter
 
 OUT = 5.0  # times the noise before: evidence: planted runs
 OUT_SUMS = 3.5  # times the noise before: evidence: mean and norm in the forward pass of the first step scatter least
-OUT_LATER = 8.0  # times the noise before: evidence: in later steps parameters are off by what no figure shows
+OUT_LATER = 8.0  # times the noise before: evidence: in later steps parameters have errors that no figure shows
 LEAST = 2.0  # roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
-GIVEN = 0.5  # roundings: evidence: of parameters and inputs of 16 bits, which no operator has computed yet
-NOWHERE = 4.0  # times the noise before: evidence: for what no recorded operator wrote
+GIVEN = 0.5  # roundings: evidence: for parameters and inputs of 16 bits, which no operator has computed yet
+NOWHERE = 4.0  # times the noise before: evidence: for tensors that no recorded operator wrote
 STILL = 4  # operators: evidence: a run is a repeat if as many sum and agree to the last digit
-FLIPPED = 0.05  # elements: chosen: an expectation of fewer flips is none, not measured
-QUARTER = 4.0  # times what rounding leaves: chosen: a limit of a movement is so much larger, not measured
+FLIPPED = 0.05  # elements: chosen: fewer expected flips count as none, not measured
+QUARTER = 4.0  # times the rest of rounding: chosen: the limit of a shift is so much larger, not measured
 
 
 class Standing(NamedTuple):
-    """How an operator stands out: the tensor that moved, its movement and the noise before it, in roundings, and by how
-    many times what is needed."""
+    """An operator that exceeds the noise: the tensor that shifted, its shift and the noise before it, in roundings, and
+    the ratio of the shift to the required one."""
 
     finding: Finding
     moved: Movement
@@ -50,18 +50,18 @@ class Standing(NamedTuple):
     noise: float
     ratio: float
     before: int = 0  # operators before it
-    as_much: int = 0  # of those, that moved as much
+    as_much: int = 0  # earlier operators that shifted as much
 
 
 class Came(NamedTuple):
-    """What one tensor that an operator reads brings: its level, its elements and their size."""
+    """The contribution of one input: its level, its number of elements and their size."""
 
     level: Level
     elements: int
     scale: Scale = Scale()
 
     def share(self, rms: float) -> Level:
-        """The same of a sum of tensors that is of size rms: of a small one little is seen."""
+        """The level relative to a sum of size rms: a small term affects it little."""
         if not (math.isfinite(rms) and rms and self.scale.rms):
             return self.level
         extremes, sums = min(1.0, self.scale.largest / rms), min(1.0, self.scale.rms / rms)
@@ -69,7 +69,7 @@ class Came(NamedTuple):
 
 
 class NoiseTest:
-    """How operators stand out of the noise before them, which `now` tells when it is their turn."""
+    """The comparison of operators with the noise before them; `now` is the baseline of the visited operator."""
 
     def __init__(self, facts: Facts) -> None:
         self._containing, self._coarse, self._drift, self._unproven = (
@@ -77,21 +77,21 @@ class NoiseTest:
         )  # fmt: skip
         self._own: Callable[[set[float]], float] = max if facts.apart else min
         self._reduced, self._first = facts.reduced, facts.first
-        self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator that was asked for last
+        self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator of the last query
         self._now = NoiseBaseline()
         self._chosen: set[int] = set()
-        self._hidden: dict[int, Came] = {}  # by row of an output that a mask hides: what came in there
+        self._hidden: dict[int, Came] = {}  # by row of an output that a mask hides: the incoming noise
         self.standing: dict[int, Standing] = {}  # by the row of the operator
 
     def is_asked(self, node: OperatorFindings) -> bool:
-        """Whether an operator may be the first that stands out, or is the same as the first on another rank."""
+        """Whether an operator may be the first that exceeds the noise, or is the same as the first on another rank."""
         return not self.standing or any(
             one.finding.pair.operator.name == node.operator.name for one in self.standing.values()
         )
 
     def visit(self, node: OperatorFindings, walk: RootSearch, now: NoiseBaseline) -> Optional[Contribution]:
-        """Holds an operator against what was seen before it; `walk` knows the tensors written and read before. What it
-        adds to that."""
+        """Compare an operator with the baseline before it, and return its contribution to the baseline; `walk` knows
+        the tensors written and read before."""
         self._now = now
         read, came = self._read(node, walk)
         found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, walk)) is not None]
@@ -111,14 +111,13 @@ class NoiseTest:
     def _read(
         self, node: OperatorFindings, walk: RootSearch
     ) -> tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]:
-        """What it reads, and what that and what it saved bring."""
+        """Return the inputs of an operator with their shifts, and the noise of its inputs and saved tensors."""
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
         saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
         return read, None if self._is_container(node) else self._came(node, [*read, *saved], walk)
 
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
-        """Whether a root that is proven stands on more than statistics that moved no further than the noise: on values,
-        or on checksums."""
+        """Whether a proven root rests on more than statistics within the noise: on values, or on checksums."""
         if node.row in self.standing:
             return True
         if node.row in self._chosen and root.metric == "shape":
@@ -135,7 +134,7 @@ class NoiseTest:
     def _of_input(
         self, node: OperatorFindings, finding: Finding, moved: Movement, walk: RootSearch
     ) -> Optional[Standing]:
-        """An input held against the same tensor where it was written; from nowhere, against all before."""
+        """Compare an input with the same tensor at its producer; without a producer, with all tensors before it."""
         source = walk.sources.of(finding)
         if node.op.has("in place") or (source is not None and source.meaningless):
             return None
@@ -146,13 +145,13 @@ class NoiseTest:
             unit = max(wrote.unit, self._unit(node, finding))
             return self._held(finding, moved, self._floor(level(source.finding), unit))
         types = {tensor.dtype for tensor in (finding.pair.target, finding.pair.golden) if tensor}
-        is_given = len(types) == 1 and moved.unit > SINGLE and not self._now.seen  # it should be the same
+        is_given = len(types) == 1 and moved.unit > SINGLE and not self._now.seen  # both sides should be equal
         least = GIVEN * moved.unit if is_given else LEAST * self._unit(node, finding)
         if is_parameter(finding.pair):
             return self._held(finding, moved, Level(least, least)) if self._first else None
         if (self._now.moved and walk.seen.may_cancel(finding)) or walk.seen.below_rounding(finding):
             return None
-        few = 0 if is_few(finding) else FEW  # a number moves as single elements do: no figure of it averages anything
+        few = 0 if is_few(finding) else FEW  # a scalar shifts as single elements do: its figures average nothing
         if not self._now.moved:
             return self._held(finding, moved, Level(least, least), few)
         if not few:
@@ -164,7 +163,7 @@ class NoiseTest:
     def _came(
         self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], walk: RootSearch
     ) -> Optional[list[Came]]:
-        """The levels of what an operator reads; None where some of it cannot be told."""
+        """The noise of the inputs of an operator; None if some of it is unknown."""
         for finding in (*node.inputs, *node.context):
             if movement(finding) is None and _differs(finding):
                 return None
@@ -174,7 +173,7 @@ class NoiseTest:
         return came
 
     def _of_read(self, finding: Finding, moved: Movement, walk: RootSearch) -> Came:
-        """What one tensor brings; of one whose values a mask hides, what its operator read."""
+        """The noise of one tensor; if a mask hides its values, the noise of its producer's inputs."""
         if is_hidden(finding) and (source := walk.sources.of(finding)) is not None:
             hidden = self._hidden.get(source.finding.row)
             if hidden is not None:
@@ -182,7 +181,7 @@ class NoiseTest:
         return Came(level(finding), moved.elements, scale_of(finding))
 
     def _hide(self, node: OperatorFindings, came: Sequence[Came]) -> None:
-        """Notes what came in where a mask hides an output."""
+        """Record the incoming noise of outputs that a mask hides."""
         shown = [one for one in came if math.isfinite(one.scale.rms) and one.scale.rms]
         if not shown:
             return
@@ -212,20 +211,20 @@ class NoiseTest:
 
     @property
     def _repeats(self) -> bool:
-        """Whether all that was seen so far is the same, as in a repeated run: one rounding is noise enough there."""
+        """Whether all tensors so far are equal, as in a repeated run: the noise is then one rounding."""
         return self._now.still >= STILL and not self._now.moved
 
     def _unit(self, node: OperatorFindings, finding: Finding) -> float:
-        """The round-off that a tensor is held to: the coarsest that its values went through, or that its operator reads
-        and writes. A type that few tensors have, as of a cast on a side branch, counts where it stands only; and one
-        that few have on one side alone, not even there, but for what a cast writes: rounding is what it is there for.
-        """
+        """The round-off for the test of a tensor: the coarsest that its values went through, or that its operator reads
+        and writes. If few tensors have a type, as a cast on a side branch, it counts only in its place; if few tensors
+        have it on one side alone, it does not count there either, except for outputs of casts, which are meant to
+        round."""
         own_of = max if node.op.has("hands on") and not node.op.has("copies") else self._own
         own = own_of(round_offs(finding) or {SINGLE})
         return max(SINGLE, min(finding.working, self._coarse), self._reduced, own, self._unit_of(node))
 
     def _unit_of(self, node: OperatorFindings) -> float:
-        """The coarsest round-off of all that an operator reads and writes, made once for each operator."""
+        """The coarsest round-off of all inputs and outputs of an operator, computed once for each operator."""
         if self._units is None or self._units[0] is not node:
             found = (kinds for one in (*node.inputs, *node.outputs) if (kinds := round_offs(one)))
             self._units = node, max(map(self._own, found), default=SINGLE)
@@ -269,38 +268,40 @@ class NoiseTest:
 
 
 def kind_of(node: OperatorFindings) -> object:
-    """Operators of one kind make noise alike."""
+    """The kind of an operator; operators of one kind make similar noise."""
     return node.op.name or node.operator.op_type, node.is_gradient
 
 
 def with_counts(one: Standing, ascending: Sequence[float]) -> Standing:
-    """With how many operators were before it, and how many of them moved as much: these are their movements, sorted."""
+    """Add the number of operators before it, and how many of them shifted as much; `ascending` holds their shifts,
+    sorted."""
     bar = one.moved.each[one.figure] * one.moved.unit
     return one._replace(before=len(ascending), as_much=len(ascending) - bisect_left(ascending, bar))
 
 
 def _amplification(node: OperatorFindings, came: Sequence[Came]) -> float:
-    """By how much an operator may multiply what came in; an exponential, by the values that a mask hides."""
+    """The factor by which an operator may multiply the incoming noise; for an exponential, from the values that a mask
+    hides."""
     hidden = [one.scale for one, finding in zip(came, node.inputs) if is_hidden(finding)]
     return max(1.0, hidden[0].largest) if hidden and node.op.has("exponential") else amplification(node)
 
 
 def _grown(error: float, elements: int) -> float:
-    """How much further than the errors of single elements a norm moves for the sum of their squares: ‖x + e‖ is about
-    ‖x‖ + x·e / ‖x‖ + ‖e‖² / 2‖x‖. error: a limit, relative; what rounding leaves is a quarter of that."""
+    """How much further a norm shifts because of the sum of squared errors than because of single elements: ‖x + e‖ is
+    about ‖x‖ + x·e / ‖x‖ + ‖e‖² / 2‖x‖. error: a relative limit; the rest of rounding is a quarter of it."""
     return max(1.0, math.sqrt(elements) * min(1.0, error / QUARTER) / 2.0)
 
 
 def _shared(node: OperatorFindings, finding: Finding, moved: Movement, unit: float) -> float:
-    """By how much roundings of what is read again and again, as weights are, do not average out: where the two runs
-    round to other types, each of them counts once."""
+    """The factor by which roundings of reused inputs, such as weights, do not average out: if the two runs round to
+    different types, each rounding counts once."""
     if len(round_offs(finding)) == 1 and moved.unit == unit:
         return 1.0
     return reuse(node, moved.elements, finding.pair.golden.shape[-1:] if finding.pair.golden else ())
 
 
 def _differs(finding: Finding) -> bool:
-    """Whether whole numbers or shapes are not the same: what an operator makes of those is anything."""
+    """Whether whole numbers or shapes differ; the outputs of such an operator are not predictable."""
     x, y = finding.measurement.statistics
     if finding.measurement.shapes_differ:
         return True
@@ -308,7 +309,7 @@ def _differs(finding: Finding) -> bool:
 
 
 def _is_mask(finding: Finding) -> bool:
-    """Whether a choice was recorded: that no figure of it moved tells that hardly an element flipped."""
+    """Whether a choice was recorded whose figures are equal, so that hardly an element flipped."""
     golden = finding.pair.golden
     row = lookup(golden.dtype) if golden is not None else None
     return row is not None and row.kind == "b" and not _differs(finding)

@@ -1,4 +1,4 @@
-"""A stretch of the golden: open contents that operators connect, and these operators."""
+"""A stretch of the golden: connected open contents and the operators that connect them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Stretch:
             for row in content.rows:
                 order = row.finding.pair.order
                 if order in self.operators or (forward and is_gradient(row.operator)):
-                    continue  # what a backward reads of the forward is closed by what the forward makes of it
+                    continue  # tensors of the forward that a backward reads are closed by the forward's own consumers
                 rows = self.operators[order] = graph.of_operator(row)
                 for one in rows:
                     other = graph.content(one)
@@ -37,7 +37,7 @@ class Stretch:
         return row.finding.row in self._loose
 
     def is_closed(self) -> bool:
-        """Whether all that enters and leaves the stretch was compared."""
+        """Whether all tensors that enter or leave the stretch were compared."""
         rows = [row for some in self.operators.values() for row in some]
         if any(row.finding.verdict is Verdict.UNREADABLE for content in self.contents for row in content.rows):
             return False
@@ -51,7 +51,7 @@ class Stretch:
 
     @staticmethod
     def _is_recorded(rows: list[GoldenRow]) -> bool:
-        """Whether the golden recorded what an operator reads and writes."""
+        """Whether the golden recorded the inputs and outputs of an operator."""
         return rows[0].operator.reads_recorded and any(is_output(row.finding.pair) for row in rows)
 
     def _is_inside(self, content: SharedRecords) -> bool:

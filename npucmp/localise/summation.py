@@ -1,7 +1,7 @@
-"""The terms that an output was summed from: how large and how many, so that a sum that cancels is held against them.
+"""The size and number of the terms of an output, so that the error of a sum that cancels is compared with its terms.
 
 The gradient of a bias that softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise there,
-and rel_l2 says 1 or more. The error is then to be seen against the terms, not against their sum.
+and rel_l2 is 1 or more. The error is then judged relative to the terms, not to their sum.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from npucmp.model import Finding
 from npucmp.model.dtypes import random_walk
 from npucmp.model.roles import is_parameter
 
-# times what is left of them: chosen: terms of a centred gradient that are so much larger cancel, not measured
+# times their sum: chosen: terms of a centred gradient that are so much larger cancel, not measured
 CANCELS = 4.0
 CENTRED = 3.0  # terms of the gradient of a norm: definition: softmax has one less
-ELEMENTWISE = ("exponential", "saturates", "rectifies")  # a gradient of theirs has the elements of what arrives
-HANDED_ON = ("masks", "drops", "copies", "hands on")  # so has one of these, as far as it reads what came just before
-MOST = 2.0**24  # terms: chosen: a shape that has more is more likely wrong, not measured
+ELEMENTWISE = ("exponential", "saturates", "rectifies")  # their gradient has the elements of the incoming gradient
+HANDED_ON = ("masks", "drops", "copies", "hands on")  # so have these, if they read the output just before
+MOST = 2.0**24  # terms: chosen: a shape with more is more likely wrong, not measured
 
 
 class Terms(NamedTuple):
-    """Size (rms) of one term of each element, and how many there are; 0 of what is no sum."""
+    """The size (rms) of one term of each element, and the number of terms; 0 if the output is not a sum."""
 
     size: float = 0.0
     many: float = 0.0
 
     @property
     def spread(self) -> float:
-        """Size of the sum if the signs of its terms are random."""
+        """The size of the sum if the signs of its terms are random."""
         return self.size * math.sqrt(self.many)
 
     def walk(self, total: float, unit: float) -> float:
@@ -43,11 +43,11 @@ class Terms(NamedTuple):
 
 
 def terms(node: OperatorFindings, finding: Finding) -> Terms:
-    """Of an output of an operator: of a plain sum, of a product, of a gradient of either."""
+    """The terms of an operator's output: of a plain sum, of a product, or of a gradient of either."""
     count = scale_of(finding).elements
     if not count or not (node.is_gradient or node.op.has("sums", "sums ranks", "contracts")):
         return Terms()
-    arrived = node.context if node.arrived else ()  # of a sum over ranks also what the others put in
+    arrived = node.context if node.arrived else ()  # a sum over ranks also reads the inputs of other ranks
     reads = _scales([*(node.inputs or node.presumed), *arrived])
     found = _of_gradient(node, finding, reads, count) if node.is_gradient else _of_forward(node, finding, reads, count)
     return max(found, key=lambda one: one.spread, default=Terms())
@@ -66,9 +66,10 @@ def _of_forward(node: OperatorFindings, finding: Finding, reads: list[Scale], co
 
 
 def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], count: int) -> Iterable[Terms]:
-    """Of an operand that was broadcast, or of one operand of a product: incoming gradient times the other operand."""
+    """The terms of the gradient of an operand that was broadcast, or of an operand of a product: incoming gradient
+    times the other operand."""
     shape = finding.pair.golden.shape if finding.pair.golden else ()
-    if node.reads_operands and len(shape) > 1:  # sums of products of what it reads itself
+    if node.reads_operands and len(shape) > 1:  # sums of products of its own inputs
         pairs = combinations([read for read in reads if read.elements > 1], 2)
         found = [_product(one, other, count) for one, other in pairs]
         yield min(found, key=lambda one: one.spread, default=Terms())  # the incoming gradient is among the smallest
@@ -77,7 +78,7 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], c
         yield from (one for one in _of_centred(node, reads, count) if one.size > CANCELS * scale_of(finding).rms)
     if not node.op.has(*ELEMENTWISE, *(() if node.inputs else HANDED_ON)):
         larger = [read for read in reads if read.elements > count]
-        if node.op.has("normalises") and not node.context:  # graphs: what arrives, times normalised values of size 1
+        if node.op.has("normalises") and not node.context:  # graphs: incoming gradient times values of size 1
             larger = sorted(larger, key=lambda read: read.rms)[:1]
         yield from (_terms(read.rms, read.elements / count) for read in larger)
     if not node.op.has("contracts"):
@@ -94,7 +95,8 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], c
 
 
 def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Iterable[Terms]:
-    """Terms of a gradient from which means were subtracted, so that it may be far smaller than what arrived.
+    """The terms of a gradient from which means were subtracted, so that it may be far smaller than the incoming
+    gradient.
 
     softmax   y·(g - Σ g·y)
     norms     (g·w - mean(g·w) - x̂·mean(g·w·x̂)) / σ
@@ -116,13 +118,13 @@ def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Itera
 
 
 def _product(one: Scale, other: Scale, count: int) -> Terms:
-    """(m, k) × (k, n) → (m, n) has k = √(mk · kn / mn) terms an element."""
+    """The terms of a product: (m, k) × (k, n) → (m, n) has k = √(mk · kn / mn) terms per element."""
     return _terms(one.rms * other.rms, math.sqrt(one.elements * other.elements / count))
 
 
 def _of_filter(arrived: Scale, other: Scale, shape: Sequence[int]) -> Terms:
-    """Of the gradient (out, in, …) of a filter: each element sums over the positions of the batch, as many as the
-    incoming gradient has in a channel, for each tap of the filter anew."""
+    """The terms of the gradient (out, in, …) of a filter: each element sums over the positions of the batch, as many as
+    one channel of the incoming gradient has, separately for each tap of the filter."""
     return _terms(arrived.rms * other.rms, min(arrived.elements / shape[0], other.elements / shape[1]))
 
 

@@ -1,4 +1,4 @@
-"""Measurements → Findings: each tensor by itself, held against what the rules say of rounding."""
+"""Make a Finding of each Measurement: compare each tensor by itself with the limit that the rules give for rounding."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from npucmp.model import Finding, Measurement, Verdict
 from npucmp.model.roles import is_output
 
 _UNSEARCHED = [*Finding._field_defaults.values()][Finding._fields.index("row") - len(Finding._fields) + 1 :]
-_Operand = tuple[object, ...]  # its verdict, the kind of its operator, its slot, its shapes
+_Operand = tuple[object, ...]  # verdict, operator type, slot, shapes
 
 
 def judged(
     measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook, reduced: bool = False
 ) -> list[Finding]:
-    """One Finding per Measurement, in the same order, which must be graph order: each tensor by itself.
+    """One Finding per Measurement, in the same order, which must be graph order; each tensor is judged by itself.
 
     reduced: float32 products of these runs were computed with HF32 or TF32.
     """
     found: list[Finding] = []
-    of_records: dict[Precision, Limit] = {}  # without values, the precision is all that a limit depends on
+    of_records: dict[Precision, Limit] = {}  # without values, a limit depends on the precision alone
     for row, (measurement, (held, through)) in enumerate(zip(measurements, working_precisions(measurements, reduced))):
         if measurement.moments is not None:
             limit = _limit(measurement, held, rules)
@@ -45,7 +45,7 @@ def judged(
         found = [_unproven(one) if one.metric == "checksum" else one for one in found]
     if Verdict.SHAPE not in {one.verdict for one in found}:
         return found
-    from npucmp.localise.autograd_nodes import undecided_nodes  # of tensors of other shapes alone
+    from npucmp.localise.autograd_nodes import undecided_nodes  # only needed if shapes differ
 
     found = undecided_nodes(found)
     repeated = _repeated(found, rules)
@@ -53,7 +53,7 @@ def judged(
 
 
 def _is_bounded(measurement: Measurement) -> bool:
-    """Whether the bound of its error, which statistics prove, is all that is known of a pair."""
+    """Whether the bound that statistics prove is the only known fact about the error of a pair."""
     return measurement.same is None and not measurement.problem and not measurement.unlike
 
 
@@ -64,8 +64,8 @@ def _limit(measurement: Measurement, held: Precision, rules: Rulebook) -> Limit:
 
 
 def _repeated(found: Sequence[Finding], rules: Rulebook) -> set[_Operand]:
-    """Operands that one side repeats along some axes, as an operator shows whose output agrees: what its kind reads
-    there is repeated in all layers."""
+    """Operands that one side repeats along some axes, proven by an operator whose output agrees: operators of this type
+    repeat the operand in all layers."""
     proven = set()
     for _, group in groupby(found, lambda one: one.pair.order):
         findings = [*group]
@@ -91,13 +91,13 @@ def _without_partners(finding: Finding) -> Finding:
 
 
 def _unproven(finding: Finding) -> Finding:
-    """Checksums of runs that round differently differ nearly everywhere."""
+    """Checksums of runs that round differently differ nearly everywhere, so they decide nothing."""
     because = f"{finding.because}, as they do between runs that work in different types"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because)
 
 
 def disregard(finding: Finding) -> Finding:
-    """A difference in uninitialised memory or a workspace decides nothing."""
+    """Mark a difference in uninitialised memory or a workspace as UNKNOWN."""
     if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
         return finding
     because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
@@ -105,7 +105,7 @@ def disregard(finding: Finding) -> Finding:
 
 
 def overwritten(finding: Finding) -> Finding:
-    """What an operator overwrites in place before it is recorded, or while it is, decides nothing."""
+    """Mark a tensor that an operator overwrites in place, before or while it is recorded, as UNKNOWN."""
     because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
     if finding.metric != "checksum":
         because = f"its operator overwrites it in place, and it may have been recorded after that ({finding.because})"

@@ -1,6 +1,5 @@
-"""Names of parameters in the evidence of optimizer calls. The name and slot of such a call hold nothing but numbers
-(`Torch._foreach_norm.0 input:0.20`); the forward or backward pass holds the same tensor under the parameter's name.
-"""
+"""Add parameter names to the evidence of optimizer calls. The name and slot of such a call contain only numbers
+(`Torch._foreach_norm.0 input:0.20`); the forward or backward pass holds the same tensor under the parameter's name."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from npucmp.model.roles import is_output
 
 
 def with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple[Root, ...]:
-    """The roots in the same order; those of optimizer calls begin their evidence with the parameter."""
+    """Return the roots in the same order; the evidence of optimizer calls begins with the parameter."""
     calls = {root.pair.order for root in roots if is_update(root.pair.operator)}
     if not calls:
         return tuple(roots)
@@ -34,8 +33,8 @@ def with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple
 
 
 def _with_parameter(root: Root, rows: Sequence[Finding], names: Mapping[int, str]) -> Root:
-    """The root with the parameter of its slot: of the tensor itself, of the list entries with its number, or of any
-    input of a call without lists."""
+    """The root with the parameter of its slot: of the tensor itself, of the list entries with its number, or, for a
+    call without lists, of any input."""
     number = _number(root.slot)
     lists = any("." in finding.pair.slot for finding in rows)
     for finding in sorted(rows, key=lambda finding: finding.pair.slot != root.slot):

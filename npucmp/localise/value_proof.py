@@ -1,5 +1,5 @@
-"""Golden tensors that values prove: a tensor of the target alone stands in the same place and holds the same values, as
-a whole or as one of its slices (queries, keys and values of one product); or compared gradients add up to them."""
+"""Prove golden tensors by values: a tensor of the target alone in the same place holds the same values, as a whole or
+as one of its slices (queries, keys and values of one product); or the sum of a compared gradient equals them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class _Taken(NamedTuple):
 
 
 class ValueProof:
-    """Measures tensors that the golden alone has against those of the target alone in the same place, each once."""
+    """Measure tensors that only the golden has against tensors that only the target has in the same place, each
+    once."""
 
     def __init__(self, findings: Sequence[Finding], graph: GoldenGraph, views: Views) -> None:
         self._graph, self._matched, self._views = graph, graph.matched, views
@@ -55,7 +56,7 @@ class ValueProof:
                 self._errors[pair.order] = max(one.error, self._errors.get(pair.order, 0.0))
 
     def proves(self, row: GoldenRow) -> bool:
-        """Whether the target holds the same values within rounding; False for a row that was asked for before."""
+        """Whether the target holds the same values within rounding; False if the row was queried before."""
         if row.finding.row in self._tried:
             return False
         self._tried.add(row.finding.row)
@@ -70,8 +71,8 @@ class ValueProof:
         return any(self._has_slice(gap, row, one) for one in longer if elements_of(one) > (row.elements or 0))
 
     def _is_sum(self, row: GoldenRow) -> bool:
-        """Whether a row is the gradient of an addend that was broadcast: the sum of the gradient that arrived, which
-        was compared. Only runs that want the gradient of the addend record it."""
+        """Whether a row is the gradient of an addend that was broadcast: the sum of the incoming gradient, which was
+        compared. Only runs in which the addend requires a gradient record it."""
         golden, op = row.finding.pair.golden, op_type_of(row.operator)
         if golden is None or row.operator.phase != "backward" or not (op.has("sums") and op.has("saves nothing")):
             return False
@@ -95,7 +96,7 @@ class ValueProof:
 
     def _has_slice(self, gap: int, row: GoldenRow, other: Finding) -> bool:
         """Whether a tensor of the target holds a golden tensor as a slice. A fused product holds its parts in the order
-        in which the golden ran them, gradients in the reverse order; in any other order they are not the same."""
+        in which the golden ran them, gradients in the reverse order; slices in another order do not count."""
         taken, is_backward = self._taken.get(other.row), self._graph.is_of_gradient(row)
         for part, end in _slices(row, other):
             if taken is not None:
@@ -108,8 +109,8 @@ class ValueProof:
         return False
 
     def _cancelled(self, row: GoldenRow, other: Finding, limit: float, is_part: bool) -> float:
-        """The limit of the gradient of a bias, whose terms may cancel, as those of the bias of keys do: relative to the
-        gradient that arrived. A slice is held to that only if it is rounding beside the whole; 0 of other tensors."""
+        """The limit of the gradient of a bias whose terms may cancel, as for the bias of keys: relative to the incoming
+        gradient. A slice gets this limit only if it is rounding relative to the whole; 0 for other tensors."""
         golden, side = row.finding.pair.golden, side_of(row)
         if golden is None or side is None or not side.squares or len(golden.shape) > 1:
             return 0.0
@@ -124,7 +125,7 @@ class ValueProof:
         return limit * math.sqrt(arrived.squares / side.squares) if arrived is not None else 0.0
 
     def _limit(self, gap: int, row: GoldenRow, other: Finding) -> float:
-        """What rounding makes of a tensor in this place: that of the coarsest type of its operators, or growth of the
+        """The error that rounding may cause in this place: that of the coarsest type of its operators, or growth of the
         largest error around it."""
         around = max((self._errors.get(place, 0.0) for place in self._matched[max(0, gap - 1) : gap + 1]), default=0.0)
         return max(GROWTH * around, FACTOR * self._unit(row.operator), FACTOR * self._unit(other.pair.operator))
@@ -137,14 +138,14 @@ class ValueProof:
 
 
 def _across(gap: int, pair: Pair, tensor: Optional[TensorRef]) -> Iterator[_Across]:
-    """The keys of a tensor under which those are found that differ from it in the length of one axis."""
+    """The keys under which tensors are stored that differ in the length of one axis."""
     shape = tensor.shape if tensor is not None else ()
     for axis in range(len(shape)):
         yield gap, is_output(pair), axis, (*shape[:axis], *shape[axis + 1 :])
 
 
 def _slices(row: GoldenRow, other: Finding) -> Iterator[tuple[AxisSlice, int]]:
-    """The slices of a longer tensor in the shape of a golden tensor, and where they end; none in a checkpoint, whose
+    """The slices of a longer tensor in the shape of a golden tensor, and where they end; empty for a checkpoint, whose
     tensors have no order."""
     golden, target, operator = row.finding.pair.golden, other.pair.target, other.pair.target_op
     if golden is None or target is None or operator is None or is_weight(operator):
@@ -162,7 +163,7 @@ def _slices(row: GoldenRow, other: Finding) -> Iterator[tuple[AxisSlice, int]]:
 
 
 def _may_be_near(golden: Finding, target: Finding, limit: float, is_part: bool) -> bool:
-    """Whether the norms of two tensors allow them, or a part of the target's, to be as near as that."""
+    """Whether the norms of two tensors, or of a part of the target's, allow an error within the limit."""
     moments, own = golden.measurement.moments, target.measurement.moments
     if moments is None or own is None:
         return False

@@ -1,1 +1,1 @@
-"""Repeated runs, bit for bit: where they begin to differ, which operators, and how."""
+"""Bitwise comparison of repeated runs: where they begin to differ, which operators, and how."""

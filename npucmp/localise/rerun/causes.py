@@ -1,7 +1,7 @@
-"""What operators that are not bit-equal have to do with it: search.py, and what it cannot know of equal bytes.
+"""Causes of operators that are not bit-equal: the search of search.py, extended to tensors with equal bytes.
 
-Bytes that are equal are not measured, so that content does not tell search.py which of the equal outputs an input is.
-Where an input differs, the equal outputs before it are compared with it byte for byte.
+Bytes that are equal are not measured, so content does not show search.py which of the equal outputs an input is. If an
+input differs, the equal outputs before it are compared with it byte for byte.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ HEAD = 64  # bytes: work: enough to distinguish most tensors
 
 
 def with_causes(comparisons: Sequence[Comparison], context: ReadContext = ANYWHERE) -> list[Comparison]:
-    """The comparisons of one run: findings in memory that means nothing taken back, one root per operator that differs,
-    collectives judged over all ranks, and parameters over the steps before."""
+    """Return the comparisons of one run: differences in undefined memory reverted, one root per operator that differs,
+    collectives judged over all ranks, and parameters over earlier steps."""
     linked = [replace(one, findings=tuple(_linked(one.findings, context))) for one in comparisons]
     found = [replace(one, roots=tuple(_causes(one))) for one in with_roots(linked, by_round_off=False)]
     first = min((step for one in found if one.roots and (step := one.step) is not None), default=None)
@@ -36,7 +36,7 @@ def with_causes(comparisons: Sequence[Comparison], context: ReadContext = ANYWHE
 
 
 def _causes(one: Comparison) -> Iterator[Root]:
-    """One root per operator that differs."""
+    """Yield one root per operator that differs."""
     for root in one.roots:
         yield replace(root, cause=Cause.PROPAGATED) if root.cause is Cause.WORSENED else root
     known = {root.pair.order for root in one.roots}
@@ -44,19 +44,19 @@ def _causes(one: Comparison) -> Iterator[Root]:
 
 
 def _shows(node: OperatorFindings) -> bool:
-    """Whether it passes on something: outputs that are equal are no difference, whatever it read."""
+    """Whether an operator propagates a difference; equal outputs are not a difference, even if its inputs differ."""
     return any(map(differs, node.outputs or node.inputs))
 
 
 def _left_over(node: OperatorFindings) -> Root:
-    """The root of an operator that the search excuses: an error of that size may come from what it overwrites."""
+    """The root of an operator that the search excuses: its error may come from a tensor that it overwrites."""
     worst = next(filter(differs, (*node.outputs, *node.inputs)))
     reasons = reason("inputs differ", "what it reads differs, or is overwritten in place"), tensor_reason(worst)
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
 
 
 def _linked(findings: Iterable[Finding], context: ReadContext) -> Iterator[Finding]:
-    """The findings; an input that differs names the output before it that is equal, and has its content."""
+    """Yield the findings; an input that differs gets the name of the earlier equal output with its content."""
     different: set[int] = set()
     equal = _Equal(context)
     for finding in findings:
@@ -74,7 +74,7 @@ def _linked(findings: Iterable[Finding], context: ReadContext) -> Iterator[Findi
 
 
 def _is_traceable(finding: Finding) -> bool:
-    """Whether content can tell where an input comes from, and nothing else does."""
+    """Whether content alone can show the producer of an input."""
     moments, golden = finding.measurement.moments, finding.pair.golden
     if not differs(finding) or moments is None or golden is None or golden.source or is_parameter(finding.pair):
         return False
@@ -82,7 +82,7 @@ def _is_traceable(finding: Finding) -> bool:
 
 
 class _Equal:
-    """Outputs that are the same bytes in both runs. Their files are opened when something is looked for."""
+    """Outputs with equal bytes in both runs. Their files are opened on the first query."""
 
     def __init__(self, context: ReadContext) -> None:
         self._context = context
@@ -90,7 +90,7 @@ class _Equal:
         self._read: dict[Hashable, list[Pair]] = defaultdict(list)
 
     def add(self, pair: Pair) -> None:
-        """An output, later than those before."""
+        """Add an output; calls come in order."""
         self._unread[_kind(pair.golden)].append(pair)
 
     def find(self, tensor: TensorRef) -> str:
@@ -124,7 +124,7 @@ def _head(tensor: Optional[TensorRef], context: ReadContext) -> bytes:
 
 
 def _followed(root: Root, own: Comparison, first: int) -> Root:
-    """A parameter that differs after a step that differs was updated by it."""
+    """Mark a parameter that differs in a later step as an effect of the first step that differs."""
     later = own.step is not None and own.step > first
     if root.cause is not Cause.GAP or not later or not is_parameter(root.pair._replace(slot=root.slot)):
         return root

@@ -1,4 +1,4 @@
-"""Where two tensors differ, and what such a pattern often comes from: a hint, never a verdict."""
+"""The pattern of elements in which two tensors differ, and its frequent causes: a hint, never a verdict."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ if TYPE_CHECKING:
 
 # elements: chosen: device buffers are handed out and copied in multiples of it, not measured; for hints alone
 BLOCK = 2048
-# share of a piece of memory: chosen: as much differs where something else was written over it, not measured; for hints
-# alone
+# share of a piece of memory: chosen: as much differs if other data was written over it, not measured; for hints alone
 DENSE = 0.9
-# share of the rows or columns: chosen: those that hold all that differs, not measured; for hints alone
+# share of the rows or columns: chosen: lines that hold all differing elements, not measured; for hints alone
 FEW_LINES = 0.25
 # elements that differ in a row or column: chosen: by chance they would lie in many more, not measured; for hints alone
 PER_LINE = 8
 
 
 def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[Differing]:
-    """Where two tensors differ; None if that cannot be told, or they do not."""
+    """The elements in which two tensors differ; None if unknown or if there are none."""
     pair = measurement.pair
     if pair.target is None or pair.golden is None or measurement.moments is None:
         return None
@@ -43,11 +42,12 @@ def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[
 
 
 def pattern(measurement: Measurement, found: Differing, context: ReadContext = ANYWHERE) -> tuple[Evidence, ...]:
-    """What lies in what `look` found: the places, and what such a pattern often comes from, as a hint."""
+    """The evidence of the elements that `look` found: their places, and a frequent cause of such a pattern, as a
+    hint."""
     pair, moments = measurement.pair, measurement.moments
     try:
         payload = payload_of(pair.golden, context=context) if pair.golden is not None else None
-    except NpucmpError:  # it could be read a moment ago
+    except NpucmpError:  # the file was readable during measurement
         return ()
     if payload is None or moments is None:
         return ()
@@ -60,7 +60,7 @@ def pattern(measurement: Measurement, found: Differing, context: ReadContext = A
 
 
 def _places(words: str, hint: str, **facts: int | str) -> tuple[Evidence, ...]:
-    """Where the differing elements lie, and what that often comes from."""
+    """The places of the differing elements, and a frequent cause."""
     told = {name: Fact(value) for name, value in facts.items()}
     return Evidence("places", words, told), Evidence("hint", f"hint: {hint}")
 
@@ -95,7 +95,7 @@ def _block(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
 
 
 def _in_memory(places: Places, payload: Payload) -> Differing:
-    """The same elements where the device stored them."""
+    """The same elements in the device's storage order."""
     import numpy as np
 
     from npucmp.dump.layouts import to_logical
@@ -119,7 +119,7 @@ class TensorCut(NamedTuple):
 
 
 def _lines(places: Places, payload: Payload) -> tuple[Evidence, ...]:
-    """Few rows, columns, slices or blocks of channels that hold all that differs."""
+    """A few rows, columns, slices or blocks of channels that hold all differing elements."""
     import numpy as np
 
     best: tuple[Evidence, ...] = ()
@@ -129,7 +129,7 @@ def _lines(places: Places, payload: Payload) -> tuple[Evidence, ...]:
         number, size = len(names), len(names) * cut.length
         whole = len(places) == size > number
         few = number <= FEW_LINES * cut.number and len(places) >= PER_LINE * number
-        cost = number + (0 if whole else PER_LINE)  # a few whole lines say more than a part of one
+        cost = number + (0 if whole else PER_LINE)  # a few whole lines are preferred to a part of one line
         if number == cut.number or cost >= least or not (whole or few):
             continue
         share = "all" if whole else f"{len(places) / size:.0%}"
@@ -164,7 +164,7 @@ def _cuts(places: Places, payload: Payload) -> Iterator[TensorCut]:
 
 
 def _piece(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
-    """One piece that differs nearly everywhere, and is no whole rows."""
+    """One contiguous piece that differs nearly everywhere and does not consist of whole rows."""
     first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
     if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):
         return ()
@@ -176,7 +176,7 @@ def _piece(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
 
 
 def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence, ...]:
-    """The hint that differences as small as those of sums in another order allow."""
+    """The hint for differences that are as small as those of sums in another order."""
     if moments.mismatched or not moments.yy or not moments.sum_dd:
         return ()
     size = math.sqrt(moments.sum_dd / differing / (moments.yy / max(1, moments.compared)))

@@ -1,4 +1,4 @@
-"""One row per operator that is not bit-equal in all runs: its figures, which run stands apart, and why."""
+"""One row per operator that is not bit-equal in all runs: its figures, the run that differs, and the cause."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output
 
-PATTERNS = 50  # operators: work: the differing elements of so many are looked at one by one
+PATTERNS = 50  # operators: work: number of operators whose differing elements are examined
 OTHER_BITS = "{slots}: the same values in other bits"
 MAY_MATTER = Evidence("other bits", "a zero's sign or a NaN may matter here")
 
 
 class OfFirst(NamedTuple):
-    """An operator of the first run, by where it lies there; -1 where a dump does not tell."""
+    """The place of an operator in the first run; -1 if the dump does not record it."""
 
     step: int
     rank: int
@@ -44,14 +44,14 @@ class _Seen(NamedTuple):
 
     @property
     def finding(self) -> Optional[Finding]:
-        """That of the slot that stands for the operator."""
+        """The finding of the root's slot."""
         return next((one for one in self.findings if one.pair.slot == self.root.slot), None)
 
 
 def reruns_of(
     comparisons: Sequence[Comparison], numbers: Sequence[int], context: ReadContext = ANYWHERE
 ) -> dict[OfFirst, Rerun]:
-    """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
+    """One row per operator that is not bit-equal in all runs, by priority."""
     seen: dict[OfFirst, list[_Seen]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
         different, other_bits = (_by_operator(comparison, wanted) for wanted in (differs, _is_harmless))
@@ -93,7 +93,7 @@ def _is_harmless(finding: Finding) -> bool:
 
 
 def place_of(comparison: Comparison, pair: Pair) -> OfFirst:
-    """Which operator of the first run a pair is of."""
+    """The operator of the first run that belongs to a pair."""
     step = comparison.golden.step if comparison.golden.step is not None else comparison.target.step
     rank = comparison.golden.rank if comparison.golden.rank is not None else comparison.target.rank
     order = pair.golden_op.order if pair.golden_op else pair.order
@@ -101,18 +101,19 @@ def place_of(comparison: Comparison, pair: Pair) -> OfFirst:
 
 
 def _rank(some: Sequence[_Seen]) -> tuple[int, bool]:
-    """What goes in before births, births before the rest; what is random on purpose after the faults of its kind."""
+    """The sort key: inputs of the network before BORN, BORN before other causes; random operators after the faults of
+    their kind."""
     worst = _worst(some).root
     return -1 if is_fed(worst.cause, worst.evidence) else GRAVITY[worst.cause], bool(excuse(worst))
 
 
 def _worst(some: Sequence[_Seen]) -> _Seen:
-    """The gravest cause, of the run that is farthest off."""
+    """The gravest cause, in the run with the largest error."""
     return min(some, key=lambda one: (GRAVITY[one.root.cause], -error_size(one.finding) if one.finding else 0.0))
 
 
 def excuse(root: Root) -> tuple[Evidence, ...]:
-    """Why an operator may give other bits for the same bits without a fault; nothing if it may not, or does not."""
+    """The reasons why an operator may produce other bits from equal bits without a fault; empty if there is none."""
     op = op_type_of(root.pair.operator)
     if root.cause not in (Cause.BORN, Cause.UNKNOWN):
         return ()
@@ -168,14 +169,15 @@ def _finite(error: Optional[float]) -> Optional[float]:
 
 
 def _whose(worst: _Seen, some: Sequence[_Seen]) -> tuple[Evidence, ...]:
-    """Which run the figures and the words are of, where several differ from the first."""
+    """The run of the figures and the words, if several runs differ from the first."""
     if len(some) == 1:
         return ()
     return (Evidence("run", "figures of run {run} against run 1, the farthest off", {"run": Fact(worst.number)}),)
 
 
 def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> Optional[Differing]:
-    """Where an operator differs; of those that only pass it on, small ones alone are read once more for the picture."""
+    """The differing elements of an operator. If the operator only propagates a difference, only small tensors are read
+    again for the picture."""
     if finding is None or finding.pair.golden is None:
         return None
     if root.cause is Cause.PROPAGATED and math.prod(finding.pair.golden.shape) > PLACES:
@@ -184,17 +186,17 @@ def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> 
 
 
 def _of_runs(one: Evidence, number: int) -> Evidence:
-    """A sentence that was made for target and golden, of runs; its facts are left alone."""
+    """The evidence with run numbers in place of target and golden; its facts do not change."""
     return one._replace(words=one.words.replace("the target", f"run {number}").replace("the golden", "run 1"))
 
 
 def _in_value(one: Evidence) -> Evidence:
-    """Inputs that agree, where some of them do so in other bits."""
+    """The evidence for inputs that agree, some of them with other bits."""
     return one._replace(words="inputs agree (in value)", facts={}) if one.kind == "inputs agree" else one
 
 
 def _changed_on_the_way(finding: Optional[Finding]) -> tuple[Evidence, ...]:
-    """Of an input whose producer is known by its content."""
+    """The evidence of an input whose producer is known by content."""
     golden = finding.pair.golden if finding is not None else None
     if golden is None or not golden.source:
         return ()
@@ -203,7 +205,7 @@ def _changed_on_the_way(finding: Optional[Finding]) -> tuple[Evidence, ...]:
 
 
 def _odd(some: Sequence[_Seen], present: Sequence[int], context: ReadContext) -> tuple[int, ...]:
-    """The runs, from 1, that do not agree with the most; all of them where no two agree."""
+    """The runs, from 1, that do not agree with the majority; all runs if no two agree."""
     alike: list[list[_Seen]] = []
     for one in some:
         group = next((group for group in alike if _agree(one, group[0], context)), None)
@@ -221,7 +223,7 @@ def _odd(some: Sequence[_Seen], present: Sequence[int], context: ReadContext) ->
 
 
 def _agree(one: _Seen, other: _Seen, context: ReadContext) -> bool:
-    """Whether two runs that differ from the first do so alike; figures that differ settle it without reading."""
+    """Whether two runs that differ from the first differ alike; if statistics differ, values are not read."""
     left = {finding.pair.slot: finding for finding in one.findings}
     right = {finding.pair.slot: finding for finding in other.findings}
     if left.keys() != right.keys():

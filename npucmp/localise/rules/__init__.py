@@ -1,12 +1,12 @@
-"""What is known about errors, one rule a file; localise/rule_context.py has their shape and what they may see.
+"""The rules about errors, one per file. localise/rule_context.py defines their form and what they may read.
 
-    limit        how large rounding alone may make an error: the largest bound of those that apply
-    explanation  how large the errors that came in may make it: explained within the largest bound of those that apply
-    accusation   what is wrong although the error is small or explained: one is enough
-    fact         what a tensor or an operator is; what follows stands in localise/search.py and ranks.py
+    limit        the largest error that rounding alone may make: the largest bound of the rules that apply
+    explanation  the largest error that incoming errors may make: the largest bound of the rules that apply
+    accusation   a fault although the error is small or explained: one rule is enough
+    fact         a property of a tensor or an operator; localise/search.py and multi_rank.py act on it
 
-No rule calls another. The order of RULES is that of the list, and decides which of several accusations is named;
-nothing else depends on it. --skip-rule switches one off.
+No rule calls another. The order of RULES is the order of the list, and decides which of several accusations is named;
+nothing else depends on it. --skip-rule switches a rule off.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ RULES: tuple[ErrorRule, ...] = (
 
 
 class Rulebook:
-    """The rules in force, `reduced_alike` if products keep 11 bits on both sides. Raises UsageError for a name in
-    `skip` that is none."""
+    """The rules in force; `reduced_alike` is among them if products keep 11 bits on both sides. Raises UsageError for
+    an unknown name in `skip`."""
 
     def __init__(self, skip: Iterable[str] = (), alike: bool = False) -> None:
         names = [rule.name for rule in RULES]
@@ -100,22 +100,22 @@ class Rulebook:
         return name in self._named
 
     def limit(self, case: RuleContext) -> Limit:
-        """How large rounding alone may make the error; 0 where no rule applies."""
+        """The largest error that rounding alone may make; 0 if no rule applies."""
         return max((Limit(rule.bound(case), rule.name) for rule in self._of["limit"] if rule.applies(case)),
                    key=lambda limit: limit.value, default=Limit(0.0))  # fmt: skip
 
     def explanation(self, case: RuleContext) -> Optional[Limit]:
-        """The smallest bound that the error is within, and its rule; None if nothing explains the error."""
+        """The smallest bound that contains the error, and its rule; None if no rule explains the error."""
         bounds = [Limit(rule.bound(case), rule.name) for rule in self._of["explanation"] if rule.applies(case)]
         return min((one for one in bounds if case.error <= one.value), key=lambda one: one.value, default=None)
 
     def accusation(self, case: RuleContext, only: str = "") -> Optional[ErrorRule]:
-        """A rule that accuses, the first that is listed if several do; None if none does. `only` names one rule."""
+        """The first rule in the list that accuses; None if no rule does. `only` names a single rule to try."""
         asked = [rule for rule in self._of["accusation"] if only in ("", rule.name)]
         return next((rule for rule in asked if rule.applies(case)), None)
 
     def holds(self, name: str, case: RuleContext) -> bool:
-        """Whether a fact or an accusation holds; False for one that is switched off."""
+        """Whether a fact or an accusation applies; False for a rule that is switched off."""
         rule = self._named.get(name)
         return rule is not None and rule.applies(case)
 

@@ -1,6 +1,6 @@
-"""Non-tensor arguments that differ, and an output that is farther apart than what was read.
+"""Non-tensor arguments that differ, on an operator whose output has a larger error than its inputs.
 
-An argument that differs is rarely without a reason, and its effect may well be below the limit: eps of a normalisation.
+An argument rarely differs without a reason, and its effect may be below the limit: eps of a normalisation.
 """
 
 from __future__ import annotations

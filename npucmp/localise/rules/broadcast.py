@@ -1,8 +1,8 @@
 """An operand that one side repeats along the axes in which the shapes differ, of an operator whose output agrees.
 
-A mask of attention is [s, s] in one implementation and [b, 1, s, s] in another, cosines of positions are [s, d] and
-[b, s, d]. Elements have no partners there, so that the operand is unknown, not wrong. The output was compared; where it
-does not agree, nothing is excused.
+An attention mask is [s, s] in one implementation and [b, 1, s, s] in another; cosines of positions are [s, d] and [b,
+s, d]. Their elements have no partners, so the operand is unknown, not wrong. The output was compared; if it does not
+agree, the operand is not excused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A tensor that is a choice itself, a mask or an index: an error e of what it was chosen by changes a share of √e.
+"""A tensor that is itself a choice, a mask or an index: an error e of the values that it compares changes a share √e.
 
-Near ties flip; with larger errors than rounding to 11 bits makes, those of 16-bit types, any choice may. Where the
-operator wrote what it chose as well, as top-k does, and these values agree, whatever fell otherwise was a tie, up to
-half of it. Two elements are nothing to speak of.
-Evidence: without it, nine pairs of the corpus sample with top-k routing are wrong.
+Near ties flip. If the error exceeds rounding to 11 bits, as errors of 16-bit types do, any choice may flip. If the
+operator also wrote the chosen values, as top-k does, and these agree, then all changed places were ties, up to half of
+the places. Two changed elements are not counted. Evidence: without the rule, nine pairs of the corpus sample with top-k
+routing are wrong.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from npucmp.localise.rules.reduced import REDUCED
 # of choices that may flip, in √e: chosen: not measured; without the rule nine pairs of the sample with top-k routing
 # are wrong
 SHARE = 8.0
-TIES = 0.5  # share of the places: chosen: more of them are wrong places of the right values, not measured
+TIES = 0.5  # share of the places: chosen: if more places differ, right values are in wrong places, not measured
 
 
 def _changed(case: RuleContext) -> float:
-    """Share of elements that differ, two being nothing to speak of."""
+    """The share of elements that differ, without the first two."""
     moments = case.moments
     if moments is None or moments.mismatched or not moments.elements:
         return math.inf
@@ -28,7 +28,7 @@ def _changed(case: RuleContext) -> float:
 
 
 def _were_ties(case: RuleContext) -> bool:
-    """Whether what was chosen agrees, though the places it was chosen at do not."""
+    """Whether the chosen values agree although the chosen places differ."""
     outputs = case.node.outputs if case.node is not None else ()
     return any(one.error is not None and one.limit > 0 and one.error <= one.limit for one in outputs)
 

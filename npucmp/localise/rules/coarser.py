@@ -1,9 +1,9 @@
-"""The target writes in a coarser type than the golden and reads in no coarser one; hardly any other operator does so.
+"""The target writes a coarser type than the golden but reads none, and hardly any other operator does so.
 
-A run in mixed precision has many such operators; one that stands alone is an accident, whose error is hidden by the
-limit of its own type. What it hands on is coarser behind it, and its gradient: those read what is coarser already.
-A cast is there to round: one that rounds each element of its input once, to the nearest, computes what it should.
-Evidence: in clean pairs of the corpus in mixed precision (open seeds) a tenth and more of the operators begin so.
+A run in mixed precision has many such operators; a single one is an accident, whose error the limit of its own type
+hides. The consumers of its output and its gradient read the coarser type already and do not count. A cast is meant to
+round: a cast that rounds each input element once, to the nearest, is correct. Evidence: in clean pairs of the corpus in
+mixed precision (open seeds) at least a tenth of the operators begin a coarser type.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from npucmp.model.dtypes import lookup
 
 # share of the other operators: evidence: a tenth and more begin a coarser type in clean pairs of mixed precision
 ALONE = 0.05
-WHOLE = 0.25  # share of the operators: chosen: a run is in a coarser type as a whole if as many have it, not measured
+WHOLE = 0.25  # share of the operators: chosen: if as many have a coarser type, the whole run is in it, not measured
 
 
 def habit(nodes: Sequence[OperatorFindings]) -> float:
-    """Share of the operators beside one that turn to a coarser type than the golden's; modules count where there is
-    nothing else, as what they write is written inside them. 0 where there is none at all."""
+    """The share of other operators that begin a coarser type than the golden's. Modules count only if there are no
+    other operators, because operators inside them write their outputs. 0 if there are no operators."""
     counted = [node for node in nodes if not node.operator.path] or nodes
     have = [node for node in counted if _any_coarser(node.outputs or node.inputs)]
     if len(have) >= max(2.0, WHOLE * len(counted)):
@@ -65,8 +65,8 @@ def _accuses(case: RuleContext) -> bool:
 
 
 def is_rounded_once(case: RuleContext) -> bool:
-    """Whether an operator that only hands on what it reads wrote each element of that rounded once to the nearest; of
-    statistics, whether these allow it. Relative errors u and e make u + e + u e together."""
+    """Whether an operator that only forwards its input wrote each element rounded once to the nearest; for statistics,
+    whether these allow it. Relative errors u and e combine to u + e + u e."""
     if case.node is None or not case.node.op.has("hands on") or case.node.op.has("copies"):
         return False
     sides = [lookup(one.dtype) for one in (case.pair.target, case.pair.golden) if one is not None]

@@ -1,7 +1,7 @@
-"""What communicates hands on any error that descends from a root on another rank.
+"""A collective or a receive propagates any error that descends from a root on another rank.
 
-Evidence: an all-reduce whose own inputs agree sums what another rank put in, however large that is beside its own; a
-receive reads nothing here. localise/multi_rank.py tells the operator what arrives.
+Evidence: an all-reduce whose own inputs agree adds the inputs of other ranks, which may be much larger than its own; a
+receive reads no tensor of its own rank. localise/multi_rank.py gives the operator the tensors that arrive.
 """
 
 from __future__ import annotations

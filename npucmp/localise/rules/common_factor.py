@@ -1,8 +1,8 @@
-"""All parameters of a step are off by one factor: an update without weight decay, a checkpoint that was scaled.
+"""One factor scales all parameters of a step: an update without weight decay, a checkpoint that was scaled.
 
-Each of them may be within its limit, or within what its update explains. The noise of gradients scales no parameter,
-so that factors of one sign in all of them are evidence together, and the first in order is where it begins. Evidence:
-localise/parameter_drift.py, which counts them in standard deviations.
+Each parameter may be within its limit, or within the error that its update explains. Noise of gradients does not scale
+parameters, so factors of one sign in all parameters are evidence together; the first parameter in order is reported.
+Evidence: localise/parameter_drift.py, which counts the factors in standard deviations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from npucmp.model import Finding, Verdict
 
 
 def _accuses(case: RuleContext) -> bool:
-    """A parameter that has the factor; of an input that nothing says is one, only beyond its noise by itself."""
+    """Whether a parameter has the factor; an input that is not known to be a parameter must exceed its noise by
+    itself."""
     own = deviations_of(case.finding) * math.copysign(1.0, case.factor)
     return case.node is None and case.nowhere and case.factor != 0.0 and own > (0.0 if case.is_parameter else TOGETHER)
 

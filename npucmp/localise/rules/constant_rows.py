@@ -1,7 +1,7 @@
 """A layer norm writes rounding where the rows that it reads are constant up to rounding.
 
-measure/constant_rows.py reads such rows once more and holds each against what rounding makes of it. What is left are
-the other rows, in which the error is to be explained as ever.
+measure/constant_rows.py reads such rows again and compares each with the rounding that it may contain. The error of the
+other rows still needs an explanation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An operator that only hands on what it reads wrote something else, however little.
+"""An operator that only forwards its input wrote different values, by any amount.
 
-A copy changes no bit; there is room for sums of its error, which are taken in another order.
+A copy changes no bit. The tolerance covers the sums of its error, which are taken in another order.
 """
 
 from __future__ import annotations

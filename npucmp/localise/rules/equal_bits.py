@@ -1,9 +1,9 @@
-"""The operator read the same bits and wrote more than roundings of them apart, in 8 or 16 bits.
+"""The operator read equal bits, and its outputs in 8 or 16 bits differ by more than roundings.
 
-Such types are summed in float32, so that two right results differ by one rounding here and there. Three signs tell
-more than that: the size of the error, the share of elements that differ (accumulation in the type itself, a weak erf or
-exp), and a common factor that roundings to the nearest do not have (truncation). Evidence: 9,786 outputs of 16 bits
-with equal inputs in clean pairs of the corpus (open seeds), modules apart: up to 0.5 u, 12 % of the elements, 0.05 u in
+Such types are summed in float32, so two correct results differ by one rounding in a few elements. Three signs show a
+fault: the size of the error, the share of elements that differ (accumulation in the type itself, a weak erf or exp),
+and a common factor that rounding to the nearest does not have (truncation). Evidence: 9,786 outputs of 16 bits with
+equal inputs in clean pairs of the corpus (open seeds), modules apart: up to 0.5 u, 12 % of the elements, 0.05 u in
 common.
 """
 
@@ -16,7 +16,7 @@ from npucmp.localise.rule_context import MANY, TOGETHER, ErrorRule, RuleContext
 from npucmp.model.dtypes import lookup
 
 APART = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits
-CHANGED = 0.4  # share of elements: evidence: 0.12 at most are rounded otherwise
+CHANGED = 0.4  # share of elements: evidence: at most 0.12 are rounded differently
 BIASED = 0.25  # round-offs in common: evidence: 0.05 at most
 
 
@@ -25,7 +25,7 @@ def _accuses(case: RuleContext) -> bool:
     if case.before or node is None or not node.inputs or case.finding.error is None or case.finding.metric == "noise":
         return False
     if target is None or golden is None or (target.dtype != golden.dtype and not node.operator.inserted):
-        return False  # an inserted operator does nothing but one rounding, whatever the wider side is
+        return False  # an inserted operator only rounds once, from any wider type
     row = max((lookup(golden.dtype), lookup(target.dtype)), key=lambda one: one.round_off if one else 0.0)
     if row is None or row.round_off <= SINGLE:
         return False

@@ -1,15 +1,16 @@
-"""What the search holds of tensors beside limits, explanations and accusations: facts without a figure of their own.
+"""Facts about tensors that the search uses beside limits, explanations and accusations; they have no bound of their
+own.
 
-background   what came in is not known: what was seen so far stands for it (localise/intervals.py, seen_errors.py).
+background   the incoming error is unknown: errors seen so far are assumed (localise/intervals.py, seen_errors.py).
              Evidence: without it every uncaptured function of a clean bfloat16 run is a GAP
 behind_root  behind a root, inputs whose error has fallen below the limit count as being at the limit. Evidence: else
-             each operator behind a normalisation that shrinks the error would look born anew
-meaningless  uninitialised memory and a device's workspaces hold what nobody promised. Source: the documentation of
+             each operator behind a normalisation that shrinks the error would be BORN again
+meaningless  uninitialised memory and a device's workspaces hold undefined content. Source: the documentation of
              torch.empty; reserve_space of FusedBatchNormV3 in TensorFlow's raw_ops
-container    a module bears no error of its own when an operator inside it has it. Evidence: in a dump of level mix
+container    a module has no error of its own if an operator inside it has the error. Evidence: in a dump of level mix
              each fault would be named once per module around it
-suspected    where statistics are all there is, the first operator that stands out of the noise before it is
-             suspected (localise/stat_test.py has the model and the evidence for its numbers)
+suspected    if only statistics exist, the first operator that exceeds the noise before it is suspected
+             (localise/stat_test.py has the model and the evidence for its numbers)
 """
 
 from __future__ import annotations

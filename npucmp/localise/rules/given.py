@@ -1,9 +1,9 @@
 """A parameter of one 16-bit type on both sides is off by more than rounding it once on each side makes it.
 
-No operator computed a parameter of the first step: both runs were given the same numbers, and each rounded them once to
-the type in which it holds them. So 8 round-offs, the limit of what is computed, excuse nothing here. A parameter that
-the steps before have updated is judged by rule `inherited`. Evidence: all weights × 0.986 in bfloat16 lie within 8
-round-offs; rounding to the nearest on one side and toward zero on the other makes 1.2 at most.
+No operator computed a parameter of the first step: both runs received the same numbers, and each rounded them once to
+the type of the parameter. So 8 round-offs, the limit of computed tensors, do not apply here. Rule `inherited` judges a
+parameter that earlier steps have updated. Evidence: all weights × 0.986 in bfloat16 lie within 8 round-offs; rounding
+to the nearest on one side and toward zero on the other makes 1.2 at most.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Errors that no operator makes much larger, and that reach 64 √u all the same: slow is not harmless.
+"""Errors that no single operator enlarges much, but that reach 64 √u: slow growth is not harmless.
 
-64 √u is 1.6 % in float32, and more than 1 in bfloat16, where nothing is told by size alone.
+64 √u is 1.6 % in float32, and more than 1 in bfloat16, where size alone decides nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ HOPELESS = 64.0  # in √u: chosen: 1.6 % in float32, not measured
 
 
 def is_step(case: RuleContext) -> bool:
-    """Whether an error that is explained grew from a smaller one, and that one was none of the hopeless. More growth is
-    no step of many but cancellation or flipped masks."""
+    """Whether an explained error grew from a smaller error that was itself below HOPELESS. More growth is not one of
+    many steps but cancellation or flipped masks."""
     return 0 < case.before <= _hopeless(case) and case.error <= GROWTH * case.before
 
 

@@ -1,8 +1,8 @@
 """An operator may turn an error e into 8 e.
 
-Evidence: in silent clean pairs of the corpus (open seeds) 99.9 % of 5,497 outputs have less than 2.1 times the error
-that came in, none 2.4, where that was above one round-off; sums that cancel and what condition.py knows apart. Smaller
-errors grow by the operator's own rounding, by up to 9 times.
+Evidence: in silent clean pairs of the corpus (open seeds) 99.9 % of 5,497 outputs have less than 2.1 times the incoming
+error, none 2.4, if that error exceeds one round-off; sums that cancel and the operators of conditioning.py are
+excluded. Smaller errors grow by the operator's own rounding, by up to 9 times.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A parameter of a later step holds what the steps before made of it: the noise of its gradient, handed on.
+"""A parameter of a later step contains the result of earlier updates: the noise of its gradient, propagated.
 
 Evidence: parameters of later steps of silent clean pairs of the corpus (open seeds); the formulas are in
-localise/parameter_drift.py. A parameter whose gradient is noise alone (a key's bias, a bias before a normalisation)
-wanders, by as much as the golden's own step.
+localise/parameter_drift.py. A parameter whose gradient is pure noise (a key's bias, a bias before a normalisation)
+drifts by as much as the golden's own step.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The target breaks a law of its operator that the golden keeps: rows of a softmax that sum to 1.01.
 
-A law holds for any values that an operator reads, so that no error of its inputs explains a broken one. A law is one
-figure of the moments of both sides, with the room that rounding has in the coarser type of the two. Sources: the
-definitions of the operators, where what is read and what is written, a quotient and what was divided, round once
-each; for sums Higham, Accuracy and Stability of Numerical Algorithms, §4.2. Gradients have laws
-of their own: a gradient of an operator that moves or adds elements keeps the sum of the gradient that arrives.
+A law holds for any values that an operator reads, so an error of its inputs does not explain a broken law. Each law is
+one figure of the moments of both sides, with the tolerance of rounding in the coarser type of the two. Sources: the
+definitions of the operators, in which inputs and outputs, a quotient and its dividend, round once each; for sums
+Higham, Accuracy and Stability of Numerical Algorithms, §4.2. Gradients have laws of their own: the gradient of an
+operator that moves or adds elements keeps the sum of the incoming gradient.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_argument, is_parameter
 
-DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign: chosen: more is no chance, not measured
-NEAR = 0.1  # error of inputs: chosen: up to it a norm reads rows of the spread that the golden's have, not measured
+DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign: chosen: more is not chance, not measured
+NEAR = 0.1  # error of inputs: chosen: up to it the rows that a norm reads have the golden's spread, not measured
 DOUBLE = DTYPES["float64"].round_off
 PARAMETERS = 4  # parameters: work: the pairs of more are not tried as weight and bias
 
 
 class Departure(NamedTuple):
-    """How far each side departs from a law, and how far rounding may make them; `words` say it of the target."""
+    """The departure of each side from a law, and the largest departure that rounding may cause; `words` describe the
+    target."""
 
     target: float
     golden: float
@@ -45,7 +46,7 @@ class Departure(NamedTuple):
 
 
 def departures(case: RuleContext) -> Iterator[Departure]:
-    """The departures from all laws of an operator that the moments of one of its outputs tell."""
+    """Yield the departures from all laws of an operator that the moments of one of its tensors show."""
     node, moments = case.node, case.moments
     if node is None or moments is None or (node.is_gradient and not case.is_output):
         return
@@ -60,7 +61,7 @@ def departures(case: RuleContext) -> Iterator[Departure]:
 
 
 def _round_off(case: RuleContext) -> float:
-    """The coarsest unit round-off of the tensor's types and of the precision that it was computed in."""
+    """The coarsest unit round-off of the tensor's types and of the precision that computed it."""
     return max(case.own_round_off, case.round_off, DOUBLE)
 
 
@@ -69,13 +70,13 @@ def _mean(moments: Moments, side: Side) -> float:
 
 
 def _sum_room(terms: int, unit: float) -> float:
-    """The relative rounding of a sum of positive terms, which no device keeps in less than float32."""
+    """The relative rounding of a sum of positive terms; every device accumulates in float32 at least."""
     return math.sqrt(terms) * min(unit, SINGLE)
 
 
 def _row_sums(case: RuleContext, moments: Moments) -> Optional[Departure]:
-    """The rows sum to 1 along one axis, so that the mean is 1 divided by its length. The golden tells which axis it is:
-    dumps of modules record no argument."""
+    """The rows sum to 1 along one axis, so the mean is 1 divided by the length of the axis. The golden shows which axis
+    it is, because dumps of modules record no argument."""
     golden = case.pair.golden
     row = lookup(golden.dtype) if golden is not None else None
     x, y = _mean(moments, moments.target), _mean(moments, moments.golden)
@@ -91,12 +92,12 @@ def _row_sums(case: RuleContext, moments: Moments) -> Optional[Departure]:
 
 
 def _within(low: float, high: float) -> Callable[[RuleContext, Moments], Departure]:
-    """The law that no element lies outside of a range."""
+    """The law that all elements lie within a range."""
 
     def law(case: RuleContext, moments: Moments) -> Departure:
         x, y = (max(low - one.minimum, one.maximum - high, 0.0) for one in (moments.target, moments.golden))
         bound, worst = (low, moments.target.minimum) if math.isfinite(low) else (high, moments.target.maximum)
-        node = case.node  # a loss is what is left of logits, which are rounded
+        node = case.node  # a loss is a small difference of logits, which are rounded
         read = [scale_of(one).largest for one in node.inputs] if node is not None and node.op.has("loss") else []
         room = FACTOR * _round_off(case) * max(abs(bound), case.scale.largest, *read)
         side = "below" if math.isfinite(low) else "above"
@@ -130,21 +131,21 @@ def _centre(case: RuleContext, moments: Moments) -> Optional[Departure]:
 
 
 def _norm_room(case: RuleContext) -> float:
-    """A norm subtracts a rounded mean, and divides by a rounded spread."""
+    """The tolerance of a norm, which subtracts a rounded mean and divides by a rounded deviation."""
     unit, length = _round_off(case), max(case.pair.golden.shape, default=1) if case.pair.golden else 1
     return FACTOR * unit + FACTOR * case.amplification * _sum_room(length, unit)
 
 
 class _Affine(NamedTuple):
-    """The mean and the mean square that weight and bias make of 0 and 1."""
+    """The mean and the mean square that weight and bias make of the mean 0 and the mean square 1."""
 
     mean: float = 0.0
     square: float = 1.0
 
 
 def _affine(case: RuleContext) -> Iterator[tuple[_Affine, _Affine]]:
-    """Those of target and golden, for each choice of weight and bias among the parameters: names do not always tell.
-    None where a weight is not the same for all elements that are brought to one scale together."""
+    """Yield the pair of target and golden for each choice of weight and bias among the parameters, because names do not
+    always identify them. Yield nothing if a weight differs among the elements that are normalised together."""
     read = [] if case.node is None else [one for one in case.node.inputs if is_parameter(one.pair)]
     read = [one for one in read if not is_argument(one.pair)]
     known = [one.measurement.moments for one in read if one.measurement.moments is not None]
@@ -165,7 +166,7 @@ def _affine(case: RuleContext) -> Iterator[tuple[_Affine, _Affine]]:
 
 
 def _read(case: RuleContext) -> list[tuple[Finding, Moments]]:
-    """The floats that an operator reads; none where some were not compared or hold NaN or infinities."""
+    """The float tensors that an operator reads; empty if some were not compared or hold NaN or infinities."""
     read = [] if case.node is None else [one for one in case.node.inputs if round_off_of(one.pair)]
     both = [one for one in read if one.pair.target is not None and one.pair.golden is not None]
     known = [(one, moments) for one in both if (moments := one.measurement.moments) is not None]
@@ -174,12 +175,12 @@ def _read(case: RuleContext) -> list[tuple[Finding, Moments]]:
 
 
 def _room_of(case: RuleContext, read: list[tuple[Finding, Moments]]) -> float:
-    """One rounding on either side of what is handed on, in the coarser type."""
+    """The tolerance of one rounding on either side, in the coarser type."""
     return BOTH_SIDES * max([_round_off(case), *(round_off_of(one.pair) for one, _ in read)])
 
 
 def _extremes(case: RuleContext, moments: Moments) -> Optional[Departure]:
-    """An operator that picks among the elements that it reads holds none beyond them."""
+    """An operator that picks among the elements that it reads writes no element beyond them."""
     read = _read(case)
     if len(read) != 1 or not case.scale.largest:
         return None
@@ -202,7 +203,7 @@ def _moved(case: RuleContext, moments: Moments) -> Optional[Departure]:
 
 
 def _distance(a: Side, b: Side, elements: int) -> float:
-    """How far the figures of two tensors are apart, each relative to the size of the first."""
+    """The largest difference between the figures of two tensors, each relative to the size of the first."""
     largest, norm = max(abs(a.minimum), abs(a.maximum)), math.sqrt(a.squares)
     if not largest or not norm:
         return 1.0 if b.squares else 0.0
@@ -212,8 +213,8 @@ def _distance(a: Side, b: Side, elements: int) -> float:
 
 
 def _extreme(choose: Callable[..., float], name: str) -> Callable[[RuleContext, Moments], Optional[Departure]]:
-    """The law that the largest or the smallest of all that is read is handed on, whichever axis the operator works
-    along."""
+    """The law that the output contains the largest or the smallest of all elements that are read, along any axis of the
+    operator."""
 
     def law(case: RuleContext, moments: Moments) -> Optional[Departure]:
         read = _read(case)
@@ -229,7 +230,7 @@ def _extreme(choose: Callable[..., float], name: str) -> Callable[[RuleContext, 
 
 
 def _dropout_scale(case: RuleContext, moments: Moments) -> Optional[Departure]:
-    """An element that dropout keeps is divided by the share that it keeps, and no further."""
+    """Dropout divides a kept element by the share that it keeps, and enlarges it no further."""
     numbers = [] if case.node is None else [one for one in case.node.operator.arguments.values() if type(one) is float]
     shares = [one for one in numbers if 0.0 < one < 1.0]
     read = _read(case)
@@ -244,7 +245,7 @@ def _dropout_scale(case: RuleContext, moments: Moments) -> Optional[Departure]:
 
 
 def _received(case: RuleContext, moments: Moments) -> Optional[Departure]:
-    """What one rank receives is what another rank sent."""
+    """A rank receives the tensor that another rank sent."""
     content = content_of(case.finding)
     for sent in case.node.context if case.node is not None and content else ():
         given = sent.measurement.moments
@@ -261,8 +262,8 @@ def _received(case: RuleContext, moments: Moments) -> Optional[Departure]:
 
 
 def _returned(case: RuleContext, moments: Moments) -> Optional[Departure]:
-    """A gradient that adds each element that arrives to one element, or spreads it over several, keeps their sum. What
-    reads several tensors and is no gradient by its type adds or joins gradients."""
+    """A gradient that adds each incoming element to one element, or spreads it over several, keeps their sum. An
+    operator that reads several tensors and is not a gradient by its type adds or joins gradients."""
     found, read = [], _read(case)
     if len(read) > 1 and (case.node is None or not case.node.op.has("gradient")):
         return None
@@ -285,8 +286,8 @@ def _returned(case: RuleContext, moments: Moments) -> Optional[Departure]:
 
 
 def _no_larger(case: RuleContext, moments: Moments) -> Optional[Departure]:
-    """A gradient that hands on some of the elements that arrive, and zeros for the others, holds none beyond them. The
-    arriving tensor is the one of which the golden hands on an extreme."""
+    """A gradient that forwards some of the incoming elements, and zeros for the others, writes no element beyond them.
+    The incoming tensor is the one whose extreme the golden forwards."""
     read, largest = _read(case), case.scale.largest
     for one, given in read if largest else ():
         sides = (given.target, moments.target), (given.golden, moments.golden)
@@ -300,7 +301,7 @@ def _no_larger(case: RuleContext, moments: Moments) -> Optional[Departure]:
 
 
 Law = Callable[[RuleContext, Moments], Optional[Departure]]
-LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # the operators that have it → a law; copy.py has copies
+LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # condition of the operator → its law; copy.py checks copies
     (lambda op: op.has("rows sum to 1"), _row_sums),
     (lambda op: op.has("at least 0"), _within(0.0, math.inf)),
     (lambda op: op.has("at least -1"), _within(-1.0, math.inf)),
@@ -328,11 +329,11 @@ def _laws_of(op: OpType, is_gradient: bool) -> tuple[Law, ...]:
     return tuple(law for has, law in (GRADIENT_LAWS if is_gradient else LAWS) if has(op))
 
 
-TELLING = (_row_sums,)  # kept by chance by no tensor: what an operator reads may be what one before it wrote
+TELLING = (_row_sums,)  # no tensor keeps these by chance: they also apply to inputs, which an earlier operator wrote
 
 
 def _broken(case: RuleContext) -> Optional[Departure]:
-    """The broken law that the target departs from by most rooms."""
+    """The broken law with the largest departure of the target in units of its tolerance."""
     broken = [one for one in departures(case) if one.is_broken]
     return max(broken, key=lambda one: one.target / one.room, default=None)
 

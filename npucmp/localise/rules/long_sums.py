@@ -1,8 +1,8 @@
 """Two orders of adding K terms in the type itself differ by about √K/16 times 8 round-offs.
 
-Only float32 and wider are accumulated in themselves; sums of 16-bit floats are accumulated in float32.
-Source: Higham, Accuracy and Stability of Numerical Algorithms, §4.2 (random walk of rounding errors). Evidence: 9.2
-round-offs in a weight gradient of a clean run with another number of threads.
+Only float32 and wider types accumulate in themselves; sums of 16-bit floats accumulate in float32. Source: Higham,
+Accuracy and Stability of Numerical Algorithms, §4.2 (random walk of rounding errors). Evidence: 9.2 round-offs in a
+weight gradient of a clean run with another number of threads.
 """
 
 from __future__ import annotations

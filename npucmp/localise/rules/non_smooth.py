@@ -1,10 +1,10 @@
 """A gradient of a choice: where the forward was near its kink, an error e flips a share e of the mask's elements.
 
-A flipped element is wrong as a whole, so that rel_l2 is √e. But flips are few and large, and the rest is as good as
-what came in: an error that is spread over more elements is no flip, however small it is. Two elements may flip in any
-tensor. What a module does inside is not known, nor where it puts an element: there, only the size is looked at.
-A share of 16 e is taken to flip at most, so that rel_l2 is 4 √e. Evidence: 205 such gradients of silent clean pairs of
-the corpus, up to 2.6 √e.
+A flipped element is completely wrong, so rel_l2 is √e. But flips are few and large, and the other elements are as good
+as the inputs: an error that is spread over more elements is not a flip, even if it is small. Two elements may flip in
+any tensor. The operators inside a module and the order of its elements are unknown; for modules only the size counts. A
+share of 16 e is assumed to flip at most, so rel_l2 is 4 √e. Evidence: 205 such gradients of silent clean pairs of the
+corpus, up to 2.6 √e.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from npucmp.localise.rules.growth import GROWTH
 
 
 def _chosen_by(case: RuleContext) -> float:
-    """The error of what the choice was made by: what the forward read and wrote, if that was compared. The gradient
-    that arrives flips nothing. A module may make more of its inputs' errors before it chooses."""
+    """The error of the values that decided the choice: the tensors that the forward read and wrote, if they were
+    compared. The incoming gradient flips nothing. A module may enlarge the errors of its inputs before it chooses."""
     node = case.node
     saved = [error_of(one) for one in node.context] if node is not None and not node.operator.path else []
     known = [error for error in saved if error is not None]
@@ -27,7 +27,7 @@ def _chosen_by(case: RuleContext) -> float:
 
 
 def _one_flip(case: RuleContext) -> float:
-    """The error that two elements give which are there on one side only; small tensors cannot err by less."""
+    """The error of two elements that exist on one side only; small tensors cannot err by less."""
     moments = case.moments
     if moments is None or not moments.yy:
         return 0.0
@@ -36,7 +36,7 @@ def _one_flip(case: RuleContext) -> float:
 
 
 def _may_be_flipped(case: RuleContext) -> bool:
-    """Whether single elements of the gradient of a rectifier may be flips: a mask makes an element zero on one side."""
+    """Whether single elements of a rectifier's gradient may be flips: a mask makes an element zero on one side."""
     moments, node = case.moments, case.node
     if moments is None or node is None or not node.op.has("rectifies") or moments.differing > FEW_FLIPS:
         return True
@@ -44,8 +44,8 @@ def _may_be_flipped(case: RuleContext) -> bool:
 
 
 def _are_few(case: RuleContext) -> bool:
-    """Whether as many elements as may flip can make up the error that growth does not: each is off by the largest
-    difference at most."""
+    """Whether as many elements as may flip can make up the error that growth does not explain: each element is off by
+    the largest difference at most."""
     moments, before = case.moments, case.before
     if moments is None or not math.isfinite(moments.sum_dd) or not math.isfinite(before):
         return True
@@ -54,7 +54,8 @@ def _are_few(case: RuleContext) -> bool:
 
 
 def _is_sparse(case: RuleContext) -> bool:
-    """Whether no more elements are far off than flipped, or came in as far off: decade by decade of relative error."""
+    """Whether the number of elements that are far off does not exceed those that flipped or were read as far off,
+    compared decade by decade of relative error."""
     node, own = case.node, shares_beyond(case.finding)
     if node is None or not own or node.operator.path:
         return True
@@ -65,7 +66,7 @@ def _is_sparse(case: RuleContext) -> bool:
         return True
     assert case.moments is not None
     flipped = FLIPPING * _chosen_by(case) + FEW_FLIPS / case.moments.compared
-    least = math.ceil(math.log10(case.before)) + WHOLE_BIN + 1  # ten times what came in
+    least = math.ceil(math.log10(case.before)) + WHOLE_BIN + 1  # ten times the incoming error
     return all(
         own[decade] <= 2.0 * max(shares[decade - 1] for shares in read) + flipped
         for decade in range(max(least, 2), WHOLE_BIN + 1)

@@ -1,10 +1,10 @@
-"""An in-place operator whose recorded input is its output says nothing about what it read.
+"""An in-place operator whose recorded input is its output shows nothing about the tensor that it read.
 
-Nor does what an operator was given to write to, where nothing that was dumped wrote it: memory that was not cleared
-holds anything. Whoever reads it afterwards reads what is there then.
+The same holds for the buffer that an operator writes to if no dumped operator wrote it: memory that was not cleared
+holds any values. A later consumer reads the values at that time.
 
-Checksums are taken of live tensors while the run goes on (seen with mindstudio-probe 26.2): of what an operator
-overwrites, they differ between two identical runs.
+Checksums are taken of live tensors while the run goes on (seen with mindstudio-probe 26.2): checksums of a tensor that
+an operator overwrites differ between two identical runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _applies(case: RuleContext) -> bool:
     node, finding = case.node, case.finding
     if node is None:
         return False
-    if node.is_gradient:  # running statistics, that its forward has moved on, and that no gradient depends on
+    if node.is_gradient:  # running statistics: the forward has updated them, and no gradient depends on them
         return node.op.has("averages") and case.nowhere and is_vector(finding) and not is_few(finding)
     if finding.metric == "checksum":
         slots = node.op.overwritten or ((0,) if node.op.has("in place") else ())

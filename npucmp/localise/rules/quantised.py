@@ -1,6 +1,6 @@
-"""Behind whole numbers that stand for floats, errors are half a step of 8 bits.
+"""Behind whole numbers that represent quantised floats, errors are half a step of 8 bits.
 
-Half a step is 2^-8 of the largest value; where numbers are numbers again, 8 of these are the limit.
+Half a step is 2^-8 of the largest value; for dequantised tensors the limit is 8 half steps.
 """
 
 from __future__ import annotations

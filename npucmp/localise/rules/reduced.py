@@ -1,15 +1,14 @@
-"""Matrix products of float32 whose units keep 11 bits: HF32 on Ascend, TF32 on GPUs.
+"""Float32 matrix products whose units keep 11 bits: HF32 on Ascend, TF32 on GPUs.
 
-They are recognised by what products add to the errors that they read (judge/products.py).
-Source: CANN, "allow_hf32"; NVIDIA, TF32 (10-bit mantissa). Evidence: one product of numbers rounded to 11 bits is off
-by 2e-4 to 4e-4.
+The errors that products add to those of their operands identify them (judge/products.py). Source: CANN, "allow_hf32";
+NVIDIA, TF32 (10-bit mantissa). Evidence: one product of numbers rounded to 11 bits is off by 2e-4 to 4e-4.
 
-If both runs round to 11 bits (`reduced_alike`), equal operands are rounded alike. One that differs by d crosses a
-step δ of the 11 bits with the probability d / δ and then differs by δ: the mean square of what is multiplied is d δ
-instead of d². An error e of float32 becomes √(2^-10 e), 8e-6 where e is one round-off. Where few elements cross, each
-counts for itself. The limits stay those of float32, for other operators make no more of an error than there.
-Evidence: in clean pairs of the second corpus (open2) with HF32 on both sides, products that read 5e-8 write 6e-6 or
-2e-5, and those that read 1e-5 write 4e-5. The values of each side show the precision (measure/own_products.py).
+If both runs round to 11 bits (`reduced_alike`), they round equal operands alike. An operand that differs by d crosses a
+step δ of the 11 bits with the probability d / δ and then differs by δ: the mean square of the factor's error is d δ
+instead of d². An error e of float32 becomes √(2^-10 e), 8e-6 if e is one round-off. If few elements cross, each counts
+for itself. The limits stay those of float32, because other operators do not enlarge the error. Evidence: in clean pairs
+of the second corpus (open2) with HF32 on both sides, products that read 5e-8 write 6e-6 or 2e-5, and those that read
+1e-5 write 4e-5. The values of each side show the precision (measure/own_products.py).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ RULE = ErrorRule(
 
 
 def _bound(case: RuleContext) -> float:
-    """The share of the largest element of an operand is what one crossing moves."""
+    """Bound the error by crossings; one crossing moves the share of an operand's largest element."""
     node, size = case.node, case.scale.rms
     read = [] if node is None else [scale_of(one) for one in (*node.inputs, *node.context)]
     peaks = [one.largest / (one.rms * math.sqrt(one.elements)) for one in read if one.rms]

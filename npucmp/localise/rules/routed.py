@@ -1,8 +1,8 @@
-"""Rows that were chosen: where a near tie fell otherwise, other rows are there, and another number of them.
+"""Rows that a choice selected: if a near tie flipped, the tensor holds other rows, and another number of them.
 
-Tokens routed to another expert, boxes that pass a threshold. Where the shape differs along one axis nothing can be held
-against anything until the rows are put back where they came from; such tensors are unknown, not wrong. Where a share s
-of the choices fell otherwise and as many rows were taken, that share of the rows is another: rel_l2 sees √(2 s).
+Examples are tokens routed to another expert and boxes that pass a threshold. If the shape differs along one axis, no
+rows can be compared until they are scattered back to their origin; such tensors are unknown, not wrong. If a share s of
+the choices flipped and the number of rows is equal, that share of the rows differs: rel_l2 is √(2 s).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _applies(case: RuleContext) -> bool:
 
 
 def _is_routed(case: RuleContext) -> bool:
-    """Whether shapes differ along one axis, and a choice fell otherwise that may have made them so."""
+    """Whether shapes differ along one axis, and a flipped choice may be the reason."""
     share = share_of_rows(case.finding)
     return share > 0 and (case.flipped > 0 or (case.before > REDUCED and share <= SHARE * math.sqrt(case.before)))
 
@@ -39,7 +39,8 @@ def _bound(case: RuleContext) -> float:
 
 
 def share_of_rows(finding: Finding) -> float:
-    """Share of the rows that one side has more of, along the one axis in which shapes differ; 0 if it is not one."""
+    """The share of additional rows on one side, along the one axis in which shapes differ; 0 if shapes do not differ
+    so."""
     target, golden = finding.pair.target, finding.pair.golden
     if target is None or golden is None or len(target.shape) != len(golden.shape):
         return 0.0

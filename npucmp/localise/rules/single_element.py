@@ -1,9 +1,9 @@
 """One or two elements of a tensor differ by more than rounding moves an element, and all others hold the same bits.
 
 The norm of a large tensor hides a single wrong element: one flipped bit of a float32 among a million values leaves
-rel_l2 below the limit. Rounding changes many elements a little, or a few of them by a step of their type. A choice that
-fell otherwise and a sum that cancels change single elements too, and both need an error that came in. A parameter is
-no result: rounding changes none of its elements, unless a step before updated it.
+rel_l2 below the limit. Rounding changes many elements a little, or a few of them by a step of their type. A flipped
+choice and a sum that cancels also change single elements, but both need an incoming error. A parameter is not a result:
+rounding changes none of its elements, unless an earlier step updated it.
 """
 
 from __future__ import annotations

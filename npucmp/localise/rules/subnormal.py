@@ -1,6 +1,6 @@
-"""Below its smallest normal number a type's spacing stays what it is there, so that relative round-off grows.
+"""Below the smallest normal number of a type the spacing stays constant, so the relative round-off grows.
 
-Evidence: float16 gradients live below 6e-5; 2.8e-2 was seen in a clean float16 run, limit 3.9e-3.
+Evidence: float16 gradients lie below 6e-5; 2.8e-2 was seen in a clean float16 run, limit 3.9e-3.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from npucmp.model.dtypes import lookup
 
 
 def _times(case: RuleContext) -> float:
-    """How much coarser than its unit round-off the type is for values this small."""
+    """The ratio of the type's relative spacing at these values to its unit round-off."""
     moments = case.moments
     if moments is None or not moments.compared:
         return 1.0
     row = lookup(narrower_dtype(case.pair))
     if row is None or not row.round_off:
         return 1.0
-    if not moments.yy:  # all zero: what is there may have been too small for it
+    if not moments.yy:  # all zero: the other side's values may have been too small for the type
         return math.inf if moments.max_abs <= row.tiny * row.round_off else 1.0
     rms = math.sqrt(moments.yy / moments.compared)
     return row.tiny / rms if rms else math.inf
