@@ -214,7 +214,7 @@ def test_torch_is_imported_by_modules_that_only_child_processes_import():
     engine = {name for name in MODULES if name.startswith("npucmp.recompute.torch_")} - {
         "npucmp.recompute.torch_engine"
     }
-    assert users == engine | {f"npucmp.recompute.{name}" for name in ("npu", "noise", "walk")}
+    assert users == engine | {f"npucmp.recompute.{name}" for name in ("npu_formulas", "rounding_noise", "random_walk")}
     wrong = [f"{module} imports {name}" for module in {*MODULES} - users for name in sorted(at_top[module] & users)]
     assert not wrong, listed(wrong)
 

@@ -29,7 +29,7 @@ from npucmp.localise.conditioning import Scale, scale_of
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.rule_context import RuleContext, error_of, error_size
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.seen_errors import SeenErrors
+from npucmp.localise.seen_errors import QUANTILE, SeenErrors
 from npucmp.localise.sources import Sources, TensorSource
 from npucmp.localise.stat_shift import likely_error
 from npucmp.model import DIFFERS, Finding, Verdict
@@ -58,7 +58,7 @@ class Interval(NamedTuple):
 
 
 WORDS = {  # the words for intervals without a measurement; {high} is their upper end
-    "unknown producer": "about 95 % of the errors before it that descend from no root are at most {high}",
+    "unknown producer": f"about {100 * QUANTILE:.0f} % of the errors before it that descend from no root are at most {{high}}",
     "saved": "rounding of saved tensors makes an error of at most {high}",
     "parameter": "the steps before make an error of at most {high} of a parameter",
     "left of a sum": "the remainder of sums that cancel is off by at most {high}",

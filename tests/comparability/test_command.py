@@ -132,16 +132,16 @@ SILENT = {
 def test_compare_says_so_in_one_line(tmp_path, name):
     target, golden, words = SAID[name]
     sides = written(tmp_path, target, golden)
-    (line,) = [one for one in called("compare", *sides, "--jobs", 1).output.splitlines() if "ot comparable:" in one]
+    (line,) = [one for one in called("compare", *sides, "--jobs", 1).output.splitlines() if "set up differently:" in one]
     assert words in line and line.endswith("see npucmp precheck")
-    assert "ot comparable:" not in called("compare", *sides, "--jobs", 1, "--no-precheck").output
+    assert "set up differently:" not in called("compare", *sides, "--jobs", 1, "--no-precheck").output
 
 
 @pytest.mark.parametrize("name", SILENT)
 def test_compare_says_nothing_of_comparable_runs(tmp_path, name):
     sides = written(tmp_path, *SILENT[name])
     got = called("compare", *sides, "--jobs", 1, "-o", tmp_path / "out")
-    assert "ot comparable:" not in got.output
+    assert "set up differently:" not in got.output
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["unlike"] == ""
 
 
@@ -160,7 +160,7 @@ def inference(folder, error):
 
 def test_what_code_that_was_not_dumped_made_is_no_input(tmp_path):
     sides = inference(tmp_path / "t", 0.3), inference(tmp_path / "g", 0)
-    assert "ot comparable:" not in called("compare", *sides, "--jobs", 1).output
+    assert "set up differently:" not in called("compare", *sides, "--jobs", 1).output
     called("precheck", *sides, "-o", tmp_path / "out", "--jobs", 1)
     assert [row["op"] for row in rows(tmp_path / "out" / "inputs.csv")] == ["Functional.linear.0.forward"]
     assert {row["row"]: row["status"] for row in rows(tmp_path / "out" / "precheck.csv")}["input"] == "same"

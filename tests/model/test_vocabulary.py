@@ -40,6 +40,8 @@ CALLED = {  # modules that make calls again: they know functions by name, as a t
     "recompute/npu_formulas.py": "formulas of the vendor's own",
     "recompute/data_flow.py": "places of arguments in a signature",
     "recompute/bind_call.py": "functions that write into their arguments, or are taken by their formula",
+    "recompute/numpy_case.py": "which functions a script has to call otherwise",
+    "recompute/torch_forward.py": "functions whose bias may be added after rounding",
     "recompute/torch_hypotheses.py": "places of arguments in a signature",
 }
 KINDS = {"sum", "dropout", "index_add", "scatter_add"}  # of the table's lines: how a call is treated
