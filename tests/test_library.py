@@ -92,20 +92,24 @@ def test_nothing_else_is_loaded_until_it_is_asked_for():
 
 NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step and rank does not need
     "health", "overflow_events", "dump_plan", "comparability", *(f"recompute.{name}" for name in (
-        "run", "links", "edges", "gaps", "torch_engine", "torch_call", "noise",
+        "run", "data_flow", "gradient_edges", "gaps", "torch_engine", "torch_bind_call", "rounding_noise",
     )),
-    *(f"align.{name}" for name in ("chains", "mapping", "worlds.alignment", "worlds.parts", "worlds.weights")),
+    *(f"align.{name}" for name in (
+        "fused_chains", "mapping", "cross_framework.alignment", "cross_framework.fused_weights",
+        "cross_framework.weight_match",
+    )),
     "dump.graphs", "dump.overlay", "dump.micro_batches",
     *(f"localise.{name}" for name in (
-        "arrivals", "coordinates", "golden_graph", "history", "joint", "next_dump",
-        "noise", "noise_facts", "open_tensors", "peers", "rank_equality", "rerun", "suspects",
+        "remote_inputs", "parallel_layout", "golden_graph", "stat_baseline", "rank_digest", "next_dump",
+        "stat_test", "stat_facts", "open_tensors", "replica_check", "rank_equality", "rerun", "stat_suspects",
     )),
-    *(f"measure.{name}" for name in ("bits", "cluster", "checkpoint", "figures", "profile", "views")),
+    *(f"measure.{name}" for name in ("bitwise", "dask_executor", "checkpoint", "tensor_stats", "range_scan", "views")),
     *(f"report.{name}" for name in (
-        "begins", "csv", "filed", "html", "matrix", "next_dump", "overview", "page_data", "picture", "xlsx",
+        "error_origin", "csv", "rank_tables", "html", "matrix", "next_dump", "overview", "page_json", "rank_picture",
+        "xlsx",
     )),
     "flow.collectives", *(f"workflows.{name}" for name in (
-        "also", "graphs", "parquet", "replay_gaps", "scratch",
+        "extra_dumps", "graphs", "parquet", "replay_gaps", "scratch",
     )),
 }  # fmt: skip
 MOST_MODULES = 172  # without what recomputes suspects by numpy

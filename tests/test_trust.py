@@ -225,12 +225,12 @@ def test_whatever_the_library_does_is_told(file, monkeypatch, tmp_path, deed, be
     (tmp_path / "plug" / "h5py.py").write_text(
         f"""{real}
 from npucmp.dump.readers import hdf5_walk
-step, place = iter(range(100)), hdf5_walk.{"_address" if late else "told"}
+step, place = iter(range(100)), hdf5_walk.{"_address" if late else "h5py_errors"}
 def bad(*a):
     if next(step) >= {count}:
         {deed}
     return place(*a)
-hdf5_walk.{"_address" if late else "told"} = bad
+hdf5_walk.{"_address" if late else "h5py_errors"} = bad
 """
     )
     monkeypatch.syspath_prepend(str(tmp_path / "plug"))

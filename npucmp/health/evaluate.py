@@ -7,7 +7,7 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.errors import raise_in_tests
 from npucmp.health.facts import Health, Op, Parameter, Tensor
-from npucmp.health.rule import SEVERITIES, Rule, Found
+from npucmp.health.rule import SEVERITIES, Found, Rule
 from npucmp.health.settings import CheckSettings, RuleSettings
 from npucmp.health.suppression import explained
 from npucmp.model import Operator

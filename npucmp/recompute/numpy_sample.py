@@ -1,4 +1,4 @@
-"""Large products by a sample in numpy: one row and one column of every 16, as sampled_matmul.py takes them.
+"""Large products by a sample in numpy: one row and one column of every 16, as torch_sampled_matmul.py takes them.
 
 Each tile of 16 x 16 of a result is looked at once, for a 256th of the work. What is wrong in a whole tile is seen, a
 single wrong element may not be: so a sample accuses, and acquits nobody. Gradients of products are products too.

@@ -22,7 +22,6 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import CALL_ERRORS, MissingTensor, RefusedRecord, floats_in
-from npucmp.recompute.bind_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widened
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.error_budget import Due, round_to
 from npucmp.recompute.load_values import READ_ERRORS, read
@@ -31,6 +30,7 @@ from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.rounding_noise import RoundingNoise
 from npucmp.recompute.table import COMPOSITE, TURNED, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
+from npucmp.recompute.torch_bind_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widened
 from npucmp.recompute.torch_blocks import LARGE, Blocks, BlockState, RowSplit, TensorRows, cut_of
 from npucmp.recompute.torch_hypotheses import with_hypotheses
 from npucmp.recompute.torch_results import (

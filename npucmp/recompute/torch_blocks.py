@@ -19,11 +19,11 @@ from npucmp.dump.readers import values
 from npucmp.model import Call, Operator, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import arguments_of
-from npucmp.recompute.bind_call import Bound, bound_with, load, slots_of, widened
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.load_values import payload_of, read
 from npucmp.recompute.table import ROW_BY_ROW, SEPARATE, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
+from npucmp.recompute.torch_bind_call import Bound, bound_with, load, slots_of, widened
 from npucmp.recompute.torch_results import MORE, narrowed, numpy_of, second_opinion
 
 LARGE = 1 << 17  # elements of an output from which on it is worth while

@@ -13,7 +13,6 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of
-from npucmp.recompute.bind_call import CLONED, Bound, bind, mapped_any, slots_of
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.load_values import read
 from npucmp.recompute.numpy_calls import NEAR
@@ -31,6 +30,7 @@ from npucmp.recompute.torch_backward import (
     number_of,
     saved_by,
 )
+from npucmp.recompute.torch_bind_call import CLONED, Bound, bind, mapped_any, slots_of
 from npucmp.recompute.torch_blocks import BLOCK, Blocks, DueOf, cut_of
 from npucmp.recompute.torch_forward import due_of
 from npucmp.recompute.torch_results import MORE, numpy_of

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import torch
 
-from npucmp.recompute.bind_call import Bound
+from npucmp.recompute.torch_bind_call import Bound
 
 AFTER_A_NUMBER = ("topk", "kthvalue")  # their dim stands behind k
 LAST = ("topk", "kthvalue", "sort", "argsort", "mode")  # without a dim of the last axis; the others of all elements

@@ -20,7 +20,6 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Edge, Held, Replayed, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup
 from npucmp.recompute.arguments import RefusedRecord
-from npucmp.recompute.bind_call import Bound, bind
 from npucmp.recompute.data_flow import Consumer, EdgeTask
 from npucmp.recompute.error_budget import MAX, MAX_16, RMS, RMS_16, Due, judged
 from npucmp.recompute.gap_functions import BINARY, SCALE, UNARY, applied
@@ -28,11 +27,12 @@ from npucmp.recompute.gaps import cast
 from npucmp.recompute.load_values import read
 from npucmp.recompute.permutations import Permutation, places_in
 from npucmp.recompute.rounding_noise import RoundingNoise
-from npucmp.recompute.sampled_matmul import product_of
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_backward import given_to, gradients, saved_by
+from npucmp.recompute.torch_bind_call import Bound, bind
 from npucmp.recompute.torch_results import MORE, numpy_of, tensors_in, unit_of, wide
+from npucmp.recompute.torch_sampled_matmul import product_of
 
 SURE, MOST = 2.0, 1.5  # ratios above which the noise of the parts is measured, and measured again
 ADDED = 2.0  # rms of what adding in the accumulator leaves, in its round-off; clean gradients have up to 3.7

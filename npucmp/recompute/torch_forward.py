@@ -13,13 +13,12 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.recompute import random_walk
 from npucmp.recompute.arguments import CALL_ERRORS, Arguments, TooLarge, floats_in
-from npucmp.recompute.bind_call import ANY, NARROW, Bound, bind, mapped_any, require
 from npucmp.recompute.error_budget import Due
 from npucmp.recompute.load_values import read
 from npucmp.recompute.rounding_noise import RoundingNoise
-from npucmp.recompute.sampled_matmul import by_sample, product_of
 from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
+from npucmp.recompute.torch_bind_call import ANY, NARROW, Bound, bind, mapped_any, require
 from npucmp.recompute.torch_blocks import Blocks, cut_of
 from npucmp.recompute.torch_choices import free_choice
 from npucmp.recompute.torch_hypotheses import with_hypotheses
@@ -35,6 +34,7 @@ from npucmp.recompute.torch_results import (
     tensors_in,
     unknown_row,
 )
+from npucmp.recompute.torch_sampled_matmul import by_sample, product_of
 
 _THIRD = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split()
 ADDED = {**dict.fromkeys(_THIRD, (2, "bias")), "addmm": (0, "input"), "baddbmm": (0, "input")}  # to a product

@@ -20,9 +20,9 @@ from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import DTYPES as KNOWN
 from npucmp.model.dtypes import Dtype, lookup
 from npucmp.recompute.arguments import CALL_ERRORS
-from npucmp.recompute.bind_call import DTYPES, Bound
 from npucmp.recompute.error_budget import RMS, RMS_16, round_to
 from npucmp.recompute.random_walk import mapped
+from npucmp.recompute.torch_bind_call import DTYPES, Bound
 from npucmp.recompute.torch_results import numpy_of
 
 CALLS, SECONDS = 40, 10.0

@@ -15,10 +15,10 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import CALL_ERRORS, Arguments, RefusedRecord
-from npucmp.recompute.bind_call import DTYPES, Bound, mapped_any
 from npucmp.recompute.error_budget import BIAS, SAME, Due, judged
 from npucmp.recompute.load_values import read
 from npucmp.recompute.task import ReplaySettings, Task
+from npucmp.recompute.torch_bind_call import DTYPES, Bound, mapped_any
 
 MORE = 8  # times the trials, before somebody is guilty by their noise
 SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"

@@ -132,7 +132,9 @@ SILENT = {
 def test_compare_says_so_in_one_line(tmp_path, name):
     target, golden, words = SAID[name]
     sides = written(tmp_path, target, golden)
-    (line,) = [one for one in called("compare", *sides, "--jobs", 1).output.splitlines() if "set up differently:" in one]
+    (line,) = [
+        one for one in called("compare", *sides, "--jobs", 1).output.splitlines() if "set up differently:" in one
+    ]
     assert words in line and line.endswith("see npucmp precheck")
     assert "set up differently:" not in called("compare", *sides, "--jobs", 1, "--no-precheck").output
 

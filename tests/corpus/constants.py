@@ -52,6 +52,7 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("judge.precision", "terms_summed", 3): "axes of a batched product, whose gradient sums over none",
     ("judge.tolerances", "_spellings", 16): "base of hexadecimal numbers",
     ("localise.evidence", "*", "*"): "how numbers and names are written in words",
+    ("localise.intervals", "", 100): "per cent",
     ("localise.multi_rank", "", "*"): "the order of causes",
     ("localise.recorded_graph", "*", 6): "columns of a table",
     ("localise.rules.facts", "", 100): "per cent",

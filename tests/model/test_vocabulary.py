@@ -39,7 +39,7 @@ CALLED = {  # modules that make calls again: they know functions by name, as a t
     "recompute/rounding_noise.py": "which of torch's primitives round",
     "recompute/npu_formulas.py": "formulas of the vendor's own",
     "recompute/data_flow.py": "places of arguments in a signature",
-    "recompute/bind_call.py": "functions that write into their arguments, or are taken by their formula",
+    "recompute/torch_bind_call.py": "functions that write into their arguments, or are taken by their formula",
     "recompute/numpy_case.py": "which functions a script has to call otherwise",
     "recompute/torch_forward.py": "functions whose bias may be added after rounding",
     "recompute/torch_hypotheses.py": "places of arguments in a signature",

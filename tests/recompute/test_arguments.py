@@ -103,8 +103,8 @@ def test_lines_of_the_table(prefix, name, call, kind, inplace):
 def test_every_line_names_something_that_torch_has():
     """Under one of its prefixes: some are methods of tensors alone, and some functions."""
     pytest.importorskip("torch")
-    from npucmp.recompute.bind_call import function_of
     from npucmp.recompute.table import _rows
+    from npucmp.recompute.torch_bind_call import function_of
 
     lacking, there = set(), set()
     for (_, name), row in _rows().items():

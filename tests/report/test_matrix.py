@@ -23,8 +23,8 @@ from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, FirstO
 from npucmp.report.rank_picture import STATES, fold_matrix, folded_words
 from npucmp.report.rank_picture_html import matrix_data
 from tests.browser import browser, opened, skip_reason
-from tests.localise.test_replica_check import parallel
 from tests.localise.test_multi_rank import collective, pipeline
+from tests.localise.test_replica_check import parallel
 from tests.synthetic import write_run
 
 

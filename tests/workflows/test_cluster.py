@@ -1,5 +1,5 @@
 """Comparisons by the workers of a real Dask cluster on this machine: the reports of one process, byte for byte,
-whatever becomes of the workers. What is asked of workers, and what is refused, is in tests/measure/test_dask_executor.py."""
+whatever becomes of the workers. tests/measure/test_dask_executor.py has what is asked of workers, and refused."""
 
 import json
 import os

@@ -87,9 +87,7 @@ def saturated(health: Health, limit: float) -> Iterator[Found]:
         share = (read.found.get("beyond") or {}).get(flat) if read is not None else None
         if share is None or share <= limit or id(op) in last:
             return None
-        return Found(
-            op, f"{share:.0%} of what it reads is beyond ±{flat:g}", 100 * share, limit=100 * limit, unit="%"
-        )
+        return Found(op, f"{share:.0%} of what it reads is beyond ±{flat:g}", 100 * share, limit=100 * limit, unit="%")
 
     yield from first_step_of(health.operators("saturates"), speaks)
 
@@ -306,8 +304,6 @@ def mean(health: Health, limit: float) -> Iterator[Found]:
         x = op.outputs[0].figures if op.outputs else None
         if x is None or x.mean is None or not x.std or abs(x.mean) <= limit * x.std:
             return None
-        return Found(
-            op, f"mean {x.mean:.3g}, deviation {x.std:.3g}", abs(x.mean) / x.std, limit=limit, unit="times"
-        )
+        return Found(op, f"mean {x.mean:.3g}, deviation {x.std:.3g}", abs(x.mean) / x.std, limit=limit, unit="times")
 
     yield from first_step_of(_layers(health), speaks)

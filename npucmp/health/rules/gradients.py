@@ -272,9 +272,7 @@ def underflow16(health: Health, limit: Optional[float]) -> Finds:
                 small += x.subnormal
                 count += x.elements - x.extremes.zeros
     if limit is not None and count and small / count > limit:
-        yield Found(
-            None, f"{small / count:.0%} of the float16 gradients that are not 0 are subnormal", small / count
-        )
+        yield Found(None, f"{small / count:.0%} of the float16 gradients that are not 0 are subnormal", small / count)
 
 
 @rule(

@@ -136,9 +136,7 @@ def softmax_twice(health: Health, limit: Optional[float]) -> Finds:
     1]."""
     for one in _losses(health):
         if not one.op.type.has("reads logarithms") and one.classes > 1 and _are_probabilities(one):
-            yield Found(
-                one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities: they sum to 1"
-            )
+            yield Found(one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities: they sum to 1")
 
 
 def _are_probabilities(one: Loss) -> bool:

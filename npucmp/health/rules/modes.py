@@ -60,9 +60,7 @@ def in_eval(health: Health, limit: Optional[float]) -> Finds:
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
-        return (
-            Found(op, f"{_words(one)}active, and there is no backward pass") if one.drops and one.active else None
-        )
+        return Found(op, f"{_words(one)}active, and there is no backward pass") if one.drops and one.active else None
 
     yield from first_step_of(health.operators("drops"), speaks)
 
@@ -106,9 +104,7 @@ def share(health: Health, limit: Optional[float]) -> Finds:
         bound = SURE * math.sqrt(one.share * (1 - one.share) / one.there) + SLACK
         if abs(found - one.share) <= bound:
             return None
-        return Found(
-            op, f"drops {found:.1%}, p says {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%"
-        )
+        return Found(op, f"drops {found:.1%}, p says {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%")
 
     yield from first_step_of(health.operators("drops"), speaks)
 
@@ -127,9 +123,7 @@ def high(health: Health, limit: float) -> Finds:
 
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
-        return (
-            Found(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
-        )
+        return Found(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
 
     yield from first_step_of(health.operators("drops"), speaks)
 

@@ -168,9 +168,7 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
         known.remove(std)
         times = std / median(known)
         if times > limit or times < 1 / limit:
-            yield Found(
-                one, f"its deviation is {times:.3g} times that of its {len(known)} peers", times, unit="times"
-            )
+            yield Found(one, f"its deviation is {times:.3g} times that of its {len(known)} peers", times, unit="times")
 
 
 @rule(
@@ -230,9 +228,7 @@ def shared(health: Health, limit: Optional[float]) -> Finds:
         together = any(all(one in group for one in meant) for group in health.groups)
         if len(meant) > 1 and not together and all(map(bits_of, meant)):
             because = f"should be one tensor with {meant[1].name}, and is not"
-            yield Found(
-                meant[0], because, severity="error", remedy="tie them again after loading or copying the model"
-            )
+            yield Found(meant[0], because, severity="error", remedy="tie them again after loading or copying the model")
     for group in health.groups:
         if not any(all(any(fnmatchcase(one.name, glob) for glob in globs) for one in group) for globs in wanted):
             names = tuple(one.name for one in group[1:])

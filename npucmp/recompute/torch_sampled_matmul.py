@@ -15,11 +15,11 @@ from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute import random_walk
 from npucmp.recompute.arguments import arguments_of
-from npucmp.recompute.bind_call import ANY, DTYPES, load, require, slots_of, widened
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.load_values import read
 from npucmp.recompute.table import CallRow
 from npucmp.recompute.task import ReplaySettings, Task
+from npucmp.recompute.torch_bind_call import ANY, DTYPES, load, require, slots_of, widened
 from npucmp.recompute.torch_blocks import RowSplit, TensorRows
 from npucmp.recompute.torch_results import numpy_of
 
