@@ -58,7 +58,8 @@ class Interval(NamedTuple):
 
 
 WORDS = {  # the words for intervals without a measurement; {high} is their upper end
-    "unknown producer": f"about {100 * QUANTILE:g} % of the earlier errors that descend from no root are at most {{high}}",
+    "unknown producer": f"about {100 * QUANTILE:g} % of the errors before it that descend from no root are at most "
+    "{high}",
     "saved": "rounding of saved tensors makes an error of at most {high}",
     "parameter": "the steps before make an error of at most {high} of a parameter",
     "left of a sum": "the remainder of sums that cancel is off by at most {high}",
