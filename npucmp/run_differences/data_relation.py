@@ -34,7 +34,7 @@ SAME_BITS, SAME_STATISTICS = "same bits", "same statistics"
 HARMLESS = (SAME_BITS, SAME_STATISTICS, "close")
 
 
-class LinearFit(NamedTuple):
+class LinearRelation(NamedTuple):
     """target = a·golden + b, for all elements or along `axis`; residual: rel_l2 of the remainder."""
 
     a: tuple[float, ...]
@@ -182,14 +182,14 @@ def _is_stored(x: Array, y: Array, name: str) -> bool:
     return same_values(b.astype(coarse).astype(np.float64), a) or same_values(a.astype(coarse).astype(np.float64), b)
 
 
-def _line(x: Array, y: Array) -> Optional[LinearFit]:
+def _line(x: Array, y: Array) -> Optional[LinearRelation]:
     """The least-squares line of all elements, if its residual is below FITS."""
     a, b = _wide(x).reshape(-1).real, _wide(y).reshape(-1).real
     known = np.isfinite(a) & np.isfinite(b)
     if known.sum() < SAMPLES:
         return None
     slope, shift, residual = _fit(a[known], b[known])
-    return LinearFit((slope,), (shift,), residual) if residual < FITS else None
+    return LinearRelation((slope,), (shift,), residual) if residual < FITS else None
 
 
 def _is_one(x: Array, y: Array) -> bool:
@@ -200,7 +200,7 @@ def _is_one(x: Array, y: Array) -> bool:
     return float(np.linalg.norm(a[known] - b[known])) < FITS * spread
 
 
-def _lines(x: Array, y: Array, axis: int) -> Optional[LinearFit]:
+def _lines(x: Array, y: Array, axis: int) -> Optional[LinearRelation]:
     """A line per channel; None if any channel does not fit."""
     a = np.moveaxis(_wide(x).real, axis, 0).reshape(x.shape[axis], -1)
     b = np.moveaxis(_wide(y).real, axis, 0).reshape(y.shape[axis], -1)
@@ -210,7 +210,7 @@ def _lines(x: Array, y: Array, axis: int) -> Optional[LinearFit]:
     worst = max(residual for _, _, residual in fits)
     if not worst < FITS:
         return None
-    return LinearFit(tuple(one[0] for one in fits), tuple(one[1] for one in fits), worst)
+    return LinearRelation(tuple(one[0] for one in fits), tuple(one[1] for one in fits), worst)
 
 
 def _fit(x: Array, y: Array) -> tuple[float, float, float]:
