@@ -12,7 +12,7 @@ A faulty optimizer moves all parameters: if several parameters of a step exceed 
 step is explained. Two more signs show a fault in parameters that are each within their bounds. First, flipped signs are
 few: rel_l2 shows a share e of the elements as √e, the mean of |x - y| shows it as e. The mean of an update proportional
 to its gradient is e too. An error whose mean exceeds e of a step is not noise, in a single parameter too. Evidence: at
-most 0.37 of the bound in 1,546 parameters of clean pairs of the corpus, 1.8 to 2e5 in the first parameters of 13 wrong
+most 0.37 of the bound in 1,546 parameters of clean pairs of the corpus, 1.8 to 2e5 in the first parameters of 12 wrong
 optimizers. Second, noise does not scale parameters: a factor g of K elements with the error e is g √K / e standard
 deviations away from zero, and factors of one sign in all parameters are evidence together.
 """
