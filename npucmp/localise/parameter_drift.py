@@ -23,7 +23,7 @@ import math
 from collections import defaultdict
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.flow.contents import content_of
+from npucmp.flow.contents import content_of, is_vector
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
@@ -123,12 +123,13 @@ class Updates:
     def _is_spread(self, finding: Finding, flips: float = 0.0) -> bool:
         """Whether the elements of a parameter are farther off on average than the error e of its gradient moves them:
         by a share e of a step. A changed sign moves an element by more, but only a share e of the signs change; in
-        addition `flips` elements are off by a step."""
+        addition `flips` elements are off by a step. The gradient of a vector is a sum that cancels in some elements, as
+        in the bias of keys: noise alone decides the step there."""
         key, moments = _key(finding), finding.measurement.moments
         gradient, rms, step = self._gradient_of(key), scale_of(finding).rms, self._step(finding)
         if key not in self._errors or key in self._averaged or gradient >= 1.0 or not step:
             return False
-        if moments is None or moments.mismatched or not moments.compared:
+        if moments is None or moments.mismatched or not moments.compared or is_vector(finding):
             return False
         moved = (FLIPPING * gradient + flips / moments.compared) * step
         return (
