@@ -8,7 +8,7 @@ python -m tests.corpus --seeds open --case open/17/3 --keep /tmp/case     one ca
 python -m tests.corpus --seeds open --without scaled        what a rule wins and loses
 python -m tests.corpus --sensitivity SCALED                 the totals with a constant at half and twice its value
 python -m tests.corpus --sample                             the fixed sample, held to tests/corpus/sheets/sample.json
-python -m tests.corpus --markdown open.json held.json       sheets side by side, for docs/localisation.md
+python -m tests.corpus --markdown held.json unseen.json     sheets side by side, for docs/localisation.md
 """
 
 from __future__ import annotations
