@@ -122,7 +122,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
 def _backward_of(
     records: Sequence[OperatorFindings], backward: Sequence[OperatorFindings]
 ) -> Iterator[tuple[OperatorFindings, Sequence[OperatorFindings]]]:
-    """Of the gradients of a module's parameters the backward operators that made them: where each call of the module
+    """Return the backward operators that made the gradients of a module's parameters: where each call of the module
     has a record, the one beside it and those before; else all."""
     for at, record in enumerate(records):
         yield record, backward[: at + 1] if len(records) == len(backward) else backward

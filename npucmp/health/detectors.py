@@ -1,7 +1,7 @@
 """Probes: measurements beyond the figures of a single tensor, computed in the same pass at the request of gather.py.
 
-A probe reads the blocks of all tensors of a Work together; each Work has a new instance. Rules read the result of
-`found` under the probe's name: `Parameter.moves`, `Tensor.found["channels"]`, `Op.found["dropped"]`.
+A probe reads the blocks of all tensors of a StatsTask together; each StatsTask has a new instance. Rules read the
+result of `found` under the probe's name: `Parameter.moves`, `Tensor.found["channels"]`, `Op.found["dropped"]`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from npucmp.model.run_roles import Held, Weight, forward_of, inputs_of, is_layer
 SIDE_BY_SIDE = 64  # steps of a parameter that are read together
 NONE: Mapping[str, Any] = MappingProxyType({})
 NOTHING = TensorRef("", "", ())  # placeholder for a step that lacks the tensor
-Done = Callable[[int], None]  # called with the number of bytes of each Work
+Done = Callable[[int], None]  # called with the number of bytes of each StatsTask
 
 
 @dataclass

@@ -1,8 +1,9 @@
 """Statistics of the tensors of one run in one pass, and properties of several tensors together in the same pass.
 
-A `Work` names tensors that are read side by side, block by block: a parameter through all its steps with its gradients,
-the input and output of a dropout, or a single tensor. Each gets its `Figures`. A `Probe` sees the blocks of all of them
-and finds properties that no statistics of one tensor show. Nothing is read twice; only a few blocks are in memory.
+A `StatsTask` names tensors that are read side by side, block by block: a parameter through all its steps with its
+gradients, the input and output of a dropout, or a single tensor. Each gets its `TensorStats`. A `Probe` sees the
+blocks of all of them and finds properties that no statistics of one tensor show. Nothing is read twice; only a few
+blocks are in memory.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class TensorStats(NamedTuple):
 
 
 class Probe(Protocol):
-    """A search for a property of tensors that are read side by side. Each Work makes a new one in the
+    """A search for a property of tensors that are read side by side. Each StatsTask makes a new one in the
     process that reads it."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None: ...
@@ -124,7 +125,7 @@ class StatsTask(NamedTuple):
 
 
 class Worked(NamedTuple):
-    """The statistics of each tensor of a Work, the results of its probes (None: no result), and the bytes read."""
+    """The statistics of each tensor of a StatsTask, the results of its probes (None: no result), and the bytes read."""
 
     figures: tuple[TensorStats, ...]
     found: Mapping[str, Any] = {}
@@ -132,7 +133,7 @@ class Worked(NamedTuple):
 
 
 def work_through(works: Sequence[StatsTask], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Worked]:
-    """Process each Work, in order. A problem with a tensor is stored in its statistics."""
+    """Process each StatsTask, in order. A problem with a tensor is stored in its statistics."""
     return workers(jobs).map(partial(figures_of, context=context), works, lost=_failed, weight=lambda one: one.bytes)
 
 
@@ -141,7 +142,7 @@ def _failed(work: StatsTask, because: str) -> Worked:
 
 
 def figures_of(work: StatsTask, context: ReadContext = ANYWHERE) -> Worked:
-    """Process one Work; never raises for the content of a dump. Tensors of different shapes are read one by one."""
+    """Process one StatsTask; never raise for the content of a dump. Tensors of several shapes are read one by one."""
     opened = [_opened(tensor, context) for tensor in work.tensors]
     told = tuple(one for one in opened if isinstance(one, TensorStats))
     if len(told) == len(opened):

@@ -81,7 +81,7 @@ TRAITS = {
     "smallest": "hands on the smallest of what it reads",
     "in place": "overwrites what it reads",
     "overwrites": "writes to memory that it is given, and does not read what it overwrites",
-    "uninitialised": "hands out memory that nobody has written",
+    "uninitialised": "hands out memory that no operator has written",
     "constant": "no operator of the execution: a constant, a placeholder",
     "inserted": "GE's compiler puts it in where the network has none",
     "stored": "lies in the graph itself, as weights do",

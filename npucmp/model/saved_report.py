@@ -13,9 +13,9 @@ from typing import Any, Mapping, NamedTuple, Optional
 from npucmp.model.cause import Root
 from npucmp.model.result import Result
 
-SOUND = "match"  # a verdict of Seen: no difference
-DIFFERENT = frozenset(("diverged", "nonfinite", "shape"))  # verdicts of Seen: a difference
-ALONE = "missing"  # a verdict of Seen: no partner
+SOUND = "match"  # a verdict of SavedRow: no difference
+DIFFERENT = frozenset(("diverged", "nonfinite", "shape"))  # verdicts of SavedRow: a difference
+ALONE = "missing"  # a verdict of SavedRow: no partner
 # Two repeats of one faulty run (3,971 tensors beyond their limit, matrix products summed in other orders, float32 and
 # bfloat16): errors of tensors of 64 elements and more are at most 1.5 times as large in one as in the other, of 4
 # elements 2.1 times, and of single numbers, whose errors may cancel, thousands of times. For errors that are only

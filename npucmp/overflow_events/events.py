@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.flow.producers import Producers
+from npucmp.flow.edges import Producers
 from npucmp.measure.kernel.mask_values import VALUES as MASKS
 from npucmp.measure.range_scan import Scanned
 from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef
@@ -162,7 +162,7 @@ class _Flow:
         for kind in kinds:
             what = amount(kind, output)
             if at.is_raw(output):
-                raw = what._replace(words=f"{what.words}: memory that nobody has written yet, or a workspace")
+                raw = what._replace(words=f"{what.words}: memory that no operator has written yet, or a workspace")
                 yield event_of(output, kind, "unknown", raw, alarm=False)
             elif at.alarming:
                 yield event_of(output, kind, "propagated", what, _what_came(at), parents=at.parents)
@@ -274,7 +274,7 @@ def _clean(at: _At) -> Evidence:
     masks = [f"{read.scanned.tensor.slot} holds a mask" for read in at.reads if read.trace.harmless == "mask"]
     raw = [read.scanned.tensor.slot for read in at.reads if read.trace.harmless == "uninitialised"]
     if raw:
-        return Evidence("raw", "{slots} is memory that nobody had written", {"slots": Fact(", ".join(raw))})
+        return Evidence("raw", "{slots} is memory that no operator had written", {"slots": Fact(", ".join(raw))})
     if masks:
         return Evidence("masks", "{masks}, nothing else was amiss", {"masks": Fact(", ".join(masks))})
     sizes = [one.extremes.largest for one in at.inputs if one.extremes is not None and one.extremes.largest >= 0]

@@ -59,7 +59,7 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(call: Call, row: CallRow, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> Arguments:
-    """The arguments; `tensor` makes one of a slot, `dtype` an element type of its name. Raises Refused."""
+    """The arguments; `tensor` makes one of a slot, `dtype` an element type of its name. Raises RefusedRecord."""
     reader = _Reader(row, tensor, dtype)
     args = [reader.read(one, 0) for one in call.args]
     kwargs = {_key(key): reader.read(one, 0) for key, one in call.kwargs.items() if key not in _DROPPED_KEYS}

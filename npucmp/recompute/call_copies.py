@@ -111,7 +111,7 @@ def repeated(m: Steps, g: CallInputs, input: Array, *sizes: Any) -> Any:
 
 
 def _require(g: CallInputs, m: Steps, size: int) -> None:
-    """Raises Refused where a result is larger than was recorded."""
+    """Raises RefusedRecord where a result is larger than was recorded."""
     if size != math.prod(g.shape()):
         raise RefusedRecord(f"a result of {size} elements, recorded is {list(g.shape())}"[:160])
     m.room(g.shape())

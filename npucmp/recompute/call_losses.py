@@ -75,7 +75,7 @@ def cross_entropy(
     m: Steps, g: CallInputs, input: Array, target: Array, weight: Optional[Array] = None, size_average: Any = None,
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Any:  # fmt: skip
-    """Of two kernels: the logarithms are stored in the type of the output."""
+    """The loss as two kernels compute it: the first stores the logarithms in the type of the output."""
     along = 1 if input.ndim > 1 else 0
     logs = log_softmax_of(m, input, (along,))
     with m.outside():
@@ -110,7 +110,7 @@ def cross_entropy_back(
     m: Steps, g: CallInputs, input: Array, target: Array, weight: Optional[Array] = None, size_average: Any = None,
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> list[Node]:  # fmt: skip
-    """Of the whole call, or of its last node, which hands on the gradient of the logarithms."""
+    """The gradients of the whole call, and those of its last node: the gradient of the logarithms."""
     along = 1 if input.ndim > 1 else 0
     dy = np.asarray(g.dy)
     with m.outside():
@@ -162,7 +162,7 @@ def _l1_back(
     m: Steps, g: CallInputs, input: Array, target: Array, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean",
 ) -> list[Node]:  # fmt: skip
-    """Of the call as one node, or of the reduction that it ends in."""
+    """The gradients of the call as one node, and those of the reduction in which it ends."""
     each = np.broadcast_to(_spread(m, np.asarray(g.dy), input.size, reduction), input.shape)
     dx = np.sign(input - target) * each
     return [[dx, -dx], [dx], [each]]

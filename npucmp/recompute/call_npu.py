@@ -73,7 +73,7 @@ def rotary(m: Steps, g: CallInputs, input: Array, r1: Array, r2: Array, rotary_m
 
 
 def rotary_back(m: Steps, g: CallInputs, input: Array, r1: Array, r2: Array, rotary_mode: str = "half") -> list[Node]:
-    """That of the input; cosines and sines are constants."""
+    """The gradient of the input; cosines and sines are constants."""
     with m.outside():
         other = _turned(m.mul(g.dy, r2), rotary_mode)
         return [[m.sub(m.mul(g.dy, r1), other), None, None]]

@@ -28,7 +28,7 @@ def linear(m: Steps, g: CallInputs, input: Array, weight: Array, bias: Optional[
 
 
 def linear_back(m: Steps, g: CallInputs, input: Array, weight: Array, bias: Optional[Array] = None) -> list[Node]:
-    """Of the call as one node, of addmm, or of the view that a product of more dimensions ends in."""
+    """The gradients of the call as one node, of addmm, and of the view that ends a product of more dimensions."""
     dy = g.dy
     rows, columns = dy.reshape(-1, weight.shape[0]), input.reshape(-1, weight.shape[-1])
     matrix = weight.reshape(-1, weight.shape[-1])
@@ -51,7 +51,7 @@ def matmul(m: Steps, g: CallInputs, input: Array, other: Array) -> Any:
 
 
 def matmul_back(m: Steps, g: CallInputs, input: Array, other: Array) -> list[Node]:
-    """Of the call as one node, of bmm, or of the view that a product of more dimensions ends in."""
+    """The gradients of the call as one node, of bmm, and of the view that ends a product of more dimensions."""
     a, b, dy = input, other, g.dy
     if not dy.ndim:
         return [[m.mul(dy, b), m.mul(dy, a)]]
@@ -96,7 +96,7 @@ def outer(m: Steps, g: CallInputs, input: Array, other: Array) -> Any:
 
 
 def outer_back(m: Steps, g: CallInputs, input: Array, other: Array) -> list[Node]:
-    """Of the call as one node, or of the product of a column and a row that it is taken apart into; products are
+    """The gradients of the call as one node, or of the product of a column and a row that replaces it; products are
     stored before they are added."""
     column = input.reshape(-1, 1)
     with m.outside():
@@ -131,7 +131,7 @@ def _einsum(equation: str, operands: Sequence[Any]) -> tuple[str, list[Array]]:
 
 
 def einsum_back(m: Steps, g: CallInputs, equation: str, *operands: Any) -> list[Node]:
-    """Of two operands whose letters stand once in each."""
+    """The gradients for two operands, each of which has each letter once."""
     text, arrays = _einsum(equation, operands)
     left, _, right = text.partition("->")
     parts = left.split(",")
@@ -185,7 +185,7 @@ def _sides(shape: Sequence[int], rank: int) -> tuple[int, int]:
 
 
 def _require(window: SlidingWindow, sides: Sequence[int], ceil: bool = False) -> None:
-    """Raises Refused where the window over this image does not give the recorded sides."""
+    """Raises RefusedRecord where the window over this image does not give the recorded sides."""
     for n, side, size, s, d, (before, after) in zip(
         window.out, sides, window.size, window.strides, window.dilations, window.pads
     ):

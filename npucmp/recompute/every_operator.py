@@ -25,7 +25,7 @@ ENGINES: tuple[Engine, ...] = (TorchEngine(), NumpyEngine())  # the first that t
 
 
 class EveryOperator(RecomputedOperators):
-    """See Estimator; `jobs` are processes."""
+    """See RecomputedOperators; `jobs` are processes."""
 
     def __init__(self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool, jobs: int) -> None:
         super().__init__(runs, context, reduced)

@@ -126,7 +126,7 @@ def bound_call(
     recorded: Mapping[int, Array],
     gradients: Sequence[Optional[Array]],
 ) -> BoundCall:
-    """The inputs of a call. Raises Refused for arguments that are not known to be harmless."""
+    """The inputs of a call. Raises RefusedRecord for arguments that are not known to be harmless."""
     operator = task.forward if task.is_backward else task.operator
     call = task.forward_call if task.is_backward else task.call
     assert operator is not None and call is not None

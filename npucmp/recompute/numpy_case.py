@@ -27,7 +27,7 @@ def write(
     """Write the files of a call, or of its gradients, into a folder that is there and empty; repro_case.py lists them.
 
     slots  the outputs that were recomputed
-    Raises Refused for a call that numpy cannot compute, and what the readers raise.
+    Raises RefusedRecord for a call that numpy cannot compute, and what the readers raise.
     """
     work, exact = computed(task, context, settings)
     operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)

@@ -1,7 +1,7 @@
 """Formulas of operators: sums of products, functions of elements, reductions; numpy_norms.py has norms and losses.
 
-Each takes Steps, which do the arithmetic, and Given; it returns its results in order, None for one that nobody knows.
-Source: prototypes and documentation of TensorFlow (raw_ops), MindSpore (ops.operations) and GE (op_proto).
+Each takes Steps, which do the arithmetic, and OperatorInputs, and returns its results in order, None for an unknown
+one. Source: prototypes and documentation of TensorFlow (raw_ops), MindSpore (ops.operations) and GE (op_proto).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class OperatorInputs:
     doubts: list[str] = field(default_factory=list)
 
     def x(self, place: int, what: str = "") -> Array:
-        """An input. Raises Missing."""
+        """An input. Raises MissingTensor."""
         if place not in self.inputs:
             raise MissingTensor(f"the dump holds no input {place}" + (f", {what}" if what else ""))
         return self.inputs[place]
@@ -143,7 +143,7 @@ class OperatorInputs:
         raise MissingTensor("nothing tells the order of its axes")
 
     def require(self, shape: Sequence[int], place: int = 0) -> None:
-        """Raises Refused where a result would be of another size than was recorded, before it is computed."""
+        """Raises RefusedRecord where a result would be of another size than was recorded, before it is computed."""
         if place < len(self.shapes) and math.prod(shape) != math.prod(self.shapes[place]):
             raise RefusedRecord(f"a result of {list(shape)}, recorded is {list(self.shapes[place])}"[:160])
 

@@ -85,7 +85,7 @@ class _Nodes(NamedTuple):
 
 
 def replayed(task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
-    """The rows of a task. Raises Refused, and what the readers raise."""
+    """The rows of a task. Raises RefusedRecord, and what the readers raise."""
     if is_large(task):
         return by_sample(task, context, settings)
     work, exact = computed(task, context, settings)
@@ -117,7 +117,7 @@ def _cleared(task: Task, work: NumpyTask, rows: list[Replayed], settings: Replay
 
 
 def computed(task: Task, context: ReadContext, settings: ReplaySettings) -> tuple[NumpyTask, list[Any]]:
-    """Return an operator and its results in float64. Raises Refused, and what the readers raise."""
+    """Return an operator and its results in float64. Raises RefusedRecord, and what the readers raise."""
     work = _work(task, context, settings)
     results = work.results(work.given)
     several = frozenset(at for at, one in enumerate(results) if isinstance(one, Alternatives) and len(one.among) > 1)
@@ -258,7 +258,7 @@ def wide(tensor: TensorRef, context: ReadContext) -> Array:
 
 
 def _nearest(work: NumpyTask, results: list[Any], picked: dict[int, int] | None = None) -> list[Any]:
-    """Results with each Choice made: as it was before, or what is nearest to the record."""
+    """Results with each of its Alternatives chosen: as it was before, or what is nearest to the record."""
     found = []
     for at, one in enumerate(results):
         if isinstance(one, Alternatives):

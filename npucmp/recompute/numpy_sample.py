@@ -57,7 +57,7 @@ def is_large(task: Task) -> bool:
 
 
 def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
-    """A row for each result of a large product. Raises Refused, and what the readers raise."""
+    """A row for each result of a large product. Raises RefusedRecord, and what the readers raise."""
     found = _forward_of(task)
     assert found is not None
     product, out = found

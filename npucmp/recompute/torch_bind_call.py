@@ -83,13 +83,13 @@ class Bound(NamedTuple):
 
 
 def bind(operator: Operator, call: Call, row: CallRow, context: ReadContext, memory: int) -> Bound:
-    """With all values. Raises Refused, and what the readers raise."""
+    """With all values. Raises RefusedRecord, and what the readers raise."""
     require(operator, call, row, memory)
     return bound_with(operator, call, row, lambda one: load(one, context))
 
 
 def require(operator: Operator, call: Call, row: CallRow, memory: int) -> None:
-    """Raises Refused for a call that does not give the recorded shapes, or takes more memory."""
+    """Raises RefusedRecord for a call that does not give the recorded shapes, or takes more memory."""
     tensors = {one.slot: one for one in operator.tensors}
     shapes = arguments_of(call, row, lambda slot: _meta(_of(tensors, slot)), _wide_dtype)
     check(row, function_of(row), shapes, [tensors.get(slot or "") for slot in slots_of(call)], memory)
@@ -221,7 +221,7 @@ def _by_formula(function: Callable[..., Any]) -> Callable[..., Any]:
 def check(
     row: CallRow, function: Callable[..., Any], shapes: Arguments, outputs: list[Optional[TensorRef]], memory: int
 ) -> None:
-    """The call on meta tensors: Refused where it does not give what was recorded, TooLarge for what it would take."""
+    """Make the call on meta tensors. RefusedRecord if its results do not fit, TooLarge if it needs too much memory."""
     mode = _Counted(memory)
     try:
         with mode, torch.no_grad():

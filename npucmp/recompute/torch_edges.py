@@ -59,7 +59,7 @@ class _Consumer(NamedTuple):
 
 
 def edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
-    """What a gradient is. Raises Refused, and what the readers raise.
+    """What a gradient is. Raises RefusedRecord, and what the readers raise.
 
     Functions that make the same of the values at hand, as a relu and a cast do of what is positive, may have other
     gradients: where several fit, each is tried.

@@ -35,7 +35,7 @@ def sure(settings: ReplaySettings, work: Callable[[ReplaySettings], list[Replaye
 def row_of_output(
     task: Task, tensor: TensorRef, recorded: Any, exact: Any, due: Due, settings: ReplaySettings
 ) -> Replayed:
-    """Raises Refused for results that cannot be judged."""
+    """Raises RefusedRecord for results that cannot be judged."""
     dtype = lookup(tensor.dtype)
     if dtype is None or dtype.kind == "c" or not isinstance(exact, torch.Tensor):
         raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not judged")

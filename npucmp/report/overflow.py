@@ -145,7 +145,8 @@ def _notes(report: Overflow) -> Iterator[str]:
     yield from dict.fromkeys(_thrown_away(event) for event in thrown if event.origin == "born")
     raw = (event.operator.name for event in silent if event.operator and event not in thrown)
     yield from (
-        f"{name}: hands out memory that nobody has written; what is in it is not blamed" for name in dict.fromkeys(raw)
+        f"{name}: hands out memory that no operator has written; its contents are not blamed"
+        for name in dict.fromkeys(raw)
     )
 
 

@@ -51,7 +51,7 @@ def tell(path: str, attributes: list[str], given: dict[str, int], seconds: int) 
 
 
 def facts(path: str, attributes: Sequence[str], limits: Limits) -> Iterator[Fact]:
-    """All of a file, in the order of Walk; of the attributes of these names, whole numbers.
+    """All of a file, in the order of FileWalk; of the attributes of these names, whole numbers.
 
     Raises DumpError for a file that cannot be opened, MissingExtra without h5py.
     """

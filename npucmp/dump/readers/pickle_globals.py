@@ -154,7 +154,7 @@ def storage(identity: object) -> Storage:
 
 
 def one_tensor(value: object) -> PickledTensor:
-    """Return the value if it is a tensor, alone or as saved by SGLang's dumper; otherwise Refused, naming its kind."""
+    """Return a tensor, alone or as saved by SGLang's dumper. RefusedPickle names the kind of any other value."""
     if type(value) is dict and value.keys() == {"value", "meta"}:
         value = value["value"]
     if type(value) is PickledTensor:

@@ -40,7 +40,7 @@ def _colons(tree: Any, levels: int) -> int:
 
 
 def loads(text: str, parse_int: Callable[[str], Any]) -> Any:
-    """Return the tree of a JSON text, with a Repeated for each object with repeated keys."""
+    """Return the tree of a JSON text, with RepeatedKeys for each object with repeated keys."""
     return json.loads(text, parse_int=parse_int, object_pairs_hook=_object)
 
 
