@@ -375,7 +375,7 @@ def test_every_row_of_a_precheck_is_told(name):
 
 
 def test_checklists_name_rules_and_rows_that_there_are():
-    text = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8").partition("### What the checklists ask")[2]
+    text = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8").partition("### Checklists, and the rules")[2]
     rules = {rule.name for rule in RULES}
     dotted = set(re.findall(r"`([a-z]+\.[a-z_0-9]+)`", text.partition("## 2. ")[0]))
     files = {"parameters.csv", "weight.update_ratio"}  # a table, and its column
