@@ -116,8 +116,8 @@ def test_rounding_in_bfloat16_is_no_fault_in_bfloat16_only(tmp_path):
 
 @pytest.mark.parametrize("change, call, words", [
     ({"left_out": ["Functional.linear.0.backward"]}, "layer_norm.0", "linear.0.forward reads it and has no gradient"),
-    ({"hidden": lambda n: n.cumsum(-1)}, "layer_norm.0", "__add__.0.forward input:0 may follow from it"),
-    ({"between": lambda h: h.cumsum(-1)}, "linear.0", "linear.1.forward input:0 may follow from it"),
+    ({"hidden": lambda n: n.cumsum(-1)}, "layer_norm.0", "__add__.0.forward input:0 may depend on it"),
+    ({"between": lambda h: h.cumsum(-1)}, "linear.0", "linear.1.forward input:0 may depend on it"),
     ({"detached": True}, "layer_norm.0", "it is the sum without Functional.linear.0.backward: detached there"),
 ])  # fmt: skip
 def test_where_consumers_are_missing_nobody_knows(tmp_path, change, call, words):

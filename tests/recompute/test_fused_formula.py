@@ -53,7 +53,7 @@ def test_constants_that_were_folded_away():
 def test_originals_that_say_nothing_leave_its_own_formula_in_doubt():
     got, given = computed(operator("MatMulV2", "scale_conv1", "conv1", "bn_conv1"), X, W, B, shape=(2, 4))
     assert np.allclose(got, X @ W + B)
-    assert given.doubts == ["it stands for 3 operators, not all of which are known"]
+    assert given.doubts == ["it was fused from 3 operators, some of them unknown"]
     with pytest.raises(NotInTable, match="Unheard is no operator"):
         plan_of(operator("Unheard", "a", "b"))
 

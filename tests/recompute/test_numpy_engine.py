@@ -155,7 +155,7 @@ def test_shares_computed_in_half_precision_are_a_setting_where_all_are(tmp_path)
 
     every = shares(tmp_path / "all", range(4)).replays()
     assert every.exit_status == 0
-    assert every.replays[0].peers[0].startswith("all 4 Softmax output:0 lie beyond their budget")
+    assert every.replays[0].peers[0].startswith("all 4 Softmax output:0 exceed their budget")
     assert shares(tmp_path / "one", [2]).replays().exit_status == 1
     assert shares(tmp_path / "one", [2]).replays(budget_from=tmp_path / "all").exit_status == 0
 
