@@ -3,8 +3,7 @@
 task.py       a record and the data that its replay needs; Engine, which replays tasks
 table.py      calls that can be replayed, and their treatment; npu_formulas.py has formulas of the vendor's operators
 arguments.py  a recorded call → arguments of a function; refusals
-torch_engine.py, torch_bind_call.py, rounding_noise.py, random_walk.py   the torch engine; only child processes import
-it
+torch_engine.py, torch_bind_call.py, rounding_noise.py, random_walk.py   the torch engine; only children import it
 numpy_engine.py, numpy_table.py, noisy_ops.py     the numpy engine: operators of graphs, and calls
 call_table.py, call_inputs.py, numpy_calls.py       calls of records and their gradients; formulas in call_*.py
 error_budget.py     float64, dumped values and expected rounding → figures and a verdict

@@ -78,7 +78,7 @@ class _Reader:
     def read(self, tree: Tree, depth: int) -> Any:
         self._leaves += 1
         if depth > DEEP or self._leaves > LEAVES:
-            raise RefusedRecord(f"arguments exceed {DEEP} levels or {LEAVES} values")
+            raise RefusedRecord(f"arguments are nested deeper than {DEEP} or more than {LEAVES}")
         if tree is None:
             return None
         if isinstance(tree, Slot):
@@ -86,7 +86,7 @@ class _Reader:
         if isinstance(tree, SpelledArgument):
             return self._word(tree)
         if isinstance(tree, dict):
-            raise RefusedRecord("an argument is a dictionary")
+            raise RefusedRecord("an argument is an object")
         return tuple(self.read(one, depth + 1) for one in tree)
 
     def _word(self, word: SpelledArgument) -> Any:
@@ -112,13 +112,13 @@ class _Reader:
             return float(value)
         if kind in _DROPPED_WORDS:
             return None
-        raise RefusedRecord(f"unsupported argument type {kind!r:.40}")
+        raise RefusedRecord(f"unsupported argument of type {kind!r:.40}")
 
     def _text(self, value: str) -> str:
         is_einsum = self._row.call.endswith("einsum") and _EINSUM.fullmatch(value)
         if value in self._row.words or is_einsum:
             return value
-        raise RefusedRecord(f"{value!r:.40} is not a choice of {self._row.call.rpartition('.')[2]}")
+        raise RefusedRecord(f"the word {value!r:.40} is not a choice of {self._row.call.rpartition('.')[2]}")
 
 
 def _number(kind: str, value: Any) -> Any:

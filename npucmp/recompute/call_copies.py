@@ -192,7 +192,7 @@ def upper(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
 def _inside(index: Any, size: int) -> Array:
     found = tensor(index, "the index")
     if found.dtype.kind not in "iu" or (found.size and not (found.min() >= 0 and found.max() < size)):
-        raise RefusedRecord(f"an index exceeds the size {size}")
+        raise RefusedRecord(f"an index is outside an axis of {size}")
     return found
 
 

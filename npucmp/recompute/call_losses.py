@@ -21,7 +21,7 @@ def _weights(x: Array, target: Array, weight: Optional[Array], ignore: int) -> t
     classes = x.shape[1 if x.ndim > 1 else 0]
     known = target != ignore
     if known.any() and not (target[known].min() >= 0 and target[known].max() < classes):
-        raise RefusedRecord("labels exceed the number of classes")
+        raise RefusedRecord("labels are not among the classes")
     safe = np.where(known, target, 0)
     share = known.astype(np.float64) if weight is None else np.where(known, weight[safe], 0.0)
     return safe, share

@@ -132,7 +132,7 @@ def _einsum(equation: str, operands: Sequence[Any]) -> tuple[str, list[Array]]:
 
 
 def einsum_back(m: Steps, g: CallInputs, equation: str, *operands: Any) -> list[Node]:
-    """Return the gradients of two operands. Each operand may have each letter once."""
+    """Return the gradients of two operands. No operand may repeat a letter."""
     text, arrays = _einsum(equation, operands)
     left, _, right = text.partition("->")
     parts = left.split(",")

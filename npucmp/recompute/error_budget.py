@@ -239,9 +239,7 @@ class BudgetTally:
         if row.rms_ratio is None or row.max_ratio is None or row.bias is None:
             return False
         low = self.dtype.itemsize <= 2
-        many = (
-            self.size**2 / self.fourth if 0 < self.fourth < math.inf else float(self.used)
-        )  # elements that determine the rms
+        many = self.size**2 / self.fourth if 0 < self.fourth < math.inf else float(self.used)  # that decide the rms
         few = 1 + 2 / math.sqrt(many) if many < FEW else 1.0  # the rms of few errors varies
         if row.rms_ratio > (RMS_16 if low else RMS) * limit * few or row.max_ratio > self.most * limit:
             return True

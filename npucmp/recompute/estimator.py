@@ -157,9 +157,7 @@ class RecomputedOperators:
             self._settings_of.update(rows[place].order for place in kind.rows if side == 0)
             first = min((rows[place].order for place in kind.alike), default=-1)
             for place in kind.alike:
-                words = (
-                    kind.words if rows[place].order == first else f"same cause as {operators[first].name}: {kind.words}"
-                )
+                words = kind.words if rows[place].order == first else f"same as {operators[first].name}: {kind.words}"
                 verdict = Judged.GUILTY if rows[place].order == first else Judged.AMPLIFIER
                 found[place] = rows[place]._replace(verdict=verdict, explanation=words)
         return tuple(row for row in found if row.order == task.operator.order)

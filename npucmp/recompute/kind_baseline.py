@@ -115,7 +115,7 @@ def doubted(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list
 
 
 def excused(rows: Sequence[Replayed], kinds: Sequence[Explained]) -> list[Replayed]:
-    """Return the rows. Rows of explained kinds become amplifiers with the reason."""
+    """Return the rows. Rows of explained kinds become AMPLIFIER with the reason."""
     found = [*rows]
     for kind in kinds:
         for place in kind.rows:

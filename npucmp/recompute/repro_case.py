@@ -115,8 +115,9 @@ def print_error(source, one, got):
     rel_l2, relative = np.linalg.norm(away) / (np.linalg.norm(size) or 1), away / (size + 1e-7)
     units = f" = {rel_l2 / one['unit']:.3g} u" if one["unit"] else ""
     worst = [int(at) for at in np.unravel_index(np.where(use, error, -1).argmax(), want.shape)]
-    print(f"{source:<9} {one['slot']!a}  rel_l2 {rel_l2:.2e}{units}  MERE {relative.mean():.2e}"
-          f"  MARE {relative.max():.2e}  RMSE {np.sqrt(np.mean(away**2)):.2e}  worst {worst}  not finite {int((~use).sum())}")
+    print(f"{source:<9} {one['slot']!a}  rel_l2 {rel_l2:.2e}{units}  MERE {relative.mean():.2e}  "
+          f"MARE {relative.max():.2e}  RMSE {np.sqrt(np.mean(away**2)):.2e}  worst {worst}"
+          f"  not finite {int((~use).sum())}")
 
 
 def value(x):

@@ -46,9 +46,7 @@ SCATTERED = frozenset(  # sums that kernels may add in the type of the output
 REDUCTIONS = frozenset("var var_mean std linalg_vector_norm norm logsumexp prod nll_loss_forward nll_loss2d_forward "
                        "mse_loss l1_loss smooth_l1_loss huber_loss _adaptive_avg_pool2d _adaptive_avg_pool3d "
                        "avg_pool2d avg_pool3d binary_cross_entropy cumprod".split())  # fmt: skip
-BY_EXP = frozenset(
-    "expm1 elu log1p sinh asinh atanh erf".split()
-)  # a device may compute exp(x) - 1: an error of u near 0
+BY_EXP = frozenset("expm1 elu log1p sinh asinh atanh erf".split())  # a device may compute exp(x) - 1: error u near 0
 SOFTMAX = frozenset("_softmax _safe_softmax _log_softmax".split())
 NORMS = frozenset(
     "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward _fused_rms_norm_backward".split()

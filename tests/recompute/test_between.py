@@ -235,7 +235,7 @@ def test_a_gap_gets_the_name_of_its_function(tmp_path, written, read, function):
     (lambda a, b: a + b, "sum"),
     (lambda a, b: a - b, "difference"),
     (lambda a, b: a * b, "product"),
-    (lambda a, b: np.concatenate([a, b], 1), "side by side"),
+    (lambda a, b: np.concatenate([a, b], 1), "concatenation"),
 ])  # fmt: skip
 def test_a_gap_of_two_outputs(tmp_path, made, function):
     a, b = normal(4, 6, 16), normal(4, 6, 16, seed=2)
