@@ -41,7 +41,7 @@ def test_constants_that_were_folded_away():
     which = operator("MatMulV2", "dense/MatMul", "bn/FusedBatchNormV3", "Relu")
     got, given = computed(which, X, W, B, shape=(2, 4))
     assert np.allclose(got, np.maximum(X @ W + B, 0))
-    assert given.doubts == ["constants were its folded constantss weights"]
+    assert given.doubts == ["constants were folded into its weights"]
     with pytest.raises(MissingTensor, match="its folded constants"):
         computed(which, X, W, shape=(2, 4))
     with pytest.raises(MissingTensor, match="fused constants"):
