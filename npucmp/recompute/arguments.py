@@ -1,9 +1,9 @@
-"""A recorded call → arguments of a function of ours. The record is untrusted: what is not known to be harmless is
-refused, which costs this operator alone.
+"""Arguments of a function, from a recorded call. The record is untrusted: arguments that are not known to be harmless
+are refused, and a refusal affects this operator only.
 
-Let through are null, truth, numbers, slices, an ellipsis, sizes, known element types, words of the row's vocabulary,
-and lists of those; tensors come from the caller, by their slots. What an environment gives (devices, generators,
-streams, process groups) is left out.
+The reader accepts null, booleans, numbers, slices, an ellipsis, sizes, known element types, words of the row's
+vocabulary, and lists of these. The caller supplies tensors by slot. Arguments that depend on the environment (devices,
+generators, streams, process groups) are dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EINSUM = re.compile(r"[A-Za-z,.> -]{1,200}")
 
 
 class RefusedRecord(Exception):
-    """A record that is not called; the reason in words, and the status."""
+    """A record that is not called. The message is the reason, `status` the status of its row."""
 
     status = "shape"
 
@@ -37,18 +37,18 @@ class MissingTensor(RefusedRecord):
 
 
 class TooLarge(RefusedRecord):
-    """More memory than a task may take."""
+    """A call that needs more memory than a task may use."""
 
     status = "too large"
 
 
 class NotInTable(RefusedRecord):
-    """A function that is not there."""
+    """A function that is not in the table."""
 
     status = "not in table"
 
 
-# that a call raises whose arguments a record holds: not every kernel exists for every type and shape
+# errors of a recorded call: not every kernel supports every type and shape
 CALL_ERRORS = (RefusedRecord, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError,
                RuntimeError, TypeError, ValueError)  # fmt: skip
 
@@ -59,7 +59,8 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(call: Call, row: CallRow, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> Arguments:
-    """The arguments; `tensor` makes one of a slot, `dtype` an element type of its name. Raises RefusedRecord."""
+    """Return the arguments. `tensor` returns the tensor of a slot, `dtype` the element type of a name. Raises
+    RefusedRecord."""
     reader = _Reader(row, tensor, dtype)
     args = [reader.read(one, 0) for one in call.args]
     kwargs = {_key(key): reader.read(one, 0) for key, one in call.kwargs.items() if key not in _DROPPED_KEYS}
@@ -77,7 +78,7 @@ class _Reader:
     def read(self, tree: Tree, depth: int) -> Any:
         self._leaves += 1
         if depth > DEEP or self._leaves > LEAVES:
-            raise RefusedRecord(f"arguments nested deeper than {DEEP} or more than {LEAVES}")
+            raise RefusedRecord(f"arguments are nested deeper than {DEEP} or more than {LEAVES}")
         if tree is None:
             return None
         if isinstance(tree, Slot):
@@ -103,7 +104,7 @@ class _Reader:
         if kind in ("torch.dtype", "mindspore.dtype") or kind.endswith("type"):
             name = canonical(str(value))
             if name not in DTYPES:
-                raise RefusedRecord(f"an unknown element type {value!r:.40}")
+                raise RefusedRecord(f"unknown element type {value!r:.40}")
             return self._dtype(name)
         if kind == "str" and isinstance(value, str):
             return self._text(value)
@@ -111,35 +112,35 @@ class _Reader:
             return float(value)
         if kind in _DROPPED_WORDS:
             return None
-        raise RefusedRecord(f"an argument of type {kind!r:.40}")
+        raise RefusedRecord(f"unsupported argument of type {kind!r:.40}")
 
     def _text(self, value: str) -> str:
         is_einsum = self._row.call.endswith("einsum") and _EINSUM.fullmatch(value)
         if value in self._row.words or is_einsum:
             return value
-        raise RefusedRecord(f"a word {value!r:.40} that is no choice of {self._row.call.rpartition('.')[2]}")
+        raise RefusedRecord(f"the word {value!r:.40} is not a choice of {self._row.call.rpartition('.')[2]}")
 
 
 def _number(kind: str, value: Any) -> Any:
     if kind == "bool" and isinstance(value, bool):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RefusedRecord(f"{kind} is {value!r:.40}")
+        raise RefusedRecord(f"invalid {kind} {value!r:.40}")
     if kind == "float":
         return float(value)
     if not math.isfinite(value) or abs(value) > INTEGERS or value != int(value):
-        raise RefusedRecord(f"the integer {value!r:.40}")
+        raise RefusedRecord(f"invalid integer {value!r:.40}")
     return int(value)
 
 
 def _key(key: str) -> str:
     if not key.isidentifier() or len(key) > 40:
-        raise RefusedRecord(f"a keyword {key!r:.40}")
+        raise RefusedRecord(f"invalid keyword {key!r:.40}")
     return key
 
 
 def floats_in(tree: Any) -> list[float]:
-    """The float scalars among arguments."""
+    """Return the float scalars among arguments."""
     if isinstance(tree, float):
         return [tree]
     if isinstance(tree, Mapping):

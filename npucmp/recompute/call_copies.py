@@ -1,7 +1,7 @@
-"""Formulas of PyTorch's calls that compute nothing: views, indices, joins, choices. Equal to the last bit.
+"""Formulas of PyTorch's calls that compute nothing: views, indices, joins, choices. Results are equal to the last bit.
 
-Their gradients are made by one formula: the call on the numbers of the elements says where each came from.
-An index beyond what it reads is refused here: numpy would raise, or count from the end.
+One formula makes their gradients: the call on the numbers of the elements shows where each element came from.
+An index outside the tensor is refused here: numpy would raise, or count from the end.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ PADDED = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "ci
 
 
 def copied(function: Callable[..., Any]) -> Any:
-    """Forward and backward of a call that hands on elements of its float tensors, or zeros in their places."""
+    """Return forward and backward of a call that copies elements of its float tensors, or writes zeros."""
 
     def backward(m: Steps, g: CallInputs, *args: Any, **kwargs: Any) -> list[Node]:
-        """The call on numbers of elements, from 1: what stands in its results was read there, 0 nowhere."""
+        """Apply the call to element numbers from 1. A number in the result is the place that was read; 0 is no
+        place."""
         read = arrays_in([args, kwargs])
         starts, count = [], 0
         for one in read:
@@ -38,11 +39,11 @@ def copied(function: Callable[..., Any]) -> Any:
             if dy is None:
                 continue
             if dy.size != one.size:
-                raise RefusedRecord(f"a gradient of {list(dy.shape)} for {list(one.shape)}"[:80])
+                raise RefusedRecord(f"gradient shape {list(dy.shape)}, not {list(one.shape)}"[:80])
             places.append(np.ravel(one).astype(np.int64))
             gradients.append(np.ravel(dy))
         if not places:
-            raise RefusedRecord("no gradient reached it")
+            raise RefusedRecord("the dump has no gradient of its results")
         m.room((count,))
         at, dy = np.concatenate(places), np.concatenate(gradients)
         found = _scattered(m, at, dy, count)
@@ -58,7 +59,7 @@ def _numbered(one: Array, start: int) -> Array:
 
 
 def _scattered(m: Steps, at: Array, dy: Array, count: int) -> Array:
-    """What lies at each of `count` places, numbered from 1: sums where several come together."""
+    """Return the value at each of `count` places, numbered from 1. Values at the same place are added."""
     kept = at > 0
     at, dy = at[kept] - 1, dy[kept]
     if at.size and np.bincount(at, minlength=1).max() > 1:
@@ -70,10 +71,10 @@ def _scattered(m: Steps, at: Array, dy: Array, count: int) -> Array:
 
 
 def same(m: Steps, g: CallInputs, input: Array, *sizes: Any, **options: Any) -> Any:
-    """The same elements one after the other, in the recorded shape."""
+    """Return the same elements in the same order, in the recorded shape."""
     x, shape = tensor(input), g.shape()
     if x.size != math.prod(shape):
-        raise RefusedRecord(f"{list(x.shape)} as {list(shape)}"[:160])
+        raise RefusedRecord(f"the shape {list(x.shape)} does not fit {list(shape)}"[:160])
     return x.reshape(shape)
 
 
@@ -81,7 +82,7 @@ def permuted(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
     order = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple) else dims
     axes = [axis(one, input.ndim) for one in order]
     if sorted(axes) != [*range(input.ndim)]:
-        raise RefusedRecord(f"a permutation {list(order)} of {input.ndim} axes"[:80])
+        raise RefusedRecord(f"{list(order)} does not permute {input.ndim} axes"[:80])
     return input.transpose(axes)
 
 
@@ -105,15 +106,15 @@ def expanded(m: Steps, g: CallInputs, input: Array, *sizes: Any, implicit: bool 
 def repeated(m: Steps, g: CallInputs, input: Array, *sizes: Any) -> Any:
     times = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple) else sizes
     if not all(isinstance(one, int) and one >= 0 for one in times):
-        raise RefusedRecord("repeats that are no numbers")
+        raise RefusedRecord("invalid numbers of repeats")
     _require(g, m, math.prod(times) * input.size)
     return np.tile(input, times)
 
 
 def _require(g: CallInputs, m: Steps, size: int) -> None:
-    """Raises RefusedRecord where a result is larger than was recorded."""
+    """Raise RefusedRecord if the size of a result differs from the recorded size."""
     if size != math.prod(g.shape()):
-        raise RefusedRecord(f"a result of {size} elements, recorded is {list(g.shape())}"[:160])
+        raise RefusedRecord(f"the result has {size} elements, the recorded shape is {list(g.shape())}"[:160])
     m.room(g.shape())
 
 
@@ -131,14 +132,14 @@ def narrowed(m: Steps, g: CallInputs, input: Array, dim: int, start: int, length
     at = axis(dim, input.ndim)
     start = start + input.shape[at] if start < 0 else start
     if not 0 <= start <= start + length <= input.shape[at]:
-        raise RefusedRecord("a slice beyond what there is")
+        raise RefusedRecord("a slice exceeds the axis")
     return input[(slice(None),) * at + (slice(start, start + length),)]
 
 
 def selected(m: Steps, g: CallInputs, input: Array, dim: int, index: int) -> Any:
     at = axis(dim, input.ndim)
     if not -input.shape[at] <= index < input.shape[at]:
-        raise RefusedRecord("an index beyond what there is")
+        raise RefusedRecord("an index exceeds the axis")
     return np.take(input, index, axis=at)
 
 
@@ -150,7 +151,7 @@ def chunks(m: Steps, g: CallInputs, input: Array, chunks: int, dim: int = 0) -> 
 
 def _cut(x: Array, at: int, places: Sequence[int]) -> list[Array]:
     if len(places) > 4096:
-        raise RefusedRecord("more parts than are judged")
+        raise RefusedRecord("more than 4096 parts")
     return [*np.split(x, places, axis=at)]
 
 
@@ -158,17 +159,17 @@ def parts(m: Steps, g: CallInputs, input: Array, split_size: Any, dim: int = 0) 
     at = axis(dim, input.ndim)
     if isinstance(split_size, tuple):
         if sum(split_size) != input.shape[at] or min(split_size, default=0) < 0:
-            raise RefusedRecord("parts that are not the whole")
+            raise RefusedRecord("parts do not sum to the axis")
         return _cut(input, at, [int(one) for one in np.cumsum(split_size)[:-1]])
     if not isinstance(split_size, int) or split_size < 1:
-        raise RefusedRecord("parts without a size")
+        raise RefusedRecord("invalid size of parts")
     return _cut(input, at, [*range(split_size, input.shape[at], split_size)])
 
 
 def unbound(m: Steps, g: CallInputs, input: Array, dim: int = 0) -> Any:
     at = axis(dim, input.ndim)
     if input.shape[at] > 4096:
-        raise RefusedRecord("more parts than are judged")
+        raise RefusedRecord("more than 4096 parts")
     return [np.take(input, one, axis=at) for one in range(input.shape[at])]
 
 
@@ -191,7 +192,7 @@ def upper(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
 def _inside(index: Any, size: int) -> Array:
     found = tensor(index, "the index")
     if found.dtype.kind not in "iu" or (found.size and not (found.min() >= 0 and found.max() < size)):
-        raise RefusedRecord(f"an index beyond the {size} that there are")
+        raise RefusedRecord(f"an index is outside an axis of {size}")
     return found
 
 
@@ -199,7 +200,7 @@ def gathered(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, spar
     at = axis(dim, input.ndim)
     index = _inside(index, input.shape[at])
     if index.ndim != input.ndim:
-        raise RefusedRecord("an index of another rank")
+        raise RefusedRecord("index and input differ in rank")
     cut = tuple(slice(None) if one == at else slice(0, n) for one, n in enumerate(index.shape))
     return np.take_along_axis(input[cut], index, axis=at)
 
@@ -213,7 +214,7 @@ def embedded(
     m: Steps, g: CallInputs, input: Array, weight: Array, padding_idx: Any = None, max_norm: Any = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Any:  # fmt: skip
-    """Rows of the weight. With max_norm the weight was written to before it was recorded."""
+    """Return rows of the weight. With max_norm, the call changed the weight before it was recorded."""
     return np.take(weight, _inside(input, weight.shape[0]), axis=0)
 
 
@@ -221,22 +222,22 @@ def embedded_back(
     m: Steps, g: CallInputs, input: Array, weight: Array, padding_idx: Any = None, max_norm: Any = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> list[Node]:  # fmt: skip
-    """The row of padding gets no gradient."""
+    """Return the gradient. The padding row gets none."""
     if scale_grad_by_freq or sparse:
-        raise RefusedRecord("a gradient that is scaled by frequency, or sparse")
+        raise RefusedRecord("the gradient is sparse or scaled by frequency")
     numbers = np.arange(1, weight.size + 1, dtype=np.int64).reshape(weight.shape)
     if padding_idx is not None:
         numbers[padding_idx] = 0
     at = numbers[_inside(input, weight.shape[0])]
     dy = g.dy
     if dy.size != at.size:
-        raise RefusedRecord(f"a gradient of {list(dy.shape)} for {list(at.shape)}"[:80])
+        raise RefusedRecord(f"gradient shape {list(dy.shape)}, not {list(at.shape)}"[:80])
     found = _scattered(m, at.reshape(-1), dy.reshape(-1), weight.size).reshape(weight.shape)
     return [[None, found], [found]]
 
 
 def item(m: Steps, g: CallInputs, input: Array, index: Any) -> Any:
-    """Slices, numbers, tensors, as numpy and torch know them alike."""
+    """Index by slices, numbers and tensors, which numpy and torch treat alike."""
     some = index if isinstance(index, tuple) else (index,)
     return input[tuple(one if not isinstance(one, np.ndarray) or one.ndim or one.dtype == bool else int(one)
                        for one in some)]  # fmt: skip
@@ -244,16 +245,16 @@ def item(m: Steps, g: CallInputs, input: Array, index: Any) -> Any:
 
 def joined(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     if not isinstance(tensors, tuple) or not tensors:
-        raise RefusedRecord("no list of tensors")
+        raise RefusedRecord("its first argument is no list of tensors")
     some = [tensor(one) for one in tensors]
-    some = [one for one in some if one.ndim != 1 or one.size] or some[:1]  # an empty vector joins with anything
+    some = [one for one in some if one.ndim != 1 or one.size] or some[:1]  # an empty vector fits any shape
     _require(g, m, sum(one.size for one in some))
     return np.concatenate(some, axis=axis(dim, some[0].ndim))
 
 
 def stacked(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     if not isinstance(tensors, tuple) or not tensors:
-        raise RefusedRecord("no list of tensors")
+        raise RefusedRecord("its first argument is no list of tensors")
     some = [tensor(one) for one in tensors]
     _require(g, m, sum(one.size for one in some))
     return np.stack(some, axis=axis(dim, some[0].ndim + 1))
@@ -262,14 +263,14 @@ def stacked(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
 def padded(m: Steps, g: CallInputs, input: Array, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     sides = pad if isinstance(pad, tuple) else ()
     if not sides or len(sides) % 2 or len(sides) > 2 * input.ndim or not all(isinstance(one, int) for one in sides):
-        raise RefusedRecord(f"a padding {pad!r:.40}")
+        raise RefusedRecord(f"invalid padding {pad!r:.40}")
     pairs = [(0, 0)] * (input.ndim - len(sides) // 2) + [*zip(sides[::2], sides[1::2])][::-1]
     x = input[tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(input.shape, pairs))]
     pairs = [(max(0, a), max(0, b)) for a, b in pairs]
     _require(g, m, math.prod(n + a + b for n, (a, b) in zip(x.shape, pairs)))
     options = {"constant_values": value or 0} if mode == "constant" else {}
     if mode not in PADDED:
-        raise RefusedRecord(f"padding by {mode!r:.20}")
+        raise RefusedRecord(f"unknown padding mode {mode!r:.20}")
     return np.pad(x, pairs, mode=PADDED[mode], **options)  # type: ignore[call-overload]
 
 
@@ -281,7 +282,7 @@ def shuffled(m: Steps, g: CallInputs, input: Array, upscale_factor: int) -> Any:
     *rest, c, h, w = input.shape
     r = upscale_factor
     if r < 1 or c % (r * r):
-        raise RefusedRecord(f"{c} channels by {r}")
+        raise RefusedRecord(f"{r} does not divide {c} channels")
     x = input.reshape(*rest, c // (r * r), r, r, h, w)
     n = len(rest)
     return x.transpose(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*rest, c // (r * r), h * r, w * r)
@@ -291,9 +292,9 @@ def nearest(
     m: Steps, g: CallInputs, input: Array, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
     align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
 ) -> Any:  # fmt: skip
-    """The nearest element of a smaller image; other modes weigh elements by numbers that devices round differently."""
+    """Interpolate by nearest elements. Other modes use weights that devices round differently."""
     if mode not in ("nearest", "nearest-exact"):
-        raise RefusedRecord(f"interpolation by {mode!r:.20} is computed by torch only")
+        raise RefusedRecord(f"interpolation by {mode!r:.20} requires torch")
     rank = input.ndim - 2
     factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * rank
     found = input
@@ -310,7 +311,7 @@ def one_hot(m: Steps, g: CallInputs, input: Array, num_classes: int = -1) -> Any
     return (_inside(input, classes)[..., None] == np.arange(classes)).astype(np.int64)
 
 
-# sums in places
+# sums by index
 
 
 def index_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, source: Array, alpha: float = 1) -> Any:
@@ -335,7 +336,7 @@ def index_added_back(
 
 
 def _scatter_places(input: Array, dim: int, index: Array) -> tuple[Any, ...]:
-    """Where each element of an index of scatter lies in the input."""
+    """Return the place in the input of each element of a scatter index."""
     at = axis(dim, input.ndim)
     index = _inside(index, input.shape[at])
     places: list[Any] = list(np.ogrid[tuple(slice(n) for n in index.shape)])
@@ -355,9 +356,9 @@ def scatter_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array,
 
 
 def scatter_added_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> list[Node]:
-    """PyTorch refuses a source that is larger than the index."""
+    """Return the gradients. PyTorch refuses a source that is larger than the index."""
     if src.shape != index.shape:
-        raise RefusedRecord("the gradient of a source that is larger than its index")
+        raise RefusedRecord("source and index differ in shape")
     return [[g.dy, None, g.dy[_scatter_places(input, dim, index)]]]
 
 
@@ -369,7 +370,7 @@ def filled(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value:
 
 
 def filled_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value: Any) -> list[Node]:
-    """Nothing where the value was written; a value that is a tensor gets the sum of what was."""
+    """Return the gradients: 0 where the value was written. A tensor value gets the sum of the gradients there."""
     at = axis(dim, input.ndim)
     known = np.unique(_inside(index, input.shape[at]))
     made = np.moveaxis(g.dy, at, 0).copy()
@@ -382,7 +383,7 @@ def filled_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, v
 
 
 def extreme(name: str) -> Any:
-    """max and min: of all, of each row with its place, or of two."""
+    """Return forward and backward of max or min: of all elements, of each row with its index, or of two tensors."""
     beats = np.maximum if name == "max" else np.minimum
 
     def forward(
@@ -417,19 +418,19 @@ def extreme(name: str) -> Any:
 
 
 def _places(g: CallInputs, x: Array, best: Array, at: int, result: Optional[int], name: str) -> Array:
-    """Where the extremes are: as recorded, where that is one of equal ones."""
+    """Return the indices of the extremes. A recorded index is used if its element equals the extreme."""
     own = np.expand_dims(getattr(x, name)(axis=at), at)
-    told = g.recorded.get(result) if result is not None else None
-    if told is None or told.size != own.size:
+    recorded = g.recorded.get(result) if result is not None else None
+    if recorded is None or recorded.size != own.size:
         return own
-    told = told.reshape(own.shape).astype(np.int64)
-    fits = (told >= 0) & (told < x.shape[at])
-    right = fits & (np.take_along_axis(x, np.where(fits, told, 0), at) == best)
-    return np.asarray(np.where(right, told, own))
+    recorded = recorded.reshape(own.shape).astype(np.int64)
+    fits = (recorded >= 0) & (recorded < x.shape[at])
+    right = fits & (np.take_along_axis(x, np.where(fits, recorded, 0), at) == best)
+    return np.asarray(np.where(right, recorded, own))
 
 
 def _shared(m: Steps, g: CallInputs, x: Array, best: Array, dim: Any) -> list[Node]:
-    """Equal ones share the gradient."""
+    """Return the gradient. Equal extremes share it."""
     axes = axes_of(dim, x.ndim)
     dy = np.expand_dims(g.dy, axes) if g.dy.ndim < x.ndim else g.dy
     best = np.expand_dims(best, axes) if np.ndim(best) < x.ndim else best
@@ -438,7 +439,7 @@ def _shared(m: Steps, g: CallInputs, x: Array, best: Array, dim: Any) -> list[No
 
 
 def extreme_over(name: str) -> Any:
-    """amax and amin."""
+    """Return forward and backward of amax or amin."""
 
     def forward(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False) -> Any:
         return np.asarray(getattr(input, name)(axis=axes_of(dim, input.ndim), keepdims=keepdim))
@@ -450,7 +451,7 @@ def extreme_over(name: str) -> Any:
 
 
 def place_of_extreme(name: str) -> Any:
-    """argmax and argmin."""
+    """Return forward and backward of argmax or argmin."""
 
     def forward(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False) -> Any:
         x = input.reshape(-1) if dim is None else input
@@ -462,20 +463,21 @@ def place_of_extreme(name: str) -> Any:
 
 
 def _ranked(g: CallInputs, x: Array, at: int, count: int, descending: bool, result: int) -> tuple[Array, Array]:
-    """The first `count` in order, and their places: as recorded, where those hold the same values."""
+    """Return the first `count` elements in order, and their indices. Recorded indices are used if they have the same
+    values."""
     keys = -x if descending else x
     own = np.take(np.argsort(keys, axis=at, kind="stable"), np.arange(count), axis=at)
     best = np.take_along_axis(x, own, at)
-    told = g.recorded.get(result)
-    if told is None or told.size != own.size:
+    recorded = g.recorded.get(result)
+    if recorded is None or recorded.size != own.size:
         return best, own
-    told = told.reshape(own.shape).astype(np.int64)
-    fits = (told >= 0) & (told < x.shape[at])
-    alike = np.take_along_axis(x, np.where(fits, told, 0), at) == best
-    ordered = np.sort(told, axis=at)
+    recorded = recorded.reshape(own.shape).astype(np.int64)
+    fits = (recorded >= 0) & (recorded < x.shape[at])
+    alike = np.take_along_axis(x, np.where(fits, recorded, 0), at) == best
+    ordered = np.sort(recorded, axis=at)
     once = (np.diff(ordered, axis=at) > 0).all(axis=at, keepdims=True)
     right = (fits & alike).all(axis=at, keepdims=True) & once
-    return best, np.where(right, told, own)
+    return best, np.where(right, recorded, own)
 
 
 def topk(
@@ -483,9 +485,9 @@ def topk(
 ) -> Any:
     at = axis(dim, input.ndim)
     if not 0 <= k <= input.shape[at]:
-        raise RefusedRecord(f"{k} of {input.shape[at]}")
+        raise RefusedRecord(f"k {k} does not fit an axis of {input.shape[at]}")
     if not sorted:
-        g.doubt("its results have no order")
+        g.doubt("its results are unsorted")
     return [*_ranked(g, input, at, k, largest, 1)]
 
 
@@ -502,7 +504,7 @@ def order(m: Steps, g: CallInputs, input: Array, dim: int = -1, descending: bool
 
 
 def chosen_back(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The gradients of values, at the places that were recorded."""
+    """Return the backward that writes gradients of values at the recorded indices."""
 
     def backward(m: Steps, g: CallInputs, input: Array, *args: Any, **kwargs: Any) -> list[Node]:
         values, places = forward(m, g, input, *args, **kwargs)
@@ -516,7 +518,7 @@ def chosen_back(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def decided(name: str) -> Any:
-    """all and any."""
+    """Return forward and backward of all or any."""
 
     def forward(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False) -> Any:
         return np.asarray(getattr(input != 0, name)(axis=axes_of(dim, input.ndim), keepdims=keepdim))

@@ -1,6 +1,6 @@
-"""Formulas of PyTorch's calls that work element by element: activations, arithmetic, comparisons; and their gradients.
+"""Formulas of PyTorch's element-wise calls, and of their gradients: activations, arithmetic, comparisons.
 
-Source: PyTorch 2.x documentation, derivatives.yaml for what autograd saves.
+Source: PyTorch 2.x documentation; derivatives.yaml lists the tensors that autograd saves.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Pair = tuple[Callable[..., Any], Optional[Callable[..., Any]]]
 
 
 def elementwise(value: Callable[..., Any], slope: Optional[Callable[..., Any]] = None) -> Pair:
-    """Forward and backward of a function of one tensor. `slope` takes the steps, the inputs and the arguments, and
-    returns what the gradient is multiplied by."""
+    """Return forward and backward of a function of one tensor. `slope` takes the steps, the inputs and the arguments,
+    and returns the factor of the gradient."""
 
     def forward(m: Steps, g: CallInputs, input: Array, *args: Any, **kwargs: Any) -> Any:
         return value(m, input, *args, **kwargs)
@@ -37,7 +37,7 @@ def elementwise(value: Callable[..., Any], slope: Optional[Callable[..., Any]] =
 
 
 class _Saved:
-    """x is the argument; y what was recorded of the result."""
+    """`x` is the argument, `y` the recorded result."""
 
     def __init__(self, m: Steps, g: CallInputs, x: Array, value: Callable[[], Array]) -> None:
         self._m, self._g, self.x, self._value = m, g, x, value
@@ -48,7 +48,7 @@ class _Saved:
 
 
 def masked(value: Callable[..., Any], keeps: Callable[..., Any]) -> Pair:
-    """Forward and backward of a function whose gradient is handed on where `keeps` says so, and 0 elsewhere."""
+    """Return forward and backward of a function whose gradient passes where `keeps` is true, and is 0 elsewhere."""
     forward, _ = elementwise(value)
 
     def backward(m: Steps, g: CallInputs, input: Array, *args: Any, **kwargs: Any) -> list[Node]:
@@ -93,7 +93,7 @@ def _softplus_slope(m: Steps, s: _Saved, beta: float = 1.0, threshold: float = 2
 
 
 def _elu(m: Steps, x: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
-    """exp(x) - 1 may be computed as it is written: off by a round-off of 1 near 0."""
+    """Compute exp(x) - 1 in two steps, as a device may: the error near 0 is a round-off of 1."""
     low = m.sub(m.exp(np.minimum(x, 0.0)), 1.0)
     return np.where(x > 0, x, m.mul(alpha, low) if alpha != 1 else low)
 
@@ -145,14 +145,14 @@ def _hardswish_slope(m: Steps, s: _Saved, inplace: bool = False) -> Any:
 
 
 def _clamped(m: Steps, x: Any, min: Any = None, max: Any = None) -> Any:
-    """NaN stays; a lower bound above the upper one gives the upper one."""
+    """Clamp x. NaN stays. If the lower bound exceeds the upper bound, the result is the upper bound."""
     found = x if min is None else np.maximum(x, min)
     return found if max is None else np.minimum(found, max)
 
 
 def _clamp_keeps(s: _Saved, min: Any = None, max: Any = None) -> Any:
     if isinstance(min, np.ndarray) or isinstance(max, np.ndarray):
-        raise RefusedRecord("bounds that are tensors have gradients of their own")
+        raise RefusedRecord("tensor bounds have gradients of their own")
     inside = np.ones(s.x.shape, bool) if min is None else s.x >= min
     return inside if max is None else inside & (s.x <= max)
 
@@ -171,7 +171,7 @@ def _threshold(m: Steps, x: Any, threshold: float, value: float, inplace: bool =
 
 def _round(m: Steps, x: Any, decimals: int = 0) -> Any:
     if decimals:
-        raise RefusedRecord("rounding to decimals has a step that numpy does not judge")
+        raise RefusedRecord("numpy does not recompute rounding to decimals")
     return np.rint(x)
 
 
@@ -217,11 +217,11 @@ rounded = elementwise(_round, lambda m, s, decimals=0: np.float64(0.0))
 
 
 def test(function: Callable[..., Any]) -> Pair:
-    """A function without a gradient: comparisons and logic."""
+    """Return forward of a comparison or logic function, which has no gradient."""
     return (lambda m, g, input, *other: function(input, *other)), None
 
 
-# two operands, which are broadcast
+# functions of two broadcast operands
 
 
 def _scaled(m: Steps, x: Any, alpha: float) -> Any:
@@ -229,7 +229,7 @@ def _scaled(m: Steps, x: Any, alpha: float) -> Any:
 
 
 def _both(m: Steps, a: Any, b: Any, to_a: Any, to_b: Any) -> list[Node]:
-    """The node of two operands: a gradient for each that is a tensor. The gradients are made by calls."""
+    """Return the node of two operands: a gradient for each that is a float tensor. `to_a` and `to_b` compute it."""
     found = []
     for one, gradient in ((a, to_a), (b, to_b)):
         found.append(reduced(m, gradient(), one) if is_float(one) else None)
@@ -269,7 +269,7 @@ def mul_back(m: Steps, g: CallInputs, input: Any, other: Any) -> list[Node]:
 
 
 def _stored(m: Steps, one: Any, dy: Array, factor: Any) -> Any:
-    """A product that is stored in the type of the output before it is summed over the axes that were broadcast."""
+    """Multiply. Before a sum over broadcast axes, the product is stored in the type of the output."""
     if np.shape(one) == dy.shape:
         return m.mul(dy, factor)
     with m.outside():
@@ -278,7 +278,7 @@ def _stored(m: Steps, one: Any, dy: Array, factor: Any) -> Any:
 
 def div(m: Steps, g: CallInputs, input: Any, other: Any, rounding_mode: Any = None) -> Any:
     if rounding_mode is not None:
-        raise RefusedRecord("a quotient that a step function takes is not judged by numpy")
+        raise RefusedRecord("numpy does not recompute div with rounding_mode")
     return m.div(*_with(input, other))
 
 
@@ -289,7 +289,7 @@ def div_back(m: Steps, g: CallInputs, input: Any, other: Any, rounding_mode: Any
             return m.mul(-g.dy, ratio)
 
     if rounding_mode is not None:
-        raise RefusedRecord("a quotient that a step function takes is not judged by numpy")
+        raise RefusedRecord("numpy does not recompute div with rounding_mode")
     return _both(m, input, other, lambda: m.div(g.dy, other), to_b)
 
 
@@ -312,7 +312,7 @@ def power_back(m: Steps, g: CallInputs, input: Any, exponent: Any) -> list[Node]
 
 
 def swapped(pair: Pair) -> Pair:
-    """A method that Python calls for its right operand: `other - self`. The first gradient is that of `self`."""
+    """Return forward and backward of a reflected method: `other - self`. The first gradient is that of `self`."""
     forward, backward = pair
     assert backward is not None
     known = backward
@@ -324,7 +324,7 @@ def swapped(pair: Pair) -> Pair:
 
 
 def extreme_of_two(function: Callable[..., Any], beats: Callable[..., Any]) -> Pair:
-    """The larger or the smaller of two; equal ones share the gradient."""
+    """Return forward and backward of the larger or smaller of two tensors. Equal elements share the gradient."""
 
     def backward(m: Steps, g: CallInputs, input: Array, other: Array) -> list[Node]:
         def share(a: Array, b: Array) -> Array:
@@ -414,7 +414,7 @@ def addcdiv_back(m: Steps, g: CallInputs, input: Array, tensor1: Any, tensor2: A
 
 
 def dropout(m: Steps, g: CallInputs, input: Array, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """By the mask of its own result: where that is 0."""
+    """Apply the mask of the recorded result: zeros were dropped."""
     if not training or p == 0:
         return input
     kept = _kept(g, input)
@@ -425,7 +425,7 @@ def dropout(m: Steps, g: CallInputs, input: Array, p: float = 0.5, training: boo
 
 
 def _dropped(m: Steps, x: Array, kept: Array, p: float) -> Any:
-    """The factor is rounded to the type of the result, or the quotient is."""
+    """Scale the elements that dropout keeps. The factor or the quotient is rounded to the type of the result."""
     with m.outside():
         return np.where(kept, m.div(x, 1 - p) if p < 1 else 0.0, 0.0)
 
@@ -433,11 +433,11 @@ def _dropped(m: Steps, x: Array, kept: Array, p: float) -> Any:
 def dropout_back(
     m: Steps, g: CallInputs, input: Array, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> list[Node]:
-    """Where the input is 0 nobody knows the mask: there the gradient may be either."""
+    """Return the gradient. Where the input is 0, the mask is unknown, and the gradient may be either."""
     if not training or p == 0:
         return [[g.dy]]
     if np.any(input == 0):
-        g.doubt("its input holds zeros, which do not show the mask")
+        g.doubt("the mask is unknown where its input is 0")
     return [[_dropped(m, g.dy, _kept(g, input), p)]]
 
 

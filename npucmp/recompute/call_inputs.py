@@ -1,8 +1,8 @@
-"""What a recorded call was given, as numpy's formulas of calls take it: arguments, gradients, what was recorded.
+"""Inputs of a recorded call for numpy's formulas of calls: arguments, gradients, recorded results.
 
-A formula takes the steps (noisy_ops.py), these inputs, and then the arguments of the call in the names that torch
-gives them. A backward formula returns nodes: the gradients that one node of an autograd graph may hand on, in its
-order, one for each tensor that the call takes. msprobe records those of the last node, which may be that of a view.
+A formula takes the steps (noisy_ops.py), these inputs, and then the arguments of the call under torch's names.
+A backward formula returns nodes: the gradients that one node of an autograd graph may return, in its order, one for
+each tensor that the call takes. msprobe records the gradients of the last node, which may be the node of a view.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Array
 
-Node = Sequence[Optional[Array]]  # gradients that one autograd node hands on
+Node = Sequence[Optional[Array]]  # gradients that one autograd node returns
 
 
 class Random(RefusedRecord):
-    """A call whose random numbers the dump does not tell."""
+    """A call whose random numbers are not in the dump."""
 
     status = "random"
 
 
 @dataclass(frozen=True)
 class CallInputs:
-    """args, kwargs  floats are float64, scalars as a kernel gets them
-    shapes        of the forward's results, by place
-    recorded      what the dump holds of the forward's results, by place
-    gradients     those that reached the results; None where none was recorded
-    doubts        what was guessed: nobody is guilty by it
+    """args, kwargs  float tensors are float64, scalars have the value that a kernel receives
+    shapes        shapes of the forward's results, by place
+    recorded      dumped results of the forward, by place
+    gradients     gradients of the results; None if not recorded
+    doubts        guesses; they rule out GUILTY
     """
 
     args: tuple[Any, ...]
@@ -43,12 +43,12 @@ class CallInputs:
 
     @property
     def all(self) -> list[Array]:
-        """The tensors that were read."""
+        """The tensors that the call reads."""
         return arrays_in([self.args, self.kwargs, self.gradients])
 
     @property
     def first(self) -> Optional[Array]:
-        """The first argument, if that is a tensor."""
+        """The first argument, if it is a tensor."""
         return self.args[0] if self.args and isinstance(self.args[0], np.ndarray) else None
 
     def mapped(self, change: Callable[[Array], Array]) -> CallInputs:
@@ -64,7 +64,7 @@ class CallInputs:
             self.doubts.append(words)
 
     def shape(self, at: int = 0) -> tuple[int, ...]:
-        """The recorded shape of a result."""
+        """Return the recorded shape of a result."""
         if at in self.shapes:
             return self.shapes[at]
         gradient = self.gradients[at] if at < len(self.gradients) else None
@@ -74,14 +74,14 @@ class CallInputs:
 
     @property
     def dy(self) -> Array:
-        """The gradient that reached the first result."""
+        """The gradient of the first result."""
         found = self.gradients[0] if self.gradients else None
         if found is None:
-            raise MissingTensor("no gradient reached it")
+            raise MissingTensor("the dump has no gradient of its result")
         return found.reshape(self.shapes[0]) if 0 in self.shapes and found.size == _size(self.shapes[0]) else found
 
     def y(self, m: Steps, value: Callable[[], Array], at: int = 0) -> Array:
-        """A result of the forward as it was recorded, which autograd saves; else `value`."""
+        """Return the recorded result of the forward, which autograd saves; else `value()`."""
         if at in self.recorded and self.recorded[at].size == _size(self.shape(at)):
             return self.recorded[at]
         return value()
@@ -92,7 +92,7 @@ def _size(shape: Sequence[int]) -> int:
 
 
 def arrays_in(tree: Any) -> list[Array]:
-    """The arrays of nested arguments, in order."""
+    """Return the arrays of nested arguments, in order."""
     if isinstance(tree, np.ndarray):
         return [tree]
     if isinstance(tree, Mapping):
@@ -101,7 +101,7 @@ def arrays_in(tree: Any) -> list[Array]:
 
 
 def mapped(tree: Any, change: Callable[[Array], Any]) -> Any:
-    """Nested arguments with each array changed."""
+    """Return nested arguments with each array changed."""
     if isinstance(tree, np.ndarray):
         return change(tree)
     if isinstance(tree, dict):
@@ -110,7 +110,7 @@ def mapped(tree: Any, change: Callable[[Array], Any]) -> Any:
 
 
 def reduced(m: Steps, gradient: Array, like: Any) -> Optional[Array]:
-    """The gradient of an operand that was broadcast; None for one that has none."""
+    """Return the gradient of an operand that was broadcast; None if it is no float tensor."""
     if not is_float(like):
         return None
     shape = like.shape
@@ -124,14 +124,14 @@ def is_float(one: Any) -> bool:
 
 
 def tensor(one: Any, what: str = "an argument") -> Array:
-    """An argument that must be a tensor."""
+    """Return an argument that must be a tensor; else raise RefusedRecord."""
     if not isinstance(one, np.ndarray):
-        raise RefusedRecord(f"{what} is no tensor")
+        raise RefusedRecord(f"{what} is not a tensor")
     return one
 
 
 def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
-    """Axes of `dim`, counted from the front: all if there is none."""
+    """Return the axes of `dim`, counted from the front; all axes if `dim` is None or ()."""
     if dim is None or dim == ():
         return tuple(range(rank))
     some = dim if isinstance(dim, tuple) else (dim,)
@@ -140,5 +140,5 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
 
 def axis(dim: Any, rank: int) -> int:
     if not isinstance(dim, int) or isinstance(dim, bool) or not -max(1, rank) <= dim < max(1, rank):
-        raise RefusedRecord(f"the axis {dim!r:.20} of {rank}")
+        raise RefusedRecord(f"axis {dim!r:.20} of {rank} axes")
     return dim % max(1, rank)

@@ -1,6 +1,6 @@
 """Formulas of PyTorch's losses, and of their gradients.
 
-Source: PyTorch 2.x documentation; derivatives.yaml for which node a loss ends in; ATen/native/Loss.cpp.
+Source: PyTorch 2.x documentation; derivatives.yaml (the last node of each loss); ATen/native/Loss.cpp.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from npucmp.recompute.numpy_inputs import Array
 
 
 def _weights(x: Array, target: Array, weight: Optional[Array], ignore: int) -> tuple[Array, Array]:
-    """Classes with the axis of x's classes first among them, and what each counts."""
+    """Return the labels (0 if ignored) and their weights (0 if ignored)."""
     classes = x.shape[1 if x.ndim > 1 else 0]
     known = target != ignore
     if known.any() and not (target[known].min() >= 0 and target[known].max() < classes):
-        raise RefusedRecord("labels beyond the classes")
+        raise RefusedRecord("labels are not among the classes")
     safe = np.where(known, target, 0)
     share = known.astype(np.float64) if weight is None else np.where(known, weight[safe], 0.0)
     return safe, share
@@ -35,7 +35,7 @@ def _reduced(m: Steps, losses: Any, total: Any, reduction: str) -> Any:
 
 
 def _spread(m: Steps, dy: Array, total: Any, reduction: str) -> Any:
-    """The gradient that reached each loss."""
+    """Return the gradient of each loss."""
     return m.div(dy, total) if reduction == "mean" else dy
 
 
@@ -75,7 +75,7 @@ def cross_entropy(
     m: Steps, g: CallInputs, input: Array, target: Array, weight: Optional[Array] = None, size_average: Any = None,
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Any:  # fmt: skip
-    """The loss as two kernels compute it: the first stores the logarithms in the type of the output."""
+    """Compute the loss as two kernels do. The first stores the logarithms in the type of the output."""
     along = 1 if input.ndim > 1 else 0
     logs = log_softmax_of(m, input, (along,))
     with m.outside():
@@ -110,7 +110,7 @@ def cross_entropy_back(
     m: Steps, g: CallInputs, input: Array, target: Array, weight: Optional[Array] = None, size_average: Any = None,
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> list[Node]:  # fmt: skip
-    """The gradients of the whole call, and those of its last node: the gradient of the logarithms."""
+    """Return the gradients of the whole call, and those of its last node: the gradient of the logarithms."""
     along = 1 if input.ndim > 1 else 0
     dy = np.asarray(g.dy)
     with m.outside():
@@ -135,7 +135,7 @@ def cross_entropy_back(
 
 
 def _loss(value: Callable[..., Any], slope: Callable[..., Any]) -> tuple[Any, Any]:
-    """A loss of the difference of two tensors."""
+    """Return forward and backward of a loss of the difference of two tensors."""
 
     def forward(
         m: Steps, g: CallInputs, input: Array, target: Array, size_average: Any = None, reduce: Any = None,
@@ -162,7 +162,7 @@ def _l1_back(
     m: Steps, g: CallInputs, input: Array, target: Array, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean",
 ) -> list[Node]:  # fmt: skip
-    """The gradients of the call as one node, and those of the reduction in which it ends."""
+    """Return the gradients of the call as one node, and those of its final reduction."""
     each = np.broadcast_to(_spread(m, np.asarray(g.dy), input.size, reduction), input.shape)
     dx = np.sign(input - target) * each
     return [[dx, -dx], [dx], [each]]
@@ -206,7 +206,7 @@ def bce_back(
     m: Steps, g: CallInputs, input: Array, target: Array, weight: Optional[Array] = None, size_average: Any = None,
     reduce: Any = None, reduction: str = "mean",
 ) -> list[Node]:  # fmt: skip
-    """The divisor is kept from zero, by 1e-12 (binary_cross_entropy_backward)."""
+    """Return the gradient. Its divisor is at least 1e-12 (binary_cross_entropy_backward)."""
     with m.outside():
         below = np.maximum(m.mul(input, m.sub(1.0, input)), 1e-12)
         each = _spread(m, np.asarray(g.dy), input.size, reduction)

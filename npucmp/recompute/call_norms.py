@@ -1,6 +1,6 @@
 """Formulas of PyTorch's norms and of softmax, and of their gradients.
 
-Source: PyTorch 2.x documentation; derivatives.yaml for what autograd saves.
+Source: PyTorch 2.x documentation; derivatives.yaml lists the tensors that autograd saves.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import log_softmax_of, rsqrt, softmax_of
 from npucmp.recompute.numpy_inputs import Array
 
-# norms: statistics over `axes`; weight and bias in a shape that is broadcast
+# norms: statistics over `axes`; weight and bias have a shape that can be broadcast
 
 
 def statistics_of(m: Steps, x: Array, axes: Sequence[int], eps: float, is_centred: bool = True) -> tuple[Any, Any]:
-    """The deviations from the mean and the reciprocal of their size."""
+    """Return the deviations from the mean, and the reciprocal of their rms."""
     away = m.sub(x, m.mean(x, axes, keepdims=True)) if is_centred else x
     return away, rsqrt(m, m.add(m.mean(m.mul(away, away), axes, keepdims=True), eps))
 
@@ -32,7 +32,7 @@ def _affine(m: Steps, x: Any, weight: Optional[Array], bias: Optional[Array]) ->
 def norm_back(
     m: Steps, dy: Array, away: Any, rstd: Any, axes: Sequence[int], weight: Optional[Array], is_centred: bool = True
 ) -> tuple[Any, Any, Any]:
-    """The gradient of the input, and what those of weight and bias are sums of: products, and the gradient itself."""
+    """Return the gradient of the input, and the terms that the gradients of weight and bias are sums of."""
     with m.outside():
         normed = m.mul(away, rstd)
         scaled = dy if weight is None else m.mul(dy, weight)
@@ -43,7 +43,7 @@ def norm_back(
 
 
 def weight_gradient(m: Steps, one: Any, like: Optional[Array], axes: Sequence[int]) -> Any:
-    """A gradient of weight or bias; some kernels add it in the type of the output."""
+    """Return a gradient of weight or bias. Some kernels add it in the type of the output."""
     return None if like is None else m.sum(one, axes, coarse=True).reshape(like.shape)
 
 
@@ -51,7 +51,7 @@ def _rows_and_axes(x: Array, normalized_shape: Any) -> tuple[list[int], list[int
     shape = normalized_shape if isinstance(normalized_shape, tuple) else (normalized_shape,)
     start = x.ndim - len(shape)
     if start < 0 or x.shape[start:] != shape:
-        raise RefusedRecord(f"a norm of {list(shape)} for {list(x.shape)}"[:80])
+        raise RefusedRecord(f"a norm of {list(shape)} does not fit {list(x.shape)}"[:80])
     return [*range(start)], [*range(start, x.ndim)]
 
 
@@ -79,7 +79,7 @@ def rms_norm(
     m: Steps, g: CallInputs, input: Array, normalized_shape: Any, weight: Optional[Array] = None,
     eps: Optional[float] = None,
 ) -> Any:  # fmt: skip
-    """Steps of several kernels on some devices: each result in the type of the output."""
+    """Compute the norm. Some devices use several kernels: each result has the type of the output."""
     _, axes = _rows_and_axes(input, normalized_shape)
     with m.outside():
         away, rstd = statistics_of(m, input, axes, _epsilon(g, eps), is_centred=False)
@@ -90,7 +90,7 @@ def rms_norm(
 
 def _epsilon(g: CallInputs, eps: Optional[float]) -> float:
     if eps is None:
-        g.doubt("the epsilon of the type was taken")
+        g.doubt("eps is not recorded; that of float32 was used")
         return 2.0**-23
     return eps
 
@@ -108,9 +108,9 @@ def rms_norm_back(
 
 
 def _channels(x: Array) -> tuple[list[int], list[int]]:
-    """The axes of a norm over images, and the shape of weights."""
+    """Return the axes of a norm over images, and the shape of weights."""
     if x.ndim < 2:
-        raise RefusedRecord("a norm of images without channels")
+        raise RefusedRecord("the images have no channels")
     return [0, *range(2, x.ndim)], [-1 if at == 1 else 1 for at in range(x.ndim)]
 
 
@@ -123,7 +123,7 @@ def batch_norm(
     weight: Optional[Array] = None, bias: Optional[Array] = None, training: bool = False, momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:  # fmt: skip
-    """Folded into a factor and an offset by some kernels: steps are those of an accumulator."""
+    """Compute the norm. Some kernels fold it into a factor and an offset: steps are those of an accumulator."""
     axes, shape = _channels(input)
     if training:
         away, rstd = statistics_of(m, input, axes, eps)
@@ -168,7 +168,7 @@ def group_norm(
 def _groups(x: Array, groups: int) -> tuple[Array, list[int], list[int]]:
     _, shape = _channels(x)
     if not isinstance(groups, int) or groups < 1 or x.shape[1] % groups:
-        raise RefusedRecord(f"{groups!r:.20} groups of {x.shape[1]} channels")
+        raise RefusedRecord(f"{groups!r:.20} groups do not fit {x.shape[1]} channels")
     return x.reshape(x.shape[0], groups, -1), [2], shape
 
 
@@ -198,7 +198,7 @@ def softmax(m: Steps, g: CallInputs, input: Array, dim: Any = None, _stacklevel:
 
 def _axis(dim: Any, x: Array) -> int:
     if dim is None:
-        raise RefusedRecord("nothing tells the axis")
+        raise RefusedRecord("the axis is unknown")
     return axis(dim, x.ndim)
 
 

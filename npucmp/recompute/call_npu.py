@@ -1,7 +1,6 @@
 """Formulas of the vendor's own operators in numpy, and of their gradients.
 
-Source: torch_npu's documentation; the same arithmetic as npu_formulas.py, which has it for torch. UNVERIFIED on a
-device.
+Source: torch_npu's documentation; npu_formulas.py has the same arithmetic for torch. UNVERIFIED on a device.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import sigmoid
 from npucmp.recompute.numpy_inputs import Array
 
-GELU = 1.702  # of the fast gelu, x sigmoid(1.702 x): definition: torch_npu's documentation
-FLAT, APART = ("BSH", "SBH"), ("BSND", "BNSD")  # layouts: heads side by side in one axis, or in one of their own
+GELU = 1.702  # fast gelu: x sigmoid(1.702 x): definition: torch_npu's documentation
+MERGED, SEPARATE = ("BSH", "SBH"), ("BSND", "BNSD")  # layouts: heads merged into another axis, or on their own axis
 
 
 def rms_norm(m: Steps, g: CallInputs, input: Array, gamma: Array, epsilon: float = 1e-6) -> Any:
-    """The result, and the reciprocal of the size of each row."""
+    """Return the result, and the reciprocal rms of each row."""
     away, rstd = statistics_of(m, input, range(input.ndim - gamma.ndim, input.ndim), epsilon, is_centred=False)
     with m.outside():
         return m.mul(m.mul(away, rstd), gamma), rstd
@@ -62,27 +61,27 @@ def swiglu_back(m: Steps, g: CallInputs, input: Array, dim: int = -1) -> list[No
 def _halves(x: Array, dim: int) -> tuple[Array, Array]:
     at = axis(dim, x.ndim)
     if x.shape[at] % 2:
-        raise RefusedRecord(f"halves of {x.shape[at]}")
+        raise RefusedRecord(f"{x.shape[at]} elements have no halves")
     first, second = np.split(x, 2, at)
     return first, second
 
 
 def rotary(m: Steps, g: CallInputs, input: Array, r1: Array, r2: Array, rotary_mode: str = "half") -> Any:
     with m.outside():
-        return m.add(m.mul(input, r1), m.mul(_turned(input, rotary_mode), r2))
+        return m.add(m.mul(input, r1), m.mul(_rotated(input, rotary_mode), r2))
 
 
 def rotary_back(m: Steps, g: CallInputs, input: Array, r1: Array, r2: Array, rotary_mode: str = "half") -> list[Node]:
-    """The gradient of the input; cosines and sines are constants."""
+    """Return the gradient of the input. Cosines and sines are constants."""
     with m.outside():
-        other = _turned(m.mul(g.dy, r2), rotary_mode)
+        other = _rotated(m.mul(g.dy, r2), rotary_mode)
         return [[m.sub(m.mul(g.dy, r1), other), None, None]]
 
 
-def _turned(x: Array, mode: str) -> Array:
-    """By a right angle: (a, b) as (-b, a), for halves or for neighbours."""
+def _rotated(x: Array, mode: str) -> Array:
+    """Rotate by a right angle: (a, b) becomes (-b, a), for halves or for neighbours."""
     if x.shape[-1] % 2:
-        raise RefusedRecord(f"a rotation of {x.shape[-1]} elements")
+        raise RefusedRecord(f"cannot rotate {x.shape[-1]} elements")
     if mode == "interleave":
         return np.stack((-x[..., 1::2], x[..., ::2]), -1).reshape(x.shape)
     first, second = np.split(x, 2, -1)
@@ -103,7 +102,7 @@ def fusion_attention(
     pse: Optional[Array] = None, padding_mask: Optional[Array] = None, atten_mask: Optional[Array] = None,
     scale: float = 1.0, keep_prob: float = 1.0, *rest: Any, sparse_mode: int = 0, **more: Any,
 ) -> Any:  # fmt: skip
-    """Attention; the maximum and the sum of each row of scores are left to torch."""
+    """Compute attention. Only torch computes the maximum and the sum of each row of scores."""
     q, k, v = _heads(query, key, value, head_num, input_layout)
     allowed = _allowed(q, k, (pse, padding_mask), atten_mask, keep_prob, rest, sparse_mode)
     return [_laid(attention(m, g, q, k, v, allowed, scale=scale, enable_gqa=True), input_layout)]
@@ -124,9 +123,9 @@ def fusion_attention_back(
 def _allowed(
     q: Array, k: Array, others: tuple[Any, ...], mask: Optional[Array], keep: float, rest: tuple[Any, ...], mode: int
 ) -> Optional[Array]:
-    """Which keys each query sees: a mask of the vendor says which it does not."""
+    """Return the keys that each query reads. The vendor's mask marks those that it does not read."""
     if keep != 1.0 or any(one is not None for one in others) or rest or mode not in (0, 2, 3):
-        raise NotInTable("an attention with these arguments has no formula here")
+        raise NotInTable("attention with these arguments has no formula")
     if mode:
         ahead = k.shape[2] - q.shape[2] if mode == 3 else 0
         return np.tri(q.shape[2], k.shape[2], ahead, dtype=bool)
@@ -134,11 +133,12 @@ def _allowed(
 
 
 def _heads(q: Array, k: Array, v: Array, heads: int, layout: str) -> tuple[Array, Array, Array]:
-    """As batch, head, place, size; a layout without heads has those of the query, and as many as fit in keys."""
-    if layout in APART:
+    """Return tensors as (batch, head, position, size). A layout without a head axis gives the query `heads` heads, and
+    keys and values as many heads of that size as fit."""
+    if layout in SEPARATE:
         return _split(q, layout, 0), _split(k, layout, 0), _split(v, layout, 0)
-    if layout not in FLAT or heads < 1 or q.shape[-1] % heads:
-        raise RefusedRecord(f"{heads} heads of {list(q.shape)} as {layout!r:.8}")
+    if layout not in MERGED or heads < 1 or q.shape[-1] % heads:
+        raise RefusedRecord(f"{heads} heads do not fit {list(q.shape)} as {layout!r:.8}")
     few = k.shape[-1] // (q.shape[-1] // heads)
     return _split(q, layout, heads), _split(k, layout, few), _split(v, layout, few)
 
@@ -146,11 +146,11 @@ def _heads(q: Array, k: Array, v: Array, heads: int, layout: str) -> tuple[Array
 def _split(x: Array, layout: str, heads: int) -> Array:
     if layout == "BNSD":
         return x
-    if layout in FLAT:
+    if layout in MERGED:
         x = x.swapaxes(0, 1) if layout == "SBH" else x
         x = x.reshape(*x.shape[:2], heads, -1)
-    turned: Array = x.swapaxes(1, 2)
-    return turned
+    swapped: Array = x.swapaxes(1, 2)
+    return swapped
 
 
 def _laid(x: Array, layout: str) -> Array:

@@ -1,6 +1,6 @@
 """Formulas of PyTorch's calls that sum products: linear, matmul, einsum, convolutions, pooling, attention; gradients.
 
-Source: PyTorch 2.x documentation; ATen/native/LinearAlgebra.cpp for which node a product ends in.
+Source: PyTorch 2.x documentation; ATen/native/LinearAlgebra.cpp (the last node of a product).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def linear(m: Steps, g: CallInputs, input: Array, weight: Array, bias: Optional[
 
 
 def linear_back(m: Steps, g: CallInputs, input: Array, weight: Array, bias: Optional[Array] = None) -> list[Node]:
-    """The gradients of the call as one node, of addmm, and of the view that ends a product of more dimensions."""
+    """Return the gradients of the call as one node, of addmm, and of the view that ends a product of more
+    dimensions."""
     dy = g.dy
     rows, columns = dy.reshape(-1, weight.shape[0]), input.reshape(-1, weight.shape[-1])
     matrix = weight.reshape(-1, weight.shape[-1])
@@ -44,14 +45,14 @@ def linear_back(m: Steps, g: CallInputs, input: Array, weight: Array, bias: Opti
 def matmul(m: Steps, g: CallInputs, input: Array, other: Array) -> Any:
     a, b = tensor(input), tensor(other)
     if not a.ndim or not b.ndim:
-        raise RefusedRecord("a product of a number")
+        raise RefusedRecord("an operand of the product is a scalar")
     wide = m.matmul(a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b)
     wide = wide[..., 0, :] if a.ndim == 1 else wide
     return wide[..., 0] if b.ndim == 1 else wide
 
 
 def matmul_back(m: Steps, g: CallInputs, input: Array, other: Array) -> list[Node]:
-    """The gradients of the call as one node, of bmm, and of the view that ends a product of more dimensions."""
+    """Return the gradients of the call as one node, of bmm, and of the view that ends a product of more dimensions."""
     a, b, dy = input, other, g.dy
     if not dy.ndim:
         return [[m.mul(dy, b), m.mul(dy, a)]]
@@ -69,7 +70,7 @@ def matmul_back(m: Steps, g: CallInputs, input: Array, other: Array) -> list[Nod
 
 
 def _summed(m: Steps, a: Array, b: Array, like: Array) -> Any:
-    """A product, summed over the axes along which `like` was broadcast."""
+    """Return a product, summed over the axes along which `like` was broadcast."""
     return reduced(m, m.matmul(a, b), like)
 
 
@@ -96,8 +97,8 @@ def outer(m: Steps, g: CallInputs, input: Array, other: Array) -> Any:
 
 
 def outer_back(m: Steps, g: CallInputs, input: Array, other: Array) -> list[Node]:
-    """The gradients of the call as one node, or of the product of a column and a row that replaces it; products are
-    stored before they are added."""
+    """Return the gradients of the call as one node, or of the product of a column and a row that replaces it. Products
+    are stored before they are added."""
     column = input.reshape(-1, 1)
     with m.outside():
         parts = m.mul(g.dy, other), m.mul(g.dy, column)
@@ -115,28 +116,28 @@ def _contracted(m: Steps, equation: str, arrays: Sequence[Array]) -> Any:
 
 
 def _einsum(equation: str, operands: Sequence[Any]) -> tuple[str, list[Array]]:
-    """The equation with its output; operands may come as one list."""
+    """Return the equation with its output, and the operands, which may be one list."""
     if len(operands) == 1 and isinstance(operands[0], tuple):
         operands = operands[0]
     arrays, text = [tensor(one) for one in operands], equation.replace(" ", "")
     if "..." in text or "." in text:
-        raise RefusedRecord("an einsum with an ellipsis")
+        raise RefusedRecord("the einsum has an ellipsis")
     left, arrow, right = text.partition("->")
     if not arrow:
         right = "".join(sorted(one for one in set(left) if one in string.ascii_letters and left.count(one) == 1))
     parts = left.split(",")
     if [len(part) for part in parts] != [one.ndim for one in arrays]:
-        raise RefusedRecord(f"the einsum {equation!r:.40} of other operands")
+        raise RefusedRecord(f"the einsum {equation!r:.40} does not fit its operands")
     return f"{left}->{right}", arrays
 
 
 def einsum_back(m: Steps, g: CallInputs, equation: str, *operands: Any) -> list[Node]:
-    """The gradients for two operands, each of which has each letter once."""
+    """Return the gradients of two operands. No operand may repeat a letter."""
     text, arrays = _einsum(equation, operands)
     left, _, right = text.partition("->")
     parts = left.split(",")
     if len(arrays) != 2 or any(len(set(part)) != len(part) for part in (*parts, right)):
-        raise RefusedRecord("the gradient of an einsum of other than two operands")
+        raise RefusedRecord("einsum gradients require two operands without repeated letters")
     found: list[Optional[Array]] = []
     for at, part in enumerate(parts):
         other = parts[1 - at]
@@ -148,19 +149,19 @@ def einsum_back(m: Steps, g: CallInputs, equation: str, *operands: Any) -> list[
     return [found]
 
 
-# convolutions: images of one dimension as those of two
+# convolutions: 1-D images become 2-D images
 
 
 def _pair(value: Any, rank: int, fill: int) -> tuple[int, int]:
     some = value if isinstance(value, tuple) else (value,) * rank
     some = some * rank if len(some) == 1 else some
     if len(some) != rank or not all(isinstance(one, int) and 0 <= one < 1 << 16 for one in some):
-        raise RefusedRecord(f"an argument {value!r:.40} of a window")
+        raise RefusedRecord(f"invalid window argument {value!r:.40}")
     return (fill, some[0]) if rank == 1 else (some[0], some[1])
 
 
 def _lifted(x: Array, rank: int) -> Array:
-    """An image as batch, channels, height, width."""
+    """Return an image as (batch, channels, height, width)."""
     if rank == 1:
         x = x[..., None, :]
     return x[None] if x.ndim == 3 else x
@@ -171,7 +172,7 @@ def _window(
 ) -> SlidingWindow:
     strides, dilations = _pair(stride, rank, 1), _pair(dilation, rank, 1)
     if min(*strides, *dilations) < 1 or math.prod(size) > 1 << 16:
-        raise RefusedRecord("a window without a stride")
+        raise RefusedRecord("invalid stride, dilation or size of a window")
     if isinstance(padding, str):
         total = [d * (k - 1) if padding == "same" else 0 for k, d in zip(size, dilations)]
         pads = [(one // 2, one - one // 2) for one in total]
@@ -185,7 +186,7 @@ def _sides(shape: Sequence[int], rank: int) -> tuple[int, int]:
 
 
 def _require(window: SlidingWindow, sides: Sequence[int], ceil: bool = False) -> None:
-    """Raises RefusedRecord where the window over this image does not give the recorded sides."""
+    """Raise RefusedRecord if the window over this image does not give the recorded sides."""
     for n, side, size, s, d, (before, after) in zip(
         window.out, sides, window.size, window.strides, window.dilations, window.pads
     ):
@@ -200,7 +201,7 @@ def _convolution(rank: int) -> tuple[Any, Any]:
     ) -> tuple[Array, Array, SlidingWindow]:
         x, w = _lifted(input, rank), weight[..., None, :] if rank == 1 else weight
         if w.ndim != 4 or not 0 < groups <= w.shape[0] or w.shape[0] % groups or groups * w.shape[1] != x.shape[1]:
-            raise RefusedRecord(f"{groups} groups of {list(w.shape)}, of {list(x.shape)}")
+            raise RefusedRecord(f"{groups} groups of {list(w.shape)} do not fit {list(x.shape)}")
         window = _window(w.shape[2:], _sides(g.shape(), rank), stride, padding, dilation, rank)
         _require(window, x.shape[2:])
         return x, w, window
@@ -220,7 +221,7 @@ def _convolution(rank: int) -> tuple[Any, Any]:
     ) -> list[Node]:  # fmt: skip
         x, w, window = parts(g, input, weight, stride, padding, dilation, groups)
         dy = _lifted(g.dy, rank)
-        terms = (window.size[0] * window.size[1], x.shape[0])  # of taps, of images: added in the type of the output
+        terms = (window.size[0] * window.size[1], x.shape[0])  # taps, images: added in the type of the output
         dx = m.contract(lambda a, b: input_gradient(a, b, window, groups, x.shape, m), dy, w, coarse=terms[0])
         dw = m.contract(lambda a, b: filter_gradient(a, b, window, groups, w.shape, m), dy, x, coarse=terms[1])
         db = None if bias is None else m.sum(dy, (0, 2, 3))
@@ -252,7 +253,7 @@ def _max_pool(rank: int) -> tuple[Any, Any]:
         dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
         if return_indices:
-            raise RefusedRecord("indices of windows are not judged by numpy")
+            raise RefusedRecord("numpy does not recompute indices of windows")
         x, window = _pool(g, input, kernel_size, stride, padding, dilation, ceil_mode, rank)
         read = window.padded(x, m, -np.inf)
         made = np.full((*x.shape[:2], *window.out), -np.inf)
@@ -285,7 +286,7 @@ def _avg_pool(rank: int) -> tuple[Any, Any]:
         x, window = _pool(g, input, kernel_size, stride, padding, 1, ceil, rank)
         ones = np.ones((1, 1, *x.shape[2:]))
         if inside and ceil:
-            raise RefusedRecord("padded windows beyond the image are not judged by numpy")
+            raise RefusedRecord("numpy does not recompute padded windows beyond the image")
         count = _added(ones, window, m) if not inside else float(window.size[0] * window.size[1])
         return x, window, float(divisor) if divisor else count
 
@@ -324,7 +325,7 @@ avg_pool1d, avg_pool2d = _avg_pool(1), _avg_pool(2)
 
 
 def _adaptive(rank: int) -> tuple[Any, Any]:
-    """Averages over parts of the image that are as equal as they can be: sums by matrices of ones."""
+    """Return forward and backward of averages over parts of nearly equal size: sums by matrices of ones."""
 
     def matrices(g: CallInputs, input: Array) -> list[Array]:
         found = []
@@ -375,7 +376,7 @@ def _shares(
 
 
 def _grouped(query: Array, one: Array, is_grouped: bool) -> Array:
-    """Keys or values for each head of the query."""
+    """Return keys or values for each head of the query."""
     return np.repeat(one, query.shape[-3] // one.shape[-3], axis=-3) if is_grouped else one
 
 
@@ -384,7 +385,7 @@ def attention(
     dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     if dropout_p:
-        raise RefusedRecord("attention with dropout")
+        raise RefusedRecord("attention has dropout")
     key, value = (_grouped(query, one, enable_gqa) for one in (key, value))
     return m.matmul(_shares(m, query, key, attn_mask, is_causal, scale)[0], value)
 
@@ -394,7 +395,7 @@ def attention_back(
     dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False,
 ) -> list[Node]:  # fmt: skip
     if dropout_p or is_float(attn_mask):
-        raise RefusedRecord("the gradient of attention with dropout, or of a mask")
+        raise RefusedRecord("attention has dropout or the mask has a gradient")
     keys, values = (_grouped(query, one, enable_gqa) for one in (key, value))
     p, factor = _shares(m, query, keys, attn_mask, is_causal, scale)
     dv = m.matmul(p.swapaxes(-1, -2), g.dy)
@@ -407,8 +408,8 @@ def attention_back(
 
 
 def _ungrouped(m: Steps, gradient: Array, like: Array) -> Any:
-    """The gradient of keys or values that several heads of the query read."""
+    """Return the gradient of keys or values that several heads of the query read."""
     if gradient.ndim < 3 or gradient.shape[-3] == like.shape[-3]:
         return reduced(m, gradient, like)
-    apart = gradient.reshape(*like.shape[:-2], -1, *like.shape[-2:])
-    return m.sum(apart, (apart.ndim - 3,))
+    by_head = gradient.reshape(*like.shape[:-2], -1, *like.shape[-2:])
+    return m.sum(by_head, (by_head.ndim - 3,))

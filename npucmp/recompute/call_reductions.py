@@ -1,6 +1,6 @@
 """Formulas of PyTorch's reductions, and of their gradients.
 
-Source: PyTorch 2.x documentation; FunctionsManual.cpp for the gradients of prod and of a norm.
+Source: PyTorch 2.x documentation; FunctionsManual.cpp (gradients of prod and of a norm).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from npucmp.recompute.numpy_inputs import Array
 
 
 def _kept(one: Array, axes: Sequence[int], rank: int) -> Array:
-    """A result of a reduction with its axes."""
+    """Return a result of a reduction with its axes restored."""
     return np.expand_dims(one, tuple(axes)) if one.ndim < rank else one
 
 
@@ -65,7 +65,7 @@ def mean_back(
 
 
 def _spread_of(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
-    """The axes and what is subtracted from the number of elements."""
+    """Return the axes, and the number that is subtracted from the count of elements."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     return dim, float(correction) if correction is not None else float(unbiased)
@@ -126,13 +126,13 @@ def norm(
 
 def _require_euclidean(p: Any) -> None:
     if p not in (2, "fro", None):
-        raise RefusedRecord(f"a norm of the order {p!r:.20}")
+        raise RefusedRecord(f"unsupported norm order {p!r:.20}")
 
 
 def norm_back(
     m: Steps, g: CallInputs, input: Array, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> list[Node]:
-    """Nothing where the norm is 0."""
+    """Return the gradient. It is 0 where the norm is 0."""
     _require_euclidean(p)
     axes = axes_of(dim, input.ndim)
     y = _kept(g.y(m, lambda: norm(m, g, input, p, dim, keepdim)), axes, input.ndim)
@@ -142,7 +142,7 @@ def norm_back(
 
 
 def product(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Some kernels keep each partial product in the type of the output."""
+    """Multiply the elements. Some kernels store each partial product in the type of the output."""
     axes = axes_of(dim, input.ndim)
     count = math.prod(input.shape[one] for one in axes)
     found = np.prod(_counted(input), axis=axes, keepdims=keepdim)
@@ -152,7 +152,7 @@ def product(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: boo
 def product_back(
     m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> list[Node]:
-    """The product of the others: the result over each factor, or of those that are not the only zero."""
+    """Return the product of the other elements: the result over each factor, or the product without the only zero."""
     axes = axes_of(dim, input.ndim)
     y = _kept(g.y(m, lambda: product(m, g, input, dim, keepdim)), axes, input.ndim)
     dy = _kept(g.dy, axes, input.ndim)

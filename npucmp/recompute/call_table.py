@@ -1,8 +1,8 @@
-"""Which calls of PyTorch and of MindSpore's mint numpy computes: a literal line per formula, with the calls it is of.
+"""Calls of PyTorch and of MindSpore's mint that numpy computes: a literal line per formula, with its calls.
 
-The kind of a call (sum, noise, exact) is that of table.py. `is_closed`: the nodes of its backward formula are all that
-a record may hold, so that a gradient near none of them is wrong, if its shapes fit. A name counts without the
-underscore of the form in place; what is called is the function that stands here.
+table.py has the kind of a call (sum, noise, exact). If `is_closed`, a record can only hold gradients of the nodes of
+the backward formula: a gradient with a fitting shape that is near none of them is wrong. A name also covers its
+in-place form with an underscore. npucmp calls the function in this table, never a function that a dump names.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from npucmp.recompute.call_elements import both, elementwise, extreme_of_two, sw
 
 
 class CallFormula(NamedTuple):
-    """names     of the calls
-    pair      the formula, and that of the gradients or None
-    is_closed whether a record's gradients can only be those of the nodes
+    """names     names of the calls
+    pair      the forward formula, and the backward formula or None
+    is_closed whether a record can only hold gradients of the nodes
     """
 
     names: str
@@ -223,7 +223,7 @@ PREFIXES = ("Functional", "Torch", "Tensor", "Mint", "MintFunctional", "MindSpor
 
 
 def formula_of(call: Call) -> Optional[CallFormula]:
-    """The formula of a call; None for one that is left to torch, or not known at all."""
+    """Return the formula of a call; None if only torch computes it, or if it is unknown."""
     if call.prefix == "NPU":
         return _formulas_of_npu().get(call.name)
     if call.prefix not in PREFIXES:

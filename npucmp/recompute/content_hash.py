@@ -1,8 +1,8 @@
-"""What each tensor of a record is known by: the sum of the scrambled bits of its elements.
+"""Content of each tensor of a record: the sum of the scrambled bits of its elements.
 
-Two tensors with equal marks hold the same values, in whatever order: so a tensor is known again after a view, a
-transpose, a copy. One that is constant, or of fewer than four numbers that people write, would be known everywhere; it
-has no mark, and neither has one without values.
+Two tensors with equal marks hold the same values, in any order, so a tensor is recognised after a view, a transpose or
+a copy. A constant, or a tensor of fewer than four numbers that people write, would match everywhere, so it has no mark.
+A tensor without values has none either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(
 
 
 class Mark(NamedTuple):
-    """Of a tensor of so many elements of a type."""
+    """Content of a tensor: its number of elements, type and sum of bits."""
 
     elements: int
     dtype: str
@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 
 
 def marks_of(operator: Operator, context: ReadContext) -> dict[str, Mark]:
-    """Of the float tensors of an operator, by slot."""
+    """Return the marks of the float tensors of an operator, by slot."""
     found = {}
     for tensor in operator.tensors:
         dtype = lookup(tensor.dtype)
@@ -41,7 +41,7 @@ def marks_of(operator: Operator, context: ReadContext) -> dict[str, Mark]:
         try:
             blocks = values.blocks(payload_of(tensor, context), BLOCK, context=context)
             bits = mark_of(blocks)
-        except READ_ERRORS:  # its operator has a row that says so
+        except READ_ERRORS:  # the row of its operator has the error
             continue
         if bits is not None:
             found[tensor.slot] = Mark(math.prod(tensor.shape), tensor.dtype, bits)
@@ -49,7 +49,7 @@ def marks_of(operator: Operator, context: ReadContext) -> dict[str, Mark]:
 
 
 def mark_of(blocks: Any) -> Optional[int]:
-    """Of the blocks of one tensor; None where equality would say nothing."""
+    """Return the sum for the blocks of one tensor; None if equality would prove nothing."""
     total, size, first, same, few = np.uint64(0), 0, None, True, False
     for block in blocks:
         if not block.size:
@@ -67,12 +67,12 @@ def mark_of(blocks: Any) -> Optional[int]:
 
 
 def bits_of(array: Any) -> Any:
-    """As unsigned numbers of the same width."""
+    """Return the elements as unsigned numbers of the same width."""
     return np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
 
 
 def scrambled(bits: Any) -> Any:
-    """As numbers whose sums tell sets apart (the finaliser of splitmix64)."""
+    """Return numbers whose sums distinguish sets (the finaliser of splitmix64)."""
     found = bits.astype(np.uint64)
     with np.errstate(over="ignore"):
         found = (found + _ODD[0]) * _ODD[1]

@@ -1,9 +1,9 @@
-"""Who reads what in one dump without a graph: tensors with equal marks (content_hash.py) are the same tensor.
+"""Producers and consumers in one dump without a graph: tensors with equal marks (content_hash.py) are the same tensor.
 
-A tensor is `loose` if it follows from earlier ones by code that nobody knows: an input that no operator wrote, that is
-no known function of outputs (gaps.py), that was not there before, and that gets a gradient. What such code reads is
-unknown, so that of a gradient that does not fit nobody can say that all its consumers are known. Parameters are not
-loose: they stand in the places of PARAMETERS, or are vectors.
+A tensor is `loose` if unknown code computes it from earlier tensors: it is an input that no operator wrote, that is no
+known function of outputs (gaps.py), that did not exist before, and that gets a gradient. The other inputs of this code
+are unknown, so if a gradient does not fit, some of its consumers may be unknown. Parameters are not loose: they are in
+the places of PARAMETERS, or are vectors.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ PARAMETERS = {
     )
     for name in names.split()
 }
-CANDIDATES, BYTES = 128, 1 << 28  # earlier outputs that a gap is searched in, the nearest first
-SMALLER = 8  # times smaller than the input may a part of it be
+CANDIDATES, BYTES = 128, 1 << 28  # earlier outputs that may explain a gap, the nearest first
+SMALLER = 8  # a part may be this many times smaller than the input
 _LAST = chr(0x10FFFF)  # after every slot
 
-PART = "part"  # a gap of which only some elements are known
+PART = "part"  # a gap with some unknown elements
 
 
 class Consumer(NamedTuple):
-    """A consumer: its backward record with the forward, the input that follows from the output, and by which gap;
-    `sources` are the tensors of the gap, `own` the places among them that are the output."""
+    """A consumer of an output: its backward record with the forward, the input that depends on the output, and the gap
+    between them. `sources` are the tensors of the gap, `own` the places among them that are the output."""
 
     task: Task
     slot: str
@@ -50,9 +50,9 @@ class Consumer(NamedTuple):
 
 
 class EdgeTask(NamedTuple):
-    """A gradient to be checked: the input `slot` of a backward record, of the output `tensor` of its forward.
+    """A gradient to check: the input `slot` of a backward record, for the output `tensor` of its forward.
 
-    missing  why not all consumers are known, "" if they are
+    missing  why some consumers may be unknown, "" if all are known
     """
 
     task: Task
@@ -67,7 +67,7 @@ class EdgeTask(NamedTuple):
 
 
 class GapTask(NamedTuple):
-    """An input that nobody wrote, and earlier outputs, the nearest first."""
+    """An input without a producer, and earlier outputs, the nearest first."""
 
     order: int
     tensor: TensorRef
@@ -80,7 +80,7 @@ class GapTask(NamedTuple):
 
 class Links:
     """The forward operators of a run by the marks of their tensors: marks by order and slot. Writers and readers of a
-    mark stand in order of execution, so that those between two operators are found without going through all."""
+    mark are in order of execution, so a search between two operators does not visit all of them."""
 
     def __init__(self, tasks: Sequence[Task], marks: Mapping[int, Mapping[str, Mark]]) -> None:
         tasks = sorted(tasks, key=lambda task: task.operator.order)
@@ -104,14 +104,14 @@ class Links:
         return self._marks.get(order, {}).get(slot)
 
     def is_copy(self, order: int, mark: Mark) -> bool:
-        """Whether an operator only hands on a tensor."""
+        """Return whether an operator reads and writes a tensor with this mark."""
         slots = [slot for slot, one in self._marks.get(order, {}).items() if one == mark]
         return len({slot.partition(":")[0] for slot in slots}) > 1
 
     # gaps
 
     def gaps(self) -> Iterator[GapTask]:
-        """Inputs that nobody wrote before, each once; not parameters."""
+        """Yield each input without an earlier producer once, except parameters."""
         for mark, places in self.readers.items():
             order, slot = places[0]
             if any(writer < order for writer, _ in self.writers.get(mark, ())):
@@ -123,7 +123,7 @@ class Links:
                 yield GapTask(order, self.tensor(order, slot), tuple(sources))
 
     def _before(self, order: int, mark: Mark) -> list[tuple[int, TensorRef]]:
-        """Outputs that an input may follow from."""
+        """Return outputs that an input may depend on."""
         found: list[tuple[int, TensorRef]] = []
         bytes_left = BYTES
         for at in range(bisect_left(self._orders, order) - 1, -1, -1):
@@ -138,7 +138,7 @@ class Links:
         return found
 
     def _is_parameter(self, order: int, slot: str) -> bool:
-        """By its place, as a vector, or as what is the same for the whole batch."""
+        """Return whether an input is a parameter: by its place, as a vector, or because the whole batch shares it."""
         task, shape = self.forwards[order], self.tensor(order, slot).shape
         if slot in PARAMETERS.get(task.call.name, ()) or len(shape) == 1:
             return True
@@ -150,7 +150,7 @@ class Links:
     # edges
 
     def edges(self, gaps: Sequence[Gap]) -> Iterator[EdgeTask]:
-        """Each gradient that reached an output."""
+        """Yield each gradient that reached an output."""
         by_source: dict[Mark, list[Gap]] = defaultdict(list)
         for gap in gaps:
             for mark in {self.mark(*writer) for writer in gap.writers}:
@@ -169,7 +169,7 @@ class Links:
                 yield EdgeTask(task, slot, tensor, tuple(parts), missing)
 
     def _parts(self, order: int, mark: Mark, gaps: Sequence[Gap]) -> tuple[list[Consumer], str]:
-        """The consumers of what an operator wrote, and one that has no gradient in this dump."""
+        """Return the consumers of an output, and a message if a consumer has no gradient in this dump."""
         found: list[Consumer] = []
         without = ""
         first, last = self._reach(order, mark)
@@ -195,22 +195,23 @@ class Links:
         return found, without
 
     def _between(self, first: float, last: float, mark: Mark) -> list[tuple[int, str]]:
-        """Readers of a mark after one operator and before another, not those that hand it on."""
+        """Return the readers of a mark after one operator and before another, without operators that copy it."""
         if mark not in self._consumers:
             self._consumers[mark] = [one for one in self.readers.get(mark, ()) if not self.is_copy(one[0], mark)]
         consumers = self._consumers[mark]
         return consumers[bisect_right(consumers, (first, _LAST)) : bisect_left(consumers, (last, ""))]
 
     def _owners(self, mark: Mark) -> list[int]:
-        """Who wrote it, not who handed it on."""
+        """Return the operators that computed a tensor, without operators that copied it."""
         if mark not in self._owned:
             writers = [one for one, _ in self.writers.get(mark, ()) if one in self.backwards]
             self._owned[mark] = [one for one in writers if not self.is_copy(one, mark)]
         return self._owned[mark]
 
     def _reach(self, order: int, mark: Mark) -> tuple[float, float]:
-        """Between which operators the consumers lie: after it where it hands on what others wrote, or several wrote the
-        same; before the next of those. What is computed once more for the backward is read before."""
+        """Return the operators between which the consumers lie. If this operator copies the tensor, consumers follow
+        it; if several operators wrote it, they also precede the next writer. Otherwise there is no limit: a tensor that
+        is recomputed for the backward is read earlier."""
         if self.is_copy(order, mark):
             return order, math.inf
         owners = self._owners(mark)
@@ -220,24 +221,24 @@ class Links:
         return -1, math.inf
 
     def _missing(self, order: int, mark: Mark, loose: Sequence[tuple[int, str]], ends: list[int]) -> str:
-        """Why nobody can say that all consumers are known."""
+        """Return why some consumers may be unknown; "" if all are known."""
         if self.is_copy(order, mark):
-            return "it is equal to what an earlier operator wrote"
+            return "an earlier operator wrote an equal tensor"
         if len(self._owners(mark)) > 1:
-            return f"{len(self._owners(mark))} operators wrote the same"
+            return f"{len(self._owners(mark))} operators wrote equal tensors"
         if self.is_spread:
             return "ranks may exchange gradients in code that was not dumped"
         at = bisect_right(loose, (order, _LAST))
         if at < len(loose):
             reader, slot = loose[at]
-            return f"{self.forwards[reader].operator.name} {slot} may follow from it by code that was not dumped"
+            return f"{self.forwards[reader].operator.name} {slot} may depend on it through code that was not dumped"
         if len(ends) > 1:
             names = [self.forwards[one].operator.name for one in ends[:2]]
             return f"code that was not dumped reads {' and '.join(names)}, and may read it too"
         return ""
 
     def _loose(self, gaps: Sequence[Gap]) -> list[tuple[int, str]]:
-        """Inputs of unknown origin, where they are first read, in order of execution."""
+        """Return inputs of unknown origin at their first reads, in order of execution."""
         known = {self.mark(gap.order, gap.slot) for gap in gaps if gap.function and gap.function != PART}
         found = []
         for mark, places in self.readers.items():
@@ -251,7 +252,7 @@ class Links:
         return sorted(found, key=lambda place: place[0])
 
     def _is_without_gradient(self, order: int, slot: str) -> bool:
-        """Whether the backward record has null at the place of an argument."""
+        """Return whether the backward record has null at the place of an argument."""
         outputs, number = self.backwards[order].call.outputs, slot.partition(":")[2]
         arguments = self.forwards[order].call.args
         return (
@@ -262,7 +263,7 @@ class Links:
         )
 
     def _ends(self, by_source: Mapping[Mark, object]) -> list[int]:
-        """Operators with a gradient whose results nobody reads."""
+        """Return operators with a gradient whose results have no reader."""
         found = []
         for order in self.backwards:
             marks = [mark for slot, mark in self._marks.get(order, {}).items() if slot.startswith("output:")]

@@ -1,14 +1,14 @@
-"""What was dumped against float64, in units of the rounding that is due: three figures, and a verdict.
+"""Dumped values against float64, in units of the expected rounding: three figures and a verdict.
 
-    rms_ratio   rms of the error over rms of what is due: rounding of the result, and sigma, the noise of the sums and
-                steps before it. Guilty above 3, in 16 bits above 2.
+    rms_ratio   rms of the error over rms of the expected error: rounding of the result, and sigma, the noise of the
+                sums and steps before it. Guilty above 3, in 16 bits above 2.
     max_ratio   the largest error of an element over u|r| + step + 6 sigma + 0.6 rms sigma. Guilty above 8, or 4.
-    bias        mean error toward zero in units of u|r|: truncation, and scales below one unit. Guilty above 0.25 where
-                hundreds of different values say so, and rounding of the result is all that is due.
+    bias        mean error toward zero in units of u|r|: truncation, and scales below one unit. Guilty above 0.25 if
+                hundreds of different values show it, and rounding of the result is the only expected error.
 
-NaN and Inf at other places, integers and truth values that differ, copies that do: guilty outright. Limits are those of
-9,465 clean outputs of CPU dumps, whose largest rms_ratio is 1.7, and 25 planted faults, whose smallest is 9.8.
-All arrays are float64, flat and equally long; an empty output is CLEAN.
+NaN and Inf at other places, and differences of integers, booleans and copies, are guilty without a limit. The limits
+come from 9,465 clean outputs of CPU dumps, whose largest rms_ratio is 1.7, and 25 planted faults, whose smallest is
+9.8. All arrays are float64, flat and equally long; an empty output is CLEAN.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Array = NDArray[Any]
 
 (RMS, RMS_16), (MAX, MAX_16), (BIAS, _) = GUILTY_ABOVE.values()
 Z, SPREAD = 20.0, 0.3  # of a rounding error in units of u|r|
-FEW = 64  # elements whose own rounding says little of what is due
-OWN = 0.3  # of u|r| is due to rounding even where float64 happens to need none: a kernel may take another way
+FEW = 64  # elements: fewer do not show the expected rounding
+OWN = 0.3  # of u|r|: expected rounding even if float64 needs none: a kernel may compute in another way
 SAME = 2.0  # times the error of the same call on a CPU in the same types: the operator is ill-conditioned, not faulty
 LEVELS = {"L2": (2.0, 1.2, 1.2), "L1": (5.0, 1.5, 1.5), "L0": (10.0, 2.0, 2.0)}  # strictest first
-WORST = 1 << 16  # elements of which the box is told
+WORST = 1 << 16  # elements that the box is computed from
 
 
 class Due(NamedTuple):
-    """The rounding that is due beside that of the result.
+    """The rounding that is expected besides that of the result.
 
     sigma     noise of each element before its own rounding; a number if it is the same for all
-    made_of   "walk", "noise", "rounding" or "exact": nothing may differ at all
-    only_one  the result is one correctly rounded operation: truncation of a float32 can be told
+    made_of   "walk", "noise", "rounding" or "exact": no difference is allowed
+    only_one  the result is one correctly rounded operation: truncation of a float32 can be detected
     """
 
     sigma: Array | float = 0.0
@@ -51,7 +51,8 @@ class Due(NamedTuple):
 def judged(
     order: int, slot: str, actual: Array, exact: Array, dtype: Dtype, due: Due, scale: float = 1.0, known: float = 1.0
 ) -> Replayed:
-    """The row of one output; limits times `scale`, and times `known` where a clean run has larger ratios."""
+    """Return the row of one output. `scale` multiplies the limits, and so does `known` if a clean run has larger
+    ratios."""
     shape = actual.shape
     tally = BudgetTally(dtype, due.made_of, due.only_one, shape)
     tally.add(np.ravel(actual), np.ravel(exact), due.sigma)
@@ -59,8 +60,8 @@ def judged(
 
 
 class BudgetTally:
-    """The figures of one output, added up over blocks of it, in order. Sums of float64 values beyond 1e154 overflow,
-    and tell nothing then. With its shape it knows where a guilty output is wrong."""
+    """The figures of one output, added up over its blocks in order. If sums of float64 values exceed 1e154, they
+    overflow and mean nothing. With `shape`, the row locates the errors of a guilty output."""
 
     def __init__(self, dtype: Dtype, made_of: str, only_one: bool = False, shape: Sequence[int] = ()) -> None:
         self.dtype, self.made_of, self.only_one, self.shape = dtype, made_of, only_one, shape
@@ -78,7 +79,7 @@ class BudgetTally:
         return MAX_16 if self.dtype.itemsize <= 2 else MAX
 
     def add(self, actual: Array, exact: Array, sigma: Array | float = 0.0, noise: Optional[float] = None) -> None:
-        """The next elements; `noise` is the rms of sigma over the whole output, where it is known."""
+        """Add the next elements. `noise` is the rms of sigma over the whole output, if it is known."""
         start, self.elements = self.elements, self.elements + actual.size
         if not actual.size:
             return
@@ -100,16 +101,16 @@ class BudgetTally:
                 self._add(actual, exact, sigma, noise, start, places)
 
     def ratios(self, actual: Array, exact: Array, sigma: Array | float, noise: Optional[float] = None) -> Array:
-        """The error of each element over what it may be."""
+        """Return the error of each element over its expected error."""
         size, unit = np.abs(exact), self.dtype.round_off
-        step = np.where(size < self.dtype.tiny, self.dtype.tiny, 0.0)  # a device may flush what is smaller to zero
+        step = np.where(size < self.dtype.tiny, self.dtype.tiny, 0.0)  # a device may flush smaller values to zero
         error = np.abs(actual - exact)
         allowed = unit * size + step + 6 * sigma + 0.6 * (_rms(sigma) if noise is None else noise)
         found: Array = np.divide(error, allowed, out=np.where(error != 0, np.inf, 0.0), where=allowed > 0)
         return found
 
     def _add_exact(self, actual: Array, exact: Array, start: int) -> tuple[Array, Array]:
-        """Equal or not. Values below the smallest normal number may be flushed to zero."""
+        """Count elements that differ. Values below the smallest normal number may be flushed to zero."""
         wanted = round_to(exact, self.dtype) if self.dtype.kind == "f" else exact
         same = (actual == wanted) | ((actual != actual) & (wanted != wanted))
         if self.dtype.kind == "f":
@@ -122,7 +123,7 @@ class BudgetTally:
         return actual, wanted
 
     def _note(self, bad: Array, start: int, places: Optional[Array]) -> None:
-        """Where elements are beyond their limit, of the first WORST."""
+        """Record the elements that exceed their limit, up to WORST."""
         self.beyond += bad.size
         self._draw(bad, start, places)
         if bad.size and sum(some.size for some in self.bad) < WORST:
@@ -133,7 +134,7 @@ class BudgetTally:
             self.grid.add(start + (bad if places is None else places[bad]))
 
     def where(self) -> str:
-        """The box of elements beyond their limit, as a slice; "" where they are all over the tensor, or too many."""
+        """Return the box of elements that exceed their limit, as a slice; "" if they are everywhere or too many."""
         shape = self.shape
         if not shape or not 0 < self.beyond <= min(WORST, self.elements // 2):
             return ""
@@ -184,7 +185,7 @@ class BudgetTally:
             self.different = max(self.different, int(np.unique(actual).size))
 
     def row(self, order: int, slot: str, limit: float = 1.0) -> Replayed:
-        """The row, limits times `limit`."""
+        """Return the row. `limit` multiplies the limits."""
         row = self._row(order, slot, limit)
         if row.verdict is not Judged.GUILTY or not self.shape:
             return row
@@ -201,7 +202,7 @@ class BudgetTally:
         if self.is_exact:
             row = row._replace(rms_ratio=0.0, max_ratio=0.0)
             if self.wrong:
-                words = f"{self.wrong:,} of {self.elements:,} elements differ, and none may"
+                words = f"{self.wrong:,} of {self.elements:,} elements differ; none may"
                 row = row._replace(verdict=Judged.GUILTY, rms_ratio=math.inf, max_ratio=math.inf, explanation=words)
                 row = row._replace(max_abs_index=self.largest_at if self.largest > 0 else self.first_wrong)
             return row
@@ -214,7 +215,7 @@ class BudgetTally:
         return row._replace(verdict=Judged.GUILTY if self.odd or self._is_beyond(row, limit) else Judged.CLEAN)
 
     def _plain(self, row: Replayed) -> Replayed:
-        """The error without any budget."""
+        """Add the errors that need no budget to a row."""
         total, norm, unit = math.sqrt(self.error), math.sqrt(self.size), self.dtype.round_off
         rel_l2 = total / norm if norm else (0.0 if not total else math.inf)
         mere = self.relative / self.used
@@ -238,8 +239,8 @@ class BudgetTally:
         if row.rms_ratio is None or row.max_ratio is None or row.bias is None:
             return False
         low = self.dtype.itemsize <= 2
-        many = self.size**2 / self.fourth if 0 < self.fourth < math.inf else float(self.used)  # that matter for the rms
-        few = 1 + 2 / math.sqrt(many) if many < FEW else 1.0  # a few errors may well be large
+        many = self.size**2 / self.fourth if 0 < self.fourth < math.inf else float(self.used)  # that decide the rms
+        few = 1 + 2 / math.sqrt(many) if many < FEW else 1.0  # the rms of few errors varies
         if row.rms_ratio > (RMS_16 if low else RMS) * limit * few or row.max_ratio > self.most * limit:
             return True
         small = math.sqrt(self.noise) < 0.1 * self.dtype.round_off * math.sqrt(self.values)
@@ -250,8 +251,8 @@ class BudgetTally:
 
 
 def vendor_level(mare: Optional[float], mere: Optional[float], rmse: Optional[float]) -> str:
-    """The strictest level of the vendor's double benchmark that these pass, each the target's error over that of a
-    reference in the same type; "none" if they pass none, "" where one is not known."""
+    """Return the strictest level of the vendor's double benchmark that these pass; "none" if they pass none, "" if one
+    is unknown. Each is the target's error over that of a reference in the same type."""
     if mare is None or mere is None or rmse is None:
         return ""
     passed = (name for name, most in LEVELS.items() if mare <= most[0] and mere <= most[1] and rmse <= most[2])
@@ -259,7 +260,7 @@ def vendor_level(mare: Optional[float], mere: Optional[float], rmse: Optional[fl
 
 
 def round_to(values: Array, dtype: Dtype) -> Array:
-    """Rounded to nearest in a type, as float64; what is too large is infinite."""
+    """Return values rounded to nearest in a type, as float64. A value beyond its range becomes infinite."""
     if dtype.name == "float64" or dtype.memory:
         return values
     with np.errstate(over="ignore", invalid="ignore"):
@@ -267,8 +268,8 @@ def round_to(values: Array, dtype: Dtype) -> Array:
 
 
 def _odd(actual: Array, exact: Array, rounded: Array, dtype: Dtype) -> Array:
-    """Of each element, whether it is NaN or infinite on one side only; where the result leaves the range of the type,
-    both are right."""
+    """Return whether each element is NaN or infinite on one side only. If the result leaves the range of the type, both
+    are right."""
     with np.errstate(invalid="ignore"):
         beyond = np.isfinite(exact) & (np.abs(exact) >= dtype.largest * (1 - 4 * dtype.round_off))
         nan = np.isnan(actual) != np.isnan(rounded)

@@ -1,7 +1,7 @@
-"""The errors that operators of both runs have against float64 of their own recorded inputs, by numpy.
+"""Errors of operators of both runs against float64 of their own recorded inputs, by numpy.
 
-The search asks for one operator at a time (localise/recomputation.py). What is computed depends on the two dumps alone,
-never on time or on other installed packages, so that two comparisons give the same bytes.
+The search asks for one operator at a time (localise/recomputation.py). The result depends only on the two dumps, not
+on time or other installed packages, so that two comparisons give the same bytes.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of
 # elements of the tensors of an operator: work
 LARGEST = LARGE
 LARGEST_SAMPLED = 1 << 26  # elements of the tensors of a product that is sampled: work
-# elements of all operators together, of both runs: work: the part of those of a run, and what is always done; measured:
+# elements of all operators of both runs: work: a fraction of the elements of a run, and the least limit; measured:
 # recomputing an element takes twice as long as measuring one of both runs
 PART, LEAST = 4, 1 << 22
-# operators: work: of as many that can be recomputed one is, and the first of each kind, whatever the search knows of it
+# operators: work: one of this many is always recomputed, and the first of each kind, independent of the search
 SAMPLE = 16
-PACK = 64  # operators: work: so many are packed together
-PEERS = 8  # operators: work: peers of a guilty one, which tell a setting of the device from a fault
+PACK = 64  # operators: work: compressed together
+PEERS = 8  # operators: work: peers that distinguish a setting of the device from a fault
 
 
 class RecomputedOperators:
     """The operators of the target (side 0) and the golden (side 1) against float64 of their own inputs.
 
-    runs     opens both runs; it is called when the search first asks
-    reduced  matrix products of the run have operands of 11 bits, so that no budget of float32 holds for them
-    packs    it is one of many, of as many ranks: what it knows of operators lies packed in memory
+    runs     opens both runs when the search first asks
+    reduced  matrix products of the run have operands of 11 bits, so that no budget of float32 applies to them
+    packs    compress tasks in memory, because many ranks are compared
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class RecomputedOperators:
         self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
         self._left = LEAST
         self.recomputed: set[int] = set()  # orders of target operators
-        self._settings_of: set[int] = set()  # orders of those whose kind is off alike by coarser arithmetic
+        self._settings_of: set[int] = set()  # orders of operators whose kind has coarser arithmetic
 
     def rows(self, side: int, operator: Optional[Operator]) -> tuple[Replayed, ...]:
-        """Return a row for each output of an operator; () where numpy does not recompute the operator.
+        """Return a row for each output of an operator; () if numpy does not recompute the operator.
 
-        A guilty operator is no fault where coarser arithmetic makes all operators of its kind off alike: its rows say
-        AMPLIFIER then. If another formula does, that is one fault, which the first of them bears.
+        If coarser arithmetic explains similar errors of a whole kind, a guilty operator is no fault: its rows become
+        AMPLIFIER. If another formula explains them, that is one fault, reported for the first operator of the kind.
         """
         task = None if operator is None else self._tasks[side].get(operator.order)
         if task is None or operator is None or task.operator.name != operator.name:
@@ -71,8 +71,8 @@ class RecomputedOperators:
         return rows
 
     def gradients_as_golden(self, target: Operator, golden: Operator) -> tuple[Replayed, ...]:
-        """The rows of a gradient of the target by the arguments that the golden gave its forward; () for an operator
-        that is no gradient, or that numpy does not recompute."""
+        """Return the rows of a target gradient, computed from the arguments of the golden's forward; () if the operator
+        is no gradient, or if numpy does not recompute it."""
         own, other = (tasks.get(one.order) for tasks, one in zip(self._tasks, (target, golden)))
         if own is None or other is None or own.forward_call is None or other.forward_call is None:
             return ()
@@ -80,15 +80,15 @@ class RecomputedOperators:
 
     @property
     def by_engine(self) -> Mapping[str, int]:
-        """How many operators of the target each engine recomputed."""
+        """The number of target operators that each engine recomputed."""
         return {"numpy": len(self.recomputed)} if self.recomputed else {}
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
-        """Whether an operator of the target is among those that are recomputed whatever the search knows of them."""
+        """Return whether a target operator is always recomputed, independent of the search."""
         return operator is not None and operator.order in self._sample
 
     def is_setting(self, operator: Optional[Operator]) -> bool:
-        """Whether coarser arithmetic makes an operator of the target, which was recomputed, and all of its kind off."""
+        """Return whether coarser arithmetic explains the errors of a recomputed target operator and its kind."""
         return operator is not None and operator.order in self._settings_of
 
     @cached_property
@@ -108,7 +108,7 @@ class RecomputedOperators:
         elements = sum(math.prod(tensor.shape) for operator in run.operators for tensor in operator.tensors)
         self._left = max(self._left, elements // PART)
         tasks = [task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)]
-        return _Packed(tasks) if self._packs else {task.operator.order: task for task in tasks}
+        return _CompressedTasks(tasks) if self._packs else {task.operator.order: task for task in tasks}
 
     def _is_due(self, task: Task) -> bool:
         op = op_type_of(task.operator)
@@ -119,7 +119,7 @@ class RecomputedOperators:
             return False
         heavy = op.has("contracts") and len(sizes) > 2 and math.sqrt(math.prod(map(float, sizes[-3:]))) > HEAVY
         if heavy and not is_large(task):
-            return False  # of a product of n·k by k·m elements that is n·k·m
+            return False  # a product of n·k by k·m elements has n·k·m terms
         return not self._engine.refuses(task)[0]
 
     def _rows(self, side: int, task: Task) -> tuple[Replayed, ...]:
@@ -130,7 +130,7 @@ class RecomputedOperators:
         return self._found[key]
 
     def _computed(self, task: Task) -> tuple[Replayed, ...]:
-        """The rows of a task; none where its record cannot be read, or does not fit its formula."""
+        """Return the rows of a task; () if its record cannot be read or does not fit its formula."""
         try:
             return tuple(self._engine.replay(task, self._context, self._settings))
         except (*READ_ERRORS, ArithmeticError, LookupError, MemoryError, TypeError, ValueError):
@@ -138,7 +138,7 @@ class RecomputedOperators:
 
     @cached_property
     def _kinds(self) -> tuple[Mapping[str, list[int]], ...]:
-        """The orders of the operators of each kind, of both runs."""
+        """The orders of the operators of each kind, for both runs."""
         found = tuple(defaultdict[str, "list[int]"](list) for _ in self._tasks)
         for kinds, tasks in zip(found, self._tasks):
             for order, task in tasks.items():
@@ -146,7 +146,7 @@ class RecomputedOperators:
         return found
 
     def _among_peers(self, side: int, task: Task) -> tuple[Replayed, ...]:
-        """The rows of a guilty operator, excused where its peers are off alike."""
+        """Return the rows of a guilty operator, excused if its peers have similar errors."""
         orders = [order for order in self._kinds[side][_kind(task)] if order != task.operator.order]
         peers = [self._tasks[side][order] for order in orders[:PEERS]]
         rows = [row for one in (task, *peers) for row in self._rows(side, one)]
@@ -157,15 +157,15 @@ class RecomputedOperators:
             self._settings_of.update(rows[place].order for place in kind.rows if side == 0)
             first = min((rows[place].order for place in kind.alike), default=-1)
             for place in kind.alike:
-                words = kind.words if rows[place].order == first else f"as {operators[first].name}: {kind.words}"
+                words = kind.words if rows[place].order == first else f"same as {operators[first].name}: {kind.words}"
                 verdict = Judged.GUILTY if rows[place].order == first else Judged.AMPLIFIER
                 found[place] = rows[place]._replace(verdict=verdict, explanation=words)
         return tuple(row for row in found if row.order == task.operator.order)
 
 
-class _Packed(Mapping[int, Task]):
+class _CompressedTasks(Mapping[int, Task]):
     """Tasks by the order of their operator, PACK of them compressed at a time: a third of a kilobyte each instead of
-    two. The search asks in the order of execution, so that the latest pack serves most questions."""
+    two. The search asks in order of execution, so the latest group serves most queries."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._places = {task.operator.order: at for at, task in enumerate(tasks)}
@@ -187,7 +187,7 @@ class _Packed(Mapping[int, Task]):
 
 
 def _tensors(task: Task) -> list[TensorRef]:
-    """Those of a task and of its forward."""
+    """Return the tensors of a task and of its forward."""
     return [tensor for one in (task.operator, task.forward) if one is not None for tensor in one.tensors]
 
 

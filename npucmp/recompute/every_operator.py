@@ -1,7 +1,7 @@
-"""What compare --recompute all asks: all operators of both runs, by torch where it is installed, else by numpy.
+"""All operators of both runs, for compare --recompute all: by torch if it is installed, else by numpy.
 
-The rules that judge are those of the estimator (localise/recomputation.py). Operators are recomputed in child
-processes with limits of memory and time, those of a run together when the search first asks for one.
+The rules of the estimator judge the rows (localise/recomputation.py). Child processes with limits of memory and time
+recompute all operators when the search first asks for one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from npucmp.recompute.run import replayed
 from npucmp.recompute.task import Engine, Task, first_engine
 from npucmp.recompute.torch_engine import TorchEngine
 
-JOBS = 8  # processes at most, unless told: each has a torch of its own
+JOBS = 8  # processes at most by default: each loads a torch
 ENGINES: tuple[Engine, ...] = (TorchEngine(), NumpyEngine())  # the first that takes an operator recomputes it
 
 
 class EveryOperator(RecomputedOperators):
-    """See RecomputedOperators; `jobs` are processes."""
+    """See RecomputedOperators. `jobs` is the number of processes."""
 
     def __init__(self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool, jobs: int) -> None:
         super().__init__(runs, context, reduced)
@@ -33,12 +33,12 @@ class EveryOperator(RecomputedOperators):
         self._jobs = jobs
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
-        """Every operator that can be recomputed is, whatever the search knows of it."""
+        """Return whether an operator can be recomputed: the search then always uses it."""
         return operator is not None and operator.order in self._tasks[0]
 
     @property
     def by_engine(self) -> Mapping[str, int]:
-        """How many operators of the target each engine recomputed."""
+        """The number of target operators that each engine recomputed."""
         done = [self._tasks[0][order] for order, rows in self._every[0].items()
                 if any(row.status == REPLAYED for row in rows)]  # fmt: skip
         return Counter(engine.name for one in done if (engine := first_engine(one, self._engines)[0]) is not None)
@@ -52,7 +52,7 @@ class EveryOperator(RecomputedOperators):
 
     @cached_property
     def _every(self) -> tuple[Mapping[int, tuple[Replayed, ...]], ...]:
-        """The rows of each operator of both runs, which the same processes recompute."""
+        """The rows of each operator of both runs. The same processes recompute both."""
         sides = [side for side, tasks in enumerate(self._tasks) for _ in tasks]
         every = [task for tasks in self._tasks for task in tasks.values()]
         rows: tuple[list[Replayed], ...] = [], []

@@ -1,7 +1,7 @@
-"""Known functions of one or two earlier outputs, by name: what code that was not dumped may have done to them.
+"""Known functions of one or two earlier outputs, by name, that code outside the dump may have applied.
 
-Each is written once, for numpy and for torch alike (`m` is either). An input is held against each of them in float64:
-it may differ by its own rounding, and by what one rounding of the argument would make.
+Each is written once for numpy and torch (`m` is either). An input is compared with each function in float64. It may
+differ by its own rounding, and by the effect of one rounding of the argument.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from npucmp.model.dtypes import lookup
 
-SAMPLE = 1 << 14  # elements that a function is held against
-CANCELS = ("gelu", "silu", "elu", "mish", "softplus")  # what is near 0 is a difference of larger numbers
-FEW = 64  # that all functions are tried on first
-MOST = 3.0  # rms of the error over that of what is due; a single element may have twelve times that
-ROUNDED = 2.0**-10  # a constant is one that people write if it is that with so small an error
+SAMPLE = 1 << 14  # elements that are compared with a function
+CANCELS = ("gelu", "silu", "elu", "mish", "softplus")  # a result near 0 is a difference of larger numbers
+FEW = 64  # elements that all functions are first tried on
+MOST = 3.0  # rms of the error over that of the expected error; a single element may have twelve times that
+ROUNDED = 2.0**-10  # relative error up to which a constant counts as a short decimal
 
 
 class Numpy:
-    """What torch calls by the same names."""
+    """numpy's functions under torch's names."""
 
     exp, tanh, sqrt, where, abs, log1p, sin, cos, log = (
         np.exp, np.tanh, np.sqrt, np.where, np.abs, np.log1p, np.sin, np.cos, np.log,
@@ -36,7 +36,7 @@ def _sigmoid(m: Any, x: Any) -> Any:
     return 1 / (1 + m.exp(-x))
 
 
-UNARY: dict[str, Callable[[Any, Any], Any]] = {  # the plainest first, where several fit alike
+UNARY: dict[str, Callable[[Any, Any], Any]] = {  # the simplest first, for equal fits
     "cast": lambda m, x: 1 * x,
     "gelu (erf)": lambda m, x: 0.5 * x * (1 + m.erf(x * math.sqrt(0.5))),
     "gelu (tanh)": lambda m, x: 0.5 * x * (1 + m.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
@@ -75,8 +75,8 @@ SCALE = "scaled by "
 
 
 class FunctionFit(NamedTuple):
-    """A function that an input may be. ratio: rms of the error over that of what is due; equal: every element that was
-    looked at is the correctly rounded one."""
+    """A function that an input may be. ratio: rms of the error over rms of the expected error; equal: every element
+    that was compared is correctly rounded."""
 
     name: str
     ratio: float
@@ -84,14 +84,14 @@ class FunctionFit(NamedTuple):
 
 
 def applied(name: str, m: Any, sources: list[Any]) -> Any:
-    """The function of this name, of float64 values."""
+    """Return the function of this name, of float64 values."""
     if name.startswith(SCALE):
         return sources[0] * float(name[len(SCALE) :])
     return BINARY[name](*sources) if name in BINARY else UNARY[name](m, sources[0])
 
 
 def unary_fits(x: Any, y: Any, dtype: str) -> list[FunctionFit]:
-    """Functions of y that x is, the nearest first; both flat and float64, x of the type `dtype`."""
+    """Return the functions of y that fit x, the best first. Both are flat float64; `dtype` is the type of x."""
     few, at = _sample_places(x.size, FEW), _sample_places(x.size)
     names = [name for name in UNARY if _fit(name, x[few], [y[few]], dtype) is not None]
     x, y = x[at], y[at]
@@ -102,7 +102,7 @@ def unary_fits(x: Any, y: Any, dtype: str) -> list[FunctionFit]:
 
 
 def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[FunctionFit]:
-    """The function of a and b that x is."""
+    """Return the function of a and b that fits x; None if none does."""
     few = _sample_places(x.size, FEW)
     unit = _unit(dtype)
     for name, function in BINARY.items():
@@ -147,7 +147,8 @@ def _equal(x: Any, exact: Any, dtype: str) -> bool:
 
 
 def _scale(x: Any, y: Any) -> str:
-    """The constant that x is of y, in words; as people write it if it is near such a number."""
+    """Return the name of the constant factor between x and y, as a short decimal if that is near; "" if there is
+    none."""
     use = np.isfinite(x) & np.isfinite(y) & (y != 0) & (x != 0)
     if use.sum() < 8:
         return ""
@@ -161,7 +162,7 @@ def _scale(x: Any, y: Any) -> str:
 
 
 def _sample_places(size: int, most: int = SAMPLE) -> Any:
-    """Places all over a flat tensor."""
+    """Return places spread over a flat tensor."""
     return np.unique(np.linspace(0, max(size - 1, 0), min(size, most)).astype(np.int64))
 
 

@@ -1,8 +1,8 @@
-"""An input that no dumped operator wrote: which known function is it of which earlier outputs?
+"""Find the known function of earlier outputs that makes an input without a dumped producer.
 
-Looked for are parts of an output in another order, functions of one output of as many elements (gap_functions.py),
-of two, and outputs that lie side by side. The nearest output comes first. Where the same place of other layers is
-another function, that is told: one of them is not what its network says.
+The search tries parts of an output in another order, functions of one output of as many elements (gap_functions.py),
+functions of two outputs, and concatenations of outputs. The nearest output comes first. If the same place of other
+layers is another function, the gap says so: one of the layers does not match its network.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from npucmp.recompute.gap_functions import UNARY, binary_fit, unary_fits
 from npucmp.recompute.load_values import READ_ERRORS, read
 from npucmp.recompute.permutations import places_in
 
-PAIRS = 12  # outputs that are tried two by two
-LARGEST = 1 << 26  # elements of an input that is looked at
+PAIRS = 12  # outputs that are tried in pairs
+LARGEST = 1 << 26  # elements of an input that is searched
 
 
 def filled(task: GapTask, context: ReadContext) -> Gap:
-    """What makes the input of the outputs; without a function if nothing known does."""
+    """Return the gap with the function that makes the input from the outputs; without a function if none fits."""
     gap = Gap(task.order, task.tensor.slot)
     if int(np.prod(task.tensor.shape)) > LARGEST:
         return gap
@@ -65,12 +65,12 @@ def _of_several(
     alike: Sequence[tuple[tuple[int, str], Any]],
     parts: Sequence[tuple[tuple[int, str], Any]],
 ) -> Gap:
-    """Of two outputs of its size, or of outputs that lie side by side."""
+    """Return the gap as a function of two outputs of its size, or as a concatenation of outputs."""
     for (one, a), (other, b) in combinations(alike[:PAIRS], 2):
         fit = binary_fit(flat, a, b, task.tensor.dtype) or binary_fit(flat, b, a, task.tensor.dtype)
         if fit is not None:
-            turned = binary_fit(flat, a, b, task.tensor.dtype) is None
-            writers = (other, one) if turned else (one, other)
+            is_swapped = binary_fit(flat, a, b, task.tensor.dtype) is None
+            writers = (other, one) if is_swapped else (one, other)
             return gap._replace(writers=writers, function=fit.name, ratio=fit.ratio, equal=fit.equal)
     covered, chosen = np.zeros(flat.size, bool), []
     for writer, found in parts:
@@ -79,15 +79,16 @@ def _of_several(
             covered |= here
             chosen.append(writer)
     if covered.mean() >= 0.5:
-        name = "side by side" if covered.all() else PART
+        name = "concatenation" if covered.all() else PART
         if name == PART and _is_of_all(flat, covered, task.tensor.shape):
-            name = "beside what all rows share"
+            name = "concatenation with a shared tensor"
         return gap._replace(writers=tuple(chosen), function=name, ratio=0.0, equal=True)
     return gap
 
 
 def _is_of_all(flat: Any, covered: Any, shape: tuple[int, ...]) -> bool:
-    """Whether what is not covered is the same in each row of the batch: a parameter, nothing that was computed."""
+    """Return whether the uncovered elements are the same in each row of the batch: they are a parameter, not
+    computed."""
     if len(shape) < 2 or shape[0] < 2:
         return False
     rows = np.where(covered, 0.0, flat).reshape(shape[0], -1)
@@ -95,7 +96,7 @@ def _is_of_all(flat: Any, covered: Any, shape: tuple[int, ...]) -> bool:
 
 
 def cast(y: Any, tensor: TensorRef) -> Any:
-    """In the type of another tensor."""
+    """Return y in the type of another tensor."""
     with np.errstate(over="ignore"):
         return y.astype(numpy_dtype(tensor.dtype))
 
@@ -103,12 +104,12 @@ def cast(y: Any, tensor: TensorRef) -> Any:
 def _read(tensor: TensorRef, context: ReadContext) -> Optional[Any]:
     try:
         return read(tensor, context)
-    except READ_ERRORS:  # its operator has a row that says so
+    except READ_ERRORS:  # the row of its operator has the error
         return None
 
 
 def with_peers(gaps: Sequence[Gap], operators: Mapping[int, Operator]) -> list[Gap]:
-    """Each gap with what the same place is in other layers, where that is another function in as many or more."""
+    """Return each gap with the other functions at the same place of other layers, if they are as frequent or more."""
     kinds: dict[tuple[str, ...], list[Gap]] = defaultdict(list)
     for gap in gaps:
         if gap.function in UNARY:
@@ -128,7 +129,7 @@ def _may_be_the_same(one: Gap, other: Gap) -> bool:
 
 
 def _gap_key(gap: Gap, operators: Mapping[int, Operator]) -> tuple[str, ...]:
-    """Who reads it, who wrote what it follows from, and how far that lies back."""
+    """Return the reader, the writers and their distance from the reader."""
     reader = operators[gap.order]
     writers = [f"{operators[order].kind} {slot} {gap.order - order}" for order, slot in gap.writers]
     shape = next((one.shape for one in reader.tensors if one.slot == gap.slot), ())

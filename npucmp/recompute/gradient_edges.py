@@ -1,8 +1,8 @@
-"""Edges after all of them are known: what is told elsewhere, and what all edges of a kind have in common.
+"""Edges after all of them are known: guilty consumers, and errors that all edges of a kind share.
 
-A consumer that is guilty explains what is wrong with its gradients. Where the gradients of all consumers of a kind are
-off alike, and by no more than half precision inside would make them, that is a setting of the device (products in
-HF32), as in kind_baseline.py: one line, and none of them is broken.
+A guilty consumer explains wrong gradients. If the gradients of all consumers of a kind have similar errors, and none
+larger than half precision inside causes, the cause is a setting of the device (products in HF32), as in
+kind_baseline.py: one line is reported, and no edge is broken.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from npucmp.model import Edge, Held, Judged, Operator, Replayed
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.kind_baseline import COARSE, FEWEST, IN_16_BITS, OUTLIER
 
-MOST = 0.5  # of the edges of a kind: those that add up several gradients may hide the error of one
+MOST = 0.5  # of the edges of a kind: an edge that adds several gradients may hide the error of one
 
 
 def settled(
     edges: Sequence[Edge], rows: Sequence[Replayed], operators: Mapping[int, Operator]
 ) -> tuple[list[Edge], list[str]]:
-    """Edges in order of execution, and kinds in words."""
+    """Return edges in order of execution, and a sentence for each explained kind."""
     guilty = {operators[row.order].call: operators[row.order].name for row in rows if row.verdict is Judged.GUILTY}
     found = []
     for edge in sorted(edges, key=lambda edge: (edge.order, edge.slot)):
         own = [guilty[call] for order in edge.consumers if (call := operators[order].call) in guilty]
         if edge.verdict is Held.BROKEN and own:
-            edge = edge._replace(verdict=Held.UNKNOWN, explanation=f"{own[0]} is guilty itself")
+            edge = edge._replace(verdict=Held.UNKNOWN, explanation=f"{own[0]} is guilty")
         found.append(edge)
     return _excused(found, operators)
 
@@ -47,7 +47,7 @@ def _excused(edges: list[Edge], operators: Mapping[int, Operator]) -> tuple[list
         alike = [place for place, error in errors.items() if error <= OUTLIER * middle]
         if len(alike) < max(FEWEST, len(broken) / 2):
             continue
-        words.append(f"{len(alike)} of {len(places)} gradients that {kind} hands back are off alike: explained by "
+        words.append(f"{len(alike)} of {len(places)} gradients that {kind} returns have similar errors: explained by "
                      "coarser arithmetic inside (a setting, not one operator)")  # fmt: skip
         for place in alike:
             edges[place] = edges[place]._replace(verdict=Held.UNKNOWN, explanation=f"explained: {words[-1]}")
@@ -55,7 +55,7 @@ def _excused(edges: list[Edge], operators: Mapping[int, Operator]) -> tuple[list
 
 
 def _error(edge: Edge, operators: Mapping[int, Operator]) -> Optional[float]:
-    """Relative, if it is as small as coarse arithmetic leaves it."""
+    """Return the relative error, if coarse arithmetic can cause it; else None."""
     tensor = next((one for one in operators[edge.order].tensors if one.slot == edge.slot), None)
     dtype = lookup(tensor.dtype) if tensor is not None else None
     if dtype is None or edge.rel_l2_u is None:

@@ -1,14 +1,14 @@
-"""What all operators of a kind have in common: a setting of the device, not a fault of one of them.
+"""Errors that all operators of a kind share: a setting of the device, not a fault of one operator.
 
-Where (nearly) every output of a kind is beyond its budget, and by about as much, they are computed more coarsely than
-their type (products in HF32, an exp in float16): one line for the kind, and nobody is guilty. That holds up to the
-error that such a setting makes; and one that stands out of its peers is guilty all the same.
+If (nearly) every output of a kind exceeds its budget by a similar factor, the device computes the kind more coarsely
+than its type (products in HF32, an exp in float16): the kind gets one line, and no operator is guilty. This applies up
+to the error that the setting causes. An operator with a larger error than its peers stays guilty.
 
-Coarser arithmetic rounds to nearest, which has no direction. An error that lies on one side of the values in all
-operators of a kind is that of another formula: a factor, a term that is missing, an approximation. So is a larger one
-than half precision leaves. That is one finding: the operators are guilty, and one line tells that all are. Evidence:
-the mean error toward zero is 0.05 of the relative error at most in GELUs with half precision inside, 1.0 of a factor,
-1.3 to 4 of the approximation by tanh, 3.3 of a missing term.
+Coarser arithmetic rounds to nearest, which has no direction. If the errors of all operators of a kind lie on one side
+of the values, the cause is another formula: a factor, a missing term, an approximation. The same applies to an error
+larger than half precision leaves. This is one finding: the operators are guilty, and one line reports the kind.
+Evidence: the mean error toward zero is 0.05 of the relative error at most in GELUs with half precision inside, 1.0 of
+a factor, 1.3 to 4 of the approximation by tanh, 3.3 of a missing term.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from npucmp.model import Judged, Operator, Replayed
 from npucmp.model.optypes import op_type
 
 FEWEST = 3  # operators that make a kind
-NEARLY = 0.9  # of them that are beyond their budget: the others may hold values that nothing rounds
-OUTLIER = 4.0  # times the median: no peer
+NEARLY = 0.9  # of them exceed their budget: the others may hold values that need no rounding
+OUTLIER = 4.0  # times the median: not similar
 COARSE = 2.0**-10  # relative error that half precision inside a float32 operator leaves
 IN_16_BITS = 4.0  # units of a 16-bit type
 DIRECTED = 0.5  # of the relative error is the mean error toward or from zero: roundings to nearest average out
 
 
 class Explained(NamedTuple):
-    """A kind in words, the rows that it excuses, by place, and those that another formula makes guilty alike."""
+    """A sentence about a kind, the places of rows that it excuses, and of rows that another formula makes guilty."""
 
     words: str
     rows: frozenset[int]
@@ -37,7 +37,7 @@ class Explained(NamedTuple):
 
 
 def explained(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list[Explained]:
-    """Kinds of operators that are beyond their budgets alike."""
+    """Return kinds of operators that exceed their budgets by similar factors."""
     found = []
     for name, places, alone in _kinds(rows, operators):
         beyond = [place for place in places if rows[place].verdict in (Judged.GUILTY, Judged.AMPLIFIER)]
@@ -49,23 +49,23 @@ def explained(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> li
         alike = [place for place in beyond if _is_alike(rows[place], ratio, error)]
         coarse = [place for place in alike if _is_coarse(rows[place])]
         number = f"all {len(places)}" if len(beyond) == len(places) else f"{len(beyond)} of {len(places)}"
-        words = f"{number} {name} lie beyond their budget, in the middle {ratio:.2g} times"
+        words = f"{number} {name} exceed their budget, by a median factor of {ratio:.2g}"
         enough = max(FEWEST, len(beyond) / 2)
         if len(coarse) >= enough and (_in_common(rows, coarse) or not _have_direction([rows[at] for at in coarse])):
             inside = _in_common(rows, coarse) or "coarser arithmetic inside"
             words = f"{words}: explained by {inside} (a setting, not one operator)"
             found.append(Explained(words, frozenset(coarse).intersection(alone)))
         elif len(alike) >= enough and not any(rows[place].explained_by for place in alike):
-            words = f"{words}: alike, as another formula makes them, and no coarser arithmetic"
+            words = f"{words}: similar errors, explained by another formula, not by coarser arithmetic"
             found.append(Explained(words, frozenset(), frozenset(alike).intersection(alone)))
-        elif _in_common(rows, beyond) and len(beyond) == len(places):  # nobody is excused by that
+        elif _in_common(rows, beyond) and len(beyond) == len(places):  # this excuses no operator
             found.append(Explained(f"all {len(places)} {name}: {_in_common(rows, beyond)}", frozenset()))
     return found
 
 
 def _kinds(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> Iterator[tuple[str, list[int], list[int]]]:
-    """Outputs of one kind by place, and which of them it speaks for. Products of kinds that are too small are held
-    against those of all kinds: what rounds their operands is the unit that computes them."""
+    """Yield the places of outputs of one kind, and those that it explains. Products of kinds that are too small are
+    compared with products of all kinds, because one unit rounds their operands."""
     kinds: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         if row.rms_ratio is not None and row.budget not in ("", "exact"):
@@ -82,19 +82,20 @@ def _kinds(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> Itera
 
 
 def _is_vector(row: Replayed, operators: Mapping[int, Operator]) -> bool:
-    """The gradient of a bias is a sum, and no product."""
+    """Return whether a row is the gradient of a bias, which is a sum and no product."""
     return any(one.slot == row.slot and len(one.shape) == 1 for one in operators[row.order].tensors)
 
 
 def _in_common(rows: Sequence[Replayed], places: Sequence[int]) -> str:
-    """The hypothesis that explains all of them, "" if none does."""
+    """Return the hypothesis that explains all rows; "" if none does."""
     words = {rows[place].explained_by for place in places}
     return words.pop() if len(words) == 1 else ""
 
 
 def doubted(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list[Replayed]:
-    """Where activations are not kept, forwards run again on the way back, and backwards read what those saved. That is
-    what was recorded, unless a forward is guilty: of gradients after it nobody can say what they were made of."""
+    """Return the rows. If activations are recomputed in the backward pass, gradients read tensors that the second
+    forward saved. If a forward is guilty, these may differ from the recorded tensors, so later guilty gradients become
+    UNKNOWN."""
     phases = [(order, operators[order].phase) for order in sorted(operators)]
     back = next((order for order, phase in phases if phase == "backward"), None)
     if back is None or not any(phase == "forward" and order > back for order, phase in phases):
@@ -103,7 +104,7 @@ def doubted(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list
     first = min(wrong, default=None)
     after = (one for order, one in operators.items() if first is not None and order > first)
     calls = {one.call for one in after if one.phase == "forward"}
-    words = "activations were computed again on the way back, after a forward that is guilty: it may have read others"
+    words = "activations were recomputed in the backward pass, after a guilty forward: it may have read other values"
     found = []
     for row in rows:
         operator = operators[row.order]
@@ -114,7 +115,7 @@ def doubted(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list
 
 
 def excused(rows: Sequence[Replayed], kinds: Sequence[Explained]) -> list[Replayed]:
-    """The rows, those of explained kinds as amplifiers with the reason."""
+    """Return the rows. Rows of explained kinds become AMPLIFIER with the reason."""
     found = [*rows]
     for kind in kinds:
         for place in kind.rows:
@@ -123,15 +124,15 @@ def excused(rows: Sequence[Replayed], kinds: Sequence[Explained]) -> list[Replay
 
 
 def _is_alike(row: Replayed, ratio: float, error: float) -> bool:
-    """Whether a row is like most of its kind: relative to what is due, which grows with the terms of sums, or to the
-    values, as rounded operands are."""
+    """Return whether the error of a row is similar to that of its kind: relative to the expected error, which grows
+    with the terms of sums, or to the values, as for rounded operands."""
     if row.rms_ratio is None or row.rel_l2 is None or row.nonfinite:
         return False
     return row.rms_ratio <= OUTLIER * ratio or row.rel_l2 <= OUTLIER * error
 
 
 def _is_coarse(row: Replayed) -> bool:
-    """Whether the error of a row is no larger than coarse arithmetic makes it."""
+    """Return whether coarse arithmetic can cause the error of a row."""
     if row.rel_l2 is None or row.rel_l2_u is None:
         return False
     low = row.rel_l2_u and row.rel_l2 / row.rel_l2_u > 2.0**-12  # its unit is that of a 16-bit type
@@ -139,6 +140,6 @@ def _is_coarse(row: Replayed) -> bool:
 
 
 def _have_direction(rows: Sequence[Replayed]) -> bool:
-    """Whether the errors of all rows lie on one side of the values, toward zero or away from it."""
+    """Return whether the errors of all rows lie on one side of the values, toward zero or away from it."""
     shares = [(row.bias or 0.0) / row.rel_l2_u if row.rel_l2_u else 0.0 for row in rows]
     return min(shares) >= DIRECTED or max(shares) <= -DIRECTED

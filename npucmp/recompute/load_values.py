@@ -1,4 +1,4 @@
-"""The values of a dumped tensor, if they are as recorded."""
+"""Values of a dumped tensor, if the file matches the record."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import numpy_dtype
 from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 
-READ_ERRORS = (NpucmpError, RefusedRecord, OSError, MemoryError)  # that reading the values of a tensor raises
+READ_ERRORS = (NpucmpError, RefusedRecord, OSError, MemoryError)  # raised by reading the values of a tensor
 
 
 def read(tensor: TensorRef, context: ReadContext) -> Any:
-    """The values as an array of the logical shape."""
+    """Return the values as an array of the logical shape."""
     payload = payload_of(tensor, context)
     found = [*values.blocks(payload, max(1, math.prod(payload.shape)), context=context)]
     array = found[0] if found else np.empty(0, numpy_dtype(payload.dtype))
@@ -26,7 +26,8 @@ def read(tensor: TensorRef, context: ReadContext) -> Any:
 
 
 def payload_of(tensor: TensorRef, context: ReadContext) -> Payload:
-    """Where its values lie, if that is as recorded."""
+    """Return the place of the values. Raises RefusedRecord if it differs from the record, MissingTensor if there is
+    none."""
     if tensor.problem:
         raise RefusedRecord(tensor.problem)
     if not tensor.file and tensor.payload is None:

@@ -1,8 +1,8 @@
-"""The steps that formulas are made of, in float64; with a seed each of them is rounded as a kernel would, at random.
+"""Steps of formulas in float64. With a seed, each step is rounded at random, as a kernel rounds it.
 
-Each product, quotient, root … gets noise of 0.58 u of `level`, sums and contractions the random walk of their terms
-besides (dtypes.random_walk). Copies, choices and signs are free, and are numpy's own.
-Every step asks for room first: a shape that a hostile record asks for is refused before it is there.
+Each product, quotient, root … gets noise of 0.58 u of `level`; sums and contractions also get the random walk of their
+terms (dtypes.random_walk). Copies, choices and signs get no noise, and use numpy itself.
+Every step checks memory first: if the shape in a hostile record is too large, no array is made.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from npucmp.model.dtypes import ROUNDING, random_walk
 from npucmp.recompute.arguments import TooLarge
 
 Array = NDArray[Any]
-FLOPS = 1 << 36  # of the products of one operator: some seconds of one core
+FLOPS = 1 << 36  # of the products of one operator: a few seconds of one core
 _ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
 
 
 class Steps:
-    """One trial: exact without a seed. `unit` is the round-off of the output's type, `accumulator` that of sums."""
+    """One trial, exact without a seed. `unit` is the round-off of the output's type, `accumulator` that of sums."""
 
     def __init__(self, unit: float, accumulator: float, memory: int, seed: Optional[int] = None) -> None:
         self.unit, self.accumulator = max(unit, accumulator), accumulator
@@ -32,7 +32,7 @@ class Steps:
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Steps whose results are stored in the type of the output."""
+        """Store the results of steps in the type of the output."""
         before, self._level = self._level, self.unit
         try:
             yield
@@ -40,17 +40,17 @@ class Steps:
             self._level = before
 
     def scalar(self, value: float) -> float:
-        """A number of Python as a kernel gets it."""
+        """Return a Python number as a kernel receives it."""
         return value if self.accumulator < 2.0**-30 else float(np.float32(value))
 
     def room(self, shape: Sequence[int]) -> None:
-        """Raises TooLarge for what does not fit beside all that was made before."""
+        """Raise TooLarge if an array does not fit beside all arrays made before."""
         self._left -= 8 * math.prod(shape)
         if self._left < 0:
-            raise TooLarge("replaying it takes more memory than --limit-memory allows")
+            raise TooLarge("its replay needs more memory than --limit-memory allows")
 
     def rounded(self, out: Any, sigma: Any = None) -> Any:
-        """A result with the noise of its rounding, and of sigma before it."""
+        """Return a result with the noise of its rounding, and of sigma before it."""
         if self._random is None:
             return out
         if sigma is not None:
@@ -93,12 +93,12 @@ class Steps:
         return self._step(lambda one: np.asarray(_ERF(one)).astype(np.asarray(one).dtype), a)
 
     def apply(self, function: Callable[..., Any], *arrays: Any) -> Any:
-        """Any other function of each element."""
+        """Apply any other function of each element."""
         return self._step(function, *arrays)
 
     def contract(self, function: Callable[..., Any], *arrays: Array, coarse: bool | int = False) -> Any:
-        """Sums of products: `function` must be linear in each of its arrays. Kernels add some sums in the type of the
-        output (`coarse`), or so many terms of them."""
+        """Return sums of products. `function` must be linear in each array. Kernels may add in the type of the output
+        all terms (`coarse` is true), or that number of them."""
         out = function(*arrays)
         self.room(np.shape(out))
         if self._random is None:
@@ -118,7 +118,7 @@ class Steps:
         self.room((*batch, *a.shape[-2:-1], *b.shape[-1:]))
         self._flops -= 2 * math.prod((*batch, *a.shape[-2:], *b.shape[-1:]))
         if self._flops < 0:
-            raise TooLarge("its products take too long without a sample, which torch takes")
+            raise TooLarge("its products take too long for numpy; torch samples them")
         out = np.matmul(a, b)
         return out if self._random is None else self._walked(out, np.matmul(a * a, b * b), float(a.shape[-1]))
 

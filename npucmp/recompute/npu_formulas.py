@@ -60,9 +60,9 @@ def npu_fusion_attention(
     padding_mask: Optional[Tensor] = None, atten_mask: Optional[Tensor] = None, scale: float = 1.0,
     keep_prob: float = 1.0, *rest: Any, sparse_mode: int = 0, **more: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Attention, and the maximum and the sum of each row of scores, repeated 8 times."""
+    """Return attention, and the maximum and the sum of each row of scores, repeated 8 times."""
     if keep_prob != 1.0 or pse is not None or padding_mask is not None or rest or sparse_mode not in (0, 2, 3):
-        raise NotInTable("an attention with these arguments has no formula here")
+        raise NotInTable("attention with these arguments has no formula")
     q, k, v = (_heads(one, input_layout, n) for one, n in _heads_of(query, key, value, head_num, input_layout))
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
@@ -87,7 +87,7 @@ def _heads_of(q: Tensor, k: Tensor, v: Tensor, heads: int, layout: str) -> list[
 
 
 def _heads(x: Tensor, layout: str, heads: int) -> Tensor:
-    """As batch, head, place, size."""
+    """Return a tensor as (batch, head, position, size)."""
     if layout == "BNSD":
         return x
     if layout == "SBH":

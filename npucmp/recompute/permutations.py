@@ -1,8 +1,8 @@
-"""Which elements of one tensor another is made of: views, transposes, slices, rows, halves that change places.
+"""Find the elements of one tensor in another: views, transposes, slices, rows, halves that are swapped.
 
-Runs of elements along an axis are looked up among all runs of the same length of the source, by the sum of their
-scrambled bits without the sign; what is found is compared element by element. The shortest run must tell: two elements
-of 32 bits, four of 16. What has no runs is looked up one by one, where elements have 32 bits.
+Runs of elements along an axis are searched among all runs of the same length of the source, by the sum of their
+scrambled bits without the sign. Matches are compared element by element. The shortest run has two elements of 32 bits,
+or four of 16: shorter runs match by chance. If there are no runs, elements of 32 bits are searched one by one.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 
 from npucmp.recompute.content_hash import bits_of, scrambled
 
-WINDOW = 8  # elements that a run is looked up by
+WINDOW = 8  # elements of a run that are hashed
 LARGEST = 1 << 23  # elements of a source
-AXES = 5  # that may change places: 120 ways
-TRIES = 4  # runs with the same sum
-SOME = 32  # elements one of which must be there, before anything is searched
-FEWEST = 4  # elements that are looked up one by one, of 32 bits
+AXES = 5  # axes that may be permuted: 120 orders
+TRIES = 4  # runs with the same sum that are tried
+SOME = 32  # elements: unless one of them is found, nothing is searched
+FEWEST = 4  # elements that are searched one by one, of 32 bits
 
 
 class Permutation(NamedTuple):
-    """Where the elements of a tensor lie in a flat source (-1: not there), whether each is negated, their share, and
-    whether some of them lie at other places too."""
+    """The places of the elements of a tensor in a flat source (-1: absent), whether each is negated, their share, and
+    whether some of them also lie at other places."""
 
     places: Any
     negated: Any
@@ -33,7 +33,7 @@ class Permutation(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What was done to the source."""
+        """The operation on the source, in words."""
         known = self.places[self.places >= 0]
         if self.negated.any():
             return "halves, one negated"
@@ -45,15 +45,15 @@ class Permutation(NamedTuple):
 
 
 def places_in(x: Any, y: Any) -> Optional[Permutation]:
-    """Of the elements of x in y, both of one type; None if hardly any is there."""
+    """Return the places of the elements of x in y, both of one type; None if hardly any is found."""
     if y.size > LARGEST or x.size > LARGEST or x.dtype != y.dtype or not x.size:
         return None
     own, source = bits_of(x), bits_of(y)
     if x.size == y.size and np.array_equal(own, source):
         return Permutation(np.arange(x.size), np.zeros(x.size, bool), 1.0, False)
-    turned = _turned(own.reshape(x.shape), source.reshape(y.shape)) if x.size == y.size else None
-    if turned is not None:
-        return turned
+    transposed = _transposed(own.reshape(x.shape), source.reshape(y.shape)) if x.size == y.size else None
+    if transposed is not None:
+        return transposed
     top = np.array(1 << (8 * x.dtype.itemsize - 1), own.dtype)
     some, size = own[:: max(1, own.size // SOME)] & ~top, source & ~top
     if not any((size == one).any() for one in some):
@@ -75,8 +75,8 @@ def places_in(x: Any, y: Any) -> Optional[Permutation]:
     return best if best is not None and best.share > 0 else None
 
 
-def _turned(own: Any, source: Any) -> Optional[Permutation]:
-    """Where only axes have changed places: those of either, before or after it got another shape."""
+def _transposed(own: Any, source: Any) -> Optional[Permutation]:
+    """Return the places if only axes were permuted, before or after a change of shape; else None."""
     places = np.arange(own.size)
     found: list[Any] = []
     for axes in permutations(range(own.ndim)) if own.ndim <= AXES else ():
@@ -94,18 +94,18 @@ def _turned(own: Any, source: Any) -> Optional[Permutation]:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Flat, a few first."""
+    """Return whether arrays are equal when flat. A few elements are compared first."""
     step = max(1, a.size // SOME)
     return np.array_equal(a.flat[::step], b.flat[::step]) and np.array_equal(a.reshape(-1), b.reshape(-1))
 
 
 def _lengths(size: int, least: int) -> Iterator[int]:
-    """Of runs that an axis is cut into."""
+    """Yield the lengths of runs that an axis is cut into."""
     yield from (size // parts for parts in range(1, size // least + 1) if size % parts == 0)
 
 
 class _Search:
-    """Runs of a flat source."""
+    """A search for runs in a flat source."""
 
     def __init__(self, source: Any, width: int) -> None:
         self._top = np.array(1 << (8 * width - 1), source.dtype)
@@ -113,7 +113,7 @@ class _Search:
         self._sums: dict[int, tuple[Any, Any]] = {}
 
     def runs(self, own: Any, order: Any) -> Permutation:
-        """order: flat places of x, a run per row."""
+        """Return the places of runs. order: flat places of x, a run per row."""
         length = order.shape[1]
         window = min(length, WINDOW)
         places, negated = np.full(own.size, -1), np.zeros(own.size, bool)
@@ -123,7 +123,7 @@ class _Search:
             first = _sum(scrambled((own & ~self._top)[order[:, :window]].T), window)
             left, right = np.searchsorted(sums, first, "left"), np.searchsorted(sums, first, "right")
             ambiguous = bool((right - left > 1).any())
-            turn = _turns(first)  # the second of equal runs is the second there
+            turn = _turns(first)  # the second of equal runs matches the second in the source
             for attempt in range(TRIES):
                 rows = np.flatnonzero((right > left) & (places[order[:, 0]] < 0))
                 if not rows.size or (attempt and not (right - left > attempt).any()):
@@ -151,7 +151,7 @@ class _Search:
 
 
 def _turns(keys: Any) -> Any:
-    """How many equal keys stand before each."""
+    """Return how many equal keys precede each key."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
@@ -162,7 +162,7 @@ def _turns(keys: Any) -> Any:
 
 
 def _sum(parts: Any, window: int) -> Any:
-    """In order: other places, other weights."""
+    """Return a sum whose weights depend on the place."""
     total = np.zeros_like(parts[0])
     with np.errstate(over="ignore"):
         for step in range(window):

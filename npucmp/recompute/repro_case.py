@@ -1,7 +1,7 @@
-"""One record as a folder that runs without npucmp: run.py, call.json, and tensors as .npy.
+"""Write one record as a folder that runs without npucmp: run.py, call.json, and tensors as .npy.
 
-Nothing that a dump holds becomes code: run.py is the text below with one line of our own table in it. Names, arguments
-and types stand in call.json, which run.py reads as data.
+No text of a dump becomes code: run.py is the text below with one line of npucmp's own table in it. call.json has names,
+arguments and types, which run.py reads as data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NATIVE = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float
 
 
 class CaseTensor(NamedTuple):
-    """An argument that is a tensor: the file that holds it, without its ending."""
+    """An argument that is a tensor: the name of its file without the ending."""
 
     name: str
 
@@ -35,7 +35,7 @@ class Type(NamedTuple):
 
 
 def encoded(tree: Any) -> Any:
-    """An argument as JSON; what JSON has no word for is an object of one key, by which run.py knows it."""
+    """Return an argument as JSON. A value without a JSON form is an object with one key, which run.py recognises."""
     if isinstance(tree, CaseTensor):
         return {"tensor": tree.name}
     if isinstance(tree, Type):
@@ -66,7 +66,7 @@ def unit_of(name: str) -> float:
 
 
 def files(row: CallRow, arguments: Arguments, is_backward: bool, facts: dict[str, Any]) -> dict[str, str]:
-    """run.py and call.json; `facts` are further keys of this."""
+    """Return run.py and call.json; `facts` are further keys of call.json."""
     call = {
         **facts,
         "args": encoded(arguments.args),
@@ -75,13 +75,13 @@ def files(row: CallRow, arguments: Arguments, is_backward: bool, facts: dict[str
     name = row.call
     line = f"torch.{name}"
     if row.kind == "npu":
-        line = f'torch_npu.{name} if torch_npu else sys.exit("{name} is of torch_npu, which is not here")'
+        line = f'torch_npu.{name} if torch_npu else sys.exit("{name} requires torch_npu, which is not installed")'
     return {CALL: json.dumps(call, indent=1) + "\n", RUN: _HEAD + f"function = {line}\n" + _GRADIENTS[is_backward]}
 
 
-_HEAD = '''"""One call of a dump against its float64 result, as it was dumped and as it is here: python run.py
+_HEAD = '''"""Compare one call, as dumped and as computed here, with its float64 result: python run.py
 
-call.json is data: arguments, types, and which file holds what. Types that .npy lacks (bfloat16) lie as float32.
+call.json is data: arguments, types, and the files of tensors. Types that .npy lacks (bfloat16) are stored as float32.
 The figures of the dump need numpy alone, the call itself needs torch.
 """
 import json
@@ -106,7 +106,7 @@ def array(name):
     return np.load(HERE / f"{name}.npy")
 
 
-def tell(who, one, got):
+def print_error(source, one, got):
     want = array(one["expected"]).astype(float)
     with np.errstate(all="ignore"):
         error = np.abs(np.reshape(got, want.shape).astype(float) - want)
@@ -115,8 +115,9 @@ def tell(who, one, got):
     rel_l2, relative = np.linalg.norm(away) / (np.linalg.norm(size) or 1), away / (size + 1e-7)
     units = f" = {rel_l2 / one['unit']:.3g} u" if one["unit"] else ""
     worst = [int(at) for at in np.unravel_index(np.where(use, error, -1).argmax(), want.shape)]
-    print(f"{who:<9} {one['slot']!a}  rel_l2 {rel_l2:.2e}{units}  MERE {relative.mean():.2e}  MARE {relative.max():.2e}"
-          f"  RMSE {np.sqrt(np.mean(away**2)):.2e}  worst {worst}  not finite {int((~use).sum())}")
+    print(f"{source:<9} {one['slot']!a}  rel_l2 {rel_l2:.2e}{units}  MERE {relative.mean():.2e}  "
+          f"MARE {relative.max():.2e}  RMSE {np.sqrt(np.mean(away**2)):.2e}  worst {worst}"
+          f"  not finite {int((~use).sum())}")
 
 
 def value(x):
@@ -128,9 +129,9 @@ def value(x):
 
 
 for one in CASE["outputs"]:
-    tell("the dump", one, array(one["actual"]))
+    print_error("the dump", one, array(one["actual"]))
 if torch is None:
-    sys.exit("torch is not installed here: the call was not made on this machine")
+    sys.exit("torch is not installed here: the call did not run on this machine")
 TYPES = {str(one).split(".")[-1]: one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 '''
 _CALL = """T = {name: torch.from_numpy(array(name)).to(DEVICE, TYPES[dtype]) for name, dtype in CASE["tensors"].items()}
@@ -139,7 +140,7 @@ args, kwargs = value(CASE["args"]), {key: value(x) for key, x in CASE["kwargs"].
 found = function(*args, **kwargs)
 results = torch.utils._pytree.tree_flatten(args[0] if found is None else found)[0]
 """
-_BACK = """for at, name in CASE["saved"]:  # what the forward keeps of its result is what was recorded of it
+_BACK = """for at, name in CASE["saved"]:  # the backward reads the recorded results of the forward
     results[at].data.copy_(T[name])
 pairs = [(results[at], T[name]) for at, name in CASE["given"]]
 results = []
@@ -147,8 +148,8 @@ pairs[0][0].grad_fn.register_hook(lambda inputs, _: results.extend(inputs))
 results += torch.autograd.grad([y for y, _ in pairs], leaves, [g.to(y.dtype).reshape(y.shape) for y, g in pairs],
                                allow_unused=True)
 """
-_TOLD = """for one in CASE["outputs"]:
+_REPORT = """for one in CASE["outputs"]:
     got = results[one["at"]].detach().cpu()
-    tell(f"this {DEVICE}", one, (got.mT if one["turned"] else got).to(torch.float64).numpy())
+    print_error(f"this {DEVICE}", one, (got.mT if one["turned"] else got).to(torch.float64).numpy())
 """
-_GRADIENTS = {False: _CALL + _TOLD, True: _CALL + _BACK + _TOLD}
+_GRADIENTS = {False: _CALL + _REPORT, True: _CALL + _BACK + _REPORT}

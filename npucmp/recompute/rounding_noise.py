@@ -1,12 +1,12 @@
-"""Rounding noise at every primitive of a float64 computation, so that its outputs show what rounding may do to them.
+"""Rounding noise at every primitive of a float64 computation: its outputs show the effect that rounding may have.
 
-Each result of an aten call is multiplied by 1 + dtypes.ROUNDING u N(0, 1), u being the round-off of the type of the
-output: kernels of low precision keep intermediates and saved statistics in it. Sums get the random walk of
-random_walk.py, statistics of norms and softmax what sums of N terms in the accumulator leave. Copies are free.
-Backward kernels of norms and activations are taken apart first, as a device computes their steps.
+Each result of an aten call is multiplied by 1 + dtypes.ROUNDING u N(0, 1). u is the round-off of the output's type,
+because kernels of low precision store intermediates and saved statistics in it. Sums get the random walk of
+random_walk.py. Statistics of norms and softmax get the noise of sums of N terms in the accumulator. Copies get none.
+Backward kernels of norms and activations are first decomposed into the steps of a device.
 
-What comes last is rounded anyway (error_budget.py): in 16 bits it is given without that noise. Only child processes
-import this.
+error_budget.py adds the final rounding, so in 16 bits outputs come without that noise. Only child processes import
+this.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FREE = frozenset(
 )
 SUMS = frozenset("mm bmm addmm baddbmm addmv mv dot convolution convolution_backward sum cumsum "
                  "convolution_overrideable".split())  # fmt: skip
-SCATTERED = frozenset(  # sums that kernels may keep in the type of the output
+SCATTERED = frozenset(  # sums that kernels may add in the type of the output
     "embedding_dense_backward index_add scatter_add index_put _unsafe_index_put index_add_ scatter_add_ index_put_ "
     "_index_put_impl_ upsample_bilinear2d_backward upsample_bicubic2d_backward avg_pool2d_backward "
     "_adaptive_avg_pool2d_backward max_pool2d_with_indices_backward".split()
@@ -46,17 +46,17 @@ SCATTERED = frozenset(  # sums that kernels may keep in the type of the output
 REDUCTIONS = frozenset("var var_mean std linalg_vector_norm norm logsumexp prod nll_loss_forward nll_loss2d_forward "
                        "mse_loss l1_loss smooth_l1_loss huber_loss _adaptive_avg_pool2d _adaptive_avg_pool3d "
                        "avg_pool2d avg_pool3d binary_cross_entropy cumprod".split())  # fmt: skip
-BY_EXP = frozenset("expm1 elu log1p sinh asinh atanh erf".split())  # a device may compute exp(x) - 1: off by u near 0
+BY_EXP = frozenset("expm1 elu log1p sinh asinh atanh erf".split())  # a device may compute exp(x) - 1: error u near 0
 SOFTMAX = frozenset("_softmax _safe_softmax _log_softmax".split())
 NORMS = frozenset(
     "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward _fused_rms_norm_backward".split()
-)  # some add gradients of weights in the type of the output
-_INNER = (  # forward kernels, whose own steps are taken in the accumulator
+)  # some kernels add gradients of weights in the type of the output
+_INNER = (  # forward kernels that compute their steps in the accumulator
     aten.native_layer_norm, aten.native_group_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
     *filter(None, [getattr(aten, "_fused_rms_norm", None)]), aten.gelu, aten.mish, aten.softplus,
     aten.log_sigmoid_forward,
 )  # fmt: skip
-_STEPS = (  # backward kernels, whose steps are taken in the type of the output
+_STEPS = (  # backward kernels that compute their steps in the type of the output
     aten.native_layer_norm_backward, aten.native_group_norm_backward, aten.native_batch_norm_backward,
     *filter(None, [getattr(aten, "_fused_rms_norm_backward", None)]), aten.log_sigmoid_backward,
     aten.gelu_backward, aten.silu_backward, aten.mish_backward, aten._softmax_backward_data,
@@ -67,7 +67,7 @@ _STEPS = (  # backward kernels, whose steps are taken in the type of the output
 
 @cache
 def _decompositions() -> dict[Any, tuple[Any, bool]]:
-    """Operator → how it is taken apart, and whether its steps are those of an accumulator."""
+    """Return the decomposition of each operator, and whether its steps are those of an accumulator."""
     from torch._decomp import get_decompositions
 
     found = {one: (how, True) for one, how in get_decompositions(_INNER).items()}
@@ -76,20 +76,20 @@ def _decompositions() -> dict[Any, tuple[Any, bool]]:
 
 
 class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
-    """unit is the round-off of the output's type, accumulator that of sums. One for each trial."""
+    """unit is the round-off of the output's type, accumulator that of sums. Each trial has its own."""
 
-    is_recomputed = False  # whether a backward computes the softmax of its forward again
+    is_recomputed = False  # whether a backward recomputes the softmax of its forward
 
     def __init__(self, unit: float, accumulator: float, seed: int) -> None:
         super().__init__()
         self.unit, self.accumulator = max(unit, accumulator), accumulator
         self._level, self._sums = self.unit, accumulator
         self._random = torch.Generator().manual_seed(seed)
-        self._clean: dict[int, tuple[Any, Any]] = {}  # storage → what lies there, and the same without its last noise
+        self._clean: dict[int, tuple[Any, Any]] = {}  # storage → its values, and its values without the last noise
 
     def settled(self, one: Any, unit: float) -> Any:
-        """A result as it was before the noise of its own rounding, if it is of the type that rounds most: `unit` is
-        that of its own. Of another it is rounded in the coarse type all the same."""
+        """Return a result without the noise of its own rounding, if its type has the largest round-off; `unit` is the
+        round-off of its type. Results of other types keep the rounding of the coarse type."""
         coarse = self.unit > self.accumulator and unit >= self.unit
         held = self._clean.get(one.untyped_storage().data_ptr()) if coarse else None
         if held is None:
@@ -132,7 +132,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
         return torch.randn(like.shape, generator=self._random, dtype=torch.float64)
 
     def _rounded(self, out: Any, extra: Any = None) -> Any:
-        """Results with noise of their rounding, and `extra`, deviations that they have before it."""
+        """Return results with the noise of their rounding; `extra` are deviations that precede it."""
         flat, _ = tree_flatten(out)
         added = dict(zip(map(id, flat), extra)) if extra is not None else {}
         return tree_map(lambda one: self._one(one, added.get(id(one))), out)
@@ -149,7 +149,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
         return one
 
     def _copied(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A copy of what has noise has a clean original too, and what is written into in place is so in both."""
+        """Copy a tensor with noise and its clean original. A write in place changes both."""
         if func.overloadpacket.__name__.endswith("_") and args and self._has_original(args[0]):
             func(*random_walk.mapped(list(args), self._before), **kwargs)
             return func(*args, **kwargs)
@@ -168,7 +168,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
         return isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() in self._clean
 
     def _of_sums(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """The walk of a sum, by the same call on squares and on ones."""
+        """Return the random walk of a sum, from the same call on squares and on ones."""
         if name not in SUMS and name not in SCATTERED:
             return None
         unit = self.unit if name in SCATTERED else self._sums
@@ -182,7 +182,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
         found: list[Any] = [
             random_walk.sigma(a, b, c, unit) if isinstance(a, torch.Tensor) else None for a, b, c in triples
         ]
-        if name == "convolution_backward" and self.unit > unit:  # what taps and images give is added in 16 bits
+        if name == "convolution_backward" and self.unit > unit:  # terms of taps and images are added in 16 bits
             for at, terms in enumerate((math.prod(args[2].shape[2:]), args[0].shape[0])):
                 if found[at] is not None:
                     count = torch.tensor(float(terms), dtype=torch.float64)
@@ -201,7 +201,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
             terms = source.shape[dim] if source.dim() else 1
             reach = (source - source.amax(dim, keepdim=True)).abs() if source.dim() else source.abs()
             relative = unit * (reach + REDUCED * math.sqrt(terms))
-            if self.is_recomputed:  # from the scores and the logarithm of their sum, which were rounded apart
+            if self.is_recomputed:  # from the scores and the logarithm of their sum, each rounded
                 largest = source.abs().masked_fill(torch.isinf(source), 0.0).amax(dim, keepdim=True)
                 relative = relative + unit * largest
             return [relative * results[0].abs() if name != "_log_softmax" else relative]
@@ -221,12 +221,12 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _stored(one: Any) -> Any:
-    """A copy of all that lies in its storage, flat."""
+    """Return a flat copy of the whole storage of a tensor."""
     return torch.empty(0, dtype=one.dtype).set_(one.untyped_storage().clone())
 
 
 def _shares(out: Any, args: Any) -> bool:
-    """Whether a result is a view of an argument."""
+    """Return whether a result is a view of an argument."""
     if not isinstance(out, torch.Tensor) or not out.numel():
         return False
     place = out.untyped_storage().data_ptr()

@@ -1,4 +1,4 @@
-"""Tasks → rows, links, gaps and edges, in child processes with limits: what one operator costs is never the run."""
+"""Run tasks in child processes with limits → rows, links, gaps and edges. A failed operator never ends the run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from npucmp.recompute.load_values import READ_ERRORS
 from npucmp.recompute.task import Engine, ReplaySettings, Task, first_engine, first_line, unknown
 from npucmp.recompute.torch_engine import TorchEngine
 
-SECONDS = 60.0  # of one operator, and one more per
+SECONDS = 60.0  # for one operator, and one more per PER_SECOND
 PER_SECOND = 200_000  # bytes
-BASE = 256 << 10  # of work that a record is, however small its tensors
-CONTAINERS = ("Module", "Cell")  # whose operators are dumped too
+BASE = 256 << 10  # of work for each record, in addition to its tensors
+CONTAINERS = ("Module", "Cell")  # modules whose operators are dumped too
 _STARTED: set[str] = set()
 Item = TypeVar("Item", bound=Union[Task, GapTask])
 Found = TypeVar("Found")
@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class ChildWork:
-    """What a child does with a task: all that it needs was in memory when it was made."""
+    """The work of a child on a task. All that it needs was in memory when the child started."""
 
     engines: tuple[Engine, ...]
     context: ReadContext
@@ -51,11 +51,11 @@ class ChildWork:
         return [one._replace(seconds=seconds / len(found)) for one in found]
 
     def started(self, engine: Engine) -> str:
-        """What is wrong with it, if it cannot be used."""
+        """Start an engine. Return why it cannot be used, "" if it can."""
         if engine.name not in _STARTED:
             try:
                 engine.start(self.settings)
-            except Exception as error:  # what is installed does not work
+            except Exception as error:  # the installed package does not work
                 raise_in_tests(error)
                 return f"{engine.name} cannot be used: {first_line(error)}"
             _STARTED.add(engine.name)
@@ -63,7 +63,7 @@ class ChildWork:
         return ""
 
     def edge(self, task: EdgeTask, engine: TorchEngine) -> Edge:
-        """A gradient between operators; whatever goes wrong is why it is not known."""
+        """Return a gradient between operators. If an error occurs, the edge is unknown and has the reason."""
         order = task.task.operator.order
         problem = self.started(engine)
         if problem:
@@ -80,7 +80,7 @@ class ChildWork:
 
 @contextmanager
 def _clock(size: int) -> Iterator[None]:
-    """SIGALRM ends the child if work on so many bytes takes too long."""
+    """End the child by SIGALRM if work on `size` bytes takes too long."""
     signal.setitimer(signal.ITIMER_REAL, SECONDS + size / PER_SECOND)
     try:
         yield
@@ -95,16 +95,16 @@ def _because(error: Exception) -> str:
 
 
 def _replayed(engine: Engine, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
-    """Whatever goes wrong is the status of this task."""
+    """Return the rows of a task. An error becomes its status."""
     try:
         return engine.replay(task, context, settings)
     except RefusedRecord as error:
         return unknown(task, error.status, str(error))
-    except NpucmpError as error:  # of the readers
+    except NpucmpError as error:  # raised by readers
         return unknown(task, "no data", getattr(error, "because", str(error)))
     except OSError as error:
         return unknown(task, "no data", error.strerror or str(error))
-    except Exception as error:  # the last frame of a child: the operator costs its own row
+    except Exception as error:  # the last frame of a child: only the row of this operator fails
         large = isinstance(error, MemoryError) or "allocate memory" in str(error)
         if not large:
             raise_in_tests(error)
@@ -114,7 +114,7 @@ def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Replay
 def replayed(
     tasks: Sequence[Task], engines: tuple[Engine, ...], context: ReadContext, settings: ReplaySettings, jobs: int
 ) -> Iterator[list[Replayed]]:
-    """The rows of each task, in order. One over which a child dies twice is `crashed`."""
+    """Yield the rows of each task, in order. If a child dies twice over a task, the task is `crashed`."""
     for one in with_edges(tasks, [], engines, context, settings, jobs):
         assert isinstance(one, list)
         yield one
@@ -128,7 +128,7 @@ def with_edges(
     settings: ReplaySettings,
     jobs: int,
 ) -> Iterator[list[Replayed] | Edge]:
-    """The rows of each task, then each edge, by the same children; no edges without an engine that has gradients."""
+    """Yield the rows of each task, then each edge, from the same children. Edges need an engine with gradients."""
     work = ChildWork(engines, context, settings)
     torch = next((one for one in engines if isinstance(one, TorchEngine)), None)
 
@@ -151,7 +151,7 @@ def _failed(item: Task | EdgeTask, because: str) -> list[Replayed] | Edge:
 
 
 def linked(tasks: Sequence[Task], context: ReadContext, settings: ReplaySettings, jobs: int) -> tuple[Links, list[Gap]]:
-    """Who reads what, and what fills the gaps; both without torch."""
+    """Return producers and consumers, and the functions that fill gaps. Neither needs torch."""
     tasks = [task for task in tasks if task.call.prefix.rpartition(".")[2] not in CONTAINERS]
     forwards = [task for task in tasks if not task.is_backward]
     marks = _in_children(lambda task: marks_of(task.operator, context), forwards, lambda task: {}, settings, jobs)
@@ -171,7 +171,8 @@ def _in_children(
     settings: ReplaySettings,
     jobs: int,
 ) -> Iterator[Found]:
-    """What `work` finds for each item, in children with the limits of a replay; `empty` where something goes wrong."""
+    """Yield the result of `work` for each item, from children with the limits of a replay; `empty` if an error
+    occurs."""
 
     def limited(item: Item) -> Found:
         if "" not in _STARTED:
@@ -180,7 +181,7 @@ def _in_children(
         try:
             with _clock(item.bytes):
                 return work(item)
-        except READ_ERRORS:  # its operator has a row that says so
+        except READ_ERRORS:  # the row of its operator has the error
             return empty(item)
         except Exception as error:  # the last frame of a child
             raise_in_tests(error)
@@ -192,7 +193,7 @@ def _in_children(
 
 
 def _limit(memory: int) -> None:
-    """Beside what is there already."""
+    """Limit the memory that this process may use in addition to its present use."""
     import resource  # not on every system
 
     with open("/proc/self/statm", encoding="ascii") as stream:

@@ -1,17 +1,17 @@
-"""Which calls can be replayed, and how each is treated: one literal line per API and kind.
+"""Calls that can be replayed, and the treatment of each: one literal line per API and kind.
 
 kinds   sum      sums of products and plain sums: budget by the random walk of rounding (random_walk.py)
-        noise    anything else that rounds: rounding noise at every primitive (rounding_noise.py)
+        noise    any other call that rounds: rounding noise at every primitive (rounding_noise.py)
         exact    copies, choices, comparisons: equal to the last bit
-        dropout  the mask is taken from the recorded output
+        dropout  the recorded output gives the mask
         random   cannot be replayed
         ranks    needs the tensors of other ranks
         npu      a formula of npu_formulas.py, with noise
-A word with `*` is a method that has a form in place too, as "add_".
+A word with `*` is a method that also has an in-place form, as "add_".
 Autocast: rounds wider inputs to the type of the output first (PyTorch's list of operators in lower precision).
-A dump's name selects a line; what is called is the word that stands here.
+The name in a dump selects a line; npucmp calls the function named in that line.
 
-Source: PyTorch 2.x documentation; what 62 dumps of msprobe hold.
+Source: PyTorch 2.x documentation; 62 dumps of msprobe.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 class CallRow(NamedTuple):
-    """How a call is replayed. `call` is the path of a function below torch, or the name of a formula; `words` are the
-    texts that its arguments may be; `inplace` writes its result into its first argument."""
+    """How a call is replayed. `call` is the path of a function below torch, or the name of a formula. `words` are the
+    texts that its arguments may be. If `inplace`, it writes its result into its first argument."""
 
     call: str
     kind: str
@@ -50,7 +50,7 @@ _FUNCTIONAL = {
     "dropout": "dropout dropout1d dropout2d dropout3d",
     "random": "rrelu gumbel_softmax alpha_dropout feature_alpha_dropout fractional_max_pool2d",
 }
-_BOTH = {  # functions of torch that tensors have as methods too
+_BOTH = {  # functions of torch that are also methods of tensors
     "sum": "matmul mm bmm addmm addbmm baddbmm addmv mv addr dot inner outer sum cumsum* index_add* scatter_add* mean "
     "nansum trace",
     "noise": "add* sub* mul* div* true_divide* pow* exp* exp2 expm1 log* log2 log10 log1p sqrt* rsqrt* reciprocal* "
@@ -82,7 +82,7 @@ _TENSOR = {
     "double int long bool to type type_as view_as reshape_as resize_as_ __ifloordiv__ new_zeros new_ones new_full",
     "random": "uniform_ random_ exponential_ new_empty",
 }
-_MINT = {  # of MindSpore, called like torch's; names that differ stand in _SAME
+_MINT = {  # of MindSpore, with the signatures of torch
     "sum": "matmul bmm mm addmm sum cumsum mean index_add scatter_add baddbmm",
     "noise": "add sub mul div pow exp log sqrt rsqrt reciprocal square sigmoid tanh sin cos erf softmax log_softmax "
     "norm var std prod lerp",
@@ -123,7 +123,7 @@ ROUNDED_ONCE = frozenset(
     "add sub mul div true_divide sqrt reciprocal square __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ "
     "__rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__".split()
 )
-SEPARATE = frozenset(  # each element of the result is of the elements of the arguments at its place
+SEPARATE = frozenset(  # each element of the result depends on the elements of the arguments at its place
     "gelu silu mish elu selu celu sigmoid tanh softplus softsign logsigmoid hardswish hardsigmoid tanhshrink "
     "leaky_relu relu relu6 hardtanh add sub mul div true_divide pow exp exp2 expm1 log log2 log10 log1p sqrt rsqrt "
     "reciprocal square sin cos tan asin acos atan sinh cosh erf erfc abs neg negative sign floor ceil round trunc "
@@ -131,18 +131,18 @@ SEPARATE = frozenset(  # each element of the result is of the elements of the ar
     "clone contiguous float half bfloat16 double __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ "
     "__rtruediv__ __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __neg__ __abs__ fast_gelu npu_gelu".split()
 )
-ROW_BY_ROW = {  # what a row of the result is of: a row of the arguments, and what all rows share
+ROW_BY_ROW = {  # a row of the result depends on a row of the arguments, and on what all rows share
     "softmax": "last", "log_softmax": "last", "layer_norm": "norm", "rms_norm": "norm", "linear": "product",
     "matmul": "product", "bmm": "product", "mm": "product", "__matmul__": "product",
     "scaled_dot_product_attention": "attention",
 }  # fmt: skip
-_OPERATORS = re.compile(r"(?<!\S)(?!__)\S+|__[gs]etitem__")  # what is no operator of Python
-STEPPED = frozenset(  # the quotient, or the product with a power of ten, is rounded before a step function takes it
+_OPERATORS = re.compile(r"(?<!\S)(?!__)\S+|__[gs]etitem__")  # names that are no Python operator
+STEPPED = frozenset(  # a step function reads a rounded quotient, or a rounded product with a power of ten
     "floor_divide __floordiv__ __ifloordiv__ remainder fmod __mod__ div round".split()
 )
 STEPPED_BY = {"div": "rounding_mode", "round": "decimals"}  # only with this keyword
 INDICES = frozenset("argmax argmin argsort topk sort max min median mode kthvalue cummax cummin".split())
-COMPOSITE = frozenset("rms_norm normalize cosine_similarity instance_norm".split())  # of several nodes
+COMPOSITE = frozenset("rms_norm normalize cosine_similarity instance_norm".split())  # several autograd nodes
 TURNED = frozenset("linear matmul mm bmm addmm baddbmm __matmul__ __rmatmul__ einsum".split())  # may end in a view
 
 STOPPED = {  # kinds of the table that are not replayed
@@ -152,7 +152,7 @@ STOPPED = {  # kinds of the table that are not replayed
 
 
 def row_of(call: Call) -> Optional[CallRow]:
-    """The line of a call, None if it stands in no table."""
+    """Return the line of a call; None if no table has it."""
     return _rows().get((call.prefix, call.name))
 
 

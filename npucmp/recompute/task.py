@@ -1,4 +1,4 @@
-"""What is replayed, and who does it."""
+"""Tasks of a replay, and the engines that replay them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Call, Operator, Replayed, Run, TensorRef
 from npucmp.model.dtypes import size_of
 
-GRAPH = "Graph."  # prefix of the calls of operators that a graph tells of; behind it the format of the dump
+GRAPH = "Graph."  # prefix of calls from a graph, followed by the format of the dump
 
 
 class Task(NamedTuple):
-    """A record to be replayed; `forward` and `forward_call` are those of a backward record."""
+    """A record to replay. `forward` and `forward_call` belong to a backward record."""
 
     operator: Operator
     call: Call
@@ -35,8 +35,8 @@ class Task(NamedTuple):
 
 
 class ReplaySettings(NamedTuple):
-    """How a replay judges: limits are multiplied by `scale`; `known` gives the rms ratio that outputs of a kind have in
-    a clean dump. `trials` are replays with noise, `memory` the bytes that one task may take."""
+    """Settings of a replay. `scale` multiplies the limits; `known` gives the rms ratio of outputs of a kind in a clean
+    dump. `trials` is the number of replays with noise, `memory` the bytes that one task may use."""
 
     scale: float = 1.0
     known: Mapping[tuple[str, str], float] = MappingProxyType({})
@@ -46,32 +46,34 @@ class ReplaySettings(NamedTuple):
 
 
 class Engine(Protocol):
-    """Who replays. One task at a time, in a child process; nothing that it imports is imported by the parent."""
+    """Replays one task at a time, in a child process. The parent imports none of the modules that an engine imports."""
 
     name: str
 
     def refuses(self, task: Task) -> tuple[str, str]:
-        """A status and its reason, where the task is not for it; ("", "") for one that it replays. Asked in the parent:
-        by tables alone."""
+        """Return a status and its reason if the engine refuses the task; ("", "") if it replays it. Called in the
+        parent, so it reads tables only."""
 
     def start(self, settings: ReplaySettings) -> None:
-        """Called once in each child: imports, limits."""
+        """Import modules and set limits. Called once in each child."""
 
     def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
-        """A row for each output of the task. What it raises costs this task alone: Refused (arguments.py) has the
-        status with it."""
+        """Return a row for each output of the task. An exception fails this task only. RefusedRecord (arguments.py) has
+        the status."""
 
     def missing(self) -> str:
-        """What has to be installed first, "" if nothing."""
+        """Return what must be installed first, "" if nothing."""
 
 
 def kind_of(operator: Operator, prefix: str = "") -> str:
-    """Whose peers an operator is among: calls of one function; kernels of a graph, whose names differ, of one type."""
+    """Return the group of peers of an operator: calls of one function; kernels of one type in a graph, where names
+    differ."""
     return operator.op_type if prefix.startswith(GRAPH) else operator.kind
 
 
 def tasks_of(run: Run, calls: Mapping[str, Call]) -> list[Task]:
-    """Every operator with a call, in order of execution; a backward one with the forward of its call."""
+    """Return a task for every operator with a call, in order of execution. A backward operator has the forward of its
+    call."""
     forwards = {one.call: one for one in run.operators if one.phase == "forward" and one.name in calls}
     found = []
     for operator in run.operators:
@@ -83,22 +85,22 @@ def tasks_of(run: Run, calls: Mapping[str, Call]) -> list[Task]:
 
 
 def unknown(task: Task, status: str, because: str, **more: Any) -> list[Replayed]:
-    """Rows of a task that cannot be replayed."""
+    """Return rows of a task that cannot be replayed."""
     return [Replayed(task.operator.order, one.slot, status, explanation=because, **more) for one in task.outputs]
 
 
 def first_line(error: Exception) -> str:
-    """Of what an error says."""
+    """Return the first line of an error."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def first_engine(task: Task, engines: Sequence[Engine]) -> tuple[Optional[Engine], tuple[str, str]]:
-    """The engine that takes a task; else the first reason why none does."""
+    """Return the engine that takes a task; else the first reason why none does."""
     reasons = []
     for engine in engines:
         status, because = engine.refuses(task)
         if not status:
             return engine, ("", "")
         reasons.append((status, because))
-    told = reasons[::-1] if task.call.prefix.startswith(GRAPH) else reasons  # torch knows records, numpy graphs
-    return None, next((one for one in told if one[0] != "not in table"), told[0])
+    ordered = reasons[::-1] if task.call.prefix.startswith(GRAPH) else reasons  # torch knows records, numpy graphs
+    return None, next((one for one in ordered if one[0] != "not in table"), ordered[0])

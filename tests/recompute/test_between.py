@@ -116,8 +116,8 @@ def test_rounding_in_bfloat16_is_no_fault_in_bfloat16_only(tmp_path):
 
 @pytest.mark.parametrize("change, call, words", [
     ({"left_out": ["Functional.linear.0.backward"]}, "layer_norm.0", "linear.0.forward reads it and has no gradient"),
-    ({"hidden": lambda n: n.cumsum(-1)}, "layer_norm.0", "__add__.0.forward input:0 may follow from it"),
-    ({"between": lambda h: h.cumsum(-1)}, "linear.0", "linear.1.forward input:0 may follow from it"),
+    ({"hidden": lambda n: n.cumsum(-1)}, "layer_norm.0", "__add__.0.forward input:0 may depend on it"),
+    ({"between": lambda h: h.cumsum(-1)}, "linear.0", "linear.1.forward input:0 may depend on it"),
     ({"detached": True}, "layer_norm.0", "it is the sum without Functional.linear.0.backward: detached there"),
 ])  # fmt: skip
 def test_where_consumers_are_missing_nobody_knows(tmp_path, change, call, words):
@@ -235,7 +235,7 @@ def test_a_gap_gets_the_name_of_its_function(tmp_path, written, read, function):
     (lambda a, b: a + b, "sum"),
     (lambda a, b: a - b, "difference"),
     (lambda a, b: a * b, "product"),
-    (lambda a, b: np.concatenate([a, b], 1), "side by side"),
+    (lambda a, b: np.concatenate([a, b], 1), "concatenation"),
 ])  # fmt: skip
 def test_a_gap_of_two_outputs(tmp_path, made, function):
     a, b = normal(4, 6, 16), normal(4, 6, 16, seed=2)

@@ -107,7 +107,7 @@ def test_a_wrong_formula_of_all_operators_of_a_kind_is_one_fault(factor, tmp_pat
                      skip_rules=("law", "scaled"))  # fmt: skip
     first, *others = sorted(report.roots, key=lambda root: root.place)
     assert (first.pair.operator.name, first.cause) == ("Functional.softmax.0.forward", Cause.BORN)
-    assert "all 9 Functional.softmax.forward output:0 lie beyond their budget" in first.because
+    assert "all 9 Functional.softmax.forward output:0 exceed their budget" in first.because
     assert "recompute" not in {root.rule for root in others}
     assert all("as Functional.softmax.0.forward: all 9" in root.because for root in others if root.cause is Cause.BORN)
 

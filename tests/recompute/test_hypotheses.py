@@ -186,4 +186,4 @@ def test_what_a_guilty_consumer_explains_is_told_there():
     row = Replayed(0, "output:0", verdict=Judged.GUILTY)
     found, _ = settled([edge(1, 0.01), edge(3, 0.01)], [row], operators(4))
     assert [one.verdict for one in found] == [Held.UNKNOWN, Held.BROKEN]
-    assert found[0].explanation == "Functional.linear.0.backward is guilty itself"
+    assert found[0].explanation == "Functional.linear.0.backward is guilty"

@@ -56,7 +56,7 @@ def test_an_error_in_one_direction_is_no_setting_of_the_device(shares, guilty):
     rows = [biased(at, share) for at, share in enumerate(shares)]
     (kind,) = explained(rows, NAMES)
     assert {one.verdict.value for one in excused(rows, [kind])} == {"GUILTY" if guilty else "AMPLIFIER"}
-    assert ("as another formula makes them" in kind.words) is guilty
+    assert ("explained by another formula" in kind.words) is guilty
     assert kind.alike == (frozenset(range(5)) if guilty else frozenset())
 
 

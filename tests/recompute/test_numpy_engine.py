@@ -39,7 +39,7 @@ def test_the_fused_addition_is_guilty_without_a_golden():
     assert statuses == {"replayed", "no data"}
     assert {row.verdict for row in result.rows} == {Judged.GUILTY, Judged.CLEAN, Judged.UNKNOWN}
     folded = {row.explanation for row in result.rows if row.status == "no data"}
-    assert folded == {"constants that were folded into it are no inputs of it"}
+    assert folded == {"its folded constants are not among its inputs"}
     result, names, _ = found("cann_fusion_pass/golden")
     assert names == [] and sum(row.verdict is Judged.CLEAN for row in result.rows) == 35
 
@@ -47,7 +47,7 @@ def test_the_fused_addition_is_guilty_without_a_golden():
 def test_what_was_left_out_is_told_by_type():
     lines = terminal.render(answer_of(found("cann_fusion_pass/target")[0])).splitlines()
     told = [line for line in lines if line.startswith("not replayed")]
-    assert told == ["not replayed: no data: 5 of Conv2D: constants that were folded into it are no inputs of it"]
+    assert told == ["not replayed: no data: 5 of Conv2D: its folded constants are not among its inputs"]
 
 
 def test_torch_alone_says_that_it_knows_no_graphs():
@@ -155,7 +155,7 @@ def test_shares_computed_in_half_precision_are_a_setting_where_all_are(tmp_path)
 
     every = shares(tmp_path / "all", range(4)).replays()
     assert every.exit_status == 0
-    assert every.replays[0].peers[0].startswith("all 4 Softmax output:0 lie beyond their budget")
+    assert every.replays[0].peers[0].startswith("all 4 Softmax output:0 exceed their budget")
     assert shares(tmp_path / "one", [2]).replays().exit_status == 1
     assert shares(tmp_path / "one", [2]).replays(budget_from=tmp_path / "all").exit_status == 0
 

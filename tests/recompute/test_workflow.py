@@ -89,7 +89,7 @@ def test_all_of_a_kind_are_explained_and_one_is_guilty(tmp_path):
     every = replay(softmaxes(tmp_path / "all", range(5)))
     assert every.exit_status == 0 and {row.verdict for row in every.rows} == {Judged.AMPLIFIER}
     (words,) = every.replays[0].peers
-    assert words.startswith("all 5 Functional.softmax.forward output:0 lie beyond their budget")
+    assert words.startswith("all 5 Functional.softmax.forward output:0 exceed their budget")
     assert "explained" in terminal.render(answer_of(every))
     one = replay(softmaxes(tmp_path / "one", [3]))
     assert one.exit_status == 1 and guilty(one) == ["Functional.softmax.3.forward"]
@@ -107,7 +107,7 @@ def test_products_in_hf32_are_a_setting_whatever_their_size(tmp_path):
         dump.add(f"Torch.matmul.{at}.forward", [a, b], [out])
     found = replay(dump.write())
     assert guilty(found) == ["Torch.matmul.2.forward"]
-    assert found.replays[0].peers[0].startswith("all 4 Torch.matmul.forward output:0 lie beyond their budget")
+    assert found.replays[0].peers[0].startswith("all 4 Torch.matmul.forward output:0 exceed their budget")
 
 
 def test_a_clean_run_tells_what_is_due(tmp_path):
