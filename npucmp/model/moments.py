@@ -58,7 +58,7 @@ class Merge(Enum):
     WORD_SUMS = "the sums of its lower and of its higher 32 bits, each modulo 2^32"
     LEAST = "the least"
     MOST = "the most"
-    PLACE = "where the field of its name without _index stood that is the most, the first if both are"
+    PLACE = "the index of the larger value of the field without _index in its name, the first if both are equal"
     HALF = "a record of its own, merged field by field"
 
 
