@@ -64,7 +64,7 @@ def random(both: Both) -> Told:
         return differs(words, places=len(odd), first=odd[0])
     if examined:
         return same(f"{len(examined)} random operators generated the same values", places=len(examined))
-    return not_applicable("no random operator has equal inputs on both sides")
+    return not_applicable("no random operator reads equal inputs")
 
 
 def _random_operators(both: Both, trait: str, but: str = "") -> tuple[list[str], list[str]]:
@@ -114,13 +114,13 @@ def loss(both: Both) -> Told:
         here, there = (_scalar(one.outputs[0]) if one.outputs else None for one in (a, b))
         if here is None or there is None:
             continue
-        apart = abs(here - there) / (abs(there) or 1.0)
+        relative = abs(here - there) / (abs(there) or 1.0)
         number = 0 if step.number is None else step.number
-        words = f"step {number}: {here:.6g} against {there:.6g} ({apart:.2%})"
-        more = {"value": apart, "limit": NEAR, "target": repr(here), "golden": repr(there), "first": a.name}
-        if apart <= EQUAL:
+        words = f"step {number}: {here:.6g} against {there:.6g} ({relative:.2%})"
+        more = {"value": relative, "limit": NEAR, "target": repr(here), "golden": repr(there), "first": a.name}
+        if relative <= EQUAL:
             return same(f"step {number}: {here:.6g}", **more)
-        if apart <= NEAR:
+        if relative <= NEAR:
             return close(words, **more)
         severity = "error" if same_start(both) and not both.first_trouble(*CAUSES) else "note"
         return differs(words, severity, remedy="find the first operator that differs with npucmp compare"

@@ -93,26 +93,26 @@ def weights(both: Both) -> Told:
         return same(f"{len(known)} parameters {how}{more}", places=len(known))
     if len(rounded) == len(odd):
         words = f"{len(odd)} of {len(known)} hold {odd[0].words}"
-        more: dict[str, Any] = {"places": len(odd), "first": odd[0].name}
+        details: dict[str, Any] = {"places": len(odd), "first": odd[0].name}
         number = both.first.target.step or 0
         if number and all("one side" in one.words and "to" not in one.words for one in odd):
-            return close(f"{len(odd)} of {len(known)} differ by no more than {number} steps may cause", **more)
+            return close(f"{len(odd)} of {len(known)} differ by no more than {number} steps may cause", **details)
         if _is_short(both, odd[0].name):
-            return close(words, **more)
-        return differs(words, "warning", remedy="load the weights in one dtype on both sides", **more)
+            return close(words, **details)
+        return differs(words, "warning", remedy="load the weights in one dtype on both sides", **details)
     odd = [one for one in odd if one.kind != "rounded"]
     names = first_of([one.name for one in odd], 3)
     moved = [one for one in odd if one.kind == "permuted"]
-    more = {"places": len(odd), "first": odd[0].name, "value": len(odd) / len(known)}
+    details = {"places": len(odd), "first": odd[0].name, "value": len(odd) / len(known)}
     if moved and len(moved) == len(odd):
         words = f"{len(moved)} hold the same values in another order ({names}): {moved[0].words}"
-        return differs(words, remedy="convert the layouts with the checkpoint", **more)
+        return differs(words, remedy="convert the layouts with the checkpoint", **details)
     share = sum(not one.is_constant for one in odd) / len(random) if random else 0.0
     if share >= NEARLY_ALL and len(random) > 1:
         words = f"{len(odd)} of {len(known)} differ, {share:.0%} of all but constants: another seed or checkpoint"
-        return differs(words, remedy="load one checkpoint or use one seed on both sides", **more)
+        return differs(words, remedy="load one checkpoint or use one seed on both sides", **details)
     words = f"{len(odd)} of {len(known)} differ ({names}): {odd[0].words}"
-    return differs(words, remedy="check how these are loaded or mapped; the others are equal", **more)
+    return differs(words, remedy="check how these are loaded or mapped; the others are equal", **details)
 
 
 def _is_short(both: Both, name: str) -> bool:
@@ -154,9 +154,9 @@ def _relation_by_figures(target: Tensor, golden: Tensor) -> tuple[str, str]:
     if target.ref.file and golden.ref.file and target.dtype != golden.dtype:
         return "differs", "their dtypes differ"
     scale = max(abs(value) for pair in known for value in pair)
-    apart = max(abs(a - b) for a, b in known) / (scale or 1.0)
+    difference = max(abs(a - b) for a, b in known) / (scale or 1.0)
     short = is_short(target.dtype) or is_short(golden.dtype)
-    if apart < (ROUNDED if short else 1e-6):
+    if difference < (ROUNDED if short else 1e-6):
         return ("rounded", "rounded on one side") if short else ("close", "")
     return "differs", "their figures differ"
 

@@ -62,8 +62,8 @@ def address_of(scheduler: str) -> str:
 def _from_file(path: str) -> str:
     try:
         with open(path, "rb") as file:
-            told = json.loads(file.read(_LARGEST))
-        address = told["address"]
+            content = json.loads(file.read(_LARGEST))
+        address = content["address"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         because = error.strerror if isinstance(error, OSError) else "no scheduler file of Dask (JSON with an address)"
         raise UsageError(f"--scheduler {path}: {because}") from None
@@ -232,16 +232,16 @@ class Cluster:
                 self._client.wait_for_workers(1, timeout=LOOK)
             except self._dask.TimeoutError:
                 pass
-        for address, told in sorted(self._client.run(unfit, self._place, on_error="return").items()):
-            if isinstance(told, Exception):
-                told = f"has no working npucmp {__version__}: {_line(told)}"
-            if told is not None:
-                raise UsageError(f"{self._called}: the worker at {address} {_line(told)}")
+        for address, problem in sorted(self._client.run(unfit, self._place, on_error="return").items()):
+            if isinstance(problem, Exception):
+                problem = f"has no working npucmp {__version__}: {_line(problem)}"
+            if problem is not None:
+                raise UsageError(f"{self._called}: the worker at {address} {_line(problem)}")
 
 
-def _line(told: object) -> str:
+def _line(problem: object) -> str:
     """A message in one line."""
-    return " ".join(str(told).split()) or type(told).__name__
+    return " ".join(str(problem).split()) or type(problem).__name__
 
 
 def _self() -> dict[str, str]:

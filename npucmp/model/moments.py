@@ -193,9 +193,9 @@ class Field(NamedTuple):
 
 
 def _fields(record: type[Side] | type[Moments]) -> tuple[Field, ...]:
-    kept = {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
+    annotations = {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
     return tuple(
-        Field(name, neutral, kept[name].merge, kept[name].c_type, _maker(neutral))
+        Field(name, neutral, annotations[name].merge, annotations[name].c_type, _maker(neutral))
         for name, neutral in record._field_defaults.items()
     )
 

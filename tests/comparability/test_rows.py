@@ -97,7 +97,12 @@ CASES = {  # name: (target, golden, what differs, words of the first of these)
         {"network.shapes": "error", "input": "error", "labels": "error"},
         "only the first axis differs, 3 against 6 (batch size)",
     ),
-    "seed": (Net(weights=start(5)), BASE, {"weights": "error"}, "100% of all but constants: another seed or checkpoint"),
+    "seed": (
+        Net(weights=start(5)),
+        BASE,
+        {"weights": "error"},
+        "100% of all but constants: another seed or checkpoint",
+    ),
     "checkpoint": (
         Net(weights=moved(3)),
         BASE,

@@ -59,7 +59,7 @@ def test_check_and_precheck_miss_no_input(printed, checkpoints):
         missed = [
             line for line in text.splitlines() if "no input" in line or "inputs on" in line or "no network" in line
         ]
-        assert "weights alone" in text and not missed
+        assert "only weights" in text and not missed
 
 
 def test_a_dump_of_outputs_still_misses_inputs(printed, tmp_path):
