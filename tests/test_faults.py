@@ -116,7 +116,7 @@ def test_each_call_below_the_output_fails_once(dumps, tmp_path, capsys):
             assert status == 1 and errors == ""
             summary = json.loads((out / "summary.json").read_text())
             assert sum(summary["verdicts"].values()) == 18 and not summary["partial"]
-            assert fault.told != "write" or [note for note in summary["notes"] if "checkpoint was not kept" in note]
+            assert fault.told != "write" or [note for note in summary["notes"] if "checkpoint was not written" in note]
             write_reports(recipe.compare(dumps[1], dumps[1]), out)
             before = content(out)
         kinds.add((fault.told, status))

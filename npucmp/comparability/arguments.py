@@ -23,7 +23,7 @@ def rate_of(operator: Operator) -> Optional[float]:
 
 
 ROWS = (
-    CheckItem("network.arguments", "error", "scalar arguments of partners",
-        "give both the same arguments; defaults differ " "between frameworks", arguments),
-    CheckItem("loss.reduction", "error", "how the loss reduces", "give both losses the same arguments", reduction),
+    CheckItem("network.arguments", "error", "scalar arguments of matched operators",
+        "give both the same arguments; defaults differ between frameworks", arguments),
+    CheckItem("loss.reduction", "error", "reduction of the loss", "give both losses the same arguments", reduction),
 )  # fmt: skip

@@ -29,9 +29,9 @@ def scripts(both: Both) -> Told:
                 known += 1
                 odd += [f"{match.target.name}: {here} against {there}"] if here != there else []
     if not known:
-        return unknown("no call stacks are in both dumps")
+        return unknown("no matched operator has a call stack in both dumps")
     if odd:
-        return differs(f"{many(odd, 'operator')} of other lines (first: {odd[0]:.200})", places=len(odd),
+        return differs(f"{many(odd, 'operator')} from different lines (first: {odd[0]:.200})", places=len(odd),
                        first=odd[0].partition(":")[0])  # fmt: skip
     return same(f"{known:,} lines", places=known)
 
@@ -49,7 +49,7 @@ def fusion(both: Both) -> Told:
     fused = [sum(len(one.originals) > 1 for run in runs for one in run.operators) for runs in
              (both.targets, both.goldens)]  # fmt: skip
     if not any(sides) and not any(fused):
-        return not_applicable("no graph tells of fused operators")
+        return not_applicable("no graph records fused operators")
     odd = sorted(sides[0] ^ sides[1])
     words = f"{fused[0]} fused operators in target, {fused[1]} in golden"
     if odd or bool(fused[0]) != bool(fused[1]):
@@ -86,7 +86,7 @@ def _configured(both: Both) -> Told:
         sides.append({OPTIMIZER[word_of(name)]: value for name, value in given.items() if word_of(name) in OPTIMIZER})
     known = sorted(sides[0].keys() & sides[1].keys())
     if not known:
-        return unknown("needs a dump of kernels with the optimizer in it, or --config of both")
+        return unknown("needs kernel dumps with the optimizer, or --config of both")
     odd = [f"{name} is {sides[0][name]} against {sides[1][name]}" for name in known
            if not equal(sides[0][name], sides[1][name])]  # fmt: skip
     if odd:
@@ -95,9 +95,9 @@ def _configured(both: Both) -> Told:
 
 
 ROWS = (
-    CheckItem("optimizer.arguments", "error", "numbers of the optimizer", "give both optimizers the same arguments",
+    CheckItem("optimizer.arguments", "error", "arguments of the optimizer", "give both optimizers the same arguments",
         optimizer),
     CheckItem("scripts", "note", "lines that call operators", "compare the model code of both", scripts),
-    CheckItem("fusion", "note", "passes of graph compilers", "npucmp fusion-diff, or switch fusion off on both",
+    CheckItem("fusion", "note", "passes of graph compilers", "run npucmp fusion-diff, or disable fusion on both sides",
         fusion),
 )  # fmt: skip

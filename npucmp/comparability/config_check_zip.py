@@ -87,7 +87,7 @@ def _of_zip(path: str, data: bytes) -> Pack:
                 if len(found[info.filename]) > MEMBER or left < 0:
                     raise DumpError(path, f"its member {info.filename!r:.60} is larger than {MEMBER:,} bytes")
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise DumpError(path, f"is no zip that can be read: {type(error).__name__}") from None
+        raise DumpError(path, f"is not a readable zip: {type(error).__name__}") from None
     texts = {name: text_of(path, one) for name, one in found.items()}
     parameters: dict[str, Any] = {}
     for name in sorted(texts):  # sorted: values parsed from scripts first, then those of the run itself override them
@@ -126,7 +126,7 @@ def _require_small_directory(path: str, data: bytes) -> None:
     ends = [one.start() for one in _END.finditer(data, max(0, len(data) - (1 << 16) - 22))]
     size = int.from_bytes(data[ends[-1] + 12 : ends[-1] + 16], "little") if ends else -1
     if not 0 <= size <= DIRECTORY or b"PK\x06\x07" in data[max(0, ends[-1] - 64) : ends[-1]]:
-        raise DumpError(path, "is no zip that can be read: its list of members is missing or too long")
+        raise DumpError(path, "is not a readable zip: its list of members is missing or too long")
 
 
 def _json(text: str) -> Any:
@@ -183,7 +183,7 @@ def read_config(path: str, context: ReadContext = ANYWHERE) -> dict[str, Any]:
     else:
         found = _parameters(Path(path), text_of(path, data))
     if not found:
-        raise DumpError(path, "holds no hyper-parameters: YAML, JSON, TOML or text with --name value is wanted")
+        raise DumpError(path, "holds no hyper-parameters: expected YAML, JSON, TOML or text with --name value")
     return found
 
 
@@ -210,7 +210,7 @@ def options_of(text: str) -> dict[str, Any]:
     """The --name value pairs of a command line or script; a name without a value is True."""
     text = re.sub(r"(?m)^\s*#.*$", "", text).replace("\\\n", " ")
     assigned = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(text)}
-    text = _put_in(_put_in(text, assigned), assigned)  # twice: a variable may refer to others
+    text = _substituted(_substituted(text, assigned), assigned)  # twice: a variable may refer to others
     found: dict[str, Any] = {}
     for name, value in _OPTION.findall(text):
         if len(found) < LEAVES:
@@ -218,7 +218,7 @@ def options_of(text: str) -> dict[str, Any]:
     return found
 
 
-def _put_in(text: str, assigned: Mapping[str, str]) -> str:
+def _substituted(text: str, assigned: Mapping[str, str]) -> str:
     """Substitute variables by their values; return the text unchanged if the result exceeds 4 MiB."""
     made = _USED.sub(lambda one: assigned.get(one[1] or one[2], one[0])[:4096], text[: 1 << 20])
     return made if len(made) <= 4 << 20 else text

@@ -44,7 +44,7 @@ def _curve_result(name: str, found: Parting) -> Told:
         return same(words, **more)
     if found.status == "close":
         return close(words, **more)
-    where = "" if found.first_step is None else f"; they part at step {found.first_step}"
+    where = "" if found.first_step is None else f"; the curves differ from step {found.first_step} on"
     first = "" if found.first_step is None else str(found.first_step)
     return differs(f"{words}{where}", first=first, **more)
 
@@ -68,11 +68,11 @@ def metric(both: Both) -> Told:
         return unknown("the logs have no other curve in common that ends at the same step")
     if odd:
         return differs(first_of(odd, 3), places=len(odd), first=odd[0].partition(" ends")[0])
-    return same(f"{known} other curves end alike", places=known)
+    return same(f"{known} other curves agree in their last values", places=known)
 
 
 ROWS = (
     CheckItem("curve.loss", "error", "the curve of the loss",
-        "clear the rows above, then dump the step where they part", loss, False),
+        "resolve the rows above, then dump the step from which the curves differ", loss, False),
     CheckItem("curve.metric", "note", "other curves", "", metric, False),
 )  # fmt: skip

@@ -21,7 +21,7 @@ OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")
 
 def golden_health(both: Both) -> Told:
     """Errors of the golden run, which make it unusable as a reference."""
-    return _symptom_result([one for one in both.examined[1].symptoms if _is_error(one)], "the reference itself is ill")
+    return _symptom_result([one for one in both.examined[1].symptoms if _is_error(one)], "the reference has errors")
 
 
 def target_health(both: Both) -> Told:
@@ -30,7 +30,7 @@ def target_health(both: Both) -> Told:
     rules = {one.rule for one in both.examined[1].symptoms if not one.where}
     some = [one for one in both.examined[0].symptoms
             if _is_error(one) and (one.rule, one.where) not in known and one.rule not in rules]  # fmt: skip
-    return _symptom_result(some, "the target itself is ill")
+    return _symptom_result(some, "the target has errors")
 
 
 def _is_error(one: Symptom) -> bool:
@@ -39,7 +39,7 @@ def _is_error(one: Symptom) -> bool:
 
 def _symptom_result(some: list[Symptom], what: str) -> Told:
     if not some:
-        return same("check finds no error")
+        return same("npucmp check finds no error")
     words = first_of([f"{one.rule} {one.where}".strip() + f": {one.because}" for one in some], 2)
     return differs(f"{what}: {words}", places=len(some), first=some[0].where, remedy=some[0].remedy)
 
@@ -58,8 +58,8 @@ def overflow(both: Both) -> Told:
     if {*here} == {*there}:
         return same(f"both hold {' and '.join(here)}", places=sum(here.values()))
     side = "target" if {*here} - {*there} else "golden"
-    alone = sorted({*here} ^ {*there})
-    words = f"{', '.join(alone)} in {side} alone (first: {first[side]}): start with npucmp overflow"
+    kinds = sorted({*here} ^ {*there})
+    words = f"{', '.join(kinds)} only in {side} (first: {first[side]}): run npucmp overflow"
     return differs(words, places=abs(sum(here.values()) - sum(there.values())), first=first[side])
 
 
@@ -71,13 +71,15 @@ def accumulation(both: Both) -> Told:
     """Whether gradients are sums over several steps on one side."""
     decisions = [{one.rule: one for one in some.decisions}.get("grad.accumulated") for some in both.examined]
     if None in decisions or any(one is not None and one.decided == "no" for one in decisions):
-        return unknown("needs two steps with backward and gradients of parameters")
+        return unknown("needs two steps with a backward pass and gradients of parameters")
     found = [bool(one is not None and one.found) for one in decisions]
-    words = {True: "accumulated or not cleared", False: "those of each step"}
+    words = {True: "accumulated or not cleared", False: "computed per step"}
     odd = [] if found[0] != found[1] else _early_gradients(both)
     if odd:
-        told = f"{many(odd, 'gradient')} of the second step differ (first: {odd[0]})"
-        return differs(f"{told}, though weights and what operators hand back agree", places=len(odd), first=odd[0])
+        differences = f"{many(odd, 'gradient')} of the second step differ (first: {odd[0]})"
+        return differs(
+            f"{differences}, although the weights and the gradients from operators agree", places=len(odd), first=odd[0]
+        )
     if found[0] == found[1]:
         return same(words[found[0]])
     return differs(f"gradients are {words[found[0]]} in target, {words[found[1]]} in golden")
@@ -100,11 +102,11 @@ def _early_gradients(both: Both) -> list[str]:
             found.append(one.name)
     if not found or len(both.steps) < 2:
         return []
-    handed = [(both.facts[id(pair.target)], both.facts[id(pair.golden)]) for pair in both.steps[1][0].pairs
+    written = [(both.facts[id(pair.target)], both.facts[id(pair.golden)]) for pair in both.steps[1][0].pairs
               if pair.target is not None and pair.golden is not None and pair.target_op is not None
               and pair.slot.startswith("output:") and is_gradient(pair.target_op)]  # fmt: skip
-    equal = sum(_same(x, y) is True for x, y in handed)
-    return found if handed and equal > len(handed) / 2 else []
+    equal = sum(_same(x, y) is True for x, y in written)
+    return found if written and equal > len(written) / 2 else []
 
 
 def _same(x: Optional[Tensor], y: Optional[Tensor]) -> Optional[bool]:
@@ -121,16 +123,17 @@ def _same(x: Optional[Tensor], y: Optional[Tensor]) -> Optional[bool]:
 def repeatable(both: Both) -> Told:
     """Whether a second run of the target has equal bits; requires --repeat."""
     if both.given.repeated is None:
-        return not_applicable("asked for with --repeat DUMP")
+        return not_applicable("needs --repeat DUMP")
     is_same, words = both.given.repeated()
     return same(words) if is_same else differs(words)
 
 
 ROWS = (
     CheckItem("gradient.accumulation", "warning", "gradients of several steps",
-        "clear or accumulate gradients alike on both sides", accumulation),
-    CheckItem("overflow", "error", "NaN and Inf on one side", "npucmp overflow names where it is born", overflow),
-    CheckItem("golden.health", "error", "check of the golden run", "npucmp check on the golden run", golden_health),
-    CheckItem("target.health", "error", "check of the target", "npucmp check on the target", target_health),
-    CheckItem("repeatable", "warning", "the target twice", "npucmp rerun-diff first", repeatable),
+        "clear or accumulate gradients in the same way on both sides", accumulation),
+    CheckItem("overflow", "error", "NaN and Inf on one side", "npucmp overflow finds the operators that produce them",
+        overflow),
+    CheckItem("golden.health", "error", "check of the golden run", "run npucmp check on the golden run", golden_health),
+    CheckItem("target.health", "error", "check of the target", "run npucmp check on the target", target_health),
+    CheckItem("repeatable", "warning", "a repeated run of the target", "run npucmp rerun-diff first", repeatable),
 )  # fmt: skip

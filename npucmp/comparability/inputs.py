@@ -26,15 +26,15 @@ from npucmp.run_differences.partners import Together
 from npucmp.run_differences.tensors import TensorSummary, relation_of
 
 FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
-MADE = "the network may choose them by its own outputs, which differ before"
+MADE = "the network may derive them from its own outputs, which already differ"
 INPUT, LABELS, TOKENS = "input", "labels", "tokens"
 REMEDIES = {
     "normalised": "use the same mean and deviation on both sides",
-    "shuffled": "switch shuffling off, or give both samplers one seed and order",
-    "channels reversed": "read images in one order of colours on both sides",
-    "layout": "hand both networks the same layout",
-    "mirrored": "switch augmentation off for the comparison",
-    "rounded": "store the inputs in the type that the network reads",
+    "shuffled": "disable shuffling, or use the same seed and order on both sides",
+    "channels reversed": "use the same channel order of images on both sides",
+    "layout": "use the same layout on both sides",
+    "mirrored": "disable augmentation for the comparison",
+    "rounded": "store the inputs in the dtype that the network reads",
     "shape": "use the same batch size, length and image size",
 }
 
@@ -132,9 +132,9 @@ def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
 
 def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
     """The figures max, min, mean and norm; None if unknown."""
-    told = tensor.ref.statistics
-    if told is not None:
-        return tuple(told)
+    recorded = tensor.ref.statistics
+    if recorded is not None:
+        return tuple(recorded)
     found = tensor.figures
     norm = None if found.rms is None else found.rms * found.elements**0.5
     return tuple(Statistics(found.maximum, found.minimum, found.mean, norm))
@@ -160,7 +160,7 @@ def _of(both: Both, role: str) -> Told:
             return not_applicable(WEIGHTS_ALONE)
         return unknown("no network input is known in both dumps; dump its values or statistics")
     if not rows:
-        return not_applicable(f"no other input than {both.inputs[0].role}" if role == INPUT else f"no {role} are known")
+        return not_applicable(f"the inputs are {both.inputs[0].role}" if role == INPUT else f"no {role} are known")
     known = [row for row in rows if row.relation.kind != "unknown"]
     odd = [row for row in known if row.relation.kind not in HARMLESS]
     if len(known) < len(rows) and not odd:
@@ -206,7 +206,7 @@ def labels(both: Both) -> Told:
         if x is not None and y is not None and x.shape == y.shape and not same_values(x, y):
             share = float(np.count_nonzero(x != y)) / max(1, x.size)
             shuffled = np.array_equal(np.sort(x, axis=None), np.sort(y, axis=None))
-            words = f"labels differ in {share:.0%}" + (", the same ones in another order" if shuffled else "")
+            words = f"labels differ in {share:.0%}" + (", which are the same in another order" if shuffled else "")
             words += f" ({one.target.operator.name})" + ("" if one.certain else f"; {MADE}")
             return found._replace(because=words, value=share)
     return found
@@ -218,7 +218,14 @@ def tokens(both: Both) -> Told:
 
 
 ROWS = (
-    CheckItem("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs, False),
+    CheckItem(
+        "input",
+        "error",
+        "network inputs",
+        "give both networks the same samples with the same preprocessing",
+        inputs,
+        False,
+    ),
     CheckItem("labels", "error", "labels of the loss", "give both the same labels", labels),
     CheckItem("tokens", "error", "token ids", "use one tokenizer, length and padding side", tokens),
 )

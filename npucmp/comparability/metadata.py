@@ -13,7 +13,7 @@ from npucmp.model.precheck_result import Told
 from npucmp.run_differences.answers import close, differs, either, not_applicable, same, unknown
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
-WEIGHTS_ALONE = "the dumps hold weights alone"
+WEIGHTS_ALONE = "the dumps hold only weights"
 PROVES = ("tensor", "checksums", "statistics", "XOR checksums")  # strongest proof first
 
 
@@ -68,14 +68,14 @@ def _numbers(both: Both, name: str) -> Told:
     here, there = ({getattr(run, name) for run in runs} for runs in (both.targets, both.goldens))
     words = {"target": _listed(here), "golden": _listed(there)}
     if None in here or None in there:
-        return same(f"a dump without {name}s goes with any", **words)
+        return same(f"a dump without {name}s matches any", **words)
     if here == there:
         return same(f"{name}s {_listed(here)}" if len(here) > 1 else f"{name} {_listed(here)}", **words)
     count = len(here ^ there)
-    told = f"{name}s {words['target']} against {words['golden']}"
+    difference = f"{name}s {words['target']} against {words['golden']}"
     if here & there:
-        return differs(told, "warning", places=count, **words)
-    return differs(told, "error", places=count, **words)
+        return differs(difference, "warning", places=count, **words)
+    return differs(difference, "error", places=count, **words)
 
 
 def _listed(numbers: set[Optional[int]]) -> str:
@@ -120,9 +120,9 @@ def _reads(runs: Sequence[Run]) -> dict[str, float]:
 ROWS = (
     CheckItem("dump.framework", "warning", "framework", "operators and defaults differ between frameworks", framework),
     CheckItem("dump.level", "warning", "level of the dump", "dump both with the same settings", level),
-    CheckItem("dump.task", "warning", "what was kept of tensors", "dump both with the same settings", task),
-    CheckItem("dump.steps", "error", "steps", "dump the same steps of both, or choose with --step", steps),
-    CheckItem("dump.ranks", "error", "ranks", "keep the partition, or choose with --rank", ranks),
+    CheckItem("dump.task", "warning", "recorded data of tensors", "dump both with the same settings", task),
+    CheckItem("dump.steps", "error", "steps", "dump the same steps of both, or select them with --step", steps),
+    CheckItem("dump.ranks", "error", "ranks", "use the same partition, or select ranks with --rank", ranks),
     CheckItem(
         "dump.incomplete", "warning", "phases, inputs", "dump inputs and outputs, forward and backward", incomplete
     ),

@@ -34,7 +34,7 @@ def types(both: Both) -> Told:
     """Float dtypes of the outputs of matched operators."""
     every = [pair for one in both.together for pair in _floats(one.pairs)]
     if not every:
-        return unknown("no operator with float outputs has a partner")
+        return unknown("no operator with float outputs is matched")
     odd = [pair for pair in every if len({*_types(pair)}) > 1]
     if not odd:
         kinds = Counter(_types(pair)[0] for pair in every)
@@ -49,7 +49,7 @@ def types(both: Both) -> Told:
 
 
 def _mixed(both: Both) -> str:
-    """Words for a side in mixed precision (float32 weights, 16-bit products) or in 16 bits throughout; "" for
+    """Words for a side in mixed precision (float32 weights, 16-bit products) or only in 16 bits; "" for
     neither."""
     for side, runs in (("target", both.targets), ("golden", both.goldens)):
         weights, products = set[str](), set[str]()
@@ -62,17 +62,17 @@ def _mixed(both: Both) -> str:
         if "float32" in weights and products & {"bfloat16", "float16"}:
             return f"; {side} is in mixed precision (weights float32, products 16 bits)"
         if weights and weights <= {"bfloat16", "float16"}:
-            return f"; {side} is in {'/'.join(sorted(weights))} throughout"
+            return f"; {side} uses only {'/'.join(sorted(weights))}"
     return ""
 
 
 def islands(both: Both) -> Told:
     """Operators that networks keep in float32 within a 16-bit run."""
-    kept = ("exponential", "norm", "normalises", "loss")
-    every = [pair for one in both.together for pair in _floats(one.pairs) if op_type_of(pair.operator).has(*kept)]
+    traits = ("exponential", "norm", "normalises", "loss")
+    every = [pair for one in both.together for pair in _floats(one.pairs) if op_type_of(pair.operator).has(*traits)]
     short = {"bfloat16", "float16"}
     if not any(short & {*_types(pair)} for pair in every):
-        return not_applicable("no softmax, norm or loss works in 16 bits")
+        return not_applicable("no softmax, norm or loss computes in 16 bits")
     sides = Counter(_types(pair) for pair in every)
     odd = [pair for pair in every if len(short & {*_types(pair)}) == 1 and "float32" in _types(pair)]
     whole = all("float32" not in {pair[at] for pair in sides} for at in (0,)) and all(
@@ -81,7 +81,7 @@ def islands(both: Both) -> Told:
     if not odd:
         return same(f"{len(every):,} outputs", places=len(every))
     if whole:
-        return not_applicable("one run is in float32 throughout: precision.types tells")
+        return not_applicable("one run uses only float32: see precision.types")
     (here, there), _ = Counter(map(_types, odd)).most_common(1)[0]
     kinds = Counter(op_type(pair.operator.op_type).name or pair.operator.op_type for pair in odd)
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
@@ -99,15 +99,15 @@ def products(both: Both) -> Told:
     if all(one.dtype != "float32" for pair in some for one in (pair.target, pair.golden) if one is not None):
         return not_applicable("no matrix product in float32")
     if not all(one.file or one.payload for pair in some for one in (pair.target, pair.golden) if one is not None):
-        return unknown("only values tell; dump task tensor")
+        return unknown("needs values: dump with task tensor")
     if are_reduced(votes_of(both.measured(some))):
         return differs("float32 products keep 11 bits on one side, as HF32 and TF32 do", first=some[0].operator.name)
     return same("no sign of HF32 or TF32", places=len(some))
 
 
 ROWS = (
-    CheckItem("precision.types", "warning", "types that operators write",
-        "run both in one precision, or say --mixed", types),
+    CheckItem("precision.types", "warning", "output dtypes of operators",
+        "run both in one precision, or pass --mixed", types),
     CheckItem("precision.islands", "warning", "softmax, norms and losses in mixed runs",
         "keep the same operators in float32 on both sides", islands),
     CheckItem("precision.matmul", "warning", "HF32 and TF32 products", "switch off torch.npu.matmul.allow_hf32 and "

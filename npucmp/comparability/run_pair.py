@@ -110,7 +110,7 @@ class Both:
             self.bytes_read += found.bytes_read
         return [self._measured[id(pair)] for pair in wanted]
 
-    def told(self, name: str) -> Optional[Told]:
+    def answer(self, name: str) -> Optional[Told]:
         """Return the answer of a row, and evaluate the row if necessary; None for an unknown row."""
         if name not in self.found and name in self.rows:
             self.rows[name](self)
@@ -118,12 +118,12 @@ class Both:
 
     def first_trouble(self, *names: str) -> str:
         """The first of these rows that forbids a comparison; "" if none does."""
-        return next((name for name in names if (told := self.told(name)) is not None and told.forbids), "")
+        return next((name for name in names if (answer := self.answer(name)) is not None and answer.forbids), "")
 
     def is_same(self, *names: str) -> bool:
         """Whether all of these rows are the same or close."""
-        some = map(self.told, names)
-        return all(told is not None and told.status in (Status.SAME, Status.CLOSE) for told in some)
+        some = map(self.answer, names)
+        return all(answer is not None and answer.status in (Status.SAME, Status.CLOSE) for answer in some)
 
     @cached_property
     def healths(self) -> tuple[tuple[Health, ...], tuple[Health, ...]]:

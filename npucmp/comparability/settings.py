@@ -80,7 +80,7 @@ def versions(both: Both) -> Told:
     if packs is None:
         return unknown(WITHOUT)
     if packs[0].versions is None or packs[1].versions is None:
-        return unknown("a file tells no versions: `pip freeze` does")
+        return unknown("a file holds no versions: pass the output of `pip freeze`")
     here, there = packs[0].versions, packs[1].versions
     odd, alone, local = list[str](), list[str](), list[str]()
     for name in LOOKED_AT:
@@ -100,9 +100,9 @@ def versions(both: Both) -> Told:
     if alone:
         return differs(f"only on one side: {first_of(alone, 4)}", "warning", places=len(alone), first=alone[0])
     if not known:
-        return unknown(f"the files tell no version of {first_of([*NEEDED], 8)}")
+        return unknown(f"the files hold no version of {first_of([*NEEDED], 8)}")
     if local:
-        return close(f"{first_of(local, 4)}: the same but for the local part", places=known)
+        return close(f"{first_of(local, 4)}: only the local part differs", places=known)
     return same(f"{known} libraries", places=known)
 
 
@@ -112,7 +112,7 @@ def environment(both: Both) -> Told:
     if packs is None:
         return unknown(WITHOUT)
     if packs[0].environment is None or packs[1].environment is None:
-        return unknown("a file tells no environment: the output of `env` does")
+        return unknown("a file holds no environment: pass the output of `env`")
     odd, alone = list[str](), list[str]()
     for one in VARIABLES:
         values = [_variable(one, pack.environment or {}) for pack in packs]
@@ -121,7 +121,7 @@ def environment(both: Both) -> Told:
         elif values.count(None) == 1:
             side, value = ("target", values[0]) if values[1] is None else ("golden", values[1])
             if value != one.default:
-                alone.append(f"{one.npu} = {value} in {side} alone")
+                alone.append(f"{one.npu} = {value} only in {side}")
     if odd:
         return differs(first_of(odd, 3), "error", places=len(odd), first=odd[0].partition(":")[0])
     if alone:
@@ -144,9 +144,9 @@ def hyperparameters(both: Both) -> Told:
     here, there = parameters_of(both, 0), parameters_of(both, 1)
     if here is None or there is None:
         return unknown("give --config with the configuration of both, or --env with zips that hold it")
-    twins = _twins(here, there)
-    odd = [(name, other, here[name], there[other]) for name, other in twins if not equal(here[name], there[other])]
-    alone = [{*here} - {a for a, _ in twins}, {*there} - {b for _, b in twins}]
+    matches = _matching_names(here, there)
+    odd = [(name, other, here[name], there[other]) for name, other in matches if not equal(here[name], there[other])]
+    alone = [{*here} - {a for a, _ in matches}, {*there} - {b for _, b in matches}]
     if odd:
         words = [f"{name if name == other else f'{name} ({other})'}: {a} against {b}" for name, other, a, b in odd]
         return differs(first_of(words, 4), places=len(odd), first=odd[0][0], target=str(odd[0][2])[:80],
@@ -155,10 +155,10 @@ def hyperparameters(both: Both) -> Told:
     words = [f"{len(one)} only in {side} ({first_of(sorted(one), 3)})" for side, one in zip(("target", "golden"), alone)
              if one]  # fmt: skip
     if similar:
-        return close(f"similar names, please confirm: {first_of(similar, 3)}", places=len(twins))
+        return close(f"similar names, please confirm: {first_of(similar, 3)}", places=len(matches))
     if words:
         return differs(f"{'; '.join(words)}: defaults may differ", "warning", places=sum(map(len, alone)))
-    return same(f"{len(twins)} hyper-parameters", places=len(twins))
+    return same(f"{len(matches)} hyper-parameters", places=len(matches))
 
 
 def parameters_of(both: Both, side: int) -> Optional[dict[str, Any]]:
@@ -180,7 +180,7 @@ def word_of(name: str) -> str:
     return name.rpartition(".")[2].lower().replace("-", "_")
 
 
-def _twins(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _matching_names(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Pairs of names with the same meaning: equal, equal in their last part, or synonyms; each name occurs once."""
     found, left = [(name, name) for name in here if name in there], {name: None for name in there if name not in here}
     for key in (word_of, lambda name: SYNONYMS.get(word_of(name), word_of(name))):
@@ -262,9 +262,7 @@ def random_calls(both: Both) -> Told:
 
 ROWS = (
     CheckItem("versions", "error", "versions of libraries", "install the same versions on both sides", versions, False),
-    CheckItem(
-        "environment", "error", "variables of the environment", "set them alike on both sides", environment, False
-    ),
-    CheckItem("hyperparameters", "error", "hyper-parameters", "give both the same", hyperparameters, False),
-    CheckItem("random.calls", "note", "random calls", "draw random numbers in the same places", random_calls, False),
+    CheckItem("environment", "error", "environment variables", "set the same values on both sides", environment, False),
+    CheckItem("hyperparameters", "error", "hyper-parameters", "use the same values on both", hyperparameters, False),
+    CheckItem("random.calls", "note", "random calls", "call random functions in the same places", random_calls, False),
 )

@@ -41,35 +41,35 @@ def dropout(both: Both) -> Told:
     words = {"target": f"p {here:g}", "golden": f"p {there:g}"}
     if not seen:
         has_arguments = any(one.arguments for run in both.targets for one in run.operators)
-        return not_applicable("no operator drops anything") if has_arguments else unknown(
-            "the dumps tell no arguments; dump level L1 or mix")  # fmt: skip
+        return not_applicable("no dropout is in the dumps") if has_arguments else unknown(
+            "the dumps record no arguments: dump level L1 or mix")  # fmt: skip
     if not here and not there:
         return same("off on both sides", **words)
     if alike(here, there):
-        drawn, odd = _random_operators(both, "drops")
-        if drawn and not odd:
-            return same(f"on in both (p {here:g}), and {len(drawn)} drop the same elements", **words)
+        examined, odd = _random_operators(both, "drops")
+        if examined and not odd:
+            return same(f"on in both (p {here:g}): {len(examined)} drop the same elements", **words)
         return differs(f"on in both (p {here:g}): they drop different elements", "warning", **words)
     first = next(rates[side][1].name for side in rates if rates[side] and rates[side][0] == max(here, there))  # type: ignore[index]
-    told = [f"on in {side} (p {rate:g})" if rate else f"off in {side}" for side, rate in (("target", here),
+    states = [f"on in {side} (p {rate:g})" if rate else f"off in {side}" for side, rate in (("target", here),
             ("golden", there))]  # fmt: skip
-    return differs(" and ".join(told), "error", first=first, value=max(here, there), **words)
+    return differs(" and ".join(states), "error", first=first, value=max(here, there), **words)
 
 
 def random(both: Both) -> Told:
     """Whether random operators with equal inputs have equal outputs."""
-    drawn, odd = _random_operators(both, "random", but="drops" if both.first_trouble("dropout") else "")
+    examined, odd = _random_operators(both, "random", but="drops" if both.first_trouble("dropout") else "")
     if odd:
-        words = f"{len(odd)} of {len(drawn)} random operators drew other values (first: {odd[0]})"
+        words = f"{len(odd)} of {len(examined)} random operators generated different values (first: {odd[0]})"
         return differs(words, places=len(odd), first=odd[0])
-    if drawn:
-        return same(f"{len(drawn)} random operators drew the same", places=len(drawn))
-    return not_applicable("no random operator read the same on both sides")
+    if examined:
+        return same(f"{len(examined)} random operators generated the same values", places=len(examined))
+    return not_applicable("no random operator reads equal inputs")
 
 
 def _random_operators(both: Both, trait: str, but: str = "") -> tuple[list[str], list[str]]:
     """Operators of a trait with equal inputs on both sides, and those among them with different outputs."""
-    drawn, odd = list[str](), list[str]()
+    examined, odd = list[str](), list[str]()
     for one in both.together:
         for some in _by_operator(one.pairs).values():
             operator = some[0].operator
@@ -84,9 +84,9 @@ def _random_operators(both: Both, trait: str, but: str = "") -> tuple[list[str],
             if not wrote or any(both.are_equal(pair) is not True for pair in read):
                 continue
             equal = [both.are_equal(pair) for pair in wrote]
-            drawn += [operator.name] if None not in equal else []
+            examined += [operator.name] if None not in equal else []
             odd += [operator.name] if False in equal else []
-    return drawn, odd
+    return examined, odd
 
 
 def _by_operator(pairs: tuple[Pair, ...]) -> dict[int, list[Pair]]:
@@ -114,17 +114,17 @@ def loss(both: Both) -> Told:
         here, there = (_scalar(one.outputs[0]) if one.outputs else None for one in (a, b))
         if here is None or there is None:
             continue
-        apart = abs(here - there) / (abs(there) or 1.0)
+        relative = abs(here - there) / (abs(there) or 1.0)
         number = 0 if step.number is None else step.number
-        words = f"step {number}: {here:.6g} against {there:.6g} ({apart:.2%})"
-        told = {"value": apart, "limit": NEAR, "target": repr(here), "golden": repr(there), "first": a.name}
-        if apart <= EQUAL:
-            return same(f"step {number}: {here:.6g}", **told)
-        if apart <= NEAR:
-            return close(words, **told)
+        words = f"step {number}: {here:.6g} against {there:.6g} ({relative:.2%})"
+        more = {"value": relative, "limit": NEAR, "target": repr(here), "golden": repr(there), "first": a.name}
+        if relative <= EQUAL:
+            return same(f"step {number}: {here:.6g}", **more)
+        if relative <= NEAR:
+            return close(words, **more)
         severity = "error" if same_start(both) and not both.first_trouble(*CAUSES) else "note"
-        return differs(words, severity, remedy="find the first operator that differs: npucmp compare"
-                       if severity == "error" else "the rows above explain it", **told)  # fmt: skip
+        return differs(words, severity, remedy="find the first operator that differs with npucmp compare"
+                       if severity == "error" else "the rows above explain it", **more)  # fmt: skip
     return unknown("no loss is in both dumps")
 
 
@@ -166,9 +166,9 @@ def optimizer(both: Both) -> Told:
     """The first step of the optimizer, with equal weights before it."""
     trouble = both.first_trouble(*CAUSES)
     if trouble:
-        return not_applicable(f"judged when {trouble} is the same")
+        return not_applicable(f"requires that {trouble} is the same")
     if not same_start(both):
-        return not_applicable("judged when inputs and weights are the same")
+        return not_applicable("requires the same inputs and weights")
     found = [*_stepped(both)]
     if not found:
         return unknown("needs the values of parameters in two steps of both")
@@ -176,18 +176,20 @@ def optimizer(both: Both) -> Told:
     ratios, cosine = np.array([one.ratio for one in found]), float(np.median([one.cosine for one in found]))
     ratio = float(np.median(ratios))
     low, high = (float(one) for one in np.quantile(ratios, (0.05, 0.95)))
-    told: dict[str, Any] = {"places": len(found), "value": ratio, "first": found[0].name}
+    more: dict[str, Any] = {"places": len(found), "value": ratio, "first": found[0].name}
     if abs(ratio - 1) <= CALLED and cosine > ALONG:
-        return same(f"{len(found)} matrices move alike (ratio {ratio:.3f}, cosine {cosine:.4f})", **told)
+        return same(f"the updates of {len(found)} matrices agree (ratio {ratio:.3f}, cosine {cosine:.4f})", **more)
     if gradients and float(np.median(gradients)) < ALONG:
-        return not_applicable("the gradients differ already, before the optimizer: npucmp compare", **told)
+        return not_applicable("the gradients differ before the optimizer: run npucmp compare", **more)
     if cosine > ALONG and high - low <= SPREAD * ratio:
-        words = f"target moves {ratio:.3g} times as far, in the same direction (cosine {cosine:.4f}): learning rates"
-        return differs(f"{words} differ by {ratio:.3g}", remedy="give both one learning rate and schedule", **told)
+        words = f"updates of target are {ratio:.3g} times as large, in the same direction (cosine {cosine:.4f})"
+        return differs(
+            f"{words}: learning rates differ by {ratio:.3g}", remedy="use one learning rate and schedule", **more
+        )
     if not both.is_same("precision.types") and cosine > 0:
-        return not_applicable("the runs work in different precisions, which move weights differently", **told)
-    words = f"target moves {ratio:.3g} times as far ({low:.3g} to {high:.3g}), cosine {cosine:.2f}"
-    return differs(f"{words}: another optimizer, weight decay or learning rate per group", **told)
+        return not_applicable("the runs compute in different precisions, which changes the updates", **more)
+    words = f"updates of target are {ratio:.3g} times as large ({low:.3g} to {high:.3g}), cosine {cosine:.2f}"
+    return differs(f"{words}: another optimizer, weight decay or learning rate per group", **more)
 
 
 def _stepped(both: Both) -> Iterator[Stepped]:
@@ -232,10 +234,10 @@ def _cosine(x: Array, y: Array) -> float:
 
 ROWS = (
     CheckItem("dropout", "error", "whether elements are dropped", "set p = 0 on both sides for a comparison", dropout),
-    CheckItem("random", "error", "what random operators drew", "draw on the CPU from one seed, or load what was drawn",
+    CheckItem("random", "error", "outputs of random operators", "use one seed on the CPU, or load recorded numbers",
         random),
     CheckItem("loss.value", "error", "the loss of the first step", "", loss),
-    CheckItem("loss.scale", "warning", "the gradient that enters the loss", "give both one loss scale", scale),
-    CheckItem("optimizer.step", "error", "how far and whither weights move", "give both one optimizer with one set of "
+    CheckItem("loss.scale", "warning", "the gradient that enters the loss", "use one loss scale on both sides", scale),
+    CheckItem("optimizer.step", "error", "size and direction of weight updates", "use one optimizer with one set of "
         "arguments", optimizer),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Values of tensors, kept from an earlier pass or read again."""
+"""Values of tensors, from an earlier pass or read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npucmp.run_differences.tensor_values import readable_values
 
 def known_values(one: Tensor, context: ReadContext) -> Optional[Array]:
     """Return the values kept by an earlier pass; otherwise read them, bounded. None if they are not readable."""
-    kept = one.found.get("whole")
-    if kept is not None:
-        return np.asarray(kept)
+    values = one.found.get("whole")
+    if values is not None:
+        return np.asarray(values)
     return readable_values(one.ref, context)

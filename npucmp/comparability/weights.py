@@ -21,7 +21,7 @@ from npucmp.run_differences.answers import NEARLY_ALL, close, differs, not_appli
 from npucmp.run_differences.data_relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 
 AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # suffix of a module's record from its second call on
-NOTHING = "the dumps hold nothing of it"
+NOTHING = "the dumps hold no data of it"
 LOOKED_AT = 200  # most differing parameters whose values are read again
 
 
@@ -29,23 +29,23 @@ def parameters(both: Both) -> Told:
     """Parameters by name and shape."""
     twins = both.weights
     if not twins:
-        return unknown("no parameter is known in either dump")
+        return unknown("neither dump holds parameters")
     for side in ("target", "golden"):
         if all(getattr(one, side) is None for one in twins):
-            return unknown(f"{side} tells no parameters")
-    alone = {side: [one for one in twins if getattr(one, other) is None]
+            return unknown(f"{side} records no parameters")
+    unmatched = {side: [one for one in twins if getattr(one, other) is None]
              for side, other in (("target", "golden"), ("golden", "target"))}  # fmt: skip
     odd = [one for one in twins if one.target and one.golden and one.target.shape != one.golden.shape]
     words = [f"{len(some)} only in {side} ({first_of([one.name for one in some], 2)})"
-             for side, some in alone.items() if some]  # fmt: skip
+             for side, some in unmatched.items() if some]  # fmt: skip
     words += [_shape_words(odd)] if odd else []
-    count = sum(map(len, alone.values())) + len(odd)
+    count = sum(map(len, unmatched.values())) + len(odd)
     if not count:
         return same(f"{len(twins)} parameters", places=len(twins))
     named = {health.has_names for some in both.healths for health in some}
     if len(named) > 1 and not odd:
         return close(f"{len(twins) - count} of {len(twins)} are known in both, at different levels", places=count)
-    first = (odd or alone["target"] or alone["golden"])[0].name
+    first = (odd or unmatched["target"] or unmatched["golden"])[0].name
     return differs("; ".join(words), "" if True in named or odd else "warning", places=count, first=first)
 
 
@@ -93,26 +93,26 @@ def weights(both: Both) -> Told:
         return same(f"{len(known)} parameters {how}{more}", places=len(known))
     if len(rounded) == len(odd):
         words = f"{len(odd)} of {len(known)} hold {odd[0].words}"
-        told: dict[str, Any] = {"places": len(odd), "first": odd[0].name}
+        details: dict[str, Any] = {"places": len(odd), "first": odd[0].name}
         number = both.first.target.step or 0
         if number and all("one side" in one.words and "to" not in one.words for one in odd):
-            return close(f"{len(odd)} of {len(known)} differ by no more than {number} steps may make of them", **told)
+            return close(f"{len(odd)} of {len(known)} differ by no more than {number} steps may cause", **details)
         if _is_short(both, odd[0].name):
-            return close(words, **told)
-        return differs(words, "warning", remedy="load the weights in one type on both sides", **told)
+            return close(words, **details)
+        return differs(words, "warning", remedy="load the weights in one dtype on both sides", **details)
     odd = [one for one in odd if one.kind != "rounded"]
     names = first_of([one.name for one in odd], 3)
     moved = [one for one in odd if one.kind == "permuted"]
-    told = {"places": len(odd), "first": odd[0].name, "value": len(odd) / len(known)}
+    details = {"places": len(odd), "first": odd[0].name, "value": len(odd) / len(known)}
     if moved and len(moved) == len(odd):
         words = f"{len(moved)} hold the same values in another order ({names}): {moved[0].words}"
-        return differs(words, remedy="map the layouts when the checkpoint is converted", **told)
+        return differs(words, remedy="convert the layouts with the checkpoint", **details)
     share = sum(not one.is_constant for one in odd) / len(random) if random else 0.0
     if share >= NEARLY_ALL and len(random) > 1:
-        words = f"{len(odd)} of {len(known)} differ, {share:.0%} of the random ones: another seed or checkpoint"
-        return differs(words, remedy="load one checkpoint on both sides, or give both one seed", **told)
+        words = f"{len(odd)} of {len(known)} differ, {share:.0%} of all but constants: another seed or checkpoint"
+        return differs(words, remedy="load one checkpoint or use one seed on both sides", **details)
     words = f"{len(odd)} of {len(known)} differ ({names}): {odd[0].words}"
-    return differs(words, remedy="look how these are loaded or mapped; the others are the same", **told)
+    return differs(words, remedy="check how these are loaded or mapped; the others are equal", **details)
 
 
 def _is_short(both: Both, name: str) -> bool:
@@ -152,11 +152,11 @@ def _relation_by_figures(target: Tensor, golden: Tensor) -> tuple[str, str]:
     if all(a == b for a, b in known):
         return SAME_STATISTICS, ""
     if target.ref.file and golden.ref.file and target.dtype != golden.dtype:
-        return "differs", "their types differ"
+        return "differs", "their dtypes differ"
     scale = max(abs(value) for pair in known for value in pair)
-    apart = max(abs(a - b) for a, b in known) / (scale or 1.0)
+    difference = max(abs(a - b) for a, b in known) / (scale or 1.0)
     short = is_short(target.dtype) or is_short(golden.dtype)
-    if apart < (ROUNDED if short else 1e-6):
+    if difference < (ROUNDED if short else 1e-6):
         return ("rounded", "rounded on one side") if short else ("close", "")
     return "differs", "their figures differ"
 
@@ -178,7 +178,7 @@ def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> tuple[
     if x.size == y.size and target.figures.constant is None and np.array_equal(np.sort(x, None), np.sort(y, None)):
         transposed = x.ndim == 2 and x.shape == y.shape[::-1] and np.array_equal(x, y.T)
         rows = x.shape == y.shape and x.ndim > 1 and sorted(map(bytes, x)) == sorted(map(bytes, y))
-        return "permuted", "transposed" if transposed else "its rows stand in another order" if rows else "permuted"
+        return "permuted", "transposed" if transposed else "its rows are in another order" if rows else "permuted"
     if x.shape != y.shape:
         return "differs", words
     size = float(np.linalg.norm(y))
@@ -189,7 +189,7 @@ def start(both: Both) -> Told:
     """Whether one side starts from random weights and the other from a checkpoint."""
     starts = [{health.starts for health in some} - {"unknown"} for some in both.healths]
     if not all(starts):
-        return unknown("no norms tell whether the weights are fresh")
+        return unknown("no norms show whether the weights are fresh")
     here, there = ("trained" if "trained" in some else "fresh" for some in starts)
     words = {"fresh": "random weights", "trained": "trained weights"}
     if here == there:
@@ -233,32 +233,32 @@ def frozen(both: Both) -> Told:
     known = [(one.name, one.target.trainable, one.golden.trainable) for one in twins if one.target and one.golden
              and one.target.trainable is not None and one.golden.trainable is not None]  # fmt: skip
     if not known:
-        return unknown("no dump of both tells which parameters are trained")
+        return unknown("the dumps do not record which parameters are trained")
     odd = [(name, here) for name, here, there in known if here != there]
     count = sum(not here for _, here, _ in known)
     if not odd:
-        return same(f"{count} frozen" if count else "none is frozen", places=count)
+        return same(f"{count} frozen" if count else "no frozen parameters", places=count)
     words = []
     for side, is_frozen in (("target", False), ("golden", True)):
         names = [name for name, here in odd if here is is_frozen]
-        words += [f"frozen in {side} alone: {first_of(names, 3)}"] if names else []
+        words += [f"frozen only in {side}: {first_of(names, 3)}"] if names else []
     return differs("; ".join(words), places=len(odd), first=odd[0][0])
 
 
 def sharing(both: Both) -> Told:
     """Parameters that share one tensor on one side only."""
     if not both.ranks or not all(health.has_bits for some in both.healths for health in some):
-        return unknown("only values or checksums tell which parameters are one")
+        return unknown("needs values or checksums")
     twins = {one.target.name: one.golden.name for one in both.weights if one.target and one.golden}
     for here, there in both.ranks:
         steps = _common(here, there)
         mine = {frozenset(twins.get(name, name) for name in group) for group in _groups(here, steps[0])}
         theirs = {frozenset(group) for group in _groups(there, steps[1])}
-        for side, alone in (("target", mine - theirs), ("golden", theirs - mine)):
-            if alone:
-                names = " and ".join(sorted(min(alone, key=sorted)))
-                return differs(f"{names} are one in {side} alone", places=len(alone), first=names)
-    return same(f"{len(mine)} groups of equal parameters" if mine else "no two parameters are one", places=len(mine))
+        for side, unmatched in (("target", mine - theirs), ("golden", theirs - mine)):
+            if unmatched:
+                names = " and ".join(sorted(min(unmatched, key=sorted)))
+                return differs(f"{names} share a tensor only in {side}", places=len(unmatched), first=names)
+    return same(f"{len(mine)} groups of equal parameters" if mine else "no shared parameters", places=len(mine))
 
 
 def _common(here: Health, there: Health) -> tuple[list[int], list[int]]:
@@ -294,6 +294,6 @@ ROWS = (
     CheckItem("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights, False),
     CheckItem("weights.start", "error", "random or trained weights", "load the checkpoint on both sides", start),
     CheckItem("buffers", "error", "running statistics", "load them with the checkpoint on both sides", buffers),
-    CheckItem("frozen", "error", "which parameters are trained", "freeze the same parameters on both sides", frozen),
-    CheckItem("sharing", "error", "which parameters are one tensor", "tie the same parameters on both sides", sharing),
+    CheckItem("frozen", "error", "frozen parameters", "freeze the same parameters on both sides", frozen),
+    CheckItem("sharing", "error", "shared parameters", "tie the same parameters on both sides", sharing),
 )  # fmt: skip

@@ -98,16 +98,18 @@ def _of_steps(asked: DumpRequest, framework: Framework) -> list[str]:
     found = []
     if framework.SERVES:
         found.append(
-            "a step is a forward pass since the start, warming up included (made-up shapes, no request): npucmp show "
-            f"{shlex.quote(asked.dump)} tells them apart, --steps asks for others"
+            "a step is a forward pass since the start, including warm-up (artificial shapes, no request): npucmp show "
+            f"{shlex.quote(asked.dump)} lists them, --steps selects others"
         )
     if asked.question.name == "overflow" and asked.steps:
-        found.append("--steps: the first step that is NaN, or in which the loss scale falls; and the one before it")
+        found.append("--steps: select the first step with NaN or a falling loss scale, and the step before it")
     if asked.question.equal:
         dropout = "" if framework.FORMAT == "msprobe" else ", dropout 0"  # seed_all removes it
         found.append(
-            f"every time the same weights, the same data in the same order: no shuffling, no augmentation{dropout}"
+            f"use the same weights and the same data in the same order: no shuffling, no augmentation{dropout}"
         )
     if asked.question.second == "run":
-        found.append("no difference with these switches? Without them the dump names what adds in the order of arrival")
+        found.append(
+            "if the runs agree, repeat without these switches to find operators that sum in the order of arrival"
+        )
     return found

@@ -116,7 +116,7 @@ class Framework(Protocol):
     def named(self, globs: tuple[str, ...]) -> tuple[str, ...]: ...
 
 
-EAGER = "operators run one by one here, no compiler fuses them: ask compare"
+EAGER = "operators run one by one and no compiler fuses them: use compare"
 
 
 def parts(globs: tuple[str, ...]) -> tuple[str, ...]:
@@ -126,21 +126,23 @@ def parts(globs: tuple[str, ...]) -> tuple[str, ...]:
 
 def exact(globs: tuple[str, ...]) -> tuple[str, ...]:
     """Require full names, the only form that CANN takes."""
-    return tuple(_plain(one, one, "names in full") for one in globs)
+    return tuple(_plain(one, one, "full names") for one in globs)
 
 
 def beginnings(globs: tuple[str, ...]) -> tuple[str, ...]:
     """Convert globs to prefixes of names, the form of ATB: "word*" becomes "word"."""
     for one in globs:
         if "," in one:
-            raise UsageError(f"--ops {one}: ATB separates names by commas; give --ops once for each")
-    return tuple(_plain(one[:-1] if one.endswith("*") else one, one, "beginnings: --ops 'word*'") for one in globs)
+            raise UsageError(f"--ops {one}: ATB separates names by commas; repeat --ops for each name")
+    return tuple(
+        _plain(one[:-1] if one.endswith("*") else one, one, "prefixes of names: --ops 'word*'") for one in globs
+    )
 
 
 def _plain(text: str, glob: str, takes: str) -> str:
     if not text or any(character in text for character in "*?["):
         raise UsageError(
-            f"--ops {glob}: the tool takes {takes}; with --from DUMP any glob names operators of that dump"
+            f"--ops {glob}: the tool expects {takes}; with --from DUMP, any glob selects operators of that dump"
         )
     return text
 
@@ -152,9 +154,9 @@ def seeded(asked: DumpRequest, *, on_npu: bool) -> tuple[Export, ...]:
     found = [Export("PYTHONHASHSEED", str(SEED), "sets and dicts of text in the same order")]
     if asked.question.equal:
         found.append(
-            Export("HCCL_DETERMINISTIC", "true", "collectives add in the same order")
+            Export("HCCL_DETERMINISTIC", "true", "collectives sum in the same order")
             if on_npu
-            else Export("CUBLAS_WORKSPACE_CONFIG", ":4096:8", "products add in the same order on a GPU")
+            else Export("CUBLAS_WORKSPACE_CONFIG", ":4096:8", "products sum in the same order on a GPU")
         )
     if asked.question.name == "compare" and not on_npu:
         found.append(Export("NVIDIA_TF32_OVERRIDE", "0", "float32 stays float32 on a GPU: no TF32 in the reference"))

@@ -7,9 +7,9 @@ from npucmp.dump_plan.request import DUMP, DumpRequest, Framework, Prepared
 RUN = "run.sh"
 _START = """\
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
-if [ $# -eq 0 ]; then echo "run.sh: give it the command, as in: bash run.sh python train.py" >&2; exit 2; fi
+if [ $# -eq 0 ]; then echo "run.sh: append the command: bash run.sh python train.py" >&2; exit 2; fi
 if [ -n "$(ls -A "$here/dump" 2>/dev/null)" ]; then
-    echo "run.sh: $here/dump is not empty; two dumps of one step cannot be told apart: move it away" >&2
+    echo "run.sh: $here/dump is not empty: move it away, because two dumps of one step cannot be distinguished" >&2
 fi
 """
 _NEXT_RUN = (  # each call is one run
@@ -20,7 +20,9 @@ _NEXT_RUN = (  # each call is one run
 
 def run_sh(asked: DumpRequest, framework: Framework, prepared: Prepared) -> str:
     """Return the script. Its last commands run however the main command ends, including Ctrl-C."""
-    about = f"# {asked.question.name}, {framework.NAME}, {asked.side}: by npucmp plan. bash run.sh COMMAND…"
+    about = (
+        f"# {asked.question.name}, {framework.NAME}, {asked.side}: written by npucmp plan. Usage: bash run.sh COMMAND…"
+    )
     lines = ["#!/usr/bin/env bash", about, f"# Source: {framework.SOURCE}."]
     lines += [f"# UNVERIFIED: {words}." for words in prepared.unverified]
     lines += _START.splitlines()

@@ -70,15 +70,13 @@ def fit_to_disk(
     if size.total <= disk:
         return FittedRequest(tuple(names), few, size, tuple(words))
     if kind != VALUES or not {run.format for run in runs} <= {*FORMATS}:
-        return FittedRequest(tuple(names), few, size, (*words, "even so it is larger than the disk"))
+        return FittedRequest(tuple(names), few, size, (*words, "the dump still exceeds the disk"))
     first = _first(runs, names, disk // max(1, few * ranks))
     if not first:
         return FittedRequest(tuple(names), few, size, (*words, "not even the first operator fits"))
     cut = sized(runs, kind, few, ranks, first)
-    share = f"the first {cut.operators:,} of {size.operators:,} operators in time fit"
-    return FittedRequest(
-        first, few, cut, (*words, f"{share}: what is wrong among them is decided, then --ops for the others")
-    )
+    share = f"the first {cut.operators:,} of {size.operators:,} operators in execution order fit"
+    return FittedRequest(first, few, cut, (*words, f"{share}: examine them first, then select the others with --ops"))
 
 
 def _first(runs: Sequence[Run], names: Sequence[str], disk: int) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class MissingData(NamedTuple):
 
     @property
     def words(self) -> str:
-        return f"{self.because}; to have it: {self.setting}" if self.setting else self.because
+        return f"{self.because}; to record it: {self.setting}" if self.setting else self.because
 
 
 class Looked(NamedTuple):
@@ -42,7 +42,7 @@ def missing(question: Question, run: Run, steps: AbstractSet[Optional[int]]) -> 
     if run.problem:
         return [MissingData("run", f"the run cannot be read ({run.problem})", "")]
     if not run.operators:
-        return [MissingData("operators", "it holds no operator", _setting(run, "operators"))]
+        return [MissingData("operators", "the dump holds no operator", _setting(run, "operators"))]
     looked = Looked(run, steps)
     return [
         MissingData(need, words, _setting(run, need))
@@ -62,7 +62,7 @@ def _values(looked: Looked) -> str:
         return ""
     kinds = ("statistics", _of_axes), ("checksums", _checksum), ("XOR checksums", _xor), ("statistics", _figured)
     what = next((name for name, is_kind in kinds if looked.has(is_kind)), "names")
-    return f"no values, only {what}: that never proves agreement, nor how large an error is"
+    return f"no values, only {what}: they prove neither agreement nor the size of an error"
 
 
 def _sums(looked: Looked) -> str:
@@ -70,25 +70,23 @@ def _sums(looked: Looked) -> str:
         return ""
     known = [tensor for tensor in looked.tensors if tensor.has_sums is not None]
     lacking = sum(tensor.has_sums is False for tensor in known)
-    words = f"Max and Min alone of {lacking:,} of {len(known):,} float tensors, no Mean and Norm"
-    return f"{words}: a fault that keeps the extremes stays unseen" if lacking else ""
+    words = f"only Max and Min of {lacking:,} of {len(known):,} float tensors, no Mean and Norm"
+    return f"{words}: a fault that preserves the extremes is not detected" if lacking else ""
 
 
 def _figures(looked: Looked) -> str:
     known = looked.has(_is_stored) or looked.has(lambda one: one.statistics) or looked.run.records
-    return "" if known else "neither values nor statistics: nobody can say where NaN or Inf is"
+    return "" if known else "neither values nor statistics: NaN and Inf cannot be located"
 
 
 def _bits(looked: Looked) -> str:
     known = looked.has(_is_stored) or looked.has(_checksum)
-    return (
-        "" if known else "neither values nor checksums: statistics prove a difference, never that two runs are the same"
-    )
+    return "" if known else "neither values nor checksums: statistics prove a difference, never that two runs are equal"
 
 
 def _inputs(looked: Looked) -> str:
     known = looked.has(lambda one: one.slot.startswith("input")) or holds_weights_alone(looked.run)
-    return "" if known else "no inputs: no operator can be told guilty, only that its output differs"
+    return "" if known else "no inputs: differing outputs are reported, but not the operator at fault"
 
 
 def _outputs(looked: Looked) -> str:
@@ -100,17 +98,17 @@ def _data(looked: Looked) -> str:
     known = looked.run.format != "mindspore" or any(
         len(operator.tensors) == 1 and not operator.tensors[0].is_output for operator in looked.run.operators
     )
-    return "" if known else "what the graph was fed has no record of its own: whether it is the same stays unknown"
+    return "" if known else "the inputs of the graph have no records: whether they are equal remains unknown"
 
 
 def _order(looked: Looked) -> str:
-    return "" if looked.run.ordered else "no order of execution: none of the operators can be called the first"
+    return "" if looked.run.ordered else "no order of execution: the first differing operator is unknown"
 
 
 def _backward(looked: Looked) -> str:
     run = looked.run
     known = run.format in _WHOLE or any(operator.phase == "backward" for operator in run.operators)
-    return "" if known else "no backward pass: nothing is known of gradients (an evaluation has none)"
+    return "" if known else "no backward pass: gradients are unknown (an evaluation has none)"
 
 
 def _modules(looked: Looked) -> str:
@@ -119,13 +117,13 @@ def _modules(looked: Looked) -> str:
 
 
 def _steps(looked: Looked) -> str:
-    return "" if len(looked.steps) > 1 else "one step: nothing is known of updates of the weights"
+    return "" if len(looked.steps) > 1 else "one step: updates of the weights are unknown"
 
 
 def _compiled(looked: Looked) -> str:
     if looked.run.format in ("cann", "mindspore"):
         return ""
-    return "operators that ran one by one, which no compiler fused: compare two dumps of a compiled graph"
+    return "operators ran one by one and no compiler fused them: compare two dumps of a compiled graph"
 
 
 def _graph(looked: Looked) -> str:
@@ -133,7 +131,7 @@ def _graph(looked: Looked) -> str:
         return ""
     known = any(one.originals or one.inserted or one.passes for one in looked.run.operators)
     known = known or looked.has(lambda one: one.source or one.origin)
-    return "" if known else "no graph: what was fused is guessed from names"
+    return "" if known else "no graph: fusions are inferred from names"
 
 
 def _is_stored(tensor: TensorRef) -> bool:
@@ -167,20 +165,20 @@ NEEDS: dict[str, Callable[[Looked], str]] = {
 SETTINGS: dict[str, dict[str, str]] = {  # by the format of the dump; as in tool_configs.py
     "msprobe": {
         "operators": '"rank": [] and "list": [] in config.json, and debugger.start() before the step',
-        "values": '"task": "tensor" in config.json, or "tensor_list" for a few',
+        "values": '"task": "tensor" in config.json, or "tensor_list" for a few tensors',
         "sums": '"precision": "low" in config.json',
         "figures": '"summary_mode": "statistics" in config.json',
         "bits": '"summary_mode": "md5" in config.json',
         "inputs": '"data_mode": ["all"] in config.json',
         "outputs": '"data_mode": ["all"] in config.json',
-        "backward": '"data_mode": ["all"] in config.json, and debugger.stop() behind loss.backward()',
+        "backward": '"data_mode": ["all"] in config.json, and debugger.stop() after loss.backward()',
         "modules": '"level": "mix" in config.json, and debugger.start(model=model)',
         "steps": '"step": [0, 1, 2] in config.json, and debugger.step() at the end of each step',
     },
     "cann": {
         "operators": "dump_mode all, and no dump_layer",
         "values": "dump_data tensor instead of stats",
-        "inputs": "dump_mode all (it is output by itself)",
+        "inputs": "dump_mode all (the default is output)",
         "outputs": "dump_mode all",
         "steps": "dump_step 0|1|2",
         "graph": "export DUMP_GE_GRAPH=2 DUMP_GRAPH_LEVEL=3, and ge_proto_*_Build.txt beside the dump",

@@ -244,8 +244,8 @@ def _of_kernels(steps: Sequence[_Read], plan: _Plan) -> list[Parameter]:
     for index, step in enumerate(steps):
         names = parameter_names(step.run, plan.tensor) if step.groups else {}
         for group in step.groups:
-            told = plan.found(group.tensors(NOTHING)).get("steps") or ()
-            for one in parameters_of(index, group, told, plan.tensor, names):
+            nearest = plan.found(group.tensors(NOTHING)).get("steps") or ()
+            for one in parameters_of(index, group, nearest, plan.tensor, names):
                 found.setdefault(one.name, [None] * len(steps))[index] = one
     return sorted((_merged_parameter(some) for some in found.values()), key=lambda one: one.order)
 
@@ -262,7 +262,7 @@ def _merged_parameter(steps: Sequence[Optional[Parameter]]) -> Parameter:
 
 
 def _starts(parameters: Sequence[Parameter]) -> str:
-    """ "fresh" if all weights of norms are constant, as they are initialised; "unknown" if no norm is recorded."""
+    """ "fresh" if all weights of norms are constant (their initial state); "unknown" if no norm is recorded."""
     norms = [one.first.figures for one in parameters if one.type.has("normalises") and len(one.shape) == 1]
     known = [one for one in norms if one.minimum is not None]
     if not known:

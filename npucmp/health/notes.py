@@ -21,10 +21,10 @@ def notes_of(healths: Sequence[Health]) -> Iterator[str]:
                 if is_float(tensor):
                     types.setdefault(tensor.dtype, Counter())[op.operator.op_type] += 1
         counts = {dtype: sum(kinds.values()) for dtype, kinds in types.items()}
-        told = sorted(counts, key=lambda dtype: -counts[dtype])
-        if told[1:]:
-            words = [f"{counts[dtype]:,} in {dtype}" for dtype in told]
-            kinds = first_of([kind for kind, _ in types[told[1]].most_common()], FEW)
-            yield f"operators that write floats: {', '.join(words)} ({told[1]}: {kinds})"
+        dtypes = sorted(counts, key=lambda dtype: -counts[dtype])
+        if dtypes[1:]:
+            words = [f"{counts[dtype]:,} in {dtype}" for dtype in dtypes]
+            kinds = first_of([kind for kind, _ in types[dtypes[1]].most_common()], FEW)
+            yield f"operators that write floats: {', '.join(words)} ({dtypes[1]}: {kinds})"
         if step.loss_scale is not None and step.loss_scale not in (0, 1):
-            yield f"what flows into the loss from behind is {step.loss_scale:g}: the loss scale"
+            yield f"the gradient that enters the loss is {step.loss_scale:g}: the loss scale"

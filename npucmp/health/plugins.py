@@ -28,7 +28,7 @@ def own_rules(
     for source, some in [*_of_files(files), *(_of_packages() if installed else ())]:
         for one in some:
             if one.name in names:
-                raise UsageError(f"{source}: a rule {one.name} is in {names[one.name]} already")
+                raise UsageError(f"{source}: rule {one.name} already exists in {names[one.name]}")
             names[one.name] = source
             found.append(one)
     return tuple(found)
@@ -56,17 +56,19 @@ def _of_packages() -> Iterator[tuple[str, list[Rule]]]:
     chosen = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())  # a dict in Python 3.9
     for one in sorted(chosen, key=lambda point: str(point.name)):
         try:
-            held = one.load()
+            loaded = one.load()
         except Exception as error:  # code of another package raises anything
-            because = f"{type(error).__name__}: {error}; --no-plugins leaves it out"
+            because = f"{type(error).__name__}: {error}; --no-plugins skips it"
             raise UsageError(f"entry point {one.name} ({one.value}): {because}") from error
-        yield f"entry point {one.name}", _rules(f"entry point {one.name}", held)
+        yield f"entry point {one.name}", _rules(f"entry point {one.name}", loaded)
 
 
-def _rules(source: str, held: Any) -> list[Rule]:
+def _rules(source: str, loaded: Any) -> list[Rule]:
     """The rules in a module or a sequence, or the single rule."""
-    some = [held] if isinstance(held, Rule) else held if isinstance(held, (list, tuple)) else vars(held).values()
+    some = (
+        [loaded] if isinstance(loaded, Rule) else loaded if isinstance(loaded, (list, tuple)) else vars(loaded).values()
+    )
     found = [*dict.fromkeys(one for one in some if isinstance(one, Rule))]
     if not found:
-        raise UsageError(f"{source}: holds no rule; docs/extending.md shows one")
+        raise UsageError(f"{source}: holds no rule; docs/extending.md has an example")
     return found

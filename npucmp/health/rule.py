@@ -82,7 +82,7 @@ NEEDS: Mapping[str, Need] = {
     ),
     "inputs": Need(lambda health: sum(len(step.inputs) for step in health.steps), "no input of the network is known"),
     "losses": Need(lambda health: sum(len(step.losses) for step in health.steps), "no loss is in the dump"),
-    "tensors": Need(lambda health: sum(1 for _ in health.tensors()), "nothing was dumped"),
+    "tensors": Need(lambda health: sum(1 for _ in health.tensors()), "the dump holds no tensor"),
     "relus": Need(_operators("rectifies"), "no ReLU is in the dump"),
     "dropouts": Need(_operators("drops"), "no dropout is in the dump"),
     "batch norms": Need(_operators("averages"), "no BatchNorm is in the dump"),
@@ -126,7 +126,7 @@ class Rule:
     def why_not(self, health: Health) -> str:
         """The reason why it cannot decide on this run; "" if it can."""
         found = next((NEEDS[one].missing for one in self.needs if NEEDS[one].number(health) < 1), "")
-        return "the dump holds weights alone" if found and health.is_checkpoint else found
+        return "the dump holds only weights" if found and health.is_checkpoint else found
 
     def looks_at(self, health: Health) -> int:
         return NEEDS[self.needs[-1]].number(health)
@@ -147,5 +147,5 @@ def rule(
     wanted, own = tuple(word.strip() for word in needs.split(",")), tuple(words.split())
     unknown = [word for word in wanted if word not in NEEDS]
     if unknown or severity not in SEVERITIES:
-        raise ValueError(f"rule {name}: no need or severity {unknown or severity!r}")
+        raise ValueError(f"rule {name}: unknown need or severity {unknown or severity!r}")
     return lambda function: Rule(name, function, severity, wanted, limit, says, remedy, source, off, own)

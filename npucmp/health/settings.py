@@ -58,7 +58,7 @@ class CheckSettings:
             (self.fail_on, SEVERITIES),
         ):
             if word not in known:
-                raise UsageError(f"{word!r} is none of {', '.join(known)}")
+                raise UsageError(f"unknown word {word!r}; expected one of {', '.join(known)}")
 
     def of(self, rule: Rule) -> RuleSettings:
         return self.own.get(rule.name, RuleSettings())
@@ -71,11 +71,11 @@ class CheckSettings:
     def wants(self, rule: Rule) -> str:
         """The reason why a rule is skipped; "" if it runs."""
         if any(fnmatchcase(rule.name, glob) for glob in self.skip):
-            return "left out by --skip"
+            return "skipped by --skip"
         if self.only and not any(fnmatchcase(rule.name, glob) for glob in self.only):
-            return "left out by --only"
+            return "not selected by --only"
         if rule.off and rule.name not in self.only and rule.name not in self.own:
-            return "off: ask for it with --only, or set it in --rules"
+            return "off by default: name it with --only, or set it in --rules"
         return ""
 
     def require_known(self, rules: Sequence[Rule]) -> None:
@@ -84,5 +84,5 @@ class CheckSettings:
         for glob in (*self.only, *self.skip, *self.own):
             if not any(fnmatchcase(name, glob) for name in names):
                 near = difflib.get_close_matches(glob, names)
-                where = "" if near else "; npucmp check --list tells them all"
+                where = "" if near else "; npucmp check --list lists all rules"
                 raise UsageError(f"no rule is called {glob!r}{where}", near)

@@ -1,4 +1,4 @@
-"""Read the settings of check and precheck from one TOML file that the user names; none is ever taken from a dump.
+"""Read the settings of check and precheck from one TOML file that the user names; no dump provides settings.
 
     fail_on = "warning"                     the lowest severity that makes a run unhealthy
     skip = ["input.repeated", "curve.*"]    rules to skip; `only` skips all others
@@ -92,7 +92,7 @@ class _Table:
     def __init__(self, path: Path, name: str, given: object) -> None:
         self.at = f"{path}: [{name}]" if name else str(path)
         if not isinstance(given, dict):
-            raise UsageError(f"{self.at}: a table is wanted")
+            raise UsageError(f"{self.at}: expected a table")
         self._given = given
         self._known: list[str] = []
 
@@ -106,50 +106,50 @@ class _Table:
         found = self.take(word, _table) or {}
         for name in found:
             if known is not None and name not in known:
-                raise UsageError(f"{self.at}: no {word} {name!r:.60}", get_close_matches(name, [*known]))
+                raise UsageError(f"{self.at}: unknown {word} {name!r:.60}", get_close_matches(name, [*known]))
         return [*found.items()]
 
     def end(self) -> None:
         for word in self._given:
             if word not in self._known:
                 near = get_close_matches(word, self._known) or self._known
-                raise UsageError(f"{self.at}: no word {word!r:.60}", near)
+                raise UsageError(f"{self.at}: unknown word {word!r:.60}", near)
 
 
 def _table(where: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: a table is wanted, not {value!r:.60}")
+        raise UsageError(f"{where}: expected a table, not {value!r:.60}")
     return value
 
 
 def _number(where: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e300:
-        raise UsageError(f"{where}: a number is wanted, not {value!r:.60}")
+        raise UsageError(f"{where}: expected a number, not {value!r:.60}")
     return float(value)
 
 
 def _truth(where: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise UsageError(f"{where}: true or false is wanted, not {value!r:.60}")
+        raise UsageError(f"{where}: expected true or false, not {value!r:.60}")
     return value
 
 
 def _texts(where: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"{where}: a list of names is wanted, not {value!r:.60}")
+        raise UsageError(f"{where}: expected a list of names, not {value!r:.60}")
     return tuple(value)
 
 
 def _groups(where: str, value: object) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, list):
-        raise UsageError(f"{where}: a list of groups of names is wanted, not {value!r:.60}")
+        raise UsageError(f"{where}: expected a list of groups of names, not {value!r:.60}")
     return tuple(_texts(where, one) for one in value)
 
 
 def _one_of(*words: str) -> Callable[[str, object], str]:
     def reads(where: str, value: object) -> str:
         if value not in words:
-            raise UsageError(f"{where}: no {value!r:.60}; it is one of {', '.join(words)}")
+            raise UsageError(f"{where}: unknown value {value!r:.60}; expected one of {', '.join(words)}")
         return str(value)
 
     return reads
@@ -172,4 +172,4 @@ def check_glob(where: str, glob: str, names: Sequence[str], others: bool = False
         return
     near = get_close_matches(glob, names)
     if near or not others:
-        raise UsageError(f"{where}: no rule {glob!r:.60}", near)
+        raise UsageError(f"{where}: unknown rule {glob!r:.60}", near)

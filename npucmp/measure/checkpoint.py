@@ -107,7 +107,7 @@ class Checkpoint:
             os.close(self._fd)
             self._fd = None
             self.note = (
-                f"the checkpoint was not kept ({error.strerror or error}): --resume will not find all of this run"
+                f"the checkpoint was not written ({error.strerror or error}): --resume will lack a part of this run"
             )
         self._waiting.clear()
 
@@ -128,7 +128,7 @@ class Checkpoint:
             first = next(blocks, None)
             if first is None or _block(first) != head:
                 if first is not None or os.fstat(self._fd).st_size:
-                    self.note = "--resume: dumps or options have changed since the interrupted run, all was measured"
+                    self.note = "--resume: dumps or options have changed since the interrupted run, so all was measured"
                 return 0
             end = len(head)
             for data in blocks:

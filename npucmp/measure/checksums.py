@@ -48,9 +48,9 @@ class _Xor:
     def update(self, data: Array) -> None:
         import numpy as np
 
-        held = self.rest + data.tobytes() if self.rest else data
-        words, self.rest = len(held) // 8, bytes(held[len(held) & ~7 :])
-        self.value ^= int(np.bitwise_xor.reduce(np.frombuffer(held, "<u8", words))) if words else 0
+        pending = self.rest + data.tobytes() if self.rest else data
+        words, self.rest = len(pending) // 8, bytes(pending[len(pending) & ~7 :])
+        self.value ^= int(np.bitwise_xor.reduce(np.frombuffer(pending, "<u8", words))) if words else 0
 
     def hexdigest(self) -> str:
         return f"0x{self.value ^ int.from_bytes(self.rest, 'little'):016x}"

@@ -87,7 +87,7 @@ def _rest(
     known = [one for one in tensors if one is not None]
     unit, rounding = min(SINGLE, _unit(*known[:2])), _unit(*known[2:])  # sums are not coarser than float32
     longer = max(1.0, math.sqrt(width) / SHORT_SUM)
-    constant, apart, size = 0, 0.0, 0.0
+    constant, squares, size = 0, 0.0, 0.0
     for a, b, x, y in _rows(known, width, context):
         wide, least = b - b.mean(axis=1, keepdims=True), FACTOR * unit * longer
         deviation, read = (np.sqrt(np.square(one).mean(axis=1)) for one in (wide, b))
@@ -101,11 +101,11 @@ def _rest(
         if not (differs <= bound)[is_constant].all():
             return None
         constant += int(is_constant.sum())
-        apart += float(np.square(x - y)[~is_constant].sum())
+        squares += float(np.square(x - y)[~is_constant].sum())
         size += float(np.square(y)[~is_constant].sum())
     if not constant:
         return None
-    return math.sqrt(apart / size) if size else (math.inf if apart else 0.0)
+    return math.sqrt(squares / size) if size else (math.inf if squares else 0.0)
 
 
 def _rows(tensors: Sequence[TensorRef], width: int, context: ReadContext) -> Iterator[list[Any]]:

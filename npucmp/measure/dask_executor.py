@@ -62,8 +62,8 @@ def address_of(scheduler: str) -> str:
 def _from_file(path: str) -> str:
     try:
         with open(path, "rb") as file:
-            told = json.loads(file.read(_LARGEST))
-        address = told["address"]
+            content = json.loads(file.read(_LARGEST))
+        address = content["address"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         because = error.strerror if isinstance(error, OSError) else "no scheduler file of Dask (JSON with an address)"
         raise UsageError(f"--scheduler {path}: {because}") from None
@@ -74,7 +74,7 @@ def _private(address: str, scheduler: str) -> str:
     if not is_private(address):
         named = "" if address == scheduler else f" ({address})"
         raise UsageError(
-            f"--scheduler {scheduler}{named}: what is not encrypted may not leave this machine: "
+            f"--scheduler {scheduler}{named}: connections to other machines must be encrypted: "
             "tcp://127.0.0.1:PORT, or tls://HOST:PORT with certificates in Dask's configuration (distributed.comm.tls)"
         )
     return address
@@ -183,12 +183,12 @@ class Cluster:
             except self._dask.TimeoutError:
                 without = 0.0 if self._workers() else without + LOOK
                 if without >= WAIT:
-                    raise UsageError(f"{self._called}: all workers are gone, for {WAIT:g} s") from None
+                    raise UsageError(f"{self._called}: no worker has existed for {WAIT:g} s") from None
             except self._dask.CancelledError:
-                raise UsageError(f"{self._called}: the scheduler was lost, or has dropped the work") from None
+                raise UsageError(f"{self._called}: the scheduler was lost or has dropped the work") from None
             else:
                 killed = isinstance(error, self._dask.KilledWorker)
-                return f"{error.allowed_failures + 1} workers ended over it" if killed else None
+                return f"{error.allowed_failures + 1} workers ended during it" if killed else None
 
     def _answer(self, future: Any) -> Any:
         error = future.exception()
@@ -225,21 +225,23 @@ class Cluster:
         until = time.monotonic() + WAIT
         while not self._workers():
             if time.monotonic() > until:
-                raise UsageError(f"{self._called}: no worker came within {WAIT:g} s; `dask worker ADDRESS` starts one")
+                raise UsageError(
+                    f"{self._called}: no worker connected within {WAIT:g} s; start one with `dask worker ADDRESS`"
+                )
             try:
                 self._client.wait_for_workers(1, timeout=LOOK)
             except self._dask.TimeoutError:
                 pass
-        for address, told in sorted(self._client.run(unfit, self._place, on_error="return").items()):
-            if isinstance(told, Exception):
-                told = f"has no npucmp {__version__} that runs: {_line(told)}"
-            if told is not None:
-                raise UsageError(f"{self._called}: the worker at {address} {_line(told)}")
+        for address, problem in sorted(self._client.run(unfit, self._place, on_error="return").items()):
+            if isinstance(problem, Exception):
+                problem = f"has no working npucmp {__version__}: {_line(problem)}"
+            if problem is not None:
+                raise UsageError(f"{self._called}: the worker at {address} {_line(problem)}")
 
 
-def _line(told: object) -> str:
+def _line(problem: object) -> str:
     """A message in one line."""
-    return " ".join(str(told).split()) or type(told).__name__
+    return " ".join(str(problem).split()) or type(problem).__name__
 
 
 def _self() -> dict[str, str]:
@@ -281,19 +283,19 @@ _fit = b""
 
 def unfit(place: bytes) -> Optional[str]:
     """The reason why this process cannot do the work described in `place`; None if it can."""
-    told = pickle.loads(place)
+    expected = pickle.loads(place)
     for name, own in _self().items():
-        if own != told[name]:
-            return f"has {name} {own}, this process has {told[name]}"
-    folder = told["folder"] or ""
+        if own != expected[name]:
+            return f"has {name} {own}, this process has {expected[name]}"
+    folder = expected["folder"] or ""
     if folder and not os.path.isdir(folder):
-        return f"cannot see {folder}, from where paths are told"
-    for path, seen in told["reads"].items():
+        return f"cannot see {folder}, the folder of relative paths"
+    for path, seen in expected["reads"].items():
         found = _seen(os.path.join(folder, path))
         if found != seen:
             return f"{'sees something else at' if found else 'cannot see'} {path}"
-    output = os.path.dirname(told["probe"])
-    if not os.path.exists(told["probe"]):
+    output = os.path.dirname(expected["probe"])
+    if not os.path.exists(expected["probe"]):
         return f"cannot see {output}"
     try:
         with tempfile.TemporaryFile(dir=output):

@@ -102,7 +102,7 @@ class _Looker:
         with np.errstate(all="ignore"):  # signalling NaN, and differences beyond float64
             wide_x, wide_y = widen(x), widen(y)
             finite = np.isfinite(wide_x) & np.isfinite(wide_y)
-            _, apart, size = difference(x, y, wide_x, wide_y)
+            _, delta, size = difference(x, y, wide_x, wide_y)
             if not finite.all():
                 alike = (np.isnan(wide_x) & np.isnan(wide_y)) | (wide_x == wide_y)
                 size = np.where(finite, size, np.where(alike, 0.0, np.inf))
@@ -114,7 +114,7 @@ class _Looker:
             for counts, wide in zip(self.values, (wide_x, wide_y)):
                 shown = np.abs(wide) if self.complex else wide
                 counts += histogram(shown if all_finite else shown[np.isfinite(shown)], self.low, self.high, PARTS)
-            signed = size if self.complex else np.copysign(size, apart)
+            signed = size if self.complex else np.copysign(size, delta)
             self.errors += histogram(signed if all_finite else signed[finite], self.least, self.most, PARTS + 1)
         self.grid.add(np.flatnonzero(size > self.bar) + self.start)
         self._keep(size, x, y)

@@ -122,7 +122,7 @@ class Processes:
                 if not crew:  # no process can be started
                     task = todo.popleft()
                     if task.start in again or self._apart:
-                        done[task.start] = [lost(items[at], "no other process is to be had") for at in task], None
+                        done[task.start] = [lost(items[at], "no other process can be started") for at in task], None
                     else:
                         done[task.start] = _answer(function, items, task)
                 for worker in _answering(crew):

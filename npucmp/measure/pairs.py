@@ -92,8 +92,8 @@ def payload_bytes(pair: Pair) -> int:
     target, golden = pair.target, pair.golden
     if not (target is not None and target.file) and not (golden is not None and golden.file):
         return 0
-    kept = [tensor for tensor in (target, golden) if tensor is not None and tensor.file]
-    return sum(size_of(tensor.dtype, tensor.shape) for tensor in kept)
+    stored = [tensor for tensor in (target, golden) if tensor is not None and tensor.file]
+    return sum(size_of(tensor.dtype, tensor.shape) for tensor in stored)
 
 
 def values_of(pair: Pair) -> Optional[tuple[object, ...]]:

@@ -90,12 +90,12 @@ def lower_bound(
         extremes = sum(a is not None and b is not None for a, b in zip(target[:2], golden[:2]))
         if _ONE_SIDE.intersection(finite[:extremes] or finite):
             return math.inf  # a norm alone may have overflowed in its own type
-    apart = [max(0.0, abs(a - b) - rounding) * w for a, b, w in together if a != b]
+    errors = [max(0.0, abs(a - b) - rounding) * w for a, b, w in together if a != b]
     if elements > SUMMED_WELL and target.norm != golden.norm and target.norm is not None and golden.norm is not None:
-        apart[-1] = max(0.0, apart[-1] - lost_in_norm(elements) * max(target.norm, golden.norm))
+        errors[-1] = max(0.0, errors[-1] - lost_in_norm(elements) * max(target.norm, golden.norm))
     if not together or finite.count(_BOTH) < len(finite):
-        return 0.0 if together and not apart else None
-    norm, largest = _most_norm(golden, elements), max(apart, default=0.0)
+        return 0.0 if together and not errors else None
+    norm, largest = _most_norm(golden, elements), max(errors, default=0.0)
     if norm is None:
         return None if largest else 0.0
     return largest / (norm + rounding) if norm + rounding else (math.inf if largest else 0.0)
@@ -114,16 +114,16 @@ def lower_bounds(
         total = np.zeros(len(x))
         for both in (x + y).T:
             total = total + both
-        apart = np.abs(x - y) - lost[:, None]
-        apart[apart < 0.0] = 0.0
-        apart[:, 2] *= np.sqrt(many)
-        apart[x == y] = 0.0
+        errors = np.abs(x - y) - lost[:, None]
+        errors[errors < 0.0] = 0.0
+        errors[:, 2] *= np.sqrt(many)
+        errors[x == y] = 0.0
         share = many / SUMMED_WELL
         share = SUMS_SLACK * (np.maximum(1.0, share * np.sqrt(share)) - 1.0)
-        less = np.maximum(0.0, apart[:, 3] - share * np.maximum(x[:, 3], y[:, 3]))
+        less = np.maximum(0.0, errors[:, 3] - share * np.maximum(x[:, 3], y[:, 3]))
         is_long = (many > SUMMED_WELL) & (x[:, 3] != y[:, 3])
-        apart[:, 3] = np.where(is_long, less, apart[:, 3])
-        largest, norm = apart.max(axis=1), y[:, 3] + lost
+        errors[:, 3] = np.where(is_long, less, errors[:, 3])
+        largest, norm = errors.max(axis=1), y[:, 3] + lost
         bounds = np.where(norm != 0.0, largest / norm, np.where(largest != 0.0, math.inf, 0.0))
     found: list[Optional[float]] = bounds.tolist()
     for at in np.flatnonzero(~np.isfinite(total) | np.isnan(bounds)).tolist():  # NaN and infinities follow other rules

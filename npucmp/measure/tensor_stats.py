@@ -144,9 +144,9 @@ def _failed(work: StatsTask, because: str) -> Worked:
 def figures_of(work: StatsTask, context: ReadContext = ANYWHERE) -> Worked:
     """Process one StatsTask; never raise for the content of a dump. Tensors of several shapes are read one by one."""
     opened = [_opened(tensor, context) for tensor in work.tensors]
-    told = tuple(one for one in opened if isinstance(one, TensorStats))
-    if len(told) == len(opened):
-        return Worked(told)
+    without_values = tuple(one for one in opened if isinstance(one, TensorStats))
+    if len(without_values) == len(opened):
+        return Worked(without_values)
     if len({one.shape for one in opened if isinstance(one, Payload)}) == 1:
         try:
             return _walked(work, opened, context)
@@ -169,9 +169,9 @@ def _opened(tensor: TensorRef, context: ReadContext) -> Payload | TensorStats:
 def from_record(tensor: TensorRef) -> TensorStats:
     """The statistics that a dump recorded for a tensor without values. A record may also have a checksum, or only a
     checksum."""
-    told, count = tensor.statistics, math.prod(tensor.shape)
-    mean = _finite(told.mean) if told is not None else None
-    norm = _finite(told.norm) if told is not None else None
+    statistics, count = tensor.statistics, math.prod(tensor.shape)
+    mean = _finite(statistics.mean) if statistics is not None else None
+    norm = _finite(statistics.norm) if statistics is not None else None
     rms = norm / math.sqrt(count) if norm is not None and count else None
     return TensorStats(recorded(tensor), mean, rms, bits=tensor.digest)
 

@@ -97,8 +97,8 @@ def tensor_name(operator: Operator, slot: str) -> str:
     role, _, word = slot.partition(":")
     if role != "input":
         return slot
-    told = PREFIXED.get((operator.name.partition(".")[0], op_type(operator.op_type).name), "").split()
-    names = told or places(operator.op_type)
+    prefixed = PREFIXED.get((operator.name.partition(".")[0], op_type(operator.op_type).name), "").split()
+    names = prefixed or places(operator.op_type)
     if word.isdecimal() and len(word) < 5:
         known = names[int(word)] if int(word) < len(names) else "-"
         return slot if known == "-" or operator.path else f"{role}:{TENSORS.get(known, known)}"
@@ -129,7 +129,7 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
     """
     if target.arguments is golden.arguments or not (target.arguments or golden.arguments):
         return
-    told = all(
+    recorded = all(
         one.reads_recorded and (one.arguments or any(not tensor.is_output for tensor in one.tensors))
         for one in (target, golden)
     )
@@ -139,7 +139,7 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
         if slot in respelled.values():
             continue
         a, b = target.arguments.get(slot, "absent"), golden.arguments.get(respelled.get(slot, slot), "absent")
-        if "absent" in (a, b) and (slot in tensors or not told):
+        if "absent" in (a, b) and (slot in tensors or not recorded):
             continue
         if repr(a) != repr(b) and not slot.endswith("device"):
             yield slot, a, b

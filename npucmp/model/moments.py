@@ -58,7 +58,7 @@ class Merge(Enum):
     WORD_SUMS = "the sums of its lower and of its higher 32 bits, each modulo 2^32"
     LEAST = "the least"
     MOST = "the most"
-    PLACE = "where the field of its name without _index stood that is the most, the first if both are"
+    PLACE = "the index of the larger value of the field without _index in its name, the first if both are equal"
     HALF = "a record of its own, merged field by field"
 
 
@@ -193,9 +193,9 @@ class Field(NamedTuple):
 
 
 def _fields(record: type[Side] | type[Moments]) -> tuple[Field, ...]:
-    kept = {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
+    annotations = {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
     return tuple(
-        Field(name, neutral, kept[name].merge, kept[name].c_type, _maker(neutral))
+        Field(name, neutral, annotations[name].merge, annotations[name].c_type, _maker(neutral))
         for name, neutral in record._field_defaults.items()
     )
 

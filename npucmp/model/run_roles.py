@@ -155,13 +155,15 @@ def made_from(calls: Sequence[Operator]) -> float:
     wrote, may be computed from that output by code that was not dumped: slices, caches. A tensor computed from an
     output that requires a gradient requires one too."""
     layers = (one for one in calls if op_type_of(one).has("contracts", "looks up"))
-    kept = (one for one in layers if not any(tensor.trainable for tensor in one.tensors if tensor.is_output))
-    return next((float(one.order) for one in kept), math.inf)
+    without_gradient = (
+        one for one in layers if not any(tensor.trainable for tensor in one.tensors if tensor.is_output)
+    )
+    return next((float(one.order) for one in without_gradient), math.inf)
 
 
 def mark_of(tensor: TensorRef) -> object:
     """The record that identifies a tensor through views and copies; None if nothing was recorded."""
-    told, count = tensor.statistics, math.prod(tensor.shape)
-    if told is None or told.max is None:
+    statistics, count = tensor.statistics, math.prod(tensor.shape)
+    if statistics is None or statistics.max is None:
         return (count, tensor.identity) if tensor.identity else None
-    return count, told.max, told.min, None if told.norm is None else f"{told.norm:.4g}"
+    return count, statistics.max, statistics.min, None if statistics.norm is None else f"{statistics.norm:.4g}"

@@ -40,7 +40,7 @@ def test_numbers_of_an_optimizer_in_the_graph(tmp_path, rate, status, words):
     [
         ({"optim": {"learning_rate": 1e-4}}, "same", "lr 0.0001"),
         ({"lr": 2e-4}, "DIFFERS", "lr is 0.0002 against 0.0001"),
-        ({"layers": 4}, "unknown", "needs a dump of kernels"),
+        ({"layers": 4}, "unknown", "needs kernel dumps"),
     ],
     ids=["same", "another", "not told"],
 )

@@ -175,7 +175,7 @@ EVERY = [
 
 @pytest.mark.parametrize("question, framework", sorted(REFUSED))
 def test_what_a_framework_cannot_make_is_told(question, framework):
-    with pytest.raises(UsageError, match=f"{framework} has no dump for {question}: .*ask compare"):
+    with pytest.raises(UsageError, match=f"{framework} has no dump for {question}: .*use compare"):
         plan(question, framework, "here")
 
 

@@ -43,8 +43,8 @@ def section(text: str, title: str) -> list[str]:
         (["compare", "--framework", "pytorch", "--disk", "1GB"], "--disk needs --from DUMP"),
         (["replay", "--framework", "pytorch", "--md5"], "replay needs more than md5; nearest: --values"),
         (["compare", "--framework", "acl", "--md5"], "acl does not record md5; nearest: --values, --statistics"),
-        (["compare", "--framework", "pytorch", "--ops", "a*b"], "the tool takes parts of names"),
-        (["compare", "--framework", "acl", "--ops", "conv*"], "the tool takes names in full"),
+        (["compare", "--framework", "pytorch", "--ops", "a*b"], "the tool expects parts of names"),
+        (["compare", "--framework", "acl", "--ops", "conv*"], "the tool expects full names"),
         (["compare", "--framework", "tensorflow", "--ops", "a b"], "the adapter separates names by blanks"),
         (["compare", "--framework", "mindie", "--ops", "a,b"], "ATB separates names by commas"),
     ],
@@ -60,11 +60,11 @@ def test_what_is_printed(tmp_path, monkeypatch):
     status, text, _ = called("compare", "--framework", "pytorch", "-o", "npu", "--steps", "3")
     assert status == 0
     assert section(text, "Add to the script") == [
-        "from msprobe.pytorch import PrecisionDebugger, seed_all  # npucmp: at the top, before the model is made",
+        "from msprobe.pytorch import PrecisionDebugger, seed_all  # npucmp: at the top, before the model is created",
         "seed_all(seed=1234, mode=True, rm_dropout=True)  # npucmp",
         "debugger = PrecisionDebugger(config_path='npu/config.json')  # npucmp",
         "debugger.start(model=model)  # npucmp: at the beginning of each step",
-        "debugger.stop(); debugger.step()  # npucmp: at its end, after the optimizer",
+        "debugger.stop(); debugger.step()  # npucmp: at the end of each step, after the optimizer",
     ]
     assert section(text, "Run") == ["bash npu/run.sh python train.py"]
     assert section(text, "The other side") == [
@@ -285,7 +285,7 @@ def test_a_disk_takes_fewer_steps_then_the_first_operators(before):
     few = planned(3 * KB + 1)
     assert few.asked.steps == ((1, 1),) and few.size.total == 3 * KB
     assert listed(few) == [f"Functional.linear.{n}.forward" for n in range(3)]
-    assert few.warnings[1].startswith(f"the first 3 of {whole // KB} operators in time fit")
+    assert few.warnings[1].startswith(f"the first 3 of {whole // KB} operators in execution order fit")
     none = planned(KB - 1)
     assert none.warnings[-1] == "not even the first operator fits" and none.size.total == whole
     assert listed(planned(KB, ops="*linear.4*")) == ["Functional.linear.4.forward"]

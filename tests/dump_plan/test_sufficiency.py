@@ -104,7 +104,7 @@ def test_every_word_has_its_meaning():
             "check",
             1,
             "  level L1: parameters have no names, or operators no arguments; "
-            'to have it: "level": "mix" in config.json, and debugger.start(model=model)\n',
+            'to record it: "level": "mix" in config.json, and debugger.start(model=model)\n',
         ),
     ],
 )
@@ -138,8 +138,8 @@ def test_a_dump_without_mean_and_norm_says_so(tmp_path):
     got = CliRunner().invoke(group, ["show", str(target), "--fit", "compare"])
     (line,) = (line for line in got.stdout.splitlines() if "Mean" in line)
     assert got.exit_code == 1 and line == (
-        "  Max and Min alone of 18 of 18 float tensors, no Mean and Norm: a fault that keeps the extremes stays "
-        'unseen; to have it: "precision": "low" in config.json'
+        "  only Max and Min of 18 of 18 float tensors, no Mean and Norm: a fault that preserves the extremes is not "
+        'detected; to record it: "precision": "low" in config.json'
     )
     for one, status in ((target, 2), (other, 1)):
         got = CliRunner().invoke(group, ["compare", str(one), str(golden)])
@@ -159,8 +159,8 @@ def test_commands_that_could_not_decide_say_what_lacks(tmp_path):
     *_, line, verdict, _ = got.stdout.splitlines()
     assert got.exit_code == 2 and verdict.startswith("UNDECIDED")
     assert line == (
-        f"{target} and {golden} lack data for compare: no values, only statistics: that never proves agreement, "
-        'nor how large an error is; to have it: "task": "tensor" in config.json, or "tensor_list" for a few'
+        f"{target} and {golden} lack data for compare: no values, only statistics: they prove neither agreement nor "
+        'the size of an error; to record it: "task": "tensor" in config.json, or "tensor_list" for a few tensors'
     )
     assert "lack data for compare" in (tmp_path / "out" / "report.html").read_text()
     again = [str(with_checksums(write_run(tmp_path / side, chain()))) for side in "ab"]

@@ -77,7 +77,7 @@ def test_what_a_user_changes(own, expected, healths):
 def test_rules_left_out_have_rows(healths):
     got = examine(healths, (broken, two), CheckSettings(only=("own.*",), skip=("own.b*",)))
     assert [(one.rule, one.decided, one.why_not) for one in got.decisions] == [
-        ("own.broken", "no", "left out by --skip"),
+        ("own.broken", "no", "skipped by --skip"),
         ("own.two", "yes", ""),
     ]
 

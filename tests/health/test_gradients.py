@@ -25,7 +25,7 @@ def test_gradients_that_are_not_cleared(values, tmp_path):
     accumulated(training)
     one = found(checked(training, tmp_path, values))["grad.accumulated"]
     assert one.severity == "hint" and one.value == 0
-    assert one.because == "100% of the gradients are what the backward of step 0 wrote, 0% in step 1"
+    assert one.because == "the backward pass wrote 100% of the gradients in step 0, 0% in step 1"
 
 
 def test_accumulation_cannot_be_told_without_calls(tmp_path):
@@ -67,7 +67,7 @@ def test_a_skipped_step_is_a_hint(tmp_path):
         writer.gradients("head", "Linear", {"weight": gradient})
         writer.write("mix")
     one = found(check(tmp_path, jobs=1, only=OWN))["grad.nonfinite"]
-    assert (one.severity, one.step) == ("hint", 0) and "a skipped step" in one.because
+    assert (one.severity, one.step) == ("hint", 0) and "the step was skipped" in one.because
 
 
 @pytest.mark.parametrize(("own", "expected"), [((1, 1), []), ((1, 2), ["grad.rank_differs"])])

@@ -35,7 +35,7 @@ def test_the_screen_begins_with_what_to_mend(tmp_path):
     assert "msprobe · pytorch · mix tensor · steps 0-2 · rank 0" in shown[0] and "training, fresh start" in shown[0]
     assert shown[3].split() == ["1", "ERROR", "weight.zero", W]
     assert shown[4].strip().startswith("all 64 elements are 0 in step 0 and its gradient is 0 in 3 steps")
-    assert shown[5].strip() == "give it a random start (Xavier, He)"
+    assert shown[5].strip() == "initialise it randomly (Xavier, He)"
     assert any(line.split()[:3] == ["FOLLOWS", "grad.zero", "layers.0.weight"] for line in shown)
     assert any(line.startswith("not decided: ") for line in shown)
     assert shown[-1].startswith("UNHEALTHY: 1 error, 0 warnings, 0 hints; ")

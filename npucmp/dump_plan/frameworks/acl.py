@@ -32,8 +32,8 @@ def prepare(asked: DumpRequest) -> Prepared:
     """Return acl.json, the matching command of atc, and the model's graph beside the dump."""
     if asked.is_reference:
         return _of_reference(asked)
-    told = tool_configs.acl([asked.model], asked.dump, asked.kind, asked.steps, asked.names)
-    files = {CONFIG: tool_configs.text_of(told)}
+    config = tool_configs.acl([asked.model], asked.dump, asked.kind, asked.steps, asked.names)
+    files = {CONFIG: tool_configs.text_of(config)}
     convert = ["atc", "--model=model.onnx", "--framework=5", f"--output={asked.model}", "--soc_version=SOC"]
     if asked.is_unfused:
         files[tensorflow.FUSION] = tool_configs.text_of(tool_configs.FUSION_OFF)
@@ -41,11 +41,13 @@ def prepare(asked: DumpRequest) -> Prepared:
     if asked.kind == DETECTION:
         convert.append("--status_check=1")
     graph = ["atc", "--mode=1", f"--om={asked.model}.om", f"--json={asked.at(GRAPH)}"]
-    notes = ["SOC is what npu-smi info shows, Ascend910B1 for instance; --framework=5 is ONNX, 3 TensorFlow, 0 Caffe"]
+    notes = [
+        "SOC is the chip that npu-smi info shows, such as Ascend910B1; --framework=5 is ONNX, 3 TensorFlow, 0 Caffe"
+    ]
     if asked.kind == DETECTION:
-        notes.append("only AI Core operators that overflow are dumped; without --status_check=1 none is")
+        notes.append("only AI Core operators that overflow are dumped; without --status_check=1, no operator is dumped")
     if asked.question.name == "fusion-diff":
-        notes.append("fusion_result.json, which atc leaves where it runs: move it into the dump's folder")
+        notes.append("move fusion_result.json from the working directory of atc into the folder of the dump")
     return Prepared(
         files=files,
         command="./main",
@@ -57,7 +59,7 @@ def prepare(asked: DumpRequest) -> Prepared:
         before=('mkdir -p "$here/dump"',),
         steps=(shlex.join(convert), shlex.join(graph)),
         notes=(*notes, *tensorflow.all_devices(asked)),
-        unverified=("acl.json was not run here: it needs an Ascend device",),
+        unverified=("acl.json was not tested: it needs an Ascend device",),
     )
 
 
@@ -72,6 +74,6 @@ def _of_reference(asked: DumpRequest) -> Prepared:
         files={},
         command=f"{command} --onnx_fusion_switch False -o {shlex.quote(os.path.abspath(asked.dump))}",
         found="*/dump_data/onnx",
-        notes=("the same inputs as the offline model gets: --input_data; without it they are random",),
-        unverified=("the folder of an ONNX dump is the document's, it was not run here",),
+        notes=("pass the inputs of the offline model with --input_data; without it, inputs are random",),
+        unverified=("the folder of an ONNX dump follows the documentation and was not tested",),
     )

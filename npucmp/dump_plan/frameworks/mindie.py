@@ -15,8 +15,8 @@ SOURCE = "msprobe 26.2: atb_data_dump_instruct.md; CANN 8.3.RC1 and newer"
 FORMAT = "atb"
 KINDS = REFERENCE = (VALUES, STATISTICS)
 REFUSED = {
-    "fusion-diff": "ATB fuses by hand, no switch turns that off: ask compare against another release",
-    "replay": "operators of ATB are not among those that are replayed: ask compare or overflow",
+    "fusion-diff": "no switch disables the fused operators of ATB: use compare with another release",
+    "replay": "replay does not support operators of ATB: use compare or overflow",
 }
 SERVES = True
 CONFIG = "config.json"
@@ -27,11 +27,11 @@ named = beginnings
 
 def prepare(asked: DumpRequest) -> Prepared:
     """Return config.json, and the commands that load and unload the module around the run."""
-    told = tool_configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
+    config = tool_configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
     home = "MSPROBE_HOME_PATH=${MSPROBE_HOME_PATH:-$(pip show mindstudio-probe | sed -n 's/^Location: //p')}"
-    golden = ("the golden run is one of ATB too, of a release or device that is known to be right",)
+    golden = ("the golden run also uses ATB, on a release or device that is known to be correct",)
     return Prepared(
-        files={CONFIG: tool_configs.text_of(told)},
+        files={CONFIG: tool_configs.text_of(config)},
         command="/usr/local/Ascend/mindie/latest/mindie-service/bin/mindieservice_daemon",
         exports=seeded(asked, on_npu=True),
         before=(
@@ -41,9 +41,9 @@ def prepare(asked: DumpRequest) -> Prepared:
         ),
         after=(f'source {SCRIPTS}/unload_atb_probe.sh"',),
         notes=(
-            "msprobe has to be built with --include-mod atb_probe",
-            "wait until the folder of the dump grows no more before the service is stopped",
+            "build msprobe with --include-mod atb_probe",
+            "stop the service only after the folder of the dump stops growing",
             *(golden if asked.question.second == "golden" else ()),
         ),
-        unverified=("the module was not run here: it needs an Ascend device",),
+        unverified=("the module was not tested: it needs an Ascend device",),
     )

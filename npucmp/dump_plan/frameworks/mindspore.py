@@ -26,13 +26,13 @@ named = parts
 def prepare(asked: DumpRequest) -> Prepared:
     """Return the plan of PyTorch, adapted; parts under mindspore.jit run as a graph and are dumped beside the rest."""
     of_torch = pytorch.prepare(asked)
-    callback = "with mindspore.train.Model instead: callbacks=[MsprobeStep(debugger)] of msprobe.mindspore.common.utils"
+    callback = "with mindspore.train.Model, pass callbacks=[MsprobeStep(debugger)] of msprobe.mindspore.common.utils"
     return replace(
         of_torch,
         script=(*pytorch.calls(asked, "mindspore"), *pytorch.AROUND),
         exports=exports(asked),
         notes=(*of_torch.notes, callback),
-        unverified=("msprobe's dump of MindSpore was not run here: it needs an Ascend device",),
+        unverified=("msprobe's dump of MindSpore was not tested: it needs an Ascend device",),
     )
 
 
@@ -41,5 +41,5 @@ def exports(asked: DumpRequest) -> tuple[Export, ...]:
     on_npu = asked.side == "target"
     found = seeded(asked, on_npu=on_npu)
     if asked.question.name == "overflow" and on_npu:
-        found += (Export("MS_ASCEND_CHECK_OVERFLOW_MODE", "INFNAN_MODE", "Inf and NaN are shown, not clamped"),)
+        found += (Export("MS_ASCEND_CHECK_OVERFLOW_MODE", "INFNAN_MODE", "Inf and NaN are kept, not clamped"),)
     return found

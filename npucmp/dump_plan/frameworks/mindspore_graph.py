@@ -33,8 +33,8 @@ def _expression(glob: str) -> str:
 
 def prepare(asked: DumpRequest) -> Prepared:
     """Return the JSON, and the variables with its path and with the folder of the dump."""
-    told = tool_configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
-    script = [ScriptLine("import mindspore", "at the top, before the model is made")]
+    config = tool_configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
+    script = [ScriptLine("import mindspore", "at the top, before the model is created")]
     script += [ScriptLine(f"mindspore.set_seed({SEED})")] if asked.question.second else []
     script += (
         [ScriptLine("mindspore.set_deterministic(True)", "before mindspore.communication.init()")]
@@ -43,23 +43,21 @@ def prepare(asked: DumpRequest) -> Prepared:
     )
     if asked.question.name == "fusion-diff":
         script.append(ScriptLine(f"mindspore.set_context(enable_graph_kernel={not asked.is_unfused})"))
-    notes = [
-        "graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE); the process must be started anew for each dump"
-    ]
+    notes = ["graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE); start a new process for each dump"]
     if asked.kind in (STATISTICS, MD5):
-        notes.append("on a CPU MindSpore writes values alone, and refuses this file: --values there")
+        notes.append("on a CPU, MindSpore writes only values and rejects this file: use --values there")
     return Prepared(
-        files={CONFIG: tool_configs.text_of(told)},
+        files={CONFIG: tool_configs.text_of(config)},
         command="python train.py",
         script=tuple(script) if len(script) > 1 else (),
         exports=(
-            Export("MINDSPORE_DUMP_CONFIG", f"$here/{CONFIG}", "has to be an absolute path"),
-            Export("MS_DIAGNOSTIC_DATA_PATH", "$here/dump", "where the dump goes: path is empty in that file"),
+            Export("MINDSPORE_DUMP_CONFIG", f"$here/{CONFIG}", "must be an absolute path"),
+            Export("MS_DIAGNOSTIC_DATA_PATH", "$here/dump", "folder of the dump, because path is empty in that file"),
             *mindspore.exports(asked),
         ),
         notes=tuple(notes),
         unverified=(
             "set_deterministic: older releases have set_context(deterministic='ON')",
-            "statistics and graph kernels were not run here: they need an Ascend device",
+            "statistics and graph kernels were not tested: they need an Ascend device",
         ),
     )

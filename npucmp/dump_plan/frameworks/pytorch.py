@@ -35,14 +35,14 @@ def prepare(asked: DumpRequest) -> Prepared:
 def config(asked: DumpRequest) -> dict[str, str]:
     """Return config.json of msprobe."""
     level = asked.question.level
-    told = tool_configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, level, asked.names)
-    return {CONFIG: tool_configs.text_of(told)}
+    content = tool_configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, level, asked.names)
+    return {CONFIG: tool_configs.text_of(content)}
 
 
 def calls(asked: DumpRequest, package: str) -> tuple[ScriptLine, ...]:
     """Return the lines at the top of a script; package is "torch" or "mindspore"."""
     room = {"torch": "pytorch"}.get(package, package)
-    top = "at the top, before the model is made"
+    top = "at the top, before the model is created"
     found = (
         [ScriptLine(f"from msprobe.{room} import PrecisionDebugger, seed_all", top)] if asked.question.second else []
     )
@@ -57,7 +57,7 @@ def calls(asked: DumpRequest, package: str) -> tuple[ScriptLine, ...]:
 
 AROUND = (
     ScriptLine("debugger.start(model=model)", "at the beginning of each step"),
-    ScriptLine("debugger.stop(); debugger.step()", "at its end, after the optimizer"),
+    ScriptLine("debugger.stop(); debugger.step()", "at the end of each step, after the optimizer"),
 )
 
 
@@ -67,14 +67,16 @@ def exports(asked: DumpRequest) -> tuple[Export, ...]:
     found = seeded(asked, on_npu=on_npu)
     if asked.question.name == "overflow" and on_npu:
         found += (
-            Export("INF_NAN_MODE_ENABLE", "1", "Inf and NaN are shown, not clamped; Atlas training cannot (910A)"),
+            Export(
+                "INF_NAN_MODE_ENABLE", "1", "Inf and NaN are kept, not clamped; not supported on Atlas training (910A)"
+            ),
         )
     return found
 
 
 def remarks(asked: DumpRequest) -> tuple[str, ...]:
     """Return notes on further requirements of msprobe."""
-    found = ["both sides: the same release of msprobe"] if asked.question.second == "golden" else []
+    found = ["use the same release of msprobe on both sides"] if asked.question.second == "golden" else []
     if asked.ranks:
-        found.append("--ranks: ranks that the run does not have give an empty dump; a single card must have none")
+        found.append("--ranks: ranks that the run lacks produce an empty dump; omit --ranks on a single card")
     return tuple(found)

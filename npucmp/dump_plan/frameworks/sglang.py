@@ -28,22 +28,22 @@ def prepare(asked: DumpRequest) -> Prepared:
     """Return config.json; the server takes its path."""
     of_torch = pytorch.prepare(asked)
     device = " --device npu --attention-backend ascend" if asked.side == "target" else ""
-    told = shlex.quote(os.path.abspath(asked.at(pytorch.CONFIG)))
+    path = shlex.quote(os.path.abspath(asked.at(pytorch.CONFIG)))
     serve = (
-        f"python3 -m sglang.launch_server --model-path MODEL{device} --disable-cuda-graph --msprobe-dump-config {told}"
+        f"python3 -m sglang.launch_server --model-path MODEL{device} --disable-cuda-graph --msprobe-dump-config {path}"
     )
-    health = Export("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "0", "health checks are no forward pass")
+    health = Export("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "0", "health checks run no forward pass")
     return replace(
         of_torch,
         command=serve,
         script=(),
         exports=(
             *of_torch.exports,
-            Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one, and are seen"),
+            Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one and are recorded"),
             health,
         ),
-        notes=(*of_torch.notes, "ask both sides the same, with temperature 0 and few max_tokens"),
+        notes=(*of_torch.notes, "send both sides the same requests, with temperature 0 and few max_tokens"),
         unverified=(
-            "SGLang was not run here; before 0.5.11 lines go into ModelRunner: msprobe's sglang_eager_dump_instruct.md",
+            "SGLang was not tested; before 0.5.11, add lines to ModelRunner: msprobe's sglang_eager_dump_instruct.md",
         ),
     )

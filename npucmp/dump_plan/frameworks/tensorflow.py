@@ -22,8 +22,8 @@ FUSION = "fusion_switch.cfg"
 OPTION = 'custom_op.parameter_map["{}"].{} = {}'
 WHERE = 'after custom_op.name = "NpuOptimizer"'
 GRAPH = (
-    Export("DUMP_GE_GRAPH", "2", "the compiled graph, without its weights: what was fused, and who reads whom"),
-    Export("DUMP_GRAPH_LEVEL", "3", "its last stage, Build, alone"),
+    Export("DUMP_GE_GRAPH", "2", "the compiled graph, without its weights: fusions and data flow"),
+    Export("DUMP_GRAPH_LEVEL", "3", "only its last stage, Build"),
     Export("DUMP_GRAPH_PATH", "$here/dump", "beside the dump, where npucmp finds it"),
 )
 FUSION_RESULT = (  # CANN appends to it in the working directory
@@ -54,10 +54,12 @@ def seeds_of(asked: DumpRequest, own: str) -> tuple[ScriptLine, ...]:
 def of_npu(asked: DumpRequest, script: tuple[ScriptLine, ...]) -> Prepared:
     """Return the common part of both adapters: the fusion switch, the graph, the folders."""
     fusion = asked.question.name == "fusion-diff"
-    notes = ["one step of a script that only trains: evaluation between makes a second dump of each step"]
+    notes = ["dump one step of a script that only trains: an evaluation in between dumps each step again"]
     if asked.kind == DETECTION:
-        notes.append("only what overflows is dumped, with its record beside it; no overflow, no folder")
-        notes.append("in saturation mode (Atlas training, 910A) Inf is 65504; A2 and A3 show Inf unless told otherwise")
+        notes.append(
+            "only operators that overflow are dumped, with their records; without an overflow, no folder exists"
+        )
+        notes.append("in saturation mode (Atlas training, 910A) Inf is 65504; A2 and A3 keep Inf by default")
     return Prepared(
         files={FUSION: tool_configs.text_of(tool_configs.FUSION_OFF)} if asked.is_unfused else {},
         command="python train.py",
@@ -66,13 +68,13 @@ def of_npu(asked: DumpRequest, script: tuple[ScriptLine, ...]) -> Prepared:
         before=('mkdir -p "$here/dump"', *FUSION_RESULT[:fusion]),
         after=FUSION_RESULT[1:] if fusion else (),
         notes=(*notes, *all_devices(asked)),
-        unverified=("the adapter was not run here; options are those of its documents",),
+        unverified=("the adapter was not tested; its options follow the documentation",),
     )
 
 
 def all_devices(asked: DumpRequest) -> tuple[str, ...]:
     """Return a note if ranks are selected, because CANN dumps all devices."""
-    return ("every device of the run is dumped: --ranks is for npucmp's own --rank",) if asked.ranks else ()
+    return ("every device of the run is dumped: --ranks only applies to npucmp's own --rank",) if asked.ranks else ()
 
 
 def options(asked: DumpRequest) -> dict[str, object]:
@@ -85,7 +87,7 @@ def options(asked: DumpRequest) -> dict[str, object]:
     if asked.names:
         strange = next((name for name in asked.names if name.split() != [name]), None)
         if strange is not None:
-            raise UsageError(f"--ops: the adapter separates names by blanks, so {strange!r:.80} cannot be asked for")
+            raise UsageError(f"--ops: the adapter separates names by blanks, so {strange!r:.80} cannot be selected")
         found["dump_layer"] = " ".join(asked.names)
     if asked.is_unfused:
         found["fusion_switch_file"] = asked.at(FUSION)
@@ -110,7 +112,7 @@ def of_reference(asked: DumpRequest, seeds: tuple[ScriptLine, ...]) -> Prepared:
         ScriptLine("from tensorflow.python import debug as tf_debug"),
         ScriptLine(session, "right after sess = tf.Session(...)"),
     )
-    hook = f"with an Estimator instead: hooks=[tf_debug.DumpingDebugHook({asked.dump!r})]"
+    hook = f"with an Estimator, pass hooks=[tf_debug.DumpingDebugHook({asked.dump!r})] instead"
     return Prepared(
         files={},
         command="python train.py",

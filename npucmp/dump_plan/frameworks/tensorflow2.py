@@ -44,8 +44,8 @@ def _of_reference(asked: DumpRequest, seeds: tuple[ScriptLine, ...]) -> Prepared
         *seeds,
         ScriptLine("import tfdbg_ascend as tfdbg"),
         ScriptLine("tfdbg.disable()"),
-        ScriptLine(f"tfdbg.enable(); tfdbg.set_dump_path({asked.dump!r})", "before the step that is meant"),
-        ScriptLine("tfdbg.disable()", "after it"),
+        ScriptLine(f"tfdbg.enable(); tfdbg.set_dump_path({asked.dump!r})", "before the step to dump"),
+        ScriptLine("tfdbg.disable()", "after that step"),
     )
     return Prepared(
         files={},
@@ -53,5 +53,5 @@ def _of_reference(asked: DumpRequest, seeds: tuple[ScriptLine, ...]) -> Prepared
         script=script,
         exports=seeded(asked, on_npu=False),
         before=('mkdir -p "$here/dump"',),
-        unverified=("tfdbg_ascend was not run here: it is built from source, for TensorFlow 2.4 or 2.6",),
+        unverified=("tfdbg_ascend was not tested: build it from source, for TensorFlow 2.4 or 2.6",),
     )

@@ -31,22 +31,22 @@ def prepare(asked: DumpRequest) -> Prepared:
     script: tuple[ScriptLine, ...] = ()
     serve = "vllm serve MODEL --enforce-eager --seed 1234"
     if asked.side == "target":
-        told = json.dumps({"dump_config_path": os.path.abspath(asked.at(pytorch.CONFIG))})
-        serve = f"{serve} --additional-config {shlex.quote(told)}"
+        config = json.dumps({"dump_config_path": os.path.abspath(asked.at(pytorch.CONFIG))})
+        serve = f"{serve} --additional-config {shlex.quote(config)}"
     else:
         script = (
             *(line._replace(where="first in GPUModelRunner.__init__") if line.where else line for line in _own(asked)),
             ScriptLine("self.debugger.start(model=self.model)", "first in GPUModelRunner.execute_model"),
-            ScriptLine("self.debugger.stop(); self.debugger.step()", "in a finally around the rest of it"),
+            ScriptLine("self.debugger.stop(); self.debugger.step()", "in a finally block around the rest of it"),
         )
-    quiet = Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one, and are seen")
+    quiet = Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one and are recorded")
     return replace(
         of_torch,
         command=serve,
         script=script,
         exports=(*of_torch.exports, quiet),
-        notes=(*of_torch.notes, "ask both sides the same, with temperature 0 and few max_tokens"),
-        unverified=("vLLM was not run here; later releases may keep GPUModelRunner elsewhere",),
+        notes=(*of_torch.notes, "send both sides the same requests, with temperature 0 and few max_tokens"),
+        unverified=("vLLM was not tested; later releases may define GPUModelRunner elsewhere",),
     )
 
 

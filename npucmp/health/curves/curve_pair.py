@@ -84,7 +84,7 @@ def parting(target: Curve, golden: Curve, repeat: Optional[Curve] = None) -> Par
     one_sided = sorted({*odd[0]} ^ {*odd[1]})
     if one_sided:
         side = "target" if one_sided[0] in odd[0] else "golden"
-        found = f"the {side} is not finite at step {one_sided[0]}, the other is"
+        found = f"the {side} is not finite at step {one_sided[0]}, but the other run is"
     elif len(steps) < FEWEST:
         words = f"{common} common steps, {len(steps)} of them finite; {FEWEST} are needed"
         return Parting("unknown", words, common, None, nan, nonfinite=odd)
@@ -233,10 +233,10 @@ def _why(paired: Optional[bool], parted: list[CurveWindow], windows: int, first:
     """The reason why the curves differ; "" if they do not."""
     if len(parted) >= (1 if paired else 2):
         worst = max(parted, key=lambda one: abs(one.relative))
-        return (f"{len(parted)} of {windows} windows part, by up to {percent(worst.relative, '+')} "
+        return (f"{len(parted)} of {windows} windows differ, by up to {percent(worst.relative, '+')} "
                 f"(steps {worst.step_from} to {worst.step_to}; error {percent(worst.error)})")  # fmt: skip
     if paired and first > APART:
-        return f"the first {FIRST} steps are {percent(first)} apart on the average"
+        return f"the first {FIRST} steps differ by {percent(first)} on average"
     return ""
 
 
@@ -244,8 +244,8 @@ def _silent(paired: Optional[bool], same: bool, apart: Flags) -> str:
     if same:
         return "equal at every step"
     if paired is False:
-        return "the runs do not see the same batches in the same order; their means agree"
-    return "single steps differ, the mean does not" if apart.any() else f"no step is more than {APART:.0%} apart"
+        return "the runs do not read the same batches in the same order; their means agree"
+    return "single steps differ, but the mean does not" if apart.any() else f"no step differs by more than {APART:.0%}"
 
 
 def _first(steps: Steps, apart: Flags, paired: Optional[bool], parted: list[CurveWindow]) -> list[int]:

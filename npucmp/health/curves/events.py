@@ -72,7 +72,7 @@ def _scalars(file: RegularFile, notes: list[str]) -> Iterator[tuple[int, str, fl
     if not at:
         raise DumpError(file.path, "not an event file")
     if at < file.size:
-        notes.append(f"{file.path}: ends within a record; what stands before it was read")
+        notes.append(f"{file.path}: ends within a record; the records before it were read")
 
 
 def _of_event(cursor: Cursor, start: int, end: int) -> Iterator[tuple[int, str, float]]:
@@ -83,7 +83,7 @@ def _of_event(cursor: Cursor, start: int, end: int) -> Iterator[tuple[int, str, 
         elif field.number == 5 and field.wire == 2:
             summaries.append(field)
     if abs(step) >= LARGEST:
-        raise DumpError(cursor.file.path, f"a step of {step}", start)
+        raise DumpError(cursor.file.path, f"step {step} is too large", start)
     for summary in summaries:
         for value in cursor.fields(summary.start, summary.end):
             if value.number == 1 and value.wire == 2:

@@ -33,15 +33,17 @@ def log_of(path: str, records: Iterable[Record], notes: tuple[str, ...] = ()) ->
                 steps.append(step)
                 values.append(value)
         if len(columns) > MANY:
-            raise DumpError(path, f"holds more than {MANY} curves: it is no log of a training")
+            raise DumpError(path, f"holds more than {MANY} curves: it is not a training log")
     curves, again = {}, 0
     for name, (steps, values) in columns.items():
         curves[name], twice = Curve.of(name, steps, values)
         again = max(again, twice)
     if not curves:
-        raise DumpError(path, 'holds no curve: a number beside a name, as in "loss: 2.31", or a column of numbers')
+        raise DumpError(
+            path, 'holds no curve: neither a number after a name, as in "loss: 2.31", nor a column of numbers'
+        )
     if again:
-        notes = (*notes, f"{path}: {again:,} steps were logged again (a resumed run?); the last value counts")
+        notes = (*notes, f"{path}: {again:,} steps were logged repeatedly (a resumed run?); the last value counts")
     return Log(path, curves, notes)
 
 
@@ -52,16 +54,16 @@ def _numbered(records: list[Record]) -> list[tuple[int, Record]]:
     if all(step is None for step in own):
         return [*enumerate(records)]
     epochs = [_whole_number(record, EPOCHS) for record in records]
-    step, epoch, told = 0, 0, []
+    step, epoch, places = 0, 0, []
     for mine, its in zip(own, epochs):
         step, epoch = step if mine is None else mine, epoch if its is None else its
-        told.append((epoch, step))
-    counted = [place for place, mine in zip(told, own) if mine is not None]
+        places.append((epoch, step))
+    counted = [place for place, mine in zip(places, own) if mine is not None]
     if any(b[0] > a[0] and b[1] <= a[1] for a, b in zip(counted, counted[1:])):
         steps = [step for _, step in counted]
         each = max(steps) + (min(steps) == 0)
-        told = [(epoch, (epoch - counted[0][0]) * each + step) for epoch, step in told]
-    return [(step, record) for (_, step), record in zip(told, records)]
+        places = [(epoch, (epoch - counted[0][0]) * each + step) for epoch, step in places]
+    return [(step, record) for (_, step), record in zip(places, records)]
 
 
 def _whole_number(record: Record, names: tuple[str, ...]) -> Optional[int]:

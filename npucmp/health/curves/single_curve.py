@@ -1,6 +1,6 @@
 """Judge a single curve without a second run.
 
-Sources: checklists of Ascend and MindSpore (loss runs away, does not converge), SageMaker's rules LossNotDecreasing and
+Sources: checklists of Ascend and MindSpore (loss diverges, does not converge), SageMaker's rules LossNotDecreasing and
 Overfit (0.1). The limits were measured on pairs of curves (curve_pair.py), not on single curves.
 """
 
@@ -53,7 +53,7 @@ def flat(curve: Curve, chance: tuple[float, ...] = ()) -> Optional[CurveEvent]:
     if moved >= FLAT_SLOPE * size or mean_error(x) * len(x) ** 0.5 >= FLAT_SCATTER * size:
         return None
     guess = next((one for one in chance if abs(mean - one) < APART * one), None)
-    words = "" if guess is None else ", the loss of mere guessing: it learns nothing"
+    words = "" if guess is None else ", the loss of random guessing: the network does not learn"
     return CurveEvent(int(steps[0]), mean, len(x), f"{curve.name} stays at {mean:.6g} over {len(x)} steps{words}")
 
 
@@ -93,7 +93,7 @@ def oscillating(curve: Curve, limit: float) -> Optional[CurveEvent]:
     share = float(turns.mean()) if len(turns) >= FEWEST else 0.0
     if share <= limit:
         return None
-    words = f"{curve.name} turns by more than {AMPLITUDE:.0%} at {share:.0%} of the steps"
+    words = f"{curve.name} reverses by more than {AMPLITUDE:.0%} at {share:.0%} of the steps"
     return CurveEvent(int(steps[1:-1][turns][0]), share, int(turns.sum()), words)
 
 

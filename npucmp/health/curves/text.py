@@ -58,13 +58,13 @@ def _record(line: str) -> dict[str, float]:
             found[name] = float(pair["number"])
     if not found:
         return found
-    nested, beside = _NESTED.search(line), _UNTRAINED.search(line)
+    nested, phase = _NESTED.search(line), _UNTRAINED.search(line)
     if nested:
         found.update(epoch=float(nested["epoch"]), step=float(nested["step"]))
     elif not {name.lower() for name in found} & {"step", "global_step", "iteration", "iter"}:
         progress = _PROGRESS.search(line)
         found.update({"step": float(progress["step"])} if progress else {})
-    word = beside.group() if beside else ""
+    word = phase.group() if phase else ""
     return {_curve_name(name, word): value for name, value in found.items()}
 
 
@@ -82,7 +82,7 @@ def _name(before: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _curve_name(name: str, beside: str) -> str:
+def _curve_name(name: str, phase: str) -> str:
     """A name without the words of a sentence before "loss"; prefixed with the word that marks a validation loss."""
     words = name.split(" ")
     lower = [word.lower() for word in words]
@@ -90,4 +90,4 @@ def _curve_name(name: str, beside: str) -> str:
         return name
     at = lower.index("loss")
     name = " ".join(words[at - (at > 0 and lower[at - 1] in _OF_LOSS) :])
-    return f"{beside.lower()} {name}" if beside else name
+    return f"{phase.lower()} {name}" if phase else name

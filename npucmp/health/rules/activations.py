@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.health.facts import Health, Op
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.locations import RANGE, SHARES, WATCHED, beyond, first_step_of, is_float
+from npucmp.health.rules.locations import RANGE, SHARES, WATCHED, exceeded_limit, is_float, per_operator
 from npucmp.model.run_roles import is_layer
 
 MANY_VALUES = 64  # per channel: no channel of a healthy network has this many zeros by chance
@@ -28,19 +28,16 @@ MANY = 16  # an output with more elements must not be constant
     "figures, relus",
     0.999,
     "a ReLU writes only zeros",
-    "its bias or a learning rate drove it there, or its input is negative throughout: look at what it reads",
+    "check its bias, the learning rate, and whether its input is negative everywhere",
     "MindInsight (> 99.9 %), SageMaker DeadRelu, AUTOTRAINER, DeepDiagnosis 0.7",
 )
-def dead(health: Health, limit: float) -> Iterator[Found]:
+@per_operator("rectifies")
+def dead(health: Health, op: Op, limit: float) -> Optional[Found]:
     """Report the share of zeros. Clean runs have 24 to 66 %."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        share = op.outputs[0].figures.zeros if op.outputs else None
-        if share is None or share < limit or op.outputs[0].figures.elements < 2:
-            return None
-        return Found(op, f"{share:.1%} of what it writes is 0", 100 * share, limit=100 * limit, unit="%")
-
-    yield from first_step_of(health.operators("rectifies"), speaks)
+    share = op.outputs[0].figures.zeros if op.outputs else None
+    if share is None or share < limit or op.outputs[0].figures.elements < 2:
+        return None
+    return Found(op, f"{share:.1%} of its output elements are 0", 100 * share, limit=100 * limit, unit="%")
 
 
 @rule(
@@ -48,23 +45,20 @@ def dead(health: Health, limit: float) -> Iterator[Found]:
     "warning",
     "values, relus",
     0.25,
-    "channels of a ReLU are zero for all samples and places",
-    "lower the learning rate or look at the biases of the layer before it",
+    "channels of a ReLU are zero for all samples and positions",
+    "lower the learning rate, or check the biases of the preceding layer",
     "SageMaker (50 % of a layer), DeepDiagnosis",
 )
-def dead_channels(health: Health, limit: float) -> Iterator[Found]:
+@per_operator("rectifies")
+def dead_channels(health: Health, op: Op, limit: float) -> Optional[Found]:
     """Report the share of zero channels. Clean and trained networks have up to 3.9 % if a channel has 64 values or
     more, and up to 59 % over 8 samples."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        dead, channels, each = (op.outputs[0].found.get("channels") if op.outputs else None) or (0, 0, 0)
-        least = limit if each >= MANY_VALUES else max(limit, FEW_VALUES_LIMIT)
-        if not channels or dead == channels or dead < least * channels or dead == 0:
-            return None
-        words = f"{dead} of {channels} channels are 0 in all {each:,} values"
-        return Found(op, words, 100 * dead / channels, limit=100 * least, unit="%")
-
-    yield from first_step_of(health.operators("rectifies"), speaks)
+    dead, channels, each = (op.outputs[0].found.get("channels") if op.outputs else None) or (0, 0, 0)
+    least = limit if each >= MANY_VALUES else max(limit, FEW_VALUES_LIMIT)
+    if not channels or dead == channels or dead < least * channels or dead == 0:
+        return None
+    words = f"{dead} of {channels} channels are 0 in all {each:,} values"
+    return Found(op, words, 100 * dead / channels, limit=100 * least, unit="%")
 
 
 @rule(
@@ -72,24 +66,23 @@ def dead_channels(health: Health, limit: float) -> Iterator[Found]:
     "warning",
     "values, saturating",
     0.5,
-    "what a sigmoid or tanh reads lies where no gradient passes",
-    "start with smaller weights, or normalise before it",
+    "the inputs of a sigmoid or tanh lie where its gradient vanishes",
+    "initialise with smaller weights, or normalise its input",
     "MindInsight (99.9 % beyond 16.2 and 8.8), SageMaker, DeepDiagnosis (5, 50 %)",
 )
-def saturated(health: Health, limit: float) -> Iterator[Found]:
+@per_operator("saturates")
+def saturated(health: Health, op: Op, limit: float) -> Optional[Found]:
     """Report the share of inputs in the flat range. No clean run has it. The last operator of a run without a backward
     pass is skipped, because confident predictions saturate."""
-    last = {id(step.forward[-1]) for step in health.steps if step.forward and not health.training}
-
-    def speaks(op: Op) -> Optional[Found]:
-        read = op.tensor(0, "input", "x")
-        flat = FLAT[op.type.has("exponential")]
-        share = (read.found.get("beyond") or {}).get(flat) if read is not None else None
-        if share is None or share <= limit or id(op) in last:
-            return None
-        return Found(op, f"{share:.0%} of what it reads is beyond ±{flat:g}", 100 * share, limit=100 * limit, unit="%")
-
-    yield from first_step_of(health.operators("saturates"), speaks)
+    is_last = not health.training and op is health.steps[op.step].forward[-1]
+    read = op.tensor(0, "input", "x")
+    flat = FLAT[op.type.has("exponential")]
+    share = (read.found.get("beyond") or {}).get(flat) if read is not None else None
+    if share is None or share <= limit or is_last:
+        return None
+    return Found(
+        op, f"{share:.0%} of its input elements lie beyond ±{flat:g}", 100 * share, limit=100 * limit, unit="%"
+    )
 
 
 @rule(
@@ -97,53 +90,54 @@ def saturated(health: Health, limit: float) -> Iterator[Found]:
     "warning",
     "figures, calls, tensors",
     0.99,
-    "attention looks at one place only, or at all alike",
-    "look at the scale of queries and keys, and at the learning rate",
+    "attention selects a single position, or weights all positions equally",
+    "check the scale of queries and keys, and the learning rate",
     "msprobe monitor: entropy, softmax_max",
     off=True,
 )
-def collapsed(health: Health, limit: float) -> Iterator[Found]:
+@per_operator("exponential")
+def collapsed(health: Health, op: Op, limit: float) -> Optional[Found]:
     """Examine rows that sum to 1 over the last axis: their mean sum of squares is 1 if each row has one position, and
     1/n if all n positions are equal. The second case is judged only for trained networks without masked positions."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        made = op.outputs[0] if op.outputs else None
-        x, keys = (made.figures, made.shape[-1]) if made is not None and len(made.shape) > 2 else (None, 0)
-        if x is None or keys < 4 or not x.mean or x.rms is None or abs(x.mean * keys - 1) > 1e-3:
-            return None
-        share = x.rms**2 * keys
-        if share > limit:
-            return Found(op, f"each row looks at one of {keys} places ({share:.3f} of 1)", share, limit=limit)
-        even = health.starts == "trained" and bool(x.minimum)
-        if even and share * keys < 2 - limit:
-            return Found(op, f"each row looks at all {keys} places alike", share * keys, limit=2 - limit)
+    made = op.outputs[0] if op.outputs else None
+    x, keys = (made.figures, made.shape[-1]) if made is not None and len(made.shape) > 2 else (None, 0)
+    if x is None or keys < 4 or not x.mean or x.rms is None or abs(x.mean * keys - 1) > 1e-3:
         return None
+    share = x.rms**2 * keys
+    if share > limit:
+        return Found(op, f"each row selects one of {keys} positions ({share:.3f} of 1)", share, limit=limit)
+    even = health.starts == "trained" and bool(x.minimum)
+    if even and share * keys < 2 - limit:
+        return Found(op, f"each row weights all {keys} positions equally", share * keys, limit=2 - limit)
+    return None
 
-    yield from first_step_of(health.operators("exponential"), speaks)
+
+def _layers(health: Health) -> Iterator[Op]:
+    """Operators with weights, norms and activations, whose outputs are floats."""
+    for op in health.operators("contracts", "normalises", "looks up", "exponential", "saturates"):
+        if (op.type.parameters or not op.type.has("contracts")) and op.outputs and is_float(op.outputs[0]):
+            yield op
 
 
 @rule(
     "tensor.zero",
     "warning",
     "figures, tensors",
-    says="an operator with weights, a norm or an activation puts out zeros only",
-    remedy="look at its weights and at what it reads",
+    says="an operator with weights, a norm or an activation writes only zeros",
+    remedy="check its weights and its inputs",
     source="MindInsight tensor_all_zero, SageMaker AllZero",
 )
-def zero(health: Health, limit: None) -> Iterator[Found]:
-    """Report where zeros start: an operator that reads zeros may write them. On every tensor it would fire in 5 clean
+@per_operator(select=_layers)
+def zero(health: Health, op: Op, limit: None) -> Optional[Found]:
+    """Report where zeros start: an operator that reads zeros may write zeros. On every tensor it would fire in 5 clean
     runs (masks, dropout, positions)."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        made = op.outputs[0].figures if op.outputs else None
-        read = op.tensor(0, "input")
-        if made is None or made.elements < 2 or not made.is_zero or (read is not None and read.figures.is_zero):
-            return None
-        own = _starts_at_zero(op)
-        words = "all it puts out is 0" + (", as its weights are" if own else "")
-        return Found(op, words, 0.0, severity="hint" if own else "")
-
-    yield from first_step_of(_layers(health), speaks)
+    made = op.outputs[0].figures if op.outputs else None
+    read = op.tensor(0, "input")
+    if made is None or made.elements < 2 or not made.is_zero or (read is not None and read.figures.is_zero):
+        return None
+    own = _starts_at_zero(op)
+    words = "all output elements are 0" + (", and so are its weights" if own else "")
+    return Found(op, words, 0.0, severity="hint" if own else "")
 
 
 def _starts_at_zero(op: Op) -> bool:
@@ -160,51 +154,38 @@ def _starts_at_zero(op: Op) -> bool:
     "tensor.constant",
     "warning",
     "figures, tensors",
-    says="all that an operator with weights puts out is one value",
-    remedy="look at its weights and at what it reads",
+    says="the output of an operator with weights is constant",
+    remedy="check its weights and its inputs",
     source="DeepDiagnosis UnchangeTensor, MindInsight max_min_lt",
 )
-def constant(health: Health, limit: None) -> Iterator[Found]:
+@per_operator(select=_layers)
+def constant(health: Health, op: Op, limit: None) -> Optional[Found]:
     """Report an output with largest = smallest, not 0, and more than 16 elements; silent if neither is recorded. No
     clean run has it."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        made = op.outputs[0].figures if op.outputs else None
-        value = made.constant if made is not None else None
-        if made is None or not value or made.elements <= MANY:
-            return None
-        return Found(op, f"all {made.elements:,} elements are {value:.6g}", value)
-
-    yield from first_step_of((op for op in _layers(health) if op.type.parameters), speaks)
-
-
-def _layers(health: Health) -> Iterator[Op]:
-    """Operators with weights, norms and activations, whose outputs are floats."""
-    for op in health.operators("contracts", "normalises", "looks up", "exponential", "saturates"):
-        if (op.type.parameters or not op.type.has("contracts")) and op.outputs and is_float(op.outputs[0]):
-            yield op
+    made = op.outputs[0].figures if op.outputs else None
+    value = made.constant if made is not None else None
+    if made is None or not value or made.elements <= MANY or not op.type.parameters:
+        return None
+    return Found(op, f"all {made.elements:,} elements are {value:.6g}", value)
 
 
 @rule(
     "tensor.range",
     "warning",
     "figures, tensors",
-    says="a tensor leaves the range that you set",
+    says="a tensor exceeds the range that you set",
     remedy="",
     source="MindInsight tensor_too_large, tensor_too_small, tensor_range, activation_range",
     off=True,
     words=f"{WATCHED} {SHARES} {' '.join(RANGE)}",
 )
-def range_(health: Health, limit: Mapping[str, float]) -> Iterator[Found]:
+@per_operator()
+def range_(health: Health, op: Op, limit: Mapping[str, float]) -> Optional[Found]:
     """Report outputs beyond limits that the user sets; names and meaning are those of MindInsight's watchpoints. The
     share of values in a range (per cent) has one range for all outputs. Outputs of dropouts have no share, because they
     are read together with their inputs."""
-    yield from first_step_of((op for step in health.steps for op in step.forward), lambda op: _beyond(op, limit))
-
-
-def _beyond(op: Op, limits: Mapping[str, float]) -> Optional[Found]:
     for tensor in op.outputs:
-        found = beyond(tensor.figures, limits, tensor.found.get("inside"))
+        found = exceeded_limit(tensor.figures, limit, tensor.found.get("inside"))
         if found is not None:
             words, value, bound = found
             return Found(op, f"{tensor.slot}: {words}", value, limit=bound)
@@ -216,24 +197,21 @@ def _beyond(op: Op, limits: Mapping[str, float]) -> Optional[Found]:
     "warning",
     "figures, tensors",
     100.0,
-    "the norm of an output is many times that of what was read",
+    "the norm of an output is many times that of the inputs",
     "",
     "msprobe NumericalMutation 100; fires in 14 of 64 clean runs",
     off=True,
 )
-def jump(health: Health, limit: float) -> Iterator[Found]:
+@per_operator()
+def jump(health: Health, op: Op, limit: float) -> Optional[Found]:
     """Compare the norms of output and inputs. Off by default: norms of sums over many elements grow like this in 14 of
     64 clean runs."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        read, made = [_norm(one.figures) for one in op.inputs], [_norm(one.figures) for one in op.outputs]
-        most, least = max((x for x in made if x is not None), default=None), [x for x in read if x]
-        if most is None or not least or most <= limit * max(least):
-            return None
-        times = most / max(least)
-        return Found(op, f"{times:.3g} times the norm of what it reads", times, limit=limit, unit="times")
-
-    yield from first_step_of((op for step in health.steps for op in step.forward), speaks)
+    read, made = [_norm(one.figures) for one in op.inputs], [_norm(one.figures) for one in op.outputs]
+    most, least = max((x for x in made if x is not None), default=None), [x for x in read if x]
+    if most is None or not least or most <= limit * max(least):
+        return None
+    times = most / max(least)
+    return Found(op, f"{times:.3g} times the norm of its inputs", times, limit=limit, unit="times")
 
 
 def _norm(figures: Any) -> Optional[float]:
@@ -245,8 +223,8 @@ def _norm(figures: Any) -> Optional[float]:
     "warning",
     "figures, calls, tensors",
     1e4,
-    "outputs of layers explode or die along the depth",
-    "start with weights of another scale (Xavier, He), or add norms",
+    "outputs of layers explode or vanish along the depth",
+    "initialise weights with another scale (Xavier, He), or add norms",
     "SageMaker PoorWeightInitialization; 37 reasons #28 #35",
 )
 def growth(health: Health, limit: float) -> Iterator[Found]:
@@ -274,16 +252,13 @@ def growth(health: Health, limit: float) -> Iterator[Found]:
     "DL4J; 37 reasons #35; fires in 64 of 64 clean runs",
     off=True,
 )
-def scale(health: Health, limit: float) -> Iterator[Found]:
+@per_operator(select=_layers)
+def scale(health: Health, op: Op, limit: float) -> Optional[Found]:
     """Report the deviation of outputs. Off by default: all of 64 clean runs have such outputs."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        std = op.outputs[0].figures.std if op.outputs else None
-        if std is None or op.outputs[0].figures.elements < 2 or 1 / limit <= std <= limit:
-            return None
-        return Found(op, f"deviation {std:.3g}", std, limit=limit)
-
-    yield from first_step_of(_layers(health), speaks)
+    std = op.outputs[0].figures.std if op.outputs else None
+    if std is None or op.outputs[0].figures.elements < 2 or 1 / limit <= std <= limit:
+        return None
+    return Found(op, f"deviation {std:.3g}", std, limit=limit)
 
 
 @rule(
@@ -296,14 +271,11 @@ def scale(health: Health, limit: float) -> Iterator[Found]:
     "37 reasons #33",
     off=True,
 )
-def mean(health: Health, limit: float) -> Iterator[Found]:
+@per_operator(select=_layers)
+def mean(health: Health, op: Op, limit: float) -> Optional[Found]:
     """Report the mean of outputs over their deviation. Off by default: not yet measured on healthy networks of many
     kinds."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        x = op.outputs[0].figures if op.outputs else None
-        if x is None or x.mean is None or not x.std or abs(x.mean) <= limit * x.std:
-            return None
-        return Found(op, f"mean {x.mean:.3g}, deviation {x.std:.3g}", abs(x.mean) / x.std, limit=limit, unit="times")
-
-    yield from first_step_of(_layers(health), speaks)
+    x = op.outputs[0].figures if op.outputs else None
+    if x is None or x.mean is None or not x.std or abs(x.mean) <= limit * x.std:
+        return None
+    return Found(op, f"mean {x.mean:.3g}, deviation {x.std:.3g}", abs(x.mean) / x.std, limit=limit, unit="times")

@@ -1,4 +1,4 @@
-"""Rules of logged curves (`--loss FILE`): faults of a training run that its loss alone shows. See curves/alone.py."""
+"""Rules of logged curves (`--loss FILE`): faults of a training run that its loss alone shows. See single_curve.py."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _log(health: Health) -> Log:
     "curve.nonfinite",
     "error",
     "curve",
-    says="the loss runs away",
-    remedy="dump the step before, and run npucmp overflow on it",
+    says="the loss becomes NaN or infinite",
+    remedy="dump the preceding step, and run npucmp overflow on the dump",
     source="guides of MindSpore; 37 reasons #37",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
@@ -41,8 +41,8 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     "curve.flat",
     "warning",
     "curve",
-    says="the loss does not move",
-    remedy="look at the learning rate, at frozen parameters, and at what check says of one dumped step",
+    says="the loss does not change",
+    remedy="check the learning rate and frozen parameters, and run npucmp check on a dumped step",
     source="SageMaker LossNotDecreasing; guides of MindSpore",
 )
 def flat(health: Health, limit: Optional[float]) -> Finds:
@@ -56,7 +56,7 @@ def flat(health: Health, limit: Optional[float]) -> Finds:
     "hint",
     "curve",
     says="the loss jumps",
-    remedy="dump that step: look at its batch, and at the gradients",
+    remedy="dump that step, and check its batch and gradients",
     source="msprobe's training guide",
 )
 def spike(health: Health, limit: Optional[float]) -> Finds:
@@ -69,7 +69,7 @@ def spike(health: Health, limit: Optional[float]) -> Finds:
     "warning",
     "curve",
     says="the loss rises",
-    remedy="lower the learning rate; look at the sign of the loss",
+    remedy="lower the learning rate; check the sign of the loss",
     source="37 reasons #36",
 )
 def rising(health: Health, limit: Optional[float]) -> Finds:
@@ -82,9 +82,9 @@ def rising(health: Health, limit: Optional[float]) -> Finds:
     "warning",
     "curve",
     0.25,
-    "the loss goes up and down",
+    "the loss oscillates",
     "lower the learning rate",
-    "AUTOTRAINER; batch noise does that in healthy runs",
+    "AUTOTRAINER; batch noise oscillates in healthy runs",
     off=True,
 )
 def oscillating(health: Health, limit: float) -> Finds:
@@ -97,7 +97,7 @@ def oscillating(health: Health, limit: float) -> Finds:
     "hint",
     "curve, validation",
     says="the validation loss stays above the training loss",
-    remedy="more data, more regularisation, or stop earlier",
+    remedy="add data or regularisation, or stop earlier",
     source="SageMaker Overfit (0.1); 37 reasons #24 #30",
 )
 def validation_apart(health: Health, limit: Optional[float]) -> Finds:
@@ -112,7 +112,7 @@ def validation_apart(health: Health, limit: Optional[float]) -> Finds:
     "curve.loss_scale",
     "warning",
     "curve, loss scale",
-    says="the loss scale falls again and again: gradients overflow in float16",
+    says="the loss scale falls repeatedly: gradients overflow in float16",
     remedy="find the overflow with npucmp overflow, or use bfloat16",
     source="guides of MindSpore: loss scale falls many times or to 1",
 )
@@ -123,5 +123,5 @@ def loss_scale(health: Health, limit: Optional[float]) -> Finds:
     found = single_curve.falls(scale) if scale is not None else ()
     if found:
         worst = min(found, key=lambda one: one.value)
-        more = f"; {len(found)} such falls" if found[1:] else ""
+        more = f"; {len(found)} falls in all" if found[1:] else ""
         yield from _found(worst._replace(because=worst.because + more), "error" if worst.value <= 1 else "")

@@ -20,8 +20,8 @@ FEWEST = 4  # fewest samples of a verdict
     "input.nonfinite",
     "error",
     "figures, inputs",
-    says="NaN or Inf comes in with the data: missing values",
-    remedy="look at the data that was read",
+    says="the input data hold NaN or Inf: values may be missing",
+    remedy="check the data that was read",
     source="guides of MindSpore; UMLAUT",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
@@ -38,8 +38,8 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     "input.constant",
     "warning",
     "figures, inputs",
-    says="the network's input is one value",
-    remedy="look at what the data pipeline hands out",
+    says="the network's input is constant",
+    remedy="check the output of the data pipeline",
     source="37 reasons #1",
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
@@ -67,7 +67,7 @@ def _samples(one: Tensor) -> tuple[bytes, ...]:
     "warning",
     "values, inputs",
     says="all samples of the batch are identical",
-    remedy="look at what the data pipeline hands out",
+    remedy="check the output of the data pipeline",
     source="37 reasons #1 #3",
 )
 def same_samples(health: Health, limit: Optional[float]) -> Finds:
@@ -92,7 +92,7 @@ def same_samples(health: Health, limit: Optional[float]) -> Finds:
     "values, inputs",
     0.2,
     "samples of a batch occur twice",
-    "look at the sampler, and at duplicates in the data",
+    "check the sampler, and the data for duplicates",
     "37 reasons #1",
 )
 def duplicates(health: Health, limit: float) -> Finds:
@@ -103,7 +103,7 @@ def duplicates(health: Health, limit: float) -> Finds:
             twice = len(samples) - len({*samples})
             if len({*samples}) > 1 and twice > limit * len(samples) and math.prod(one.shape[1:]) >= 8:
                 share = 100 * twice / len(samples)
-                yield Found(one, f"{twice} of {len(samples)} samples are there already", share, step=step,
+                yield Found(one, f"{twice} of {len(samples)} samples repeat another sample", share, step=step,
                             limit=100 * limit, unit="%")  # fmt: skip
                 break
 
@@ -112,8 +112,8 @@ def duplicates(health: Health, limit: float) -> Finds:
     "input.repeated",
     "warning",
     "bits, steps, inputs",
-    says="the same batch in all steps",
-    remedy="look at the sampler; a test of overfitting says expect.repeated_input = true",
+    says="all steps read the same batch",
+    remedy="check the sampler; for a test of overfitting, set expect.repeated_input = true",
     source="37 reasons #1",
 )
 def repeated(health: Health, limit: Optional[float]) -> Finds:
@@ -128,7 +128,7 @@ def repeated(health: Health, limit: Optional[float]) -> Finds:
         return
     for tensors, some in zip(data, bits):
         if len(some) == len(health.steps) and all(some):
-            yield Found(tensors[0][1], f"the same bits in {len(some)} steps", step=tensors[0][0])
+            yield Found(tensors[0][1], f"has the same bits in {len(some)} steps", step=tensors[0][0])
 
 
 def _is_image(one: Tensor) -> bool:
@@ -144,7 +144,7 @@ def _is_raw(one: Tensor) -> bool:
     "input.raw_pixels",
     "warning",
     "figures, inputs",
-    says="images in [0, 255]",
+    says="image values lie in [0, 255]",
     remedy="divide by 255, then subtract the mean and divide by the deviation",
     source="guides of MindSpore; UMLAUT; SageMaker CheckInputImages; 37 reasons #12",
 )
@@ -213,7 +213,7 @@ def feature_scales(health: Health, limit: float) -> Finds:
     "figures, inputs",
     100.0,
     "one value of the input lies far from all others",
-    "look at the data for outliers",
+    "check the data for outliers",
     "guides of MindSpore: dataset problem 3",
 )
 def outlier(health: Health, limit: float) -> Finds:
@@ -233,7 +233,7 @@ def outlier(health: Health, limit: float) -> Finds:
     "input.layout",
     "hint",
     "inputs",
-    says="images lie as NHWC in a network of NCHW, or height and width are mixed up",
+    says="an NCHW network reads NHWC images, or height and width are swapped",
     remedy="permute the axes",
     source="37 reasons #1 #25; UMLAUT",
 )
@@ -257,7 +257,7 @@ def layout(health: Health, limit: Optional[float]) -> Finds:
     "values, inputs",
     0.9,
     "most tokens are padding",
-    "batch texts of like lengths together",
+    "batch texts of similar length together",
     "SageMaker NLPSequenceRatio 50 %",
 )
 def padding(health: Health, limit: float) -> Finds:
@@ -280,8 +280,8 @@ def padding(health: Health, limit: float) -> Finds:
     "input.mask_empty",
     "warning",
     "values, inputs",
-    says="a sample is masked throughout",
-    remedy="leave empty samples out",
+    says="a sample is masked entirely",
+    remedy="remove empty samples",
     source="brief of this tool",
 )
 def mask_empty(health: Health, limit: Optional[float]) -> Finds:
@@ -292,8 +292,8 @@ def mask_empty(health: Health, limit: Optional[float]) -> Finds:
             values = None if is_float(one) or len(one.shape) != 2 or min(one.shape) < 2 else full_values(one)
             if values is None or (one.figures.minimum, one.figures.maximum) != (0, 1):
                 continue
-            there = values.any(axis=1)
-            if not there.all() and values[there][:, 0].all():
-                row = int((~there).argmax())
-                yield Found(one, f"sample {row} is 0 throughout", float(row), step=step.index)
+            nonempty = values.any(axis=1)
+            if not nonempty.all() and values[nonempty][:, 0].all():
+                row = int((~nonempty).argmax())
+                yield Found(one, f"all elements of sample {row} are 0", float(row), step=step.index)
                 return

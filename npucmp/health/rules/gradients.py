@@ -21,8 +21,8 @@ GATE = 1e-2  # a constant factor below it blocks a branch; LayerScale starts at 
     "grad.missing",
     "error",
     "backward, gradients",
-    says="a parameter wants a gradient and gets none",
-    remedy="look for detach, no_grad, or a way to the loss that does not exist",
+    says="a parameter requires a gradient but has none",
+    remedy="look for detach, no_grad, or a missing path to the loss",
     source="TrainCheck; guides of MindSpore: node connection",
 )
 def missing(health: Health, limit: Optional[float]) -> Finds:
@@ -36,7 +36,7 @@ def missing(health: Health, limit: Optional[float]) -> Finds:
         weights = [weight for weight in one.weights if weight is not None]
         if one.named or not any(_content(weight) in reached for weight in weights):
             steps = f"{len(weights)} steps" if len(weights) > 1 else "the dumped step"
-            yield Found(one, f"wants a gradient and has none in {steps}")
+            yield Found(one, f"requires a gradient but has none in {steps}")
 
 
 @rule(
@@ -44,7 +44,7 @@ def missing(health: Health, limit: Optional[float]) -> Finds:
     "warning",
     "figures, backward, gradients",
     says="the gradient of a parameter is exactly 0",
-    remedy="something behind it is dead, or the loss does not depend on it",
+    remedy="a later operator blocks the gradient, or the loss does not depend on the parameter",
     source="MindInsight tensor_all_zero, AUTOTRAINER, SageMaker VanishingGradient",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
@@ -119,7 +119,7 @@ def _over_weight(one: Parameter, step: int) -> Optional[float]:
     "figures, backward, names, gradients",
     limit=1e-4,
     says="gradients shrink towards the input",
-    remedy="add residuals or norms, take another activation or another start",
+    remedy="add residuals or norms, or use another activation or initialisation",
     source="measured; MindInsight gradient_vanishing (mean < 1e-9 fires in 19 of 64 clean runs)",
 )
 def vanishing(health: Health, limit: Optional[float]) -> Finds:
@@ -128,7 +128,7 @@ def vanishing(health: Health, limit: Optional[float]) -> Finds:
     found = list(_along_depth(health))
     if limit is not None and found and all(times < limit for _, times, _, _ in found):
         step, times, first, last = max(found, key=lambda one: one[1])
-        words = f"its gradient is {times:.2g} times that of {last.name}, each over its weight"
+        words = f"its gradient is {times:.2g} times that of {last.name}, each relative to its weight"
         yield Found(first, words, times, step=step, unit="times")
 
 
@@ -138,7 +138,7 @@ def vanishing(health: Health, limit: Optional[float]) -> Finds:
     "figures, backward, gradients",
     limit=1e4,
     says="gradients grow towards the input",
-    remedy="clip gradients, start smaller, or add norms",
+    remedy="clip gradients, initialise with smaller weights, or add norms",
     source="measured; AUTOTRAINER's 70 would fire on sound nets (848)",
 )
 def exploding(health: Health, limit: Optional[float]) -> Finds:
@@ -146,7 +146,7 @@ def exploding(health: Health, limit: Optional[float]) -> Finds:
     found = list(_along_depth(health))
     if limit is not None and found and all(times > limit for _, times, _, _ in found):
         step, times, first, last = min(found, key=lambda one: one[1])
-        words = f"its gradient is {times:.2g} times that of {last.name}, each over its weight"
+        words = f"its gradient is {times:.2g} times that of {last.name}, each relative to its weight"
         yield Found(first, words, times, step=step, unit="times")
 
 
@@ -155,7 +155,7 @@ def exploding(health: Health, limit: Optional[float]) -> Finds:
     "error",
     "figures, backward, gradients",
     says="a gradient of a parameter holds NaN or Inf",
-    remedy="npucmp overflow tells where it is born",
+    remedy="npucmp overflow finds the operators that produce it",
     source="MindInsight gradient_exploding, SageMaker ExplodingTensor, msprobe AnomalyNan",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
@@ -165,7 +165,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
         skipped = _scale_falls(health, step)
         words = f"its gradient holds {what} in {step_words(health, step)}"
-        words += "; the loss scale falls after it: a skipped step" if skipped else ""
+        words += "; the loss scale then falls, so the step was skipped" if skipped else ""
         yield Found(one, words, severity="hint" if skipped else "", step=step)
 
 
@@ -179,7 +179,7 @@ def _scale_falls(health: Health, step: int) -> bool:
     "hint",
     "figures, calls, names, steps, backward, gradients",
     limit=0.5,
-    says="gradients of parameters are not what their step computed",
+    says="gradients of parameters differ from those that their step computed",
     remedy="they were not cleared (zero_grad), or are accumulated on purpose",
     source="measured",
 )
@@ -193,7 +193,7 @@ def accumulated(health: Health, limit: Optional[float]) -> Finds:
         return
     for step, share in enumerate(shares):
         if share is not None and share < first / 2:
-            words = f"{first:.0%} of the gradients are what the backward of step {_number(health, 0)} wrote"
+            words = f"the backward pass wrote {first:.0%} of the gradients in step {_number(health, 0)}"
             yield Found(None, f"{words}, {share:.0%} in step {_number(health, step)}", share, step=step)
             return
 
@@ -237,7 +237,7 @@ def _norm(tensor: Tensor) -> Optional[float]:
     "figures, steps, backward, gradients",
     limit=10.0,
     says="the gradient of a parameter jumps between steps",
-    remedy="look at the batch of that step, and at the loss",
+    remedy="check the batch and the loss of that step",
     source="msprobe AnomalyTurbulence (its 0.5 is for a human who watches)",
 )
 def norm_jump(health: Health, limit: Optional[float]) -> Finds:
@@ -249,7 +249,7 @@ def norm_jump(health: Health, limit: Optional[float]) -> Finds:
         step, norm = max(norms, key=lambda item: item[1])
         usual = median(other for at, other in norms if at != step)
         if norm > limit * usual:
-            words = f"the norm of its gradient is {norm / usual:.3g} times the usual in {step_words(health, step)}"
+            words = f"the norm of its gradient is {norm / usual:.3g} times the usual norm in {step_words(health, step)}"
             yield Found(one, words, norm / usual, step=step, unit="times")
 
 
@@ -279,8 +279,8 @@ def underflow16(health: Health, limit: Optional[float]) -> Finds:
     "grad.rank_differs",
     "error",
     "marks, ranks, backward, tensors",
-    says="what an all-reduce gave out differs between ranks",
-    remedy="a rank is out of step, or its link is faulty: compare what went in, rank by rank",
+    says="the output of an all-reduce differs between ranks",
+    remedy="a rank is out of step, or its link is faulty: compare the inputs rank by rank",
     source="TrainCheck",
 )
 def rank_differs(health: Health, limit: Optional[float]) -> Finds:
@@ -299,4 +299,4 @@ def rank_differs(health: Health, limit: Optional[float]) -> Finds:
             same_shape = len({tensor.shape for _, tensor in some}) == 1
             if len(some) > 1 and alone and same_shape and sum(times.values()) == len(some):
                 ranks = ", ".join(map(str, alone[:4]))
-                yield Found(some[0][1], f"rank {ranks} has bits that no other has, after it", step=step)
+                yield Found(some[0][1], f"its output on rank {ranks} has bits that no other rank has", step=step)

@@ -29,7 +29,7 @@ def _of_each(health: Health) -> Iterator[list[tuple[Loss, Tensor]]]:
     "label.single",
     "warning",
     "figures, losses",
-    says="all labels of a batch are one class",
+    says="all labels of a batch are equal",
     remedy="shuffle the data",
     source="guides of MindSpore; 37 reasons #7 #10",
 )
@@ -50,7 +50,7 @@ def single(health: Health, limit: Optional[float]) -> Finds:
     "label.sorted",
     "hint",
     "values, losses",
-    says="labels are in order",
+    says="labels are sorted",
     remedy="shuffle the data",
     source="guides of MindSpore; 37 reasons #7",
 )
@@ -59,17 +59,17 @@ def in_order(health: Health, limit: Optional[float]) -> Finds:
     import numpy as np
 
     for some in _of_each(health):
-        kept = [(loss, labels, full_values(labels)) for loss, labels in some]
-        held = [(loss, labels, x[x != loss.ignored].ravel()) for loss, labels, x in kept if x is not None]
-        for loss, labels, x in held:
+        recorded = [(loss, labels, full_values(labels)) for loss, labels in some]
+        counted = [(loss, labels, x[x != loss.ignored].ravel()) for loss, labels, x in recorded if x is not None]
+        for loss, labels, x in counted:
             is_long = len(labels.shape) == 1 and len(x) >= SORTED and len(np.unique(x)) >= KINDS
             if is_long and (np.diff(x.astype(np.int64)) >= 0).all():
                 yield Found(labels, f"{len(x)} labels rise through the batch", step=loss.step.index)
                 return
-        sets = [(loss, labels, {*x.tolist()}) for loss, labels, x in held if len(x) >= KINDS * loss.classes]
+        sets = [(loss, labels, {*x.tolist()}) for loss, labels, x in counted if len(x) >= KINDS * loss.classes]
         for (_, _, before), (loss, labels, after) in zip(sets, sets[1:]):
             if not before & after:
-                yield Found(labels, "no class of the step before is in this one", step=loss.step.index)
+                yield Found(labels, "this step shares no class with the preceding step", step=loss.step.index)
                 return
 
 
@@ -77,8 +77,8 @@ def in_order(health: Health, limit: Optional[float]) -> Finds:
     "label.range",
     "error",
     "figures, losses",
-    says="a label is the number of no class",
-    remedy="look at the labels, and at the number of outputs",
+    says="a label is not the number of a class",
+    remedy="check the labels and the number of outputs",
     source="guides of MindSpore; DeepDiagnosis",
 )
 def out_of_range(health: Health, limit: Optional[float]) -> Finds:
@@ -105,8 +105,8 @@ def out_of_range(health: Health, limit: Optional[float]) -> Finds:
     "label.none",
     "error",
     "figures, losses",
-    says="no label counts: the loss is NaN",
-    remedy="look at how labels are masked",
+    says="all labels are ignored, so the loss is NaN",
+    remedy="check how labels are masked",
     source="brief of this tool",
 )
 def none(health: Health, limit: Optional[float]) -> Finds:
@@ -124,8 +124,8 @@ def none(health: Health, limit: Optional[float]) -> Finds:
     "hint",
     "values, losses",
     10.0,
-    "classes are of very different size",
-    "weigh the classes, or draw them evenly",
+    "classes differ widely in size",
+    "weight the classes, or sample them evenly",
     "SageMaker ClassImbalance (10, 500 samples); 37 reasons #8",
 )
 def imbalance(health: Health, limit: float) -> Finds:
@@ -134,8 +134,8 @@ def imbalance(health: Health, limit: float) -> Finds:
     import numpy as np
 
     for some in _of_each(health):
-        kept = [(loss, x) for loss, labels in some if (x := full_values(labels)) is not None]
-        every: Any = np.concatenate([x[x != loss.ignored].ravel() for loss, x in kept]) if kept else ()
+        recorded = [(loss, x) for loss, labels in some if (x := full_values(labels)) is not None]
+        every: Any = np.concatenate([x[x != loss.ignored].ravel() for loss, x in recorded]) if recorded else ()
         loss, labels = some[0]
         if len(every) < max(MANY, OF_EACH * loss.classes):
             continue

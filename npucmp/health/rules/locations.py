@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import wraps
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.health.facts import Health, Op, Step, Tensor
@@ -17,13 +18,13 @@ SHARES, RANGE = "range_percentage_gt range_percentage_lt", ("range_start_inclusi
 
 
 def range_in(limits: Mapping[str, float]) -> Optional[tuple[float, float]]:
-    """The range whose share of values is watched; None if none is. An end that is not given is open."""
+    """The range whose share of values is watched; None if no share is watched. An end that is not given is open."""
     if not any(word in limits for word in SHARES.split()):
         return None
     return limits.get(RANGE[0], -math.inf), limits.get(RANGE[1], math.inf)
 
 
-def beyond(
+def exceeded_limit(
     x: TensorStats, limits: Mapping[str, float], inside: Optional[float] = None
 ) -> Optional[tuple[str, float, float]]:
     """The first limit that a tensor exceeds: (words, figure, limit). `inside` is the share of its elements within the
@@ -45,13 +46,26 @@ def by_name(some: Iterable[Op]) -> dict[str, list[Op]]:
     return found
 
 
-def first_step_of(some: Iterable[Op], speaks: Callable[[Op], Optional[Found]]) -> Iterator[Found]:
-    """Yield one finding per operator: that of the first affected step, with the number of affected steps."""
-    for ops in by_name(some).values():
-        found = [one for one in map(speaks, ops) if one is not None]
-        if found:
-            steps = f", in {len(found)} steps" if len(found) > 1 else ""
-            yield found[0]._replace(because=found[0].because + steps, step=_step_of(found[0]))
+def per_operator(
+    *traits: str, select: Optional[Callable[[Health], Iterable[Op]]] = None
+) -> Callable[[Callable[[Health, Op, Any], Optional[Found]]], Callable[[Health, Any], Iterator[Found]]]:
+    """Make a function of (health, op, limit), which returns the finding of one operator in one step, the function of a
+    rule. It examines the forward calls that have any of the traits, or those that `select` returns. The rule yields one
+    finding per operator: that of the first affected step, with the number of affected steps."""
+
+    def decorator(finding_of: Callable[[Health, Op, Any], Optional[Found]]) -> Callable[[Health, Any], Iterator[Found]]:
+        @wraps(finding_of)
+        def findings(health: Health, limit: Any) -> Iterator[Found]:
+            examined = health.operators(*traits) if select is None else select(health)
+            for steps in by_name(examined).values():
+                found = [one for one in (finding_of(health, op, limit) for op in steps) if one is not None]
+                if found:
+                    count = f", in {len(found)} steps" if len(found) > 1 else ""
+                    yield found[0]._replace(because=found[0].because + count, step=_step_of(found[0]))
+
+        return findings
+
+    return decorator
 
 
 def _step_of(found: Found) -> Optional[int]:
@@ -135,8 +149,8 @@ class Loss(NamedTuple):
     @property
     def ignored(self) -> int:
         """The label that is ignored."""
-        told = self.op.argument("ignore_index", 4)
-        return told if isinstance(told, int) and not isinstance(told, bool) else -100
+        label = self.op.argument("ignore_index", 4)
+        return label if isinstance(label, int) and not isinstance(label, bool) else -100
 
     @property
     def reduction(self) -> str:

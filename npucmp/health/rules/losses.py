@@ -29,7 +29,7 @@ def _losses(health: Health) -> Iterator[Loss]:
     "error",
     "figures, losses",
     says="the loss is NaN or infinite",
-    remedy="npucmp overflow names the first place",
+    remedy="npucmp overflow names the first operator that produces it",
     source="AUTOTRAINER, UMLAUT; 37 reasons #37",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
@@ -47,7 +47,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     "hint",
     "figures, backward, losses",
     says="the loss is exactly 0",
-    remedy="one class, masked labels, a wrong argument; or the data is known by heart",
+    remedy="check for one class, masked labels or a wrong argument; the network may have memorised the data",
     source="guides of MindSpore",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
@@ -63,8 +63,8 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
     "loss.negated",
     "error",
     "figures, backward, losses",
-    says="the gradient that enters the loss is negative: it is maximised",
-    remedy="take the minus away",
+    says="the gradient that enters the loss is negative: the loss is maximised",
+    remedy="remove the minus sign",
     source="TheDeepChecker flipped_sign",
 )
 def negated(health: Health, limit: Optional[float]) -> Finds:
@@ -73,7 +73,7 @@ def negated(health: Health, limit: Optional[float]) -> Finds:
     some = [one for one in losses_in(health) if one.step is health.steps[-1] and one.flows]
     highest = [one.flows[0].figures.maximum for one in some]
     if some and all(value is not None and value < 0 for value in highest):
-        yield Found(some[0].op, f"what flows into it from behind is {highest[0]:g}", highest[0], limit=0.0)
+        yield Found(some[0].op, f"the gradient that enters it is {highest[0]:g}", highest[0], limit=0.0)
 
 
 @rule(
@@ -81,7 +81,7 @@ def negated(health: Health, limit: Optional[float]) -> Finds:
     "error",
     "figures, losses",
     says="a cross entropy is below 0",
-    remedy="look at targets and inputs: one of them is none of the kind",
+    remedy="check targets and inputs: the loss expects another kind of one of them",
     source="AUTOTRAINER",
 )
 def negative(health: Health, limit: Optional[float]) -> Finds:
@@ -96,7 +96,7 @@ def negative(health: Health, limit: Optional[float]) -> Finds:
     "loss.above_chance",
     "warning",
     "figures, losses",
-    says="the first loss is far above that of guessing",
+    says="the first loss is far above that of random guessing",
     remedy="logits are too large, or labels or scale are wrong",
     source="37 reasons #17; TheDeepChecker",
 )
@@ -108,7 +108,7 @@ def above_chance(health: Health, limit: Optional[float]) -> Finds:
             continue
         chance = math.log(one.classes)
         if one.value > max(chance + ABOVE, TIMES * chance):
-            words = f"{one.value:.4g}, guessing among {one.classes:,} classes gives {chance:.4g}"
+            words = f"{one.value:.4g}, random guessing among {one.classes:,} classes gives {chance:.4g}"
             yield Found(one.op, words, one.value, limit=max(chance + ABOVE, TIMES * chance))
 
 
@@ -127,8 +127,8 @@ def _pairs_samples(one: Loss) -> bool:
     "loss.softmax_twice",
     "warning",
     "figures, losses",
-    says="a loss that takes logits is given probabilities",
-    remedy="drop the softmax before it",
+    says="a loss that expects logits receives probabilities",
+    remedy="remove the softmax before it",
     source="37 reasons #19; UMLAUT; TheDeepChecker redundant_softmax",
 )
 def softmax_twice(health: Health, limit: Optional[float]) -> Finds:
@@ -136,7 +136,9 @@ def softmax_twice(health: Health, limit: Optional[float]) -> Finds:
     1]."""
     for one in _losses(health):
         if not one.op.type.has("reads logarithms") and one.classes > 1 and _are_probabilities(one):
-            yield Found(one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities: they sum to 1")
+            yield Found(
+                one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities, because they sum to 1"
+            )
 
 
 def _are_probabilities(one: Loss) -> bool:
@@ -160,8 +162,8 @@ def _most_off(sums: Any) -> float:
     "loss.sigmoid_twice",
     "warning",
     "figures, losses",
-    says="a loss that takes logits is given what a sigmoid wrote",
-    remedy="drop the sigmoid before it, or use the loss of probabilities",
+    says="a loss that expects logits receives the output of a sigmoid",
+    remedy="remove the sigmoid before it, or use the loss of probabilities",
     source="37 reasons #19; guides of MindSpore (BCE, BCEWithLogits)",
 )
 def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
@@ -173,7 +175,7 @@ def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
         sigmoids = (op for op in one.step.forward if op.type.has("saturates") and op.type.has("exponential"))
         writer = next((op for op in sigmoids if op.outputs and _alike(op.outputs[0].figures, one.logits.figures)), None)
         if writer is not None:
-            yield Found(one.op, f"{one.logits.slot} is what {writer.name} wrote")
+            yield Found(one.op, f"{one.logits.slot} is the output of {writer.name}")
 
 
 def _alike(made: TensorStats, read: TensorStats) -> bool:
@@ -192,8 +194,8 @@ def _within(figures: TensorStats) -> bool:
     "loss.not_log_probabilities",
     "error",
     "figures, losses",
-    says="a loss that takes logarithms of probabilities is given something else",
-    remedy="put a log_softmax before it",
+    says="a loss that expects logarithms of probabilities receives other values",
+    remedy="insert a log_softmax before it",
     source="37 reasons #19",
 )
 def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
@@ -211,7 +213,9 @@ def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
             with np.errstate(all="ignore"):
                 off = _most_off(np.exp(values.astype(np.float64)).sum(axis=1))
             if off > 10 * ONE:
-                yield Found(one.op, f"the probabilities of a row miss 1 by {off:.2g} in sum", off, limit=10 * ONE)
+                yield Found(
+                    one.op, f"the sum of the probabilities of a row differs from 1 by {off:.2g}", off, limit=10 * ONE
+                )
 
 
 @rule(
@@ -233,8 +237,8 @@ def one_class(health: Health, limit: Optional[float]) -> Finds:
     "loss.sum",
     "hint",
     "calls, losses",
-    says="a summed loss: the learning rate depends on the size of the batch",
-    remedy="take the mean, or divide the learning rate by the size of the batch",
+    says="the loss is a sum: the learning rate depends on the batch size",
+    remedy="use the mean, or divide the learning rate by the batch size",
     source="AUTOTRAINER",
 )
 def summed(health: Health, limit: Optional[float]) -> Finds:
@@ -259,7 +263,7 @@ def broadcast(health: Health, limit: Optional[float]) -> Finds:
             continue
         a, b = one.logits.shape, one.labels.shape
         if a != b and a and b and math.prod(_broadcast(a, b)) > max(math.prod(a), math.prod(b)):
-            yield Found(one.op, f"shapes {list(a)} and {list(b)} make {list(_broadcast(a, b))}")
+            yield Found(one.op, f"shapes {list(a)} and {list(b)} broadcast to {list(_broadcast(a, b))}")
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -273,8 +277,8 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     "warning",
     "figures, tensors",
     1000.0,
-    "parts of a summed loss are of very different size",
-    "weigh them",
+    "parts of a summed loss differ widely in size",
+    "weight them",
     "37 reasons #20",
     off=True,
 )

@@ -7,7 +7,7 @@ from typing import Iterator, Optional
 
 from npucmp.health.facts import Health, Op, Tensor
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.locations import by_name, first_step_of, full_values
+from npucmp.health.rules.locations import by_name, full_values, per_operator
 
 Finds = Iterator[Found]
 DEFAULT = 0.5  # default share of a dropout
@@ -20,10 +20,10 @@ class _Dropout:
     """A dropout: its nominal share, and whether it is active; None where the dump does not record this."""
 
     def __init__(self, health: Health, op: Op) -> None:
-        told = _of_calls(health, op)
+        has_defaults = _has_defaults(health, op)
         share, active = op.argument("p", "keep_prob", 1), op.argument("training", "train", 2)
-        self.share = share if _is_number(share) else DEFAULT if told and share is None else None
-        self.active = active if isinstance(active, bool) else True if told and active is None else None
+        self.share = share if _is_number(share) else DEFAULT if has_defaults and share is None else None
+        self.active = active if isinstance(active, bool) else True if has_defaults and active is None else None
         counts: tuple[int, int] = op.found.get("dropped") or (0, 0)
         self.zeroed, self.there = counts
         if self.active is None and self.there:
@@ -34,7 +34,7 @@ class _Dropout:
         return self.share is None or self.share > 0
 
 
-def _of_calls(health: Health, op: Op) -> bool:
+def _has_defaults(health: Health, op: Op) -> bool:
     """Whether a missing argument has its default: true for records of calls, not for those of modules or kernels."""
     return not op.is_module and health.steps[op.step].run.format == "msprobe"
 
@@ -55,58 +55,49 @@ def _words(one: _Dropout) -> str:
     remedy="call eval() (set_train(False)) before inference",
     source="guides of MindSpore: node mode; 37 reasons #32",
 )
-def in_eval(health: Health, limit: Optional[float]) -> Finds:
+@per_operator("drops")
+def in_eval(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     """Decide by the argument `training`; if calls were not dumped, by the zeros in the output."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        one = _Dropout(health, op)
-        return Found(op, f"{_words(one)}active, and there is no backward pass") if one.drops and one.active else None
-
-    yield from first_step_of(health.operators("drops"), speaks)
+    one = _Dropout(health, op)
+    return Found(op, f"{_words(one)}active in a run without a backward pass") if one.drops and one.active else None
 
 
 @rule(
     "dropout.off_in_training",
     "hint",
     "backward, calls, dropouts",
-    says="dropout is set but inactive in training",
+    says="dropout has a nonzero p but is inactive in training",
     remedy="fine for a comparison; else call train() (set_train(True))",
     source="msprobe's training guide",
 )
-def off_in_training(health: Health, limit: Optional[float]) -> Finds:
+@per_operator("drops")
+def off_in_training(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     """Report p above 0 with `training` False in a run with a backward pass. Clean and faulty runs both do this on
     purpose."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        one = _Dropout(health, op)
-        return Found(op, f"{_words(one)}inactive in training") if one.share and one.active is False else None
-
-    yield from first_step_of(health.operators("drops"), speaks)
+    one = _Dropout(health, op)
+    return Found(op, f"{_words(one)}inactive in training") if one.share and one.active is False else None
 
 
 @rule(
     "dropout.share",
     "warning",
     "values, calls, dropouts",
-    says="a dropout drops another share than it is told",
+    says="a dropout drops another share than its p",
     remedy="the probabilities of keeping and of dropping may be mixed up (MindSpore's old Dropout takes the former)",
     source="guides of MindSpore: API constraints",
 )
-def share(health: Health, limit: Optional[float]) -> Finds:
+@per_operator("drops")
+def share(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     """Report a share that differs by more than five standard deviations. A dropout without any zeros is of another kind
     (alpha dropout)."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        one = _Dropout(health, op)
-        if not one.active or not one.share or not 0 < one.share < 1 or not one.zeroed:
-            return None
-        found = one.zeroed / one.there
-        bound = SURE * math.sqrt(one.share * (1 - one.share) / one.there) + SLACK
-        if abs(found - one.share) <= bound:
-            return None
-        return Found(op, f"drops {found:.1%}, p says {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%")
-
-    yield from first_step_of(health.operators("drops"), speaks)
+    one = _Dropout(health, op)
+    if not one.active or not one.share or not 0 < one.share < 1 or not one.zeroed:
+        return None
+    found = one.zeroed / one.there
+    bound = SURE * math.sqrt(one.share * (1 - one.share) / one.there) + SLACK
+    if abs(found - one.share) <= bound:
+        return None
+    return Found(op, f"drops {found:.1%}, but p is {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%")
 
 
 @rule(
@@ -115,25 +106,22 @@ def share(health: Health, limit: Optional[float]) -> Finds:
     "calls, dropouts",
     0.5,
     "a dropout drops more than half",
-    "drop less",
+    "lower p",
     "UMLAUT",
 )
-def high(health: Health, limit: float) -> Finds:
+@per_operator("drops")
+def high(health: Health, op: Op, limit: float) -> Optional[Found]:
     """Report active dropouts only."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        one = _Dropout(health, op)
-        return Found(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
-
-    yield from first_step_of(health.operators("drops"), speaks)
+    one = _Dropout(health, op)
+    return Found(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
 
 
 def _trains(health: Health, op: Op) -> Optional[bool]:
     """Whether a BatchNorm normalises by its batch; None if the dump does not record this."""
-    told = op.argument("training", 5)
-    if told is None:
-        told = op.operator.attributes.get("is_training")
-    return told if isinstance(told, bool) else False if told is None and _of_calls(health, op) else None
+    training = op.argument("training", 5)
+    if training is None:
+        training = op.operator.attributes.get("is_training")
+    return training if isinstance(training, bool) else False if training is None and _has_defaults(health, op) else None
 
 
 def _statistics(op: Op) -> tuple[Tensor, ...]:
@@ -152,14 +140,15 @@ def _statistics(op: Op) -> tuple[Tensor, ...]:
     remedy="call eval() (set_train(False)) before inference",
     source="guides of MindSpore: node mode; 37 reasons #32",
 )
-def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
+@per_operator("averages")
+def train_in_eval(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     """Decide by the argument `training`. Without running statistics, BatchNorm always normalises by the batch and is
     skipped."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        return Found(op, "training = True, and there is no backward pass") if _trains(health, op) else None
-
-    yield from first_step_of((op for op in health.operators("averages") if _statistics(op)), speaks)
+    return (
+        Found(op, "training = True in a run without a backward pass")
+        if _statistics(op) and _trains(health, op)
+        else None
+    )
 
 
 @rule(
@@ -167,17 +156,15 @@ def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
     "warning",
     "backward, calls, batch norms",
     says="BatchNorm uses its running statistics in training",
-    remedy="call train() (set_train(True)); recipes of fine-tuning freeze it on purpose",
+    remedy="call train() (set_train(True)); fine-tuning may freeze it on purpose",
     source="guides of MindSpore: node mode",
 )
-def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
+@per_operator("averages")
+def eval_in_training(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     """Decide by the argument `training`, in runs with a backward pass. No clean training run has it."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        told = _trains(health, op)
-        return Found(op, "training = False in a run with a backward pass") if told is False else None
-
-    yield from first_step_of((op for op in health.operators("averages") if _statistics(op)), speaks)
+    if not _statistics(op) or _trains(health, op) is not False:
+        return None
+    return Found(op, "training = False in a run with a backward pass")
 
 
 @rule(
@@ -188,19 +175,16 @@ def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
     remedy="load the checkpoint with its buffers, or train it first",
     source="msprobe config_check",
 )
-def never_updated(health: Health, limit: Optional[float]) -> Finds:
+@per_operator("averages")
+def never_updated(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     """Report running means that are all 0 with variances that are all 1, their initial values. Fires in one clean run,
     which is untrained."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        both = _statistics(op)
-        if not both or _trains(health, op) is not False or len(both[0].shape) != 1:
-            return None
-        if both[0].figures.is_zero and both[1].figures.constant == 1:
-            return Found(op, "its running mean is 0 and its variance 1 in all channels")
+    both = _statistics(op)
+    if not both or _trains(health, op) is not False or len(both[0].shape) != 1:
         return None
-
-    yield from first_step_of(health.operators("averages"), speaks)
+    if both[0].figures.is_zero and both[1].figures.constant == 1:
+        return Found(op, "its running mean is 0 and its variance 1 in all channels")
+    return None
 
 
 @rule(
@@ -232,17 +216,14 @@ def _mark(tensor: Tensor) -> object:
     remedy="use larger batches, or another norm",
     source="TheDeepChecker",
 )
-def one_value(health: Health, limit: Optional[float]) -> Finds:
+@per_operator("averages")
+def one_value(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     """Report batch × height × width = 1: the deviation is then 0 for every channel."""
-
-    def speaks(op: Op) -> Optional[Found]:
-        read = op.tensor(0, "input")
-        shape = read.shape if read is not None else ()
-        if len(shape) < 2 or not _trains(health, op) or math.prod(shape) != shape[1]:
-            return None
-        return Found(op, f"normalises {shape[1]} channels of one value each", 1.0)
-
-    yield from first_step_of(health.operators("averages"), speaks)
+    read = op.tensor(0, "input")
+    shape = read.shape if read is not None else ()
+    if len(shape) < 2 or not _trains(health, op) or math.prod(shape) != shape[1]:
+        return None
+    return Found(op, f"normalises {shape[1]} channels of one value each", 1.0)
 
 
 @rule(
@@ -251,7 +232,7 @@ def one_value(health: Health, limit: Optional[float]) -> Finds:
     "values, evaluation, calls, batch norms",
     3.0,
     "the batch lies far from the statistics that BatchNorm was trained with",
-    "look at the preprocessing: that of evaluation may be another",
+    "check the preprocessing: evaluation may use another than training",
     "guides of MindSpore: processing differs from the training set; 37 reasons #14 #15",
 )
 def drift(health: Health, limit: float) -> Finds:

@@ -33,8 +33,8 @@ def same_for_all(health: Health, limit: float) -> Iterator[Found]:
         loss, spread = some[0]
         assert loss.logits is not None
         zero = len(health.steps) == 1 and loss.logits.figures.is_zero
-        words = f"{loss.logits.shape[0]} samples, one output" + (f" in {len(some)} steps" if some[1:] else "")
-        yield Found(loss.op, words + (", 0: a head that starts at zero?" if zero else ""), spread,
+        words = f"{loss.logits.shape[0]} samples have the same output" + (f" in {len(some)} steps" if some[1:] else "")
+        yield Found(loss.op, words + (", 0: does the head start at zero?" if zero else ""), spread,
                     "hint" if zero else "", limit=limit)  # fmt: skip
 
 
@@ -57,8 +57,8 @@ def _spread(loss: Loss) -> Optional[float]:
     "output.ignores_input",
     "hint",
     "values, calls, inputs",
-    says="from here on all samples are alike",
-    remedy="look at what the operator reads: the input does not come through",
+    says="from this operator on, all samples have the same output",
+    remedy="check the inputs of the operator: the network's input does not reach it",
     source="brief of this tool",
 )
 def ignores_input(health: Health, limit: None) -> Iterator[Found]:
@@ -79,7 +79,7 @@ def ignores_input(health: Health, limit: None) -> Iterator[Found]:
         places.append(layers[first][0])
     if places:
         yield Found(
-            places[0], f"its {places[0].outputs[0].shape[0]} samples have the same bits, those of the data differ"
+            places[0], f"its {places[0].outputs[0].shape[0]} samples have the same bits, but those of the data differ"
         )
 
 
@@ -102,7 +102,7 @@ def divide_zero(health: Health, limit: None) -> Iterator[Found]:
             divisor = op.inputs[-1] if op.inputs else None
             low, high = (divisor.figures.minimum, divisor.figures.maximum) if divisor is not None else (None, None)
             if divisor is not None and low is not None and high is not None and 0 in (low, high):
-                yield Found(op, f"its divisor {divisor.slot} holds 0, {event.slot} {event.kind}", 0.0)
+                yield Found(op, f"its divisor {divisor.slot} holds 0, and {event.slot} holds {event.kind}", 0.0)
                 break
 
 
@@ -111,7 +111,7 @@ def divide_zero(health: Health, limit: None) -> Iterator[Found]:
     "error",
     "figures, tensors",
     says="NaN, Inf or saturation is born or comes in",
-    remedy="npucmp overflow lists where, and how it spreads",
+    remedy="npucmp overflow lists the operators, and how the values propagate",
     source="MindInsight tensor_overflow, operator_overflow; msprobe overflow_check",
 )
 def overflow(health: Health, limit: None) -> Iterator[Found]:

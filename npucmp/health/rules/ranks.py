@@ -33,9 +33,9 @@ def _differing_parameters(health: Health, other: Health) -> tuple[list[Parameter
     return found, known
 
 
-def _is_split(apart: list[Parameter], known: int) -> bool:
+def _is_split(differing: list[Parameter], known: int) -> bool:
     """Whether each rank holds a part of the network, or used its own seed: most comparable parameters differ."""
-    return len(apart) > MOST * known
+    return len(differing) > MOST * known
 
 
 @rule(
@@ -50,34 +50,34 @@ def weights_differ(health: Health, limit: Optional[float]) -> Finds:
     """Report differing parameters. It is an error if few of many differ. If most differ, it is a hint: tensor
     parallelism and different seeds look alike."""
     for other in _others(health):
-        apart, known = _differing_parameters(health, other)
-        if not apart:
+        differing, known = _differing_parameters(health, other)
+        if not differing:
             continue
-        words = f"{len(apart)} of {known} parameters have other bits on rank {other.rank}"
-        names = tuple(one.name for one in apart[1:])
+        words = f"{len(differing)} of {known} parameters differ on rank {other.rank}"
+        names = tuple(one.name for one in differing[1:])
         meant = "fine for tensor parallelism; else broadcast them from rank 0, or use one seed"
-        split = _is_split(apart, known)
-        yield Found(apart[0], words, float(len(apart)), "hint" if split else "", meant if split else "", 0,
-                    len(apart), names)  # fmt: skip
+        split = _is_split(differing, known)
+        yield Found(differing[0], words, float(len(differing)), "hint" if split else "", meant if split else "", 0,
+                    len(differing), names)  # fmt: skip
 
 
 @rule(
     "rank.norms_differ",
     "error",
     "marks, ranks, parameters",
-    says="weights of norms differ between ranks that split the others",
-    remedy="add up their gradients over the ranks",
+    says="weights of norms differ between ranks that split the other weights",
+    remedy="sum their gradients over the ranks",
     source="TrainCheck (BLOOM-176B)",
 )
 def norms_differ(health: Health, limit: Optional[float]) -> Finds:
     """Report differing norms if matrices are split, because norms are whole. If all norms differ too, a seed and a
     split are indistinguishable."""
     for other in _others(health):
-        apart, known = _differing_parameters(health, other)
-        norms = [one for one in apart if one.type.has("normalises") and len(one.shape) == 1]
+        differing, known = _differing_parameters(health, other)
+        norms = [one for one in differing if one.type.has("normalises") and len(one.shape) == 1]
         every = [one for one in health.parameters if one.type.has("normalises") and len(one.shape) == 1]
-        if norms and _is_split(apart, known) and len(norms) < len(every):
-            words = f"{len(norms)} of {len(every)} norms have other bits on rank {other.rank}"
+        if norms and _is_split(differing, known) and len(norms) < len(every):
+            words = f"{len(norms)} of {len(every)} norms differ on rank {other.rank}"
             yield Found(norms[0], words, step=0, places=len(norms), also=tuple(one.name for one in norms[1:]))
 
 
@@ -95,8 +95,8 @@ def same_batch(health: Health, limit: Optional[float]) -> Finds:
     mine = _bits(health)
     same = []
     for other in _others(health):
-        apart, known = _differing_parameters(health, other)
-        if mine and known and not _is_split(apart, known) and mine == _bits(other):
+        differing, known = _differing_parameters(health, other)
+        if mine and known and not _is_split(differing, known) and mine == _bits(other):
             same.append(str(other.rank))
     if same:
         words = f"rank {', '.join(same[:8])} reads the same bits as rank {health.rank}"
@@ -113,7 +113,7 @@ def _bits(health: Health) -> tuple[str, ...]:
     "rank.operators",
     "hint",
     "ranks, tensors",
-    says="ranks ran other operators",
+    says="ranks executed different operators",
     remedy="fine for pipeline parallelism; else look for a branch that depends on the rank",
     source="msprobe's training guide",
 )
@@ -133,7 +133,7 @@ def operators(health: Health, limit: Optional[float]) -> Finds:
     "hint",
     "figures, tensors",
     2.0,
-    "float16 tensors are close to its largest number",
+    "float16 tensors are close to the largest float16 number",
     "npucmp overflow --headroom lists them; scale them down, or use bfloat16",
     "guides of Ascend",
 )
@@ -147,5 +147,8 @@ def headroom(health: Health, limit: float) -> Finds:
             most = max((size for size in sizes if size), default=0.0)
             if half.largest / limit < most < half.largest:
                 yield Found(
-                    op, f"reaches {most:.6g}, float16 ends at {half.largest:.6g}", most, limit=half.largest / limit
+                    op,
+                    f"reaches {most:.6g}; the largest float16 number is {half.largest:.6g}",
+                    most,
+                    limit=half.largest / limit,
                 )

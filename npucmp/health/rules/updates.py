@@ -21,10 +21,10 @@ def is_unchanged(one: Parameter) -> Optional[bool]:
     if known is not None:
         return known
     figures = [weight.figures for weight in one.weights if weight is not None]
-    told = {(x.minimum, x.maximum, x.mean, x.rms) for x in figures}
-    if len(figures) < 2 or any(None in some for some in told):
+    kinds = {(x.minimum, x.maximum, x.mean, x.rms) for x in figures}
+    if len(figures) < 2 or any(None in some for some in kinds):
         return None
-    return len(told) == 1
+    return len(kinds) == 1
 
 
 def is_proven(one: Parameter) -> bool:
@@ -49,7 +49,7 @@ def _too_small(one: Parameter, moved: Sequence[Parameter]) -> Optional[str]:
     if row is None or row.kind != "f":
         return None
     if not is_proven(one) or not one.moves:
-        return f"does not change, in {one.dtype}" if row.itemsize == 2 else None
+        return f"is {one.dtype} and does not change" if row.itemsize == 2 else None
     step, _, still = one.moves[0]
     steps = [move.moved for other in moved for at, _, move in other.moves if at == step and move.moved]
     per_gradient = [
@@ -63,7 +63,7 @@ def _too_small(one: Parameter, moved: Sequence[Parameter]) -> Optional[str]:
     likely += [median(per_gradient) * own] if per_gradient and own is not None else []
     least = row.round_off / 2 * still.size
     if likely and min(likely) <= least:
-        return f"its updates (about {min(likely):.2g}) are below half a unit of {one.dtype} there ({least:.2g})"
+        return f"its updates (about {min(likely):.2g}) are below half a unit of {one.dtype} at its size ({least:.2g})"
     return None
 
 
@@ -76,8 +76,8 @@ def _gradient(one: Parameter, step: int) -> Optional[float]:
     "weight.not_changed",
     "error",
     "figures, changes, backward, parameters",
-    says="a parameter has a gradient and does not move, while others do",
-    remedy="it was not handed to the optimizer: check the parameter groups",
+    says="a parameter has a gradient but does not change, while others do",
+    remedy="the optimizer lacks it: check the parameter groups",
     source="MindInsight weight_not_changed, SageMaker UnchangedTensor, TrainCheck",
 )
 def not_changed(health: Health, limit: Optional[float]) -> Finds:
@@ -90,17 +90,17 @@ def not_changed(health: Health, limit: Optional[float]) -> Finds:
             continue
         count = sum(weight is not None for weight in one.weights)
         if is_proven(one):
-            yield Found(one, f"has the same bits in {count} steps, although it has a gradient and others move")
+            yield Found(one, f"has the same bits in {count} steps, although it has a gradient and others change")
         elif one.dtype == "float32":
-            yield Found(one, f"has the same figures in {count} steps, although others move", severity="warning")
+            yield Found(one, f"has the same figures in {count} steps, although others change", severity="warning")
 
 
 @rule(
     "weights.none_change",
     "warning",
     "figures, changes, backward, parameters",
-    says="no parameter moves",
-    remedy="learning rate 0, optimizer not called, all steps skipped by the loss scaler, or gradients accumulated",
+    says="no parameter changes",
+    remedy="causes: learning rate 0, optimizer not called, steps skipped by the loss scaler, or gradients accumulated",
     source="TrainCheck; guides of MindSpore",
 )
 def none_change(health: Health, limit: Optional[float]) -> Finds:
@@ -109,7 +109,7 @@ def none_change(health: Health, limit: Optional[float]) -> Finds:
     known = [one for one in health.parameters if one.trainable is not False and is_unchanged(one) is not None]
     if known and all(map(is_unchanged, known)):
         steps = len(health.steps)
-        words = f"none of {len(known)} parameters moves in {steps} steps"
+        words = f"none of {len(known)} parameters changes in {steps} steps"
         yield Found(None, words, severity="warning" if steps > 2 else "hint")
 
 
@@ -117,7 +117,7 @@ def none_change(health: Health, limit: Optional[float]) -> Finds:
     "weight.below_resolution",
     "hint",
     "figures, changes, backward, parameters",
-    says="the updates of a parameter are rounded away",
+    says="the updates of a parameter are lost in rounding",
     remedy="keep master weights in float32",
     source="measured: 6 of 6 sound runs of pure bfloat16",
 )
@@ -137,7 +137,7 @@ def below_resolution(health: Health, limit: Optional[float]) -> Finds:
     "hint",
     "backward, parameters",
     says="parameters are frozen",
-    remedy="name in expect.frozen what should be",
+    remedy="list intended ones in expect.frozen",
     source="guides of MindSpore: weight freeze",
 )
 def frozen(health: Health, limit: Optional[float]) -> Finds:
@@ -148,15 +148,15 @@ def frozen(health: Health, limit: Optional[float]) -> Finds:
     for one in known:
         meant = any(fnmatchcase(one.name, glob) for glob in wanted)
         if meant and one.trainable:
-            yield Found(one, "wants a gradient, and expect.frozen names it", severity="error", remedy="freeze it")
+            yield Found(one, "requires a gradient, but expect.frozen lists it", severity="error", remedy="freeze it")
         elif not one.trainable and (any(fnmatchcase(one.name, glob) for glob in trained) or (wanted and not meant)):
-            yield Found(one, "is frozen, and should not be", severity="error", remedy="let it want a gradient")
+            yield Found(one, "is frozen, but should not be", severity="error", remedy="set requires_grad = True")
     if not wanted and not trained:
         count = sum(not one.trainable for one in known)
         for one in known:
             if not one.trainable:
-                yield Found(one, f"wants no gradient, as do {count} of {len(known)} parameters" if count > 1 else
-                            "wants no gradient")  # fmt: skip
+                yield Found(one, f"requires no gradient, as do {count} of {len(known)} parameters" if count > 1 else
+                            "requires no gradient")  # fmt: skip
 
 
 def _ratios(health: Health) -> Iterator[tuple[Parameter, int, float]]:
@@ -172,7 +172,7 @@ def _ratios(health: Health) -> Iterator[tuple[Parameter, int, float]]:
     "warning",
     "values, backward, moves",
     limit=1.0,
-    says="a weight moves by more than its own size in one step",
+    says="a weight changes by more than its own size in one step",
     remedy="lower the learning rate, or clip gradients",
     source="MindInsight weight_change_too_large (0.1, recommended 1), SageMaker (10)",
 )
@@ -184,7 +184,7 @@ def change_large(health: Health, limit: Optional[float]) -> Finds:
         if limit is not None and ratio > limit and ratio > worst.get(one.name, (one, 0, 0.0))[2]:
             worst[one.name] = one, step, ratio
     for one, step, ratio in sorted(worst.values(), key=lambda item: -item[2]):
-        words = f"moves by {ratio:.3g} times its own size after {step_words(health, step)}"
+        words = f"changes by {ratio:.3g} times its own size after {step_words(health, step)}"
         yield Found(one, words, ratio, step=step, unit="times")
 
 
@@ -193,7 +193,7 @@ def change_large(health: Health, limit: Optional[float]) -> Finds:
     "warning",
     "values, backward, moves",
     limit=0.2,
-    says="the typical weight moves too far in one step",
+    says="the median weight changes too much in one step",
     remedy="the learning rate is too large",
     source="measured: clean at most 0.118",
 )
@@ -205,7 +205,7 @@ def all_change_large(health: Health, limit: Optional[float]) -> Finds:
     found = [(median(ratios), step) for step, ratios in steps.items()]
     if limit is not None and found and max(found)[0] > limit:
         ratio, step = max(found)
-        words = f"the typical matrix moves by {ratio:.0%} of its size after {step_words(health, step)}"
+        words = f"the median matrix changes by {ratio:.0%} of its size after {step_words(health, step)}"
         yield Found(None, words, ratio, step=step)
 
 
@@ -214,7 +214,7 @@ def all_change_large(health: Health, limit: Optional[float]) -> Finds:
     "hint",
     "values, backward, moves",
     limit=1e-6,
-    says="all weights move far less than they could",
+    says="all weights change very little",
     remedy="the learning rate is far too small, or this is the end of a schedule",
     source="MindInsight weight_change_too_small (1e-4 fires in 26 of 64 clean runs), SageMaker (1e-8)",
 )
@@ -223,7 +223,7 @@ def all_change_small(health: Health, limit: Optional[float]) -> Finds:
     a hint."""
     ratios = [ratio for _, _, ratio in _ratios(health)]
     if limit is not None and ratios and 0 < max(ratios) < limit:
-        yield Found(None, f"no matrix moves by more than {max(ratios):.1g} of its size in a step", max(ratios))
+        yield Found(None, f"no matrix changes by more than {max(ratios):.1g} of its size in a step", max(ratios))
 
 
 @rule(
@@ -254,8 +254,8 @@ def uphill(health: Health, limit: Optional[float]) -> Finds:
     "warning",
     "values, updates",
     limit=8.0,
-    says="what an optimizer made is not w - rate · moment",
-    remedy="hold its operator against a reference: the moment, the gradient, or the type that it computes in",
+    says="the update of an optimizer is not w - rate · moment",
+    remedy="compare its operator with a reference: check the moment, the gradient and the computing dtype",
     source="measured: 0.0 in sound dumps of MindSpore",
 )
 def arithmetic(health: Health, limit: Optional[float]) -> Finds:
@@ -268,5 +268,5 @@ def arithmetic(health: Health, limit: Optional[float]) -> Finds:
                 continue
             units = update.residual / row.round_off
             if units > limit:
-                words = f"its step is off by {units:.3g} round-offs of {one.dtype} (learning rate {update.rate:.4g})"
+                words = f"its update is off by {units:.3g} round-offs of {one.dtype} (learning rate {update.rate:.4g})"
                 yield Found(one, words, units, step=update.step, unit="round-offs")

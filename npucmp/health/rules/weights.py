@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.health.facts import Health, Parameter, Tensor
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.locations import WATCHED, beyond
+from npucmp.health.rules.locations import WATCHED, exceeded_limit
 from npucmp.model.run_roles import kind_of
 
 Finds = Iterator[Found]
@@ -25,7 +25,7 @@ ALIKE = 0.05  # relative difference of the deviations of two weights from one di
     "error",
     "figures, parameters",
     says="a parameter holds NaN or Inf",
-    remedy="an earlier step's gradient made it, or the checkpoint holds it; dump the step before",
+    remedy="the gradient of an earlier step produced it, or the checkpoint holds it; dump the preceding step",
     source="MindInsight weight_overflow, AUTOTRAINER",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
@@ -49,7 +49,7 @@ def first_ill(tensors: Sequence[Optional[Tensor]]) -> Optional[tuple[int, str]]:
     "warning",
     "figures, matrices",
     says="a weight starts at zero",
-    remedy="give it a random start (Xavier, He)",
+    remedy="initialise it randomly (Xavier, He)",
     source="MindInsight weight_initialization (100 %), SageMaker AllZero",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
@@ -69,7 +69,7 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
         elif any(not peer.first.figures.is_zero for peer in health.peers(one)):
             yield Found(one, f"{words}, while the same weight of other layers is not", 0.0, step=first_step(one))
         else:
-            meant = "right for LoRA's B, a head, or the last layer of a branch; else give it a random start"
+            meant = "correct for LoRA's B, a head, or the last layer of a branch; else initialise it randomly"
             yield Found(one, words, 0.0, "hint", meant, step=first_step(one))
 
 
@@ -77,8 +77,8 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
     "weight.constant",
     "warning",
     "figures, matrices",
-    says="all elements of a weight are one number",
-    remedy="its units stay identical: give it a random start",
+    says="all elements of a weight are equal",
+    remedy="its units stay identical: initialise it randomly",
     source="TheDeepChecker wrong_init",
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
@@ -114,8 +114,8 @@ def _scales(health: Health) -> Iterator[tuple[Parameter, float, str]]:
     "warning",
     "figures, matrices",
     limit=6.0,
-    says="a weight starts far larger than Xavier's or He's start",
-    remedy="scale its start by 1/√(inputs of a unit)",
+    says="a weight starts far larger than with Xavier or He initialisation",
+    remedy="scale its initial values by 1/√(inputs of a unit)",
     source="measured; SageMaker PoorWeightInitialization",
 )
 def scale_large(health: Health, limit: Optional[float]) -> Finds:
@@ -131,8 +131,8 @@ def scale_large(health: Health, limit: Optional[float]) -> Finds:
     "warning",
     "figures, matrices",
     limit=0.01,
-    says="a weight starts far smaller than Xavier's or He's start",
-    remedy="scale its start by 1/√(inputs of a unit)",
+    says="a weight starts far smaller than with Xavier or He initialisation",
+    remedy="scale its initial values by 1/√(inputs of a unit)",
     source="measured; SageMaker PoorWeightInitialization",
 )
 def scale_small(health: Health, limit: Optional[float]) -> Finds:
@@ -143,7 +143,7 @@ def scale_small(health: Health, limit: Optional[float]) -> Finds:
 
 
 def _scale_words(one: Parameter, gain: float) -> str:
-    return f"its deviation is {gain:.3g}/√{one.fan_in}; Xavier's start is 1/√{one.fan_in}, He's 1.41/√{one.fan_in}"
+    return f"its deviation is {gain:.3g}/√{one.fan_in}; Xavier uses 1/√{one.fan_in}, He 1.41/√{one.fan_in}"
 
 
 @rule(
@@ -151,8 +151,8 @@ def _scale_words(one: Parameter, gain: float) -> str:
     "warning",
     "figures, names, matrices",
     limit=4.0,
-    says="a weight has another spread than the same layer elsewhere",
-    remedy="it was initialised or loaded differently: look at its part of the checkpoint",
+    says="a weight has another deviation than the same weight of other layers",
+    remedy="it was initialised or loaded differently: check its part of the checkpoint",
     source="measured",
 )
 def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
@@ -168,14 +168,16 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
         known.remove(std)
         times = std / median(known)
         if times > limit or times < 1 / limit:
-            yield Found(one, f"its deviation is {times:.3g} times that of its {len(known)} peers", times, unit="times")
+            yield Found(
+                one, f"its deviation is {times:.3g} times the median of its {len(known)} peers", times, unit="times"
+            )
 
 
 @rule(
     "weight.range",
     "warning",
     "figures, parameters",
-    says="a parameter leaves the range that you set",
+    says="a parameter exceeds the range that you set",
     source="MindInsight weight_too_large, weight_too_small; AUTOTRAINER (5)",
     off=True,
     words=WATCHED,
@@ -185,7 +187,7 @@ def range_(health: Health, limit: Mapping[str, float]) -> Finds:
     step."""
     for one in health.parameters:
         for step, weight in enumerate(one.weights):
-            found = beyond(weight.figures, limit) if weight is not None else None
+            found = exceeded_limit(weight.figures, limit) if weight is not None else None
             if found is not None:
                 words, value, bound = found
                 yield Found(one, f"{words} in {step_words(health, step)}", value, step=step, limit=bound)
@@ -198,7 +200,7 @@ def range_(health: Health, limit: Mapping[str, float]) -> Finds:
     "figures, matrices",
     limit=100.0,
     says="one element of a weight is far larger than the others",
-    remedy="hold it against the checkpoint: memory or file may be damaged",
+    remedy="compare it with the checkpoint: memory or file may be damaged",
     source="DL4J histograms; clean at most 5 when fresh",
     off=True,
 )
@@ -215,8 +217,8 @@ def outlier(health: Health, limit: Optional[float]) -> Finds:
     "weight.shared",
     "hint",
     "bits, parameters",
-    says="parameters are one tensor under several names",
-    remedy="fine if they are meant to be tied; name them in expect.shared",
+    says="parameters share one tensor",
+    remedy="if they are tied on purpose, list them in expect.shared",
     source="guides of MindSpore: weight sharing",
 )
 def shared(health: Health, limit: Optional[float]) -> Finds:
@@ -227,7 +229,7 @@ def shared(health: Health, limit: Optional[float]) -> Finds:
         meant = [one for one in health.parameters if any(fnmatchcase(one.name, glob) for glob in globs)]
         together = any(all(one in group for one in meant) for group in health.groups)
         if len(meant) > 1 and not together and all(map(bits_of, meant)):
-            because = f"should be one tensor with {meant[1].name}, and is not"
+            because = f"should share its tensor with {meant[1].name}, but does not"
             yield Found(meant[0], because, severity="error", remedy="tie them again after loading or copying the model")
     for group in health.groups:
         if not any(all(any(fnmatchcase(one.name, glob) for glob in globs) for one in group) for globs in wanted):
@@ -239,8 +241,8 @@ def shared(health: Health, limit: Optional[float]) -> Finds:
     "weight.equal_then_apart",
     "warning",
     "bits, steps, matrices",
-    says="two weights start with the same bits and part",
-    remedy="they are copies where they should be shared, or two layers drew from one seed",
+    says="two weights start with the same bits and diverge",
+    remedy="they are copies but should be shared, or two layers used one seed",
     source="measured",
 )
 def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
@@ -255,7 +257,7 @@ def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
         other = first.setdefault((one.dtype, one.shape, bits[0]), one)
         taught = False in (one.trainable, other.trainable)
         if other is not one and bits_of(other) != bits and not taught:
-            yield Found(one, f"starts with the same bits as {other.name}, and parts from it later")
+            yield Found(one, f"starts with the same bits as {other.name}, and differs from it later")
 
 
 @rule(
@@ -264,7 +266,7 @@ def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
     "values, parameters",
     limit=0.1,
     says="rows of a table are zero",
-    remedy="a vocabulary larger than what was loaded or trained; look at those rows of the checkpoint",
+    remedy="the vocabulary exceeds what was loaded or trained; check those rows of the checkpoint",
     source="measured on no fault",
 )
 def dead_rows(health: Health, limit: Optional[float]) -> Finds:
@@ -282,7 +284,7 @@ def dead_rows(health: Health, limit: Optional[float]) -> Finds:
     "error",
     "figures, tensors",
     says="an index lies outside its table",
-    remedy="tokenizer and model do not fit; a device may read whatever lies there without a word",
+    remedy="tokenizer and model do not match; a device may read other memory without an error",
     source="DeepDiagnosis",
 )
 def index_range(health: Health, limit: Optional[float]) -> Finds:

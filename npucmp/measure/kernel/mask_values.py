@@ -103,6 +103,6 @@ def _own(dtype: Dtype) -> tuple[float, ...]:
 
 def _rounded(sizes: tuple[float, ...], dtype: Dtype) -> tuple[float, ...]:
     """The negative of each number that a type can represent, rounded to the type."""
-    held = [size for size in sizes if size <= dtype.largest]
-    wide = np.array(held, np.float32 if dtype.itemsize < 4 else np.float64)
+    representable = [size for size in sizes if size <= dtype.largest]
+    wide = np.array(representable, np.float32 if dtype.itemsize < 4 else np.float64)
     return tuple((-wide.astype(numpy_dtype(dtype.name)).astype(np.float64)).tolist())

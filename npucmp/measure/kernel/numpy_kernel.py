@@ -301,13 +301,13 @@ def difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Option
         exact = integer_distance(x, y)
         size = exact.astype(np.float64)
         return (int(exact.max()) if len(exact) else 0), np.where(_less(x, y), -size, size), size
-    apart = wide_x - wide_y
+    delta = wide_x - wide_y
     if "c" not in (x.dtype.kind, y.dtype.kind):
         if _is_long(x):
-            apart += _remainder(x, wide_x)
+            delta += _remainder(x, wide_x)
         if _is_long(y):
-            apart -= _remainder(y, wide_y)
-    return None, np.real(apart), np.abs(apart)
+            delta -= _remainder(y, wide_y)
+    return None, np.real(delta), np.abs(delta)
 
 
 def _is_long(x: Array) -> bool:

@@ -86,7 +86,7 @@ def test_tables_and_their_steps(tmp_path, kind):
 
 def test_what_was_logged_again_is_said(tmp_path):
     (tmp_path / "log").write_text("step,loss\n1,5\n2,5\n2,4\n")
-    assert "1 steps were logged again" in read_log(tmp_path / "log").notes[0]
+    assert "1 steps were logged repeatedly" in read_log(tmp_path / "log").notes[0]
 
 
 def test_other_curves(tmp_path):

@@ -30,10 +30,10 @@ def put(step, value):
 
 MUST = [
     ("curve.nonfinite", "error", text(put(200, math.nan)), "loss is nan from step 200 on"),
-    ("curve.flat", "warning", text([math.log(10)] * 300), "the loss of mere guessing"),
+    ("curve.flat", "warning", text([math.log(10)] * 300), "the loss of random guessing"),
     ("curve.spike", "hint", text(put(200, 30)), "at step 200"),
     ("curve.rising", "warning", text(SOUND[::-1]), "rises from"),
-    ("curve.oscillating", "warning", text(SOUND * (1 + 0.2 * (-1) ** np.arange(300))), "turns by more than 5%"),
+    ("curve.oscillating", "warning", text(SOUND * (1 + 0.2 * (-1) ** np.arange(300))), "reverses by more than 5%"),
     ("curve.validation_apart", "hint", text(validation=1.5), "eval_loss is"),
     ("curve.loss_scale", "warning", text(scale=2.0 ** np.repeat([16, 15, 14], 100)), "loss_scale falls"),
     ("curve.loss_scale", "error", text(scale=2.0 ** np.repeat([2, 0], 150)), "to 1"),

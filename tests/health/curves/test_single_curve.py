@@ -52,7 +52,7 @@ def test_must_not(name):
 def test_words_hold_the_steps():
     assert single_curve.nonfinite(curve([1, math.nan, 2])).because == "loss is nan from step 1 on, at 1 of 3 steps"
     assert single_curve.nonfinite(curve([1, math.inf])).because == "loss is inf from step 1 on, to the end"
-    assert "mere guessing" in single_curve.flat(curve([math.log(10)] * 20), (math.log(10),)).because
+    assert "random guessing" in single_curve.flat(curve([math.log(10)] * 20), (math.log(10),)).because
     assert single_curve.spiking(curve(spiked(200, 400))).because.endswith("at step 200 and at 1 more")
 
 
