@@ -72,7 +72,8 @@ COLUMNS = re.compile(r"^\s{2,}|\S {3,}\S")  # an indented line, or a line of two
 
 def page() -> str:
     """The page in Markdown."""
-    return "\n".join([HEAD, *_rules(), *_modules(), *_constants()])
+    text = "\n".join([HEAD, *_rules(), *_modules(), *_constants()])
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def _rules() -> Iterator[str]:
