@@ -238,6 +238,15 @@ def test_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     links = [link for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
     assert not [link for link in links if not (page.parent / link.partition("#")[0]).exists()]
+    anchored = [link for link in links if ".md#" in link or link.startswith("#")]
+    assert not [link for link in anchored if link.partition("#")[2] not in anchors(page, link.partition("#")[0])]
+
+
+def anchors(page: Path, file: str) -> set[str]:
+    """The anchors of the headings of a page that another page links to, as GitHub makes them."""
+    text = FENCE.sub("", (page.parent / file if file else page).read_text(encoding="utf-8"))
+    words = (re.sub(r"[^\w\- ]", "", found).lower() for found in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    return {one.strip().replace(" ", "-") for one in words}
 
 
 MODULE = re.compile(r"[\w/]+(?:\.py|/)")  # `npucmp/model/dump.py`, `measure/bitwise.py`, `values.py`, `align/`

@@ -7,6 +7,29 @@ either side. An inserted operator that passes its input on (TransData, Cast) is 
 
 Without a graph, a fused operator may still be recognised by its name, which the compiler built from the original names
 ("conv1bn1relu1").
+
+In a GE graph, `_datadump_origin_name` and `_datadump_origin_output_index` of an output name the output of the original
+operator; the origin of an input is that of its producer:
+
+    many to one                 outputs: the original that the descriptor names, which need not be the last of the list.
+    (conv + bn + relu)          Inputs: the original outputs, past Cast and TransData
+    one or many to many         outputs with an origin as above; tensors written inside the group are `unknown`, never
+    (_datadump_is_multiop)      `missing`. Inputs of the first operator as above; later operators are judged by the
+                                error of the inputs of the first ones
+    one L1 fusion               each operator by itself, as above
+    (_L1_fusion_sub_graph_no)
+    one scope of the unified    as one operator with all names: outputs that are read outside the scope, inputs from
+    buffer (fusion_scope)       outside. Only in a graph that was written before they were merged
+    inserted TransData, Cast    the tensor that they pass on
+    the same in both runs       by name, all tensors
+
+A weight or a network input, which no dumped operator wrote, is compared with the tensor that the other run read, of the
+same type if one exists. The originals inside a chain count as compared through the fused operator; operators that only
+one run inserted count as compared too. So BORN means that the inputs of the chain match and its output does not.
+`fusion_switch.cfg` switches off the passes of the BORN operators, without passes that fused the same originals in the
+golden run too. If no operator is BORN, it has the passes of WORSENED operators; if the error is born in an operator
+that no pass made, it has none. `fusion_result.json` decides between graph and unified buffer; without it, the name of
+the pass does (`Tbe…`, `…UbFusion…`, and the names in CANN's list of UB fusions).
 """
 
 from __future__ import annotations

@@ -3,6 +3,13 @@
 Needleman-Wunsch between the operators that are already matched, scored by common properties: kind, shapes, containing
 module, call stack, arguments, and with the least weight the call index. Backward operators first follow the forward
 operator of their call, because autograd gives them its index.
+
+A wrong partner causes a false alarm, so an operator with an uncertain partner has none. Operators whose outputs have
+other shapes are partners only if between two pairs both runs have as many operators of each type: a fault may change a
+shape. An operator with the weight of another operator is not its partner; a weight without an equal in the other run is
+a faulty one and keeps its position. Beside operators without a partner, an operator that reads data more than 6 % apart
+has no partner either. The number in "…-op3" counts kernels of one type in one scope: it is a position, not a name,
+unless only one exists.
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@ or shape, calls with equal inputs and outputs are partners in any order. So are 
 their own (the step counter). The module in the dump or the call stack identifies a call of an optimizer.
 
 If a call takes a list of tensors (`_foreach_norm`), its entries are matched in the same way: see `by_entries`.
+
+Entries of lists keep the slot of the target; `golden_slot` has that of the golden, and entries without a partner come
+last. If the dump records statistics, a note names the parameters that have calls in one run only. A vector of the norms
+of all parameters still differs if the groups differ.
 """
 
 from __future__ import annotations

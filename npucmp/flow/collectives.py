@@ -6,6 +6,11 @@ matched by name, sends and receives by peer and count.
 Order numbers of different ranks are not comparable. Each operator gets a clock: one more than those of all operators
 for which it waits, on any rank (Lamport, Time, Clocks and the Ordering of Events, 1978). An operator with a smaller
 clock cannot depend on an operator with a larger one.
+
+Sends and receives of two ranks are matched also if no peer is recorded. A tensor that no operator of a rank wrote or
+read before, and that another rank wrote or sent, came from there (asynchronous receives, dumps of inputs or of one
+phase). The memory that a receive or a gather was given to write to is no input. Groups are read where msprobe records
+them (`group_ranks`); elsewhere collectives of one name in two groups side by side are taken for one.
 """
 
 from __future__ import annotations

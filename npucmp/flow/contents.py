@@ -4,6 +4,9 @@ Two tensors of one run with equal content are the same tensor: an output and the
 a transpose, a lossless cast. If values were measured, their number and their hash are the content
 (measure/kernel/numpy_kernel.py). Numbers that are equal by chance do not link tensors: constants and zeros, and simple
 numbers: 0, 1, a half. Without values, the recorded statistics or the checksum are the content.
+
+The hash does not depend on the order of the elements; -0 counts as 0, and elements are widened to float32 if that is
+lossless. Tensors of fewer than 4 elements link only if they hold a number of more than 4 significant bits.
 """
 
 from __future__ import annotations

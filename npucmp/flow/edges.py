@@ -3,6 +3,12 @@
 A graph names producers. Other dumps have no edges: the nearest earlier tensor of equal content is the producer. The
 content is the golden run's, because no fault changes it; the target's is used only if the golden's does not identify
 the tensor.
+
+Graphs are a GE graph beside a CANN dump, a GraphDef beside or inside a TensorFlow dump, and files of --graph. A graph
+also gives the order of execution. In a GE graph each output names its tensor of the unfused network. Operators that
+only move data must not change it: a copy whose error exceeds that of its input bears the error. A TensorFlow dump holds
+outputs only; the inputs are the outputs that its GraphDef names. Tensors that such a dump lacks stay unknown, and so
+does the cause of their consumers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,17 @@
-"""Make Findings of repeated runs without any tolerance: the values are the same or not."""
+"""Make Findings of repeated runs without any tolerance: the values are the same or not.
+
+    the same bytes, or equal hashes           match, "the same bits"
+    the same values in other bits (0 and -0,  match; `because` describes it. If an operator that reads them is BORN, its
+    NaN payloads)                             evidence names it: 1/x differs for 0 and -0
+    bytes differ beyond the logical shape     match, "uninitialised padding" as a hint
+    recorded minimum or maximum differ, or    diverged. Smaller differences of mean and norm may be roundings of the
+    sums by more than 2^-17                   statistics themselves
+    recorded statistics agree; XOR checksums  unknown
+    anything else                             diverged, nonfinite, shape
+
+Tensors of the same type, shape and layout that lie in one piece are compared as bytes; only differing tensors are
+measured. Strided or chunked tensors are always measured.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""The precision that two runs worked in: the facts from which localise/rules/ makes the limits."""
+"""The precision that two runs worked in: the facts from which localise/rules/ makes the limits.
+
+The limit of an input uses the coarsest float type that its values went through (localise/effective_precision.py). Whole
+numbers (indices, masks, counts) have the limit 0. If one side holds floats, an element that is 0.5 or more away from
+the whole number of the other side is another number, also beyond 2^53.
+
+Float32 tensors may hold values of bfloat16 or float16, because numpy files have no bfloat16. They have the round-off of
+the 16-bit type if every value of both sides is a number of that type and the values show rounding: an eighth of them
+use its last place, and the spacing at the usual size is at least twice the finest spacing. Constants, whole numbers and
+multiples of one step show no rounding. Weights, network inputs and values that were only moved count if a tenth of the
+computed tensors show rounding too: a bfloat16 checkpoint in a float32 run is float32.
+"""
 
 from __future__ import annotations
 

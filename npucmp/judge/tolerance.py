@@ -3,6 +3,13 @@
 By default rel_l2 is compared with a limit that the rules of localise/rules/ make of the precision of the runs. One
 tensor does not show whether an error above the limit is the operator's own: localise/search.py decides that, and
 reverts `diverged` if the inputs explain the error.
+
+NaN or infinity on one side only is an infinite error, and no rule accepts it. A tensor that is all zero on one side
+only is `diverged`. Tolerances of a user (--rtol, --atol, --tolerances) replace the limits; errors of inputs then
+explain nothing. With --noise, an output or input above its limit is a match if rel_l2 is at most 4 times the largest
+distance of the repeated runs; its error still counts as an input error of later operators. NaN or infinity in one run
+only and an output of zeros on one side are no noise, and operators whose arguments differ are judged as without
+--noise.
 """
 
 from __future__ import annotations

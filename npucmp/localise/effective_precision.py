@@ -4,6 +4,10 @@ A bfloat16 cast on another branch, or before a master weight, does not affect a 
 operands are known, the limit of a result depends on the types of its operator alone; otherwise on the coarsest type
 that the values went through. If their producers are unknown, time and the run decide: the coarsest type seen up to the
 tensor, and the coarsest type that a good part of the run has.
+
+"A good part" is a tenth of the float tensors. The same two types count if a backward operator reads a saved tensor that
+was not dumped. Parameters and tensors of equal bits use their own type. A module with recorded inner operators uses all
+types so far.
 """
 
 from __future__ import annotations

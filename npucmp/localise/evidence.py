@@ -1,4 +1,17 @@
-"""Words and figures of the evidence against an operator; each figure belongs to a tensor that has a row."""
+"""Words and figures of the evidence against an operator; each figure belongs to a tensor that has a row.
+
+For a GAP, the last agreeing tensor is the tensor with the input's content in either run, otherwise the latest that
+agrees. The evidence names later operators of one run, first those that write as many elements as the input has. If the
+producer is known and its output was not dumped, the evidence names it: check that operator first. If the golden's
+writer comes after the reader in the target, or the reader before an operator that the golden runs first, the evidence
+names the two: a call may be missing, or another call may be the partner.
+
+For WORSENED and PROPAGATED, the evidence names the tensor with the largest difference among those that reach the
+output: an input, the incoming gradient, a saved tensor of the forward or the contribution of another rank. It also
+names differing non-tensor arguments (eps, dim, scale), and an output "written as bfloat16, in the golden as float32".
+An output in float32 "looks rounded to bfloat16" (or float16) if its smallest and largest values are numbers of that
+type with more than 4 bits, and the golden's are not. This hint decides nothing.
+"""
 
 from __future__ import annotations
 

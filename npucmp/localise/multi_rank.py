@@ -3,6 +3,9 @@
 The ranks are searched side by side, in an order in which each operator comes after the operators it waits for. A
 collective or receive gets the inputs of other ranks: if their error descends from a root there, it descends from that
 root here too.
+
+A receive that wrote other values than were sent is BORN, and so is a sum whose inputs agree on all ranks. Rounding of a
+rank that works in bfloat16 is no error of the float32 rank that receives its data.
 """
 
 from __future__ import annotations

@@ -15,6 +15,10 @@ to its gradient is e too. An error whose mean exceeds e of a step is not noise, 
 most 0.37 of the bound in 1,546 parameters of clean pairs of the corpus, 1.8 to 2e5 in the first parameters of 12 wrong
 optimizers. Second, noise does not scale parameters: a factor g of K elements with the error e is g √K / e standard
 deviations away from zero, and factors of one sign in all parameters are evidence together.
+
+Three parameters of a step, and a tenth of those that differ, must exceed their bounds to show a wrong update. The mean
+of |x - y| of as many parameters must exceed 16 e_g of a step of the optimizer, twice the error before, and one
+round-off. In tensors that are likely to have a flipped sign, three elements must also be off by a step.
 """
 
 from __future__ import annotations

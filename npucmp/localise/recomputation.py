@@ -14,6 +14,17 @@ inequality), so if their own errors make up at most half, the rest came in.
 
 If a gradient is beyond, its forward is checked first (`forward_of`): autograd gives the gradient tensors that the
 forward saved (a root, a mask, an epsilon), which dumps do not record, so one fault of a forward makes both wrong.
+
+The search recomputes an operator that is suspected, or whose error is above the limit and explained by another rule
+than `growth`. Among the other operators it recomputes the first of each type (of three or more) and every sixteenth. An
+operator that nothing else suspects must be twice as far beyond the expected rounding. If a gradient is beyond, the
+forward is BORN and the gradient PROPAGATED if the forward is beyond too, or if the forward has other arguments than in
+the golden and the gradient is the float64 gradient for the golden's arguments. If the golden alone is beyond, the
+operator is BORN and the evidence names the golden output. If an input has no data, UNKNOWN and WORSENED become
+PROPAGATED where the target is within.
+
+A recomputation does not revoke an accusation that does not depend on the size of an error: `arguments`, `coarser`,
+`copy`, `equal_bits`, `given`, `law`, `common_factor`.
 """
 
 from __future__ import annotations

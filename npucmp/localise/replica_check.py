@@ -4,6 +4,9 @@ The golden run shows which ranks should hold the same tensor: those that hold th
 by design (tensor, pipeline, expert parallelism) differ in the golden too, and are not compared. Rounding may make ranks
 of the target differ although each agrees with its golden: this is reported separately from a tensor that is wrong on
 one rank.
+
+The report names the ranks that differ from their golden while others do not, otherwise the smaller group, otherwise all
+of them, from which step on, and the number of tensors. Roots and exit status do not depend on it.
 """
 
 from __future__ import annotations

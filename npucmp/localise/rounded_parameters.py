@@ -3,6 +3,9 @@
 Loading a bfloat16 checkpoint into float32 has this effect, if operators cast up: each of them reads weights that differ
 from the golden's by one rounding. The parameters differ, but the precision of the run does not, because its results are
 rounded to float32. So the first parameter is a GAP, and the others follow from the same difference.
+
+Nine of ten parameters that differ must be rounded so. The evidence of the GAP has their number. Parameters recorded in
+a 16-bit type have the limit of that type.
 """
 
 from __future__ import annotations

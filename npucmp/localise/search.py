@@ -3,6 +3,23 @@
 Operators are evaluated in execution order. Do the inputs of an operator agree? If not, do upstream tensors explain the
 difference? Do its outputs differ by more than its inputs explain? localise/rules/ decides what explains and what
 accuses; this module has the search itself: order, producers, and descent from a root.
+
+An input without a dumped producer differs if its error exceeds 8 times the 90 % quantile of the errors so far, or 8
+times the largest of the last 8 operators, so that an uncaptured function in a bfloat16 run is no GAP. Numbers and
+vectors that remain of cancelling sums count in neither figure, except single numbers; nor do tensors computed from
+them. If outputs were not recorded, an input is also judged as the output of up to three operators just before it, or of
+the operator that a graph names.
+
+An operator is UNKNOWN if an input comes from an output that was not compared (localise/skipped.py). A backward operator
+is UNKNOWN if its forward was not recorded, cannot be read, or ran again on one side only with other values
+(checkpointing); sums, views and copies save nothing and are exempt. A collective or a receive whose own inputs agree is
+UNKNOWN if not all ranks of its group are compared: inputs of the other ranks may be wrong. Operators behind an UNKNOWN
+operator are PROPAGATED. Weights that only the target's graph has, because a compiler folded others into them, are
+exempt: the error is BORN "in this operator or in its folded weights".
+
+Once an error descends from a root, inputs below their limit may have an error of the limit, so that operators behind a
+normalisation are not BORN again. An error above the limit that the inputs explain and that descends from no root is no
+divergence: the tensor is a `match`, and `because` gives the reason.
 """
 
 from __future__ import annotations

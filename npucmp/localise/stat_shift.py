@@ -3,6 +3,11 @@
 Roundings of n elements are independent of each other: in a norm they average out to u · rms, in a mean to u · rms / √n,
 while a maximum or a minimum shifts with its single element. So a factor of 1.002 on a million elements of bfloat16,
 within rounding element by element, shifts their norm by 500 of these units.
+
+The units are u · rms for the norm, u · rms / √n for the mean, and u times their own size for extremes; for the norm and
+mean of a tensor of zeros and one other value (a mask), u times themselves. The resolution of a figure is that of its
+record: 2^-23 of itself in float32, u if it was rounded to 16 bits, 2^-25 of the rms for a mean that was summed in
+float32.
 """
 
 from __future__ import annotations

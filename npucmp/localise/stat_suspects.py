@@ -3,6 +3,14 @@
 The first operator that exceeds the noise before it (stat_test.py) is suspected, unless it is a root already. Proven
 differences before it are reverted: statistics give only a lower bound of an error, and prove nothing about the inputs
 of an operator. Proven roots behind it count as PROPAGATED.
+
+Differences that values or checksums prove stay. On other ranks the same operator is named too if it exceeds the noise
+there. If the first operator is an input of the network, the runs received different inputs, and that is the only
+suspect. An operator whose output is proven to differ is BORN if the statistics of all inputs agree and an argument
+differs. Statistics of masks, whole numbers and tensors with infinities do not show most values: if the first operator
+reads such a tensor and an earlier operator made it with another argument, the earlier operator is the SUSPECT.
+Checksums of runs that work in different types prove nothing, and neither does an equal XOR: the first operator with
+another XOR is UNKNOWN.
 """
 
 from __future__ import annotations

@@ -7,6 +7,29 @@ compared with the incoming noise of its operator, and with the noise of earlier 
 The numbers below were chosen on planted runs (open families 0 to 319, all as statistics) and on msprobe's dumps without
 their values; docs/localisation.md has the figures of unseen pairs. With 3 instead of OUT_SUMS and 3.5 instead of OUT
 four times as many clean pairs have a suspect, for two more faults in 100.
+
+The noise of a tensor is the largest of these levels:
+
+    inputs            the shift of the inputs and of the saved tensors of the forward, times the condition number and
+                      √(n / n of the input) for sums; for an addition by the share of each input
+    hidden figures    if a mask hides the figures of the tensor: the shift of the inputs alone
+    earlier outputs   the largest shift that an operator of the same type added, and the 90 % quantile of all operators
+    rounding          2 roundings to the coarsest type that the operator reads or writes, or that a good part of the run
+                      has. 1 if all sums and products agree to the last digit (a repeated run); 0.5 for parameters and
+                      the first input, of 16 bits on both sides
+    other types       √(n / n of the smallest operand) if the runs round to other types: weights are rounded once and
+                      read again and again. A type that few tensors have on one side only does not count
+    HF32, TF32        roundings to 11 bits, if all float32 products with agreeing operands moved so
+    norms             √n / 2 times the limit of the norm, if that is large: the squares of errors add up
+    later steps       the shift of the parameters; if none was recorded, the shift that updates may have caused
+    cancelling sums   their terms
+    flips             for gradients of choices whose mask was not recorded
+
+A tensor that exceeds the noise 5 times makes its operator a SUSPECT unless the operator is a root already. The factor
+is 3.5 for mean and norm in the forward pass of the first step and 8 in later steps; each is multiplied by 1 + 16/n for
+n elements. An input is compared with the same tensor at its producer; an input without a producer with 4 times all
+levels before. A number without a producer may remain of a cancelling sum and is not judged, unless it is larger than
+the latest gradients.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ a number, or has a disturbed gradient, it is an alarm again.
 Integers have no gradient. An infinity that is scaled, becomes the lowest integer of a type, and is discarded or bounded
 there, as the logarithms of T5's position buckets are, is not an alarm either. If the integers become floats again, or
 select rows, it is an alarm.
+
+All consumers of such an Inf must be operators that fill or select, after which it is gone.
 """
 
 from __future__ import annotations

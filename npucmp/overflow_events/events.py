@@ -3,7 +3,55 @@
 The operators are processed in the order of execution by their inputs and outputs. An event in an output that no input
 has is born there, for any reason: 0/0, Inf-Inf, a sum beyond the type. The producer of an input is found by the graph
 or by content. Two kinds of events are not alarms: minus infinity or the lowest value that an operator inserts by design
-(a mask), and memory that was not yet written. docs/localisation.md lists the rules.
+(a mask), and memory that was not yet written.
+
+`npucmp overflow` needs no golden. It counts three events of every tensor: NaN, Inf and saturated (elements equal to the
+largest or lowest finite value of the type).
+
+    born        an output has an event; everything that it read is known and has none
+    propagated  an input has an event of any kind: NaN of Inf - Inf descends from the Inf. A backward operator also
+                reads what its forward read and wrote
+    killed      it read an event and wrote none, or it read NaN or Inf and wrote only saturated values: where, clamp,
+                maximum, nan_to_num, a device in saturation mode. The cause is upstream. An operator that writes no
+                floats (isnan) kills nothing
+    unknown     its inputs were not dumped, cannot be read, or came from outside. In a dump of outputs only, the first
+                in time is unknown and later ones are propagated; without times all are unknown
+
+Two tensors with events are one tensor if they have the same numbers of elements, zeros, NaN, Inf of each sign and
+values at the limits, and the same finite minimum and maximum. A module that contains the operator is `propagated`.
+
+An input with an event that no scanned operator wrote came from outside (GAP in roots.csv, CAME IN on the screen). The
+first such tensor is named as long as no event precedes it; later ones count as `propagated`, because code that was not
+dumped may have passed the event on. Parameters are always named. The same holds for the output of a receive or gather,
+and for NaN that a sum over ranks writes from finite inputs, unless the other rank read the event itself.
+
+These raise no alarm, and change neither the exit status nor the origin of later events:
+
+    masks             all events are -Inf or the lowest value, no input has a -Inf that was born, and one of: an
+                      argument of the operator has the value (-inf, the lowest value, -1e5 … -1e30); it reads a mask, or
+                      a value that is a mask in another type (-1e9 is -Inf in float16); it fills, selects, pads or cuts
+                      triangles; it consists of 0 and lowest values only. Operators with a pole (log, division, powers)
+                      are excepted from the last
+    +Inf              if an operator that fills or selects has that argument: a mask before a minimum
+    input masks       an input without a scanned producer with -Inf or lowest values, before the first alarm; after it,
+                      only with zeros and lowest values and nothing else
+    discarded Inf     overflow_events/discarded.py; `born` and `killed` stay in overflow.csv
+    unwritten memory  `empty`, views of it, tensors of the same type and shape without a producer, buffers of receives
+                      and gathers, workspaces. An operator that computes with it and writes an event is `born`
+    float8, float4    a quarter of the elements at most, or a single one, at the largest value: quantisation scales the
+                      largest value there
+    never counted     integers; limits of complex numbers; padding of device layouts
+
+A mask without an alarm may still cause an error: a softmax over a row that is masked as a whole gives NaN, `born` at
+the softmax, and the evidence names the mask. Records of the device (Opdebug files) name an operator by task, stream,
+context and thread; task ids are compared modulo 65536. The record of an operator whose outputs show nothing is an
+event: saturation masked it, or it is in the padding. A record that names no operator of the dump, or cannot be read, is
+a row without an operator.
+
+Places: BORN and GAP by step and by dependence on any rank, then UNKNOWN, then PROPAGATED. Limits: two tensors that
+agree in all figures above count as one; a computed -Inf is taken for a mask if its operator also reads a mask, and a
+-Inf in a network input is taken for a mask; statistics do not distinguish NaN tensors of one size; float8 that
+saturates in less than a quarter of its elements is not seen.
 """
 
 from __future__ import annotations

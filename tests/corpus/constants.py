@@ -4,8 +4,8 @@ A constant is a number, or a tuple of numbers, under a name in capitals at the t
 
     NAME = value  # unit: source
 
-in its line or in the lines above. The source begins with one word of SOURCES. `python -m tests.corpus.constants` prints
-the table of docs/localisation.md; `--write` puts it there. What half and twice a value change is of judged_again.py.
+in its line or in the lines above. The source begins with one word of SOURCES. rules_page.py writes the table into
+docs/rules.md. judged_again.py measures the effect of half and twice a value.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-import sys
 import tokenize
-from collections import Counter
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "localisation.md"
 SENSITIVITY = Path(__file__).parent / "sheets" / "sensitivity.json"
 ROOMS = "npucmp.judge", "npucmp.localise", "npucmp.flow"
 MODULES = (
@@ -61,8 +58,6 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("localise.effective_precision", "", 256): "size of a cache",
     ("measure.recorded_stats", "lower_bounds", 4): "the four figures of a tensor",
 }
-BEGIN = "<!-- python -m tests.corpus.constants --write -->"
-END = "<!-- end of constants -->"
 _NAME = re.compile(r"_?[A-Z][A-Z0-9_]*$")
 _NUMERIC = ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple, ast.Name, ast.operator, ast.unaryop, ast.expr_context
 
@@ -219,36 +214,6 @@ def keys(one: Literal) -> list[tuple[object, ...]]:
     return [(one.module, function, number) for function in (one.function, "*") for number in (one.number, "*")]
 
 
-def section() -> str:
-    """The section of docs/localisation.md, in Markdown."""
-    rows = constants()
-    counts = {kind: sum(one.kind == kind for one in rows) for kind in SOURCES}
-    deciding = len(rows) - counts["work"]
-    lines = [BEGIN, f"{deciding} constants decide something; {counts['work']} bound work alone.", ""]
-    lines += ["| source | constants | meaning |", "|---|---|---|"]
-    lines += [f"| {kind} | {counts[kind]} | {why} |" for kind, why in SOURCES.items()]
-    said = measured(rows)
-    kinds = Counter(said[one].kind for one in rows if one.kind != "work")
-    pairs = json.loads(SENSITIVITY.read_text(encoding="utf-8"))
-    lines += [
-        "",
-        f"At half and at twice its value, of {pairs['faults']} pairs with a fault and {pairs['clean']} clean ones:",
-    ]
-    lines += ["", "| constants | at half and at twice the value |", "|---|---|"]
-    lines += [f"| {kinds[kind]} | {why} |" for kind, why in KINDS.items()]
-    lines += [
-        "",
-        "| constant | value | unit | at half | at twice | source | also used in |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for one in rows:
-        users = ", ".join(one.users[:3]) + (f" and {len(one.users) - 3} more" if len(one.users) > 3 else "")
-        half, twice = said[one]
-        cells = f"`{one.module}.{one.name}`", f"`{one.value}`", one.unit, half, twice, one.source, users
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join([*lines, END, ""])
-
-
 class Measured(NamedTuple):
     """What a constant at half and at twice its value changes, in words; empty where that was not measured."""
 
@@ -272,18 +237,7 @@ def measured(rows: Sequence[Constant]) -> dict[Constant, Measured]:
     return found
 
 
-def written(page: str, text: str) -> str:
-    """A page with this section in the place of its own."""
-    before, _, rest = page.partition(BEGIN)
-    return before + text + rest.partition(f"{END}\n")[2]
-
-
-def main() -> None:
-    if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), section()), encoding="utf-8")
-    else:
-        print(section(), end="")
-
-
-if __name__ == "__main__":
-    main()
+def pairs_measured() -> tuple[int, int]:
+    """The numbers of pairs with a fault and of clean pairs that were judged with other values."""
+    pairs = json.loads(SENSITIVITY.read_text(encoding="utf-8"))
+    return pairs["faults"], pairs["clean"]

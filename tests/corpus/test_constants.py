@@ -9,22 +9,22 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from tests.corpus import constants, judged_again, sensitivity
+from npucmp.localise.rules import RULES
+from tests.corpus import constants, judged_again, rules_page, sensitivity
 from tests.corpus.__main__ import main
 from tests.corpus.constants import (
     EXCEPTIONS,
-    PAGE,
     SENSITIVITY,
     SOURCES,
     Module,
     is_judging,
     keys,
     modules,
-    section,
     unnamed,
 )
 
 ROWS = constants.constants()
+TEXT = rules_page.page()
 
 
 def module(tmp_path, monkeypatch, text):
@@ -76,9 +76,8 @@ def test_what_was_measured_of_another_value_does_not_count(tmp_path, monkeypatch
 
 def test_each_deciding_constant_was_measured_or_is_counted_as_not():
     said = constants.measured([one for one in ROWS if one.kind != "work"])
-    page = PAGE.read_text(encoding="utf-8")
     for kind, why in constants.KINDS.items():
-        assert f"| {sum(one.kind == kind for one in said.values())} | {why} |" in page
+        assert f"| {sum(one.kind == kind for one in said.values())} | {why} |" in TEXT
 
 
 @pytest.mark.parametrize(
@@ -101,10 +100,20 @@ def test_what_functions_read_is_known_by_all_names_of_a_constant():
     assert {("npucmp.model.dtypes", "FACTOR"), ("npucmp.localise.rule_context", "FACTOR")} <= names
 
 
-def test_the_section_is_made_of_the_code():
-    """`python -m tests.corpus.constants --write` makes it again."""
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == constants.written(page, section())
+def test_the_page_of_rules_is_made_of_the_code():
+    """`python -m tests.corpus.rules_page > docs/rules.md` makes it again."""
+    assert rules_page.PAGE.read_text(encoding="utf-8") == TEXT
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_the_page_describes_each_rule(rule):
+    assert f"| `{rule.name}` | {rule.why} |" in TEXT
+    described = TEXT.partition(f"### `{rule.name}`\n\n")[2].partition("\n#")[0]
+    assert len(described.split()) > 10 or described.startswith("See [")
+
+
+def test_the_page_has_each_constant_that_decides():
+    assert [one.name for one in ROWS if (f"| `{one.module}.{one.name}` |" in TEXT) == (one.kind == "work")] == []
 
 
 def test_comments_are_read_in_the_line_and_above(tmp_path, monkeypatch):

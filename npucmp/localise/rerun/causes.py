@@ -2,6 +2,14 @@
 
 Bytes that are equal are not measured, so content does not show search.py which of the equal outputs an input is. If an
 input differs, the equal outputs before it are compared with it byte for byte.
+
+The input is a GAP ("changed on the way") if an earlier equal output of its type and shape has its content in the first
+run. Constants and tensors of fewer than 4 elements are left out. WORSENED is PROPAGATED here, because no limit exists
+once an input differs. An operator that is excused because it works in place is PROPAGATED if its output differs. A
+parameter that differs in a step after one that differs is PROPAGATED too.
+
+Limits: all runs are compared with the first. Behind a fault, a differing input whose content no earlier tensor had is
+attributed to that fault. Checksums show no distance, so such tensors have no row in noise.csv.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""One row per operator that is not bit-equal in all runs: its figures, the run that differs, and the cause."""
+"""One row per operator that is not bit-equal in all runs: its figures, the run that differs, and the cause.
+
+Inputs of the network and parameters that differ come first: the runs are no repeats. BORN and GAP follow by step, rank
+and graph order, then UNKNOWN, then PROPAGATED; random operators and collectives come behind the others of their cause.
+With three runs or more, an operator has the gravest cause that it has in any of them, and the largest figures. Runs
+agree at an operator if they differ from the first run in the same tensors and hold the same values there. The largest
+group is right, at a tie the group with the earliest run; if no two runs agree, none is.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Non-tensor arguments that differ, on an operator whose output has a larger error than its inputs.
 
 An argument rarely differs without a reason, and its effect may be below the limit: eps of a normalisation.
+
+The output must differ by more than twice the error of the inputs and by more than one round-off of its own type.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 An attention mask is [s, s] in one implementation and [b, 1, s, s] in another; cosines of positions are [s, d] and [b,
 s, d]. Their elements have no partners, so the operand is unknown, not wrong. The output was compared; if it does not
 agree, the operand is not excused.
+
+Operands of the same shapes that operators of this type read in other layers are `unknown` too. The golden tensor stays
+open in the coverage.
 """
 
 from __future__ import annotations

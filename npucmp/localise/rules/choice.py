@@ -4,6 +4,8 @@ Near ties flip. If the error exceeds rounding to 11 bits, as errors of 16-bit ty
 operator also wrote the chosen values, as top-k does, and these agree, then all changed places were ties, up to half of
 the places. Two changed elements are not counted. Evidence: without the rule, nine pairs of the corpus sample with top-k
 routing are wrong.
+
+A share of 8 √e of the elements may differ, and any share if e exceeds 2^-11.
 """
 
 from __future__ import annotations

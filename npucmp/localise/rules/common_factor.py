@@ -3,6 +3,9 @@
 Each parameter may be within its limit, or within the error that its update explains. Noise of gradients does not scale
 parameters, so factors of one sign in all parameters are evidence together; the first parameter in order is reported.
 Evidence: localise/parameter_drift.py, which counts the factors in standard deviations.
+
+Nine of ten parameters must have a factor of the same sign, and all factors together must be 8 standard deviations of
+noise away from zero. Only parameters of one type on both sides count, because a coarser type loses a small update.
 """
 
 from __future__ import annotations

@@ -3,6 +3,12 @@
 Evidence: in silent clean pairs of the corpus (open seeds) 99.9 % of 5,497 outputs have less than 2.1 times the incoming
 error, none 2.4, if that error exceeds one round-off; sums that cancel and the operators of conditioning.py are
 excluded. Smaller errors grow by the operator's own rounding, by up to 9 times.
+
+The growth of an error, not its size, shows where it is born. e is the largest error of the inputs and parameters; for a
+backward operator also of the tensors of its forward. If these were not compared, e is at least 2 u in float32, u in 16
+bits, and the usual error so far. An operand of a sum counts by its share of the sum. The gradient of a product depends
+neither on its bias nor on the product; the gradient of an operand does not depend on that operand. In later steps e is
+at least the error that earlier steps may have made in parameters that were not recorded or whose statistics agree.
 """
 
 from __future__ import annotations

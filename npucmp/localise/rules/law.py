@@ -5,6 +5,35 @@ one figure of the moments of both sides, with the tolerance of rounding in the c
 definitions of the operators, in which inputs and outputs, a quotient and its dividend, round once each; for sums
 Higham, Accuracy and Stability of Numerical Algorithms, §4.2. Gradients have laws of their own: the gradient of an
 operator that moves or adds elements keeps the sum of the incoming gradient.
+
+A law needs no recorded inputs. If only outputs were recorded, the cause of a broken law is UNKNOWN. If only inputs were
+recorded, the law of the softmax just before an input is checked, and the cause is GAP. Laws do not apply to statistics
+and to tensors with NaN on one side. In clean dumps the departures are at most 0.4 of the tolerance; 3,600 gradients of
+clean pairs depart from their sum by at most 0.21 of it.
+
+    softmax                                rows sum to 1: the mean times the length n of the axis. Rows of NaN
+                                           on both sides do not count; a golden with rows of zeros keeps no law.
+                                           2 u + √n · 2^-24, and three standard deviations of errors of 2 u in single
+                                           elements
+    softmax, sigmoid                       elements in [0, 1]. 8 u of the bound or of the largest element
+    tanh, erf, sin, cos                    elements in [-1, 1]. The same
+    relu, exp, square, sqrt, abs, norms    elements ≥ 0. The same; for losses also of the largest logit
+    of vectors, softplus, losses
+    log_softmax                            elements ≤ 0. The same
+    layer, rms, batch, group, instance     the mean square is that of weight and bias, the mean that of the bias
+    norm                                   (not rms_norm). Not for weights that differ within a row, nor for inputs more
+                                           than 10 % apart. 8 u, and 8 κ √n · 2^-24 with the condition number κ
+    transpose, reshape, cast, sort         extremes, sum and norm are those of the input. 2 u
+    gather, embedding, slice               no element lies beyond those of the input. 2 u
+    max, topk, min                         the largest of the output is the largest of the input. 2 u
+    dropout with a recorded probability p  no element lies beyond x / (1 - p). 2 u
+    recv, broadcast                        extremes, sum and norm are those of the sent tensor, if the golden received
+                                           what another rank sent. 0; 2 u between types
+    gradients of add, mean, pools, topk,   the sum is that of the incoming gradient; a sum of several gradients has no
+    sort, gather, embedding, slice,        law. 2 u (3 √K + the sum) of the smaller norm, K elements added to one; and
+    interpolate, repeat, views, casts      2 · 2^-24 √K of the incoming gradient
+    gradients of relu, topk, sort          no element lies beyond the incoming ones, one of whose extremes the golden
+                                           propagates. 2 u
 """
 
 from __future__ import annotations

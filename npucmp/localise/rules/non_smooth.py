@@ -5,6 +5,12 @@ as the inputs: an error that is spread over more elements is not a flip, even if
 any tensor. The operators inside a module and the order of its elements are unknown; for modules only the size counts. A
 share of 16 e is assumed to flip at most, so rel_l2 is 4 √e. Evidence: 205 such gradients of silent clean pairs of the
 corpus, up to 2.6 √e.
+
+The rule covers the gradients of relu, max, clamp, where and dropout, and modules with unknown operators inside. If the
+tensors that the forward read and wrote were compared, e is their error, because the incoming gradient flips nothing. In
+each decade of relative error, at most 16 e of the elements, 3, and twice the number of input elements that are as far
+off may be off. The error above 8 e must not exceed the largest difference in as many elements. If the mask or the
+indices were recorded and are equal, nothing flipped.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ holds any values. A later consumer reads the values at that time.
 
 Checksums are taken of live tensors while the run goes on (seen with mindstudio-probe 26.2): checksums of a tensor that
 an operator overwrites differ between two identical runs.
+
+Such an input has the error of the latest output of its shape. Checksums of overwritten tensors (running statistics,
+operands of `add_`) are `unknown`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Behind whole numbers that represent quantised floats, errors are half a step of 8 bits.
 
 Half a step is 2^-8 of the largest value; for dequantised tensors the limit is 8 half steps.
+
+Whole numbers of at most 32 bits that differ from the floats of the other run by more than 1 may count steps of a size
+that no dump records: their verdict is `dtype`, which is not an agreement. If no scale above 0 and no offset relate the
+two sides, they are `diverged`: the correlation is below 0.3 and more remains than rounding leaves, or most elements are
+equal and the scale is 1. From the first quantised tensor on, the round-off of the run is at least 2^-8.
 """
 
 from __future__ import annotations

@@ -9,6 +9,11 @@ instead of d². An error e of float32 becomes √(2^-10 e), 8e-6 if e is one rou
 for itself. The limits stay those of float32, because other operators do not enlarge the error. Evidence: in clean pairs
 of the second corpus (open2) with HF32 on both sides, products that read 5e-8 write 6e-6 or 2e-5, and those that read
 1e-5 write 4e-5. The values of each side show the precision (measure/own_products.py).
+
+The bound of `reduced_alike` is 8 √(2^-10 e), or three elements that cross a step, at most the limit of `reduced`, and
+times √K t / rms if terms of size t cancel. If a product wrote more than its limit, up to 8 products of each step and
+rank are read again and compared with the exact product of the operands that the same side recorded. If both sides are
+as far from it as 11 bits are, both runs round so, and a note reports it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Evidence: in silent clean pairs of the corpus (open seeds), the median error of 
 ten are below 6.7; inputs explain errors above 8. Under bfloat16 autocast, tensors that are nominally float32 carry
 bfloat16's error. Types of 8 and 4 bits would have a limit at which unrelated tensors pass: a tensor with one half zero
 is off by 0.71, a reordered tensor by 1.41, and rounding to float4 by 0.14.
+
+The limit is at most 0.5, because unrelated tensors in types of 8 and 4 bits would otherwise match.
 """
 
 from __future__ import annotations

@@ -3,6 +3,11 @@
 Rounding errors cancel in Σxy/Σy², a wrong factor does not: this detects a 2 % fault under bfloat16. Evidence: in 99 %
 of 8,550 tensors of silent clean pairs of the corpus the factor is below 2.1 times one round-off, or the factor of the
 inputs.
+
+An output of 16 elements or more is diverged if its factor exceeds 4 u, 4 times the factor of any input and twice e, and
+makes up 90 % of its error. If the error beside the factor is less than the round-off of the working precision, u is
+that error or the round-off of the output's type. If inputs were not recorded, the factor must exceed twice the errors
+seen before, and no root may precede the operator.
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ The norm of a large tensor hides a single wrong element: one flipped bit of a fl
 rel_l2 below the limit. Rounding changes many elements a little, or a few of them by a step of their type. A flipped
 choice and a sum that cancels also change single elements, but both need an incoming error. A parameter is not a result:
 rounding changes none of its elements, unless an earlier step updated it.
+
+The tensor has 64 elements or more, no input differs, and the elements are off by more than the limit times the largest
+value. For a parameter that no earlier step updated, 8 u of the element itself suffice. Zeros of another sign count as
+equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The numbers that --list-rules and docs/localisation.md state are those that the rules compute with."""
+"""The numbers that --list-rules, docs/localisation.md and docs/rules.md state are those that the rules compute with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ from npucmp.localise.rules import (
     routed,
 )
 
-DOCS = (Path(__file__).parents[3] / "docs" / "localisation.md").read_text(encoding="utf-8")
+DOCS = " ".join(
+    word
+    for page in ("localisation.md", "rules.md")
+    for word in (Path(__file__).parents[3] / "docs" / page).read_text(encoding="utf-8").split()
+)
 LISTED = [  # rule, the words with "#" for the number, the constant
     ("round_off", "# unit round-offs of the coarsest", FACTOR),
     ("long_sums", "√K/# times", long_sums.SHORT),
@@ -43,23 +47,24 @@ LISTED = [  # rule, the words with "#" for the number, the constant
     ("gradual", "more than # √u", gradual.HOPELESS),
     ("background", "# % of what was seen", 100 * seen_errors.QUANTILE),
 ]
-WRITTEN = [  # of docs/localisation.md
-    ("limit (`round_off`) | # u", FACTOR),
-    ("limit (`round_off`) | 8 u, at most #", round_off.UNRELATED),
+WRITTEN = [  # in docs/localisation.md, or in docstrings, which docs/rules.md has
+    ("floats (`round_off`) | # u", FACTOR),
+    ("floats (`round_off`) | 8 u, at most #", round_off.UNRELATED),
     ("× max(1, √K/#)", long_sums.SHORT),
-    ("| # e (`growth`)", growth.GROWTH),
-    ("| # κ e (`condition`)", condition.CONDITIONED),
-    ("| # √e, or two elements (`non_smooth`)", math.sqrt(FLIPPING)),
-    ("a share of # √e of the elements", choice.SHARE),
-    ("| # √s, or another number of rows (`routed`)", routed.ROWS),
-    ("| # times the error of the step before", parameter_drift.GREW),
-    ("the step before + # √e_g", parameter_drift.UPDATE),
-    ("+ # steps of the optimizer", parameter_drift.REACH),
+    ("an operator may enlarge an error # times (`growth`)", growth.GROWTH),
+    ("by # times its condition number (`condition`)", condition.CONDITIONED),
+    ("is assumed to flip at most, so rel_l2 is # √e", math.sqrt(FLIPPING)),
+    ("A share of # √e of the elements may differ", choice.SHARE),
+    ("The bound is # √s.", routed.ROWS),
+    ("The bound is # times the error of the step before", parameter_drift.GREW),
+    ("the error of the step before, plus # √e_g", parameter_drift.UPDATE),
+    ("# steps of the optimizer replace", parameter_drift.REACH),
+    ("A share of # e is assumed to flip", FLIPPING),
 ]
 
 
 def stated(words, text):
-    found = re.search(re.escape(words).replace(r"\#", r"([\d.]+)").replace("#", r"([\d.]+)"), text)
+    found = re.search(re.escape(words).replace(r"\#", r"(\d+(?:\.\d+)?)").replace("#", r"(\d+(?:\.\d+)?)"), text)
     assert found, words
     return float(found[1])
 
@@ -76,5 +81,5 @@ def test_list_rules_states_the_constants(listed, rule, words, number):
 
 
 @pytest.mark.parametrize(("words", "number"), WRITTEN)
-def test_the_page_on_localisation_states_the_constants(words, number):
+def test_the_pages_state_the_constants(words, number):
     assert stated(words, DOCS) == number
