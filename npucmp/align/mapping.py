@@ -105,7 +105,7 @@ def _csv(path: Path, text: str) -> dict[str, str]:
         if (one, other) == ("target", "golden"):
             continue
         if table.setdefault(one, other) != other:
-            raise UsageError(f"{path}: {one!r:.100} stands twice, for {table[one]!r:.100} and {other!r:.100}")
+            raise UsageError(f"{path}: {one!r:.100} occurs twice, for {table[one]!r:.100} and {other!r:.100}")
     return table
 
 
@@ -121,7 +121,7 @@ def _yaml(path: Path, text: str) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [one.value for one, _ in node.value if isinstance(one, yaml.ScalarNode) and one.value != "<<"]
             if twice := next((key for key, count in Counter(keys).items() if count > 1), None):
-                raise UsageError(f"{path}: {twice!r:.100} stands twice in one table")
+                raise UsageError(f"{path}: {twice!r:.100} occurs twice in one table")
             return super().construct_mapping(node, deep)
 
     try:

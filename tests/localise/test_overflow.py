@@ -171,7 +171,7 @@ def test_must_not_fire(run):
 def test_memory_that_nobody_wrote_is_blamed_where_it_is_used():
     run = {**HOLE, "Tensor.add.0.forward": ([at(NAN, 7), X], [at(NAN, 7)])}
     assert found(run) == [("Tensor.add.0", "nan", "born")]
-    assert "input:0 is memory that no operator had written" in events_of(scanned(run), {})[-1].because
+    assert "input:0 is memory that no operator has written" in events_of(scanned(run), {})[-1].because
     assert [event.alarm for event in events_of(scanned(run), {})] == [False, True]
 
 

@@ -109,13 +109,17 @@ def test_a_gradient_whose_forward_was_not_dumped_is_of_unknown_cause(tmp_path):
     report = compared(tmp_path, "msprobe_softmax", PARTS["backward"])
     (softmax,) = [root for root in report.roots if root.pair.operator.name == "Functional.softmax.1.backward"]
     assert softmax.cause.value == "UNKNOWN"
-    assert "the tensors saved by its forward were not dumped" in softmax.because
+    assert "the tensors saved by the forward pass were not dumped" in softmax.because
 
 
 SOFTMAX, READER = "Functional.softmax.1.forward", "Torch.matmul.3.forward"
 NOT_COMPARED = [
-    ({"remove": [f"{SOFTMAX}.output.0.pt"]}, "could not be compared", "saved by its forward could not be compared"),
-    ({"exclude": [SOFTMAX]}, "was left out by --include or --exclude", "its forward was left out"),
+    (
+        {"remove": [f"{SOFTMAX}.output.0.pt"]},
+        "could not be compared",
+        "saved by the forward pass could not be compared",
+    ),
+    ({"exclude": [SOFTMAX]}, "was excluded by --include or --exclude", "its forward pass was excluded"),
 ]
 
 
@@ -124,7 +128,7 @@ def test_whoever_reads_what_was_not_compared_is_not_accused(tmp_path, how, why, 
     report = compared(tmp_path, "msprobe_softmax", **how)
     first = report.roots[0]
     assert (first.pair.operator.name, first.cause.value) == (READER, "UNKNOWN")
-    assert f"it is {SOFTMAX} output:0, which {why}: look there first" in first.because
+    assert f"this tensor is {SOFTMAX} output:0, which {why}: check that operator first" in first.because
     causes = {root.pair.operator.name: root for root in report.roots}
     assert {root.cause.value for root in report.roots} == {"UNKNOWN", "PROPAGATED"}
     assert saved in causes["Functional.softmax.1.backward"].because

@@ -50,7 +50,7 @@ def test_nan_in_both_runs_is_told_with_the_first_operator(tmp_path, count):
     hold = "1 tensor holds" if count == 1 else "2 tensors hold"
     found = notes(write_run(tmp_path / "a", run), write_run(tmp_path / "b", run))
     assert found == [
-        f"{hold} NaN in both runs, the first at Torch.log.0.forward output:0: npucmp overflow tells where they are born"
+        f"{hold} NaN in both runs, the first at Torch.log.0.forward output:0: npucmp overflow finds the operators that produce them"
     ]
 
 

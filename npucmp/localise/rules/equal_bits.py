@@ -46,6 +46,7 @@ def _is_biased(case: RuleContext, round_off: float) -> bool:
 RULE = ErrorRule(
     "accusation",
     "equal_bits",
-    f"the same bits went in, and results of 8 or 16 bits are more than {APART:g} roundings apart, or too many of them",
+    f"inputs match bit for bit, but 8- or 16-bit outputs differ by more than {APART:g} roundings or in too many "
+    "elements",
     applies=_accuses,
 )
