@@ -80,7 +80,10 @@ GRADIENT, HELD = "the incoming gradient differs: ", "a tensor saved by the forwa
         (FORWARD, [(2e-3, found(3, "norm", "input:0", 2e-3), False)], [], "inputs differ: input:0, rel_l2 2.0e-03"),
         (FORWARD, [(2e-3, SAVED, False)], [], "inputs differ: norm output:0, rel_l2 2.0e-03"),
         (FORWARD, [(2e-3, SAVED, True)], [], "a tensor of another rank differs: norm output:0, rel_l2 2.0e-03"),
-        (FORWARD, [], [CAME, SAVED], "an input has an error below its limit (largest rel_l2 2.0e-03, of norm output:0)"),
+        (
+            FORWARD, [], [CAME, SAVED],
+            "an input has an error below its limit (largest rel_l2 2.0e-03, of norm output:0)",
+        ),
         (FORWARD, [], [CAME], "an input has an error below its limit (largest rel_l2 1.0e-07, of input:0)"),
         (FORWARD, [], [], "the error starts upstream; some inputs of this operator were not compared"),
     ],

@@ -405,7 +405,7 @@ def test_flags_of_the_device():
         (2, "inf", "propagated"),
         (2, "device", "propagated"),
     ]
-    assert events[0].because.endswith("its outputs show nothing of it: masked by saturation, or it happened in padding")
+    assert events[0].because.endswith("the outputs do not show it: it was masked by saturation, or occurred in padding")
     assert {event.device_status for event in events} == {"0x20"}
 
 

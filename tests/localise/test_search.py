@@ -475,7 +475,10 @@ def test_a_fault_whose_output_is_missing_is_sought_where_that_was_written(tmp_pa
     ]
     assert (root.pair.operator.name, root.cause.value, root.slot) == ("Functional.linear.4.forward", "GAP", "input:0")
     assert "last matching tensor: Functional.linear.3.forward input:1" in root.because
-    assert "it is Functional.linear.3.forward output:0, which was not dumped or cannot be compared" in root.because
+    assert (
+        "this tensor is Functional.linear.3.forward output:0, which was not dumped or cannot be compared"
+        in root.because
+    )
 
 
 def test_inputs_alone_blame_one_operator(tmp_path):

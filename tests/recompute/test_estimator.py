@@ -33,7 +33,7 @@ def roots(report):
 
 @pytest.mark.parametrize("scale, cause, words", [
     (1.01, Cause.BORN, "times the expected rounding"),
-    (1.0, Cause.PROPAGATED, "the outputs are float64 of the recorded inputs"),
+    (1.0, Cause.PROPAGATED, "the outputs match float64 of the recorded inputs"),
 ])  # fmt: skip
 def test_an_operator_whose_golden_inputs_are_unknown_is_judged_by_its_own(scale, cause, words, tmp_path):
     dumps = pair(tmp_path, [soft(SOFT * F32(scale))], [soft(kernels.softmax(X * F32(0.9)), UNSEEN)])

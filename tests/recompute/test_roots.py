@@ -44,7 +44,7 @@ def told(report):
 @needs_torch
 @pytest.mark.parametrize("scale, cause, words", [
     (1.01, Cause.BORN, "times the expected rounding"),
-    (1.0, Cause.PROPAGATED, "the outputs are float64 of the recorded inputs"),
+    (1.0, Cause.PROPAGATED, "the outputs match float64 of the recorded inputs"),
 ])  # fmt: skip
 def test_unknown_becomes_born_or_passes_on(scale, cause, words, tmp_path):
     """The golden run did not record what it read, and gives something else."""
@@ -67,7 +67,7 @@ def test_worsened_becomes_born(tmp_path):
     assert causes["Functional.softmax.0.forward"] is Cause.WORSENED
     report = compare(*dumps, recompute="all")
     root = next(one for one in report.roots if "softmax" in one.pair.operator.name)
-    assert root.cause is Cause.BORN and "times the rounding that is due" in root.because
+    assert root.cause is Cause.BORN and "times the expected rounding" in root.because
 
 
 @needs_torch
@@ -84,7 +84,7 @@ def test_what_only_torch_knows_is_recomputed(tmp_path):
     records = [[("Functional.prelu.0.forward", [x, weight], [one], {})] for one in (out * F32(1.01), out)]
     dumps = pair(tmp_path, *records)
     plain, report = (compare(*dumps, recompute=how) for how in ("auto", "all"))
-    assert "rounding that is due" not in plain.roots[0].because
+    assert "expected rounding" not in plain.roots[0].because
     assert "a float64 recomputation of its own inputs by" in report.roots[0].because
     assert "recomputed 1 of 1 operators by torch, in float64 from their recorded inputs" in report.notes
 

@@ -214,7 +214,7 @@ def test_an_input_that_comes_from_an_operator_of_one_run_was_not_changed_on_the_
     report = rerun(tmp_path, chain(), other)
     assert rows(report) == [(LINEAR(3), "GAP", "input:0", (1, 2))]
     assert "operators between these two tensors: Tensor.__mul__.0.forward (only in run 2)" in report.reruns[0].because
-    assert "changed on the way" not in report.reruns[0].because
+    assert "was changed before" not in report.reruns[0].because
 
 
 def test_the_text_of_a_dump_steers_nothing(tmp_path):
@@ -645,7 +645,7 @@ def test_a_table_of_errors_is_no_noise(tmp_path):
     CliRunner().invoke(command, ["compare", *paths, "-o", str(tmp_path / "c"), "-q"])
     CliRunner().invoke(command, ["rerun-diff", *paths, "-o", str(tmp_path / "r"), "-q"])
     for table in ("c/tensors.csv", "r/tensors.csv", "r/rerun.csv"):
-        with pytest.raises(UsageError, match="is a table of errors; --noise wants"):
+        with pytest.raises(UsageError, match="is a table of errors; --noise requires"):
             npucmp.compare(*paths, noise=tmp_path / table)
 
 
