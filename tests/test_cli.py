@@ -292,7 +292,7 @@ def test_what_nobody_knows_of_several_operators_is_said_once():
     got, verbose = run("compare", *paths).stdout, run("compare", *paths, "-v").stdout
     assert f"     places 1-3: {sentence}\n" in got and got.count(sentence) == 1
     assert verbose.count(sentence) == 3
-    assert "note: only outputs were dumped: dump inputs too, or give a graph of the network with --graph" in got
+    assert "note: only outputs were dumped: dump inputs too, or pass a graph of the network with --graph" in got
 
 
 def test_steps_and_ranks_are_paired_by_number(tmp_path):

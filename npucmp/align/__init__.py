@@ -52,7 +52,7 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
     """Align the operators of two runs.
 
     `names` maps target names to golden names and takes precedence over all matchers. It may also be a mapping file of
-    msprobe. Runs of two frameworks are aligned by the meaning of their names (worlds/).
+    msprobe. Runs of two frameworks are aligned by the meaning of their names (cross_framework/).
 
     Raises DifferentNetworks if the runs have too little in common to be runs of one network.
     """

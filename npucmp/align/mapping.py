@@ -1,8 +1,8 @@
 """Matcher by a user's mapping, target name → golden name. It precedes all other matchers.
 
 A file is YAML or TOML with one flat table, or CSV with two columns (and an optional header row `target,golden`). It may
-also be a mapping file of msprobe; worlds/vendor.py has their forms. In a flat table, a name that is not an operator is
-the name of a tensor (data_mapping) or a part of module paths (cell_mapping).
+also be a mapping file of msprobe; cross_framework/msprobe_mapping.py describes their forms. In a flat table, a name
+that is not an operator is the name of a tensor (data_mapping) or a part of module paths (cell_mapping).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Such types are summed in float32, so two correct results differ by one rounding in a few elements. Three signs show a
 fault: the size of the error, the share of elements that differ (accumulation in the type itself, a weak erf or exp),
 and a common factor that rounding to the nearest does not have (truncation). Evidence: 9,786 outputs of 16 bits with
-equal inputs in clean pairs of the corpus (open seeds), modules apart: up to 0.5 u, 12 % of the elements, 0.05 u in
+equal inputs in clean pairs of the corpus (open seeds), without modules: up to 0.5 u, 12 % of the elements, 0.05 u in
 common.
 """
 
