@@ -240,7 +240,7 @@ def test_dumps_below_a_path_are_named(broken):
             ([*command, "--rank", "3"], "has no rank 3; it holds step 0 rank - (a dump without one counts as")
             for command in (["compare", *CLEAN], ["show", CLEAN[0]], ["overflow", CLEAN[0]], ["rerun-diff", *CLEAN])
         ),
-        (["compare", *CLEAN, "--tolerances", README], "README.md: no table of tolerances: it has no column limit"),
+        (["compare", *CLEAN, "--tolerances", README], "README.md: not a table of tolerances: it has no column limit"),
         (["compare", *CLEAN, "--format", "npy"], "no operator of a dump of format npy is in it; without --format it"),
         (["show", TENSORS], f"give the folder with dump.json, {TENSORS.parent}"),
         (["compare", TENSORS, CLEAN[1]], f"give the folder with dump.json, {TENSORS.parent}"),
@@ -292,7 +292,7 @@ def test_what_nobody_knows_of_several_operators_is_said_once():
     got, verbose = run("compare", *paths).stdout, run("compare", *paths, "-v").stdout
     assert f"     places 1-3: {sentence}\n" in got and got.count(sentence) == 1
     assert verbose.count(sentence) == 3
-    assert "note: only outputs were dumped: dump inputs too, or give a graph of the network with --graph" in got
+    assert "note: only outputs were dumped: dump inputs too, or pass a graph of the network with --graph" in got
 
 
 def test_steps_and_ranks_are_paired_by_number(tmp_path):

@@ -52,7 +52,7 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
     """Align the operators of two runs.
 
     `names` maps target names to golden names and takes precedence over all matchers. It may also be a mapping file of
-    msprobe. Runs of two frameworks are aligned by the meaning of their names (worlds/).
+    msprobe. Runs of two frameworks are aligned by the meaning of their names (cross_framework/).
 
     Raises DifferentNetworks if the runs have too little in common to be runs of one network.
     """
@@ -135,11 +135,11 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     broken = next((t for run in (target, golden) for op in run.operators for t in op.tensors if not t.slot), None)
     if broken is not None:
         raise DifferentNetworks(
-            f"too little lines up, and {broken.file or broken.label} cannot be read: {broken.problem}"
+            f"too few operators match, and {broken.file or broken.label} cannot be read: {broken.problem}"
         )
     raise DifferentNetworks(
         f"{target.path} and {golden.path} look like different networks: of {len(target.operators)} and "
-        f"{len(golden.operators)} operators {alike} line up with equal shapes; "
+        f"{len(golden.operators)} operators, {alike} match with equal shapes; "
         "check the paths, or name the partners with --mapping"
     )
 
@@ -238,13 +238,13 @@ def _why_missing(
 ) -> str:
     alone = target or golden
     if alone and alone.originals and tensor and not tensor.origin:
-        return "inside what the graph compiler made: no tensor of the network is like it"
+        return "inside an operator that the graph compiler made: the network has no such tensor"
     if target and golden:
         return "the operator of the other run has no such tensor"
     if alone and alone.unique and alone.name in repeated[0 if target else 1]:
         return "an earlier execution; the other run has fewer, and the newest were paired"
     if alone and alone.inserted:
-        return "inserted by the graph compiler: no operator of the network stands behind it"
+        return "inserted by the graph compiler: no operator of the network corresponds to it"
     return "the golden run has no such operator" if target else "the target run has no such operator"
 
 

@@ -111,7 +111,7 @@ def _as_stored(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional
     if other is None or (other.layout == one.layout and other.stored_shape == device.shape):
         return one._replace(payload=one.payload._replace(device=None))
     words = f"layout {device.layout} of stored shape {list(device.shape)} cannot hold shape {list(other.shape)}"
-    return one._replace(problem=f"{words}, and nothing tells its own")
+    return one._replace(problem=f"{words}, and no record gives its own shape")
 
 
 def _with_logical_statistics(pair: Pair) -> Pair:

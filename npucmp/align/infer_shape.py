@@ -24,7 +24,7 @@ def shaped(pair: Pair) -> Pair:
     if target.is_unshaped and golden.is_unshaped:
         if target.layout == golden.layout:
             return pair
-        words = f"in {target.layout or 'plain order'}, the other in {golden.layout or 'plain order'}, and no file tells"
+        words = f"in {target.layout or 'plain order'}, the other in {golden.layout or 'plain order'}, and no file gives"
         return pair._replace(target=target._replace(problem=f"{words} a shape"))
     if target.is_unshaped:
         return pair._replace(target=_shaped(target, golden))
@@ -39,7 +39,7 @@ def _shaped(one: TensorRef, other: TensorRef) -> TensorRef:
     if one.layout:
         device = _device(one, other, count)
         if device is None:
-            return one._replace(problem=f"{count} elements in {one.layout}: no file tells their shape")
+            return one._replace(problem=f"{count} elements in {one.layout}: no file gives their shape")
     elif math.prod(other.shape) != count:
         return one  # its number of elements is reported beside the partner's shape
     payload = one.payload._replace(shape=other.shape, device=device, unshaped=False)

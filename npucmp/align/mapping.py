@@ -1,8 +1,8 @@
 """Matcher by a user's mapping, target name → golden name. It precedes all other matchers.
 
 A file is YAML or TOML with one flat table, or CSV with two columns (and an optional header row `target,golden`). It may
-also be a mapping file of msprobe; worlds/vendor.py has their forms. In a flat table, a name that is not an operator is
-the name of a tensor (data_mapping) or a part of module paths (cell_mapping).
+also be a mapping file of msprobe; cross_framework/msprobe_mapping.py describes their forms. In a flat table, a name
+that is not an operator is the name of a tensor (data_mapping) or a part of module paths (cell_mapping).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _csv(path: Path, text: str) -> dict[str, str]:
         if (one, other) == ("target", "golden"):
             continue
         if table.setdefault(one, other) != other:
-            raise UsageError(f"{path}: {one!r:.100} stands twice, for {table[one]!r:.100} and {other!r:.100}")
+            raise UsageError(f"{path}: {one!r:.100} occurs twice, for {table[one]!r:.100} and {other!r:.100}")
     return table
 
 
@@ -121,7 +121,7 @@ def _yaml(path: Path, text: str) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [one.value for one, _ in node.value if isinstance(one, yaml.ScalarNode) and one.value != "<<"]
             if twice := next((key for key, count in Counter(keys).items() if count > 1), None):
-                raise UsageError(f"{path}: {twice!r:.100} stands twice in one table")
+                raise UsageError(f"{path}: {twice!r:.100} occurs twice in one table")
             return super().construct_mapping(node, deep)
 
     try:

@@ -176,7 +176,7 @@ def updated_alone(pairs: Sequence[Pair]) -> Iterator[str]:
             marks -= {_mark(tensor) for tensor, operator in both if tensor and operator and is_update(operator)}
             found = sorted({named[mark] for mark in marks if mark in named})
             if found:
-                yield f"{side} alone has calls of the optimizer for {first_of(found, 3)}"
+                yield f"only the {side} has calls of the optimizer for {first_of(found, 3)}"
 
 
 def _mark(tensor: Optional[TensorRef]) -> Hashable:

@@ -60,7 +60,7 @@ def _by_statistics(measurement: Measurement) -> Finding:
     recorded = not any(tensor is None or tensor.file for tensor in (pair.target, pair.golden))
     if bound > SUMS_SLACK or (recorded and bound and extremes[0] != extremes[1]):
         return Finding(measurement, Verdict.DIVERGED, "its statistics differ", math.nan, metric="rel_l2")
-    return Finding(measurement, Verdict.UNKNOWN, "only statistics are known: they prove no equality of bits")
+    return Finding(measurement, Verdict.UNKNOWN, "only statistics are known, which cannot prove equal bits")
 
 
 def _by_values(
@@ -77,7 +77,9 @@ def _by_values(
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, metric="nonfinite_mismatch")
     masks = differences(target, golden, context).number if moments.masked and not moments.max_abs else 0
     if masks:
-        words = f"{masks:,} of {moments.elements:,} elements differ, all of them masks (minus infinity and the like)"
+        words = (
+            f"{masks:,} of {moments.elements:,} elements differ, all of them masks (minus infinity or similar values)"
+        )
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, metric="exact_ratio")
     if not moments.max_abs:
         words = (

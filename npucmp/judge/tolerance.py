@@ -84,7 +84,7 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
         return Finding(measurement, Verdict.DIVERGED, words, error, rule.limit, "rel_l2", "dead")
     if tolerances.by_round_off and quantised(measurement):
         both = " against ".join(tensor.dtype for tensor in (pair.target, pair.golden) if tensor)
-        return Finding(measurement, Verdict.DTYPE, f"{both}: quantised, in steps whose size the dump does not tell")
+        return Finding(measurement, Verdict.DTYPE, f"{both}: quantised with a step size that the dump does not contain")
     over = value < rule.limit if rule.metric in AT_LEAST else value > rule.limit
     wanders = max(tolerances.noise.get((op.name, pair.slot), 0.0) for op in (pair.target_op, pair.golden_op) if op)
     if over and wanders:
@@ -93,7 +93,7 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
         if within:
             return Finding(measurement, Verdict.MATCH, words, error, NOISE * wanders, "noise", "noise")
     if math.isnan(value):
-        return Finding(measurement, Verdict.UNKNOWN, f"{rule.metric} has no value here", None, rule.limit, rule.metric)
+        return Finding(measurement, Verdict.UNKNOWN, f"{rule.metric} is undefined here", None, rule.limit, rule.metric)
     if over and name == "whole_numbers" and is_mixed(pair):
         fit = linear_fit(measurement)
         words += f"; correlation {fit.correlation:.2f}, no scale relates the two" if fit and fit.is_far else ""
@@ -114,7 +114,7 @@ def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit, moments: Moment
         if applies(row, pair):
             return row, "tolerance"
     if not round_off_of(pair) or (is_mixed(pair) and moments.max_abs >= HALF):
-        return Tolerance("rel_l2", 0.0, why="whole numbers are equal or not"), "whole_numbers"
+        return Tolerance("rel_l2", 0.0, why="whole numbers are compared exactly"), "whole_numbers"
     return Tolerance("rel_l2", limit.value), limit.rule
 
 
@@ -135,7 +135,7 @@ def nothing_known(measurement: Measurement) -> str:
     """Return the reason why no record of a pair decides its verdict."""
     if has_equal_xor(measurement.pair):
         return "equal XOR checksums, which prove nothing: constants and reordered values share them"
-    return "the dumps kept neither values nor comparable statistics"
+    return "the dumps contain neither values nor comparable statistics"
 
 
 def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -> Finding:
@@ -145,15 +145,15 @@ def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -
             empty = measurement.pair.target is not None and 0 in measurement.pair.target.shape
             words = "both empty" if empty else "equal checksums"
             return Finding(measurement, Verdict.MATCH, words, 0.0, limit.value, rule="equal")
-        words = "checksums differ (the distance is not known)"
+        words = "checksums differ (the size of the error is unknown)"
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, limit.value, "checksum", "checksum")
     bound: Optional[float] = measurement.bound
     if bound is None:
         return Finding(measurement, Verdict.UNKNOWN, nothing_known(measurement))
     if math.isinf(bound):
-        words = "the statistics of one side only are NaN or Inf"
+        words = "only one side has NaN or Inf in its statistics"
         if all(map(math.isfinite, filter(None, (one for side in measurement.statistics if side for one in side)))):
-            words = "by its statistics the golden is all zero, and the target is not"
+            words = "by their statistics, the golden is all zero and the target is not"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, rule="nonfinite")
     return Finding(measurement, *judge_bound(bound, tolerances, limit))
 
@@ -167,8 +167,8 @@ def judge_bound(bound: float, tolerances: Tolerances, limit: Limit) -> Judgement
     """Judge a proven, finite lower bound of rel_l2: statistics can only prove a difference."""
     over = limit.value + SUMS_SLACK
     if bound > over:
-        words = f"by its statistics rel_l2 is at least {bound:.2e}, limit {over:.2e}"
+        words = f"by the statistics, rel_l2 is at least {bound:.2e}, limit {over:.2e}"
         return Verdict.DIVERGED, words, math.nan, over, "rel_l2", limit.rule
     if tolerances.trust_statistics:
         return Verdict.MATCH, "statistics agree, and are trusted", bound, limit.value, "rel_l2", limit.rule
-    return Verdict.UNKNOWN, "statistics agree, which proves nothing about the values", None, 0.0, "", ""
+    return Verdict.UNKNOWN, "statistics agree, which does not prove equal values", None, 0.0, "", ""

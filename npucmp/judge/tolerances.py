@@ -58,11 +58,11 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
         except csv.Error as error:
             raise UsageError(f"{path}: not CSV: {error}") from None
     if not rows:
-        raise UsageError(f"{path}: holds no tolerance; give a CSV with the columns {','.join(COLUMNS)}")
+        raise UsageError(f"{path}: contains no tolerance; pass a CSV with the columns {','.join(COLUMNS)}")
     if path.suffix.lower() != ".toml" and "limit" not in rows[0]:
         raise UsageError(
-            f"{path}: no table of tolerances: it has no column limit; a CSV with the columns {','.join(COLUMNS)} is "
-            'wanted, as in "rel_l2,1e-3,float16,softmax,measured"'
+            f"{path}: not a table of tolerances: it has no column limit; pass a CSV with the columns "
+            f'{",".join(COLUMNS)}, for example "rel_l2,1e-3,float16,softmax,measured"'
         )
     return tuple(_tolerance(path, number, row) for number, row in enumerate(rows, 1))
 
@@ -77,7 +77,9 @@ def load_noise(path: Path) -> dict[tuple[str, str], float]:
     except csv.Error as error:
         raise UsageError(f"{path}: not CSV: {error}") from None
     if rows and rows[0].keys() & OF_ERRORS:  # a table of errors would excuse every error
-        raise UsageError(f"{path}: is a table of errors; --noise wants the noise.csv that npucmp rerun-diff -o writes")
+        raise UsageError(
+            f"{path}: is a table of errors; --noise requires the noise.csv that npucmp rerun-diff -o writes"
+        )
     if not rows or not {"op", "slot", "rel_l2"} <= rows[0].keys():
         raise UsageError(f"{path}: not a noise.csv with the columns op, slot, rel_l2; npucmp rerun-diff -o writes one")
     found: dict[tuple[str, str], float] = {}
@@ -87,7 +89,7 @@ def load_noise(path: Path) -> dict[tuple[str, str], float]:
             if math.isfinite(noise):  # a NaN in one run only is not noise
                 found.update({(op, slot): noise for op in _spellings(row["op"]) for slot in _spellings(row["slot"])})
     except (TypeError, ValueError):
-        raise UsageError(f"{path}: a row without a name, or whose rel_l2 is no number") from None
+        raise UsageError(f"{path}: a row has no name, or its rel_l2 is not a number") from None
     return found
 
 
@@ -109,7 +111,7 @@ def _tolerance(path: Path, number: int, row: object) -> Tolerance:
     except (TypeError, ValueError):
         limit = math.nan
     if math.isnan(limit):
-        raise UsageError(f"{path}: row {number}: limit {cells.get('limit')!r:.60} is no number")
+        raise UsageError(f"{path}: row {number}: limit {cells.get('limit')!r:.60} is not a number")
     words = {key: str(cells.get(key) or "") for key in ("op_type", "why")}
     dtype = canonical(str(cells.get("dtype") or ""))
     if dtype and lookup(dtype) is None:

@@ -31,7 +31,7 @@ from npucmp.model.roles import is_argument, is_meaningless
 if TYPE_CHECKING:
     from npucmp.localise.recorded_graph import RecordedGraph
 
-NO_TENSORS = "the record of one side holds no tensors"
+NO_TENSORS = "the record of one side contains no tensors"
 
 
 def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: Optional[ReadContext]) -> Coverage:

@@ -58,9 +58,9 @@ def _alike(read: Sequence[Finding]) -> str:
     """How tensors without error agree: in their bits, in their values, or only in their recorded statistics."""
     compared = [one for one in read if one.error is not None or one.measurement.bound is not None]
     if any(one.measurement.moments is None and one.measurement.same is None for one in compared):
-        return "as far as statistics tell"
+        return "by their statistics"
     if any(has_other_masks(one) for one in compared):
-        return "the same values but for masks"
+        return "the same values except masks"
     return "bit for bit" if all(map(is_bit_equal, compared)) else "the same values"
 
 
@@ -98,23 +98,24 @@ def own_reasons(pair: Pair, own: Finding, worst: WorstInput, reads: bool) -> lis
     """The evidence of an operator that bears an error: inputs, output, and other signs."""
     reasons = [_inputs(own, worst, reads), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
     if op_type_of(pair.operator).has("random"):
-        words = "a random operator: it differs unless both runs share its seed and generator; switch it off"
+        words = "a random operator: its output differs unless both runs use the same seed and generator; switch it off"
         reasons.append(reason("random", words))
     return reasons
 
 
 def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:
     if not reads:
-        return reason("inputs", "it reads no tensor")
+        return reason("inputs", "the operator reads no tensor")
     if worst.differs and worst.finding is not None:
         return _differing(own.pair, worst.finding, worst.saved)
     how = "agree" if worst.error <= own.limit else "differ no more than is explained"
+    statement = "inputs agree" if how == "agree" else "inputs differ, but their errors are explained"
     if worst.error == 0 or worst.finding is None:
-        return reason(f"inputs {how}", f"inputs {how} ({worst.alike})")
+        return reason(f"inputs {how}", f"{statement} ({worst.alike})")
     error, pair = measured(worst.error, worst.finding), worst.finding.pair
     if pair.order == own.pair.order:
-        return reason(f"inputs {how}", f"inputs {how} (largest rel_l2 {{error}})", error=error)
-    words = f"inputs {how} (largest rel_l2 {{error}}, of {{op}} {{slot}})"
+        return reason(f"inputs {how}", f"{statement} (largest rel_l2 {{error}})", error=error)
+    words = f"{statement} (largest rel_l2 {{error}}, of {{op}} {{slot}})"
     return reason(f"inputs {how}", words, error=error, op=pair.operator.name, slot=pair.slot)
 
 
@@ -123,9 +124,10 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
     size is unknown, the evidence has the words of its row."""
     kind, what, backward = "inputs differ", "inputs differ", pair.operator.phase == "backward"
     if saved:
-        kind, what = "saved differs", f"a tensor {'saved by its forward' if backward else 'of another rank'} differs"
+        origin = "saved by the forward pass" if backward else "of another rank"
+        kind, what = "saved differs", f"a tensor {origin} differs"
     elif backward:
-        what = "the gradient that came in differs"
+        what = "the incoming gradient differs"
     name = "{slot}" if read.pair.order == pair.order and not saved else "{op} {slot}"
     known = math.isfinite(error_size(read))
     error = measured(error_size(read) if known else read.because, read)
@@ -159,35 +161,39 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     numbers = _numbers(gap)
     slot, because = gap.pair.slot, measured(gap.because, gap)
     if numbers:
-        return [_number_reason(gap, *numbers), *([_alone_reason("before it: {}", alone)] if alone else ())]
+        return [_number_reason(gap, *numbers), *([_alone_reason("preceding operators: {}", alone)] if alone else ())]
     more, so_far = [*argument_reasons(gap.pair), *pattern_reasons(gap)], _before_words(around)
     parameter = is_parameter(gap.pair)
     if not left_out and (parameter or before is None):
         what = "a parameter" if parameter else "an input of the network or of the dumped part"
-        words = f"{what} already differs: {{slot}}, {{because}}{',' if so_far else ''}{so_far}"
+        words = f"{what} already differs: {{slot}}, {{because}}{so_far}"
         return [reason("fed", words, slot=slot, because=because), *more]
     words = f"{{slot}} differs ({{because}}){so_far}"
     reasons = [reason("gap", words, slot=slot, because=because)]
     if before is not None:
         last = before.pair
-        reasons.append(reason("last agreeing", "last agreeing: {op} {slot}", op=last.operator.name, slot=last.slot))
+        reasons.append(
+            reason("last agreeing", "last matching tensor: {op} {slot}", op=last.operator.name, slot=last.slot)
+        )
     if writer:
         reasons.append(writer_reason(writer))
     elif around.displaced is not None or around.overtaken is not None:
         reasons.append(_order_reason(around.displaced, around.overtaken))
     elif left_out:
         names = _first([pair.operator.name for pair in left_out])
-        words = "operators before it were left out by --include or --exclude ({names}): the error may be born there"
+        words = "operators upstream were excluded by --include or --exclude ({names}): the error may start there"
         reasons.append(reason("left out", words, names=names))
     elif alone and before is not None and alone[0].order > before.pair.order:
-        reasons.append(_alone_reason("between the two: {}", alone))
+        reasons.append(_alone_reason("operators between these two tensors: {}", alone))
     elif alone:
-        reasons.append(_alone_reason("the error is born in code that was not dumped, or before that in {}", alone))
+        reasons.append(_alone_reason("the error starts in code that was not dumped, or before that in {}", alone))
     elif before is not None and not _tells_outputs(before.pair):
-        words = "the error is born in an operator before it whose outputs were not dumped, or in code that was not"
+        words = (
+            "the error starts upstream: in an operator whose outputs were not dumped, or in code that was not dumped"
+        )
         reasons.append(reason("between", words))
     else:
-        reasons.append(reason("between", "the error is born between the two, in code that was not dumped"))
+        reasons.append(reason("between", "the error starts between these two tensors, in code that was not dumped"))
     return reasons + more
 
 
@@ -196,29 +202,32 @@ def _before_words(around: Around) -> str:
     if around.last is None or around.tainted:
         return ""
     if around.left_out:
-        return " although what was compared before it agrees"
+        return ", but all compared upstream tensors match"
     if around.last.error is None and has_equal_xor(around.last.pair):
-        return " although nothing dumped before it is proven to differ"
-    return " although everything dumped before it agrees"
+        return ", but no tensor dumped upstream is proven to differ"
+    return ", but all tensors dumped upstream match"
 
 
 def _order_reason(displaced: Optional[Pair], overtaken: Optional[Pair]) -> Evidence:
     """Return the evidence of an input whose writer, or whose reader, the two runs execute in another order."""
     if displaced is not None and displaced.target_op is not None and displaced.golden_op is not None:
-        words = "in the golden {golden} wrote it, in the target its partner {target} runs later: a call may be missing"
+        words = (
+            "in the golden, {golden} writes this tensor; in the target, its partner {target} runs later: "
+            "a call may be missing"
+        )
         return reason("order", words, golden=displaced.golden_op.name, target=displaced.target_op.name)
     name = overtaken.operator.name if overtaken is not None else ""
-    words = "the golden runs this operator before {name}, the target runs it later: another call may be its partner"
+    words = "the golden runs this operator before {name}, the target after it: its partner may be another call"
     return reason("order", words, name=name)
 
 
 def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
     """The evidence of a scalar input, with its two values and their quotient."""
-    words = "a number that it was given already differs: {slot} is {target}, in the golden {golden}"
+    words = "scalar {slot} already differs: target {target}, golden {golden}"
     facts = {"slot": by_name(gap.pair.operator, gap.pair.slot), "target": f"{target:g}", "golden": f"{golden:g}"}
     factor = target / golden if golden else 0.0
     if math.isfinite(factor) and factor:
-        return reason("fed", f"{words}, a factor of {{factor}}", **facts, factor=f"{factor:g}")
+        return reason("fed", f"{words}, factor {{factor}}", **facts, factor=f"{factor:g}")
     return reason("fed", words, **facts)
 
 
@@ -243,29 +252,30 @@ def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
 
 def writer_reason(writer: Writer) -> Evidence:
     """The operator to check first."""
-    return reason("writer", "it is {writer}, which {why}: look there first", writer=writer.name, why=writer.why)
+    words = "this tensor is {writer}, which {why}: check that operator first"
+    return reason("writer", words, writer=writer.name, why=writer.why)
 
 
 def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> list[Evidence]:
     """The evidence of a gradient whose saved tensors are unknown. `left_out` names the forward if the user excluded it;
     `recomputed` names it if it ran again and only one run shows that."""
-    words = "the tensors saved by its forward were not dumped"
+    words = "the tensors saved by the forward pass were not dumped"
     if recomputed:
         words, left_out = (
-            "its forward ran again as {names}, with other values that nothing was compared with",
+            "its forward pass ran again as {names}, with other values that were not compared",
             recomputed,
         )
     elif unread:
-        words = "tensors saved by its forward could not be compared ({names})"
+        words = "tensors saved by the forward pass could not be compared ({names})"
     elif left_out:
-        words = "its forward was left out by --include or --exclude ({names})"
+        words = "its forward pass was excluded by --include or --exclude ({names})"
     names = [f"{finding.pair.operator.name} {finding.pair.slot}" for finding in unread] or [left_out]
     return [tensor_reason(own), reason("unsaved", words, names=_first(names))]
 
 
 def unheard_reasons(own: Finding, reads: bool) -> list[Evidence]:
     """The evidence of an operator with inputs of other ranks, not all of which are compared."""
-    words = "the tensors of other ranks were not compared: compare all ranks of the step"
+    words = "tensors of other ranks were not compared: compare all ranks of the step"
     return [tensor_reason(own), reason("unheard", f"its own inputs agree; {words}" if reads else words)]
 
 
@@ -322,22 +332,20 @@ def passed_reasons(own: Finding, worst: WorstInput) -> list[Evidence]:
     elif worst.finding is not None:
         pair, error = worst.finding.pair, measured(worst.error, worst.finding)
         name = "{slot}" if pair.order == own.pair.order else "{op} {slot}"
-        words = f"an error comes in, below its limit (largest rel_l2 {{error}}, of {name})"
+        words = f"an input has an error below its limit (largest rel_l2 {{error}}, of {name})"
         got = reason("inputs differ", words, op=pair.operator.name, slot=pair.slot, error=error)
     else:
-        got = reason("inputs differ", "an error is born before it, and not all that it reads was compared")
+        got = reason("inputs differ", "the error starts upstream; some inputs of this operator were not compared")
     return [got, tensor_reason(own)]
 
 
 def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Finding) -> list[Evidence]:
     """The evidence of a run whose errors grow step by step without a single faulty operator."""
-    words = (
-        "no operator turns its inputs' error into more than {most} times as much, yet errors grow to {error} at {op}"
-    )
+    words = "no operator increases the error of its inputs more than {most} times, but errors grow to {error} at {op}"
     op = f"{worst.pair.operator.name} {worst.pair.slot}"
     return [
         reason("gradual", words, most=f"{most:g}", error=measured(worst.error, worst), op=op),
-        reason("steepest", "the steepest growth is here: {growth} times", growth=f"{growth:.1f}"),
+        reason("steepest", "this operator has the largest increase: {growth} times", growth=f"{growth:.1f}"),
         tensor_reason(steepest),
     ]
 
@@ -362,7 +370,7 @@ def pattern_reasons(finding: Finding) -> list[Evidence]:
     error = math.sqrt(moments.sum_dd / moments.yy)
     if abs(scale) > WHOLE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
         factor = f"{1 + scale:.6g}" if abs(scale) >= 1e-4 else f"1{scale:+.1e}"
-        words = "the target is {factor} times the golden as a whole"
+        words = "the whole target is {factor} times the golden"
         return [reason("factor", words, factor=measured(factor, finding))]
     return []
 
@@ -380,14 +388,13 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Ev
     if apart and apart[0].target and apart[0].golden:
         if any(one.pair.golden is None and _dtype(one.pair.target) == apart[0].target.dtype for one in read):
             return []
-        words, slots = "{slots} written as {target}, in the golden as {golden}", _first([pair.slot for pair in apart])
+        words = "dtype of {slots}: {target} in the target, {golden} in the golden"
+        slots = _first([pair.slot for pair in apart])
         return [reason("type", words, slots=slots, target=apart[0].target.dtype, golden=apart[0].golden.dtype)]
     found = [(one, kind) for one in outputs if (kind := rounded_to(one.measurement))]
     if not found or any(rounded_to(one.measurement) for one in read):
         return []
-    words = (
-        "{slot} looks rounded to {dtype}: its smallest and largest values are numbers of that type, not the golden's"
-    )
+    words = "{slot} appears rounded to {dtype}: its extremes are numbers of that type, the golden's are not"
     return [reason("type", words, slot=one.pair.slot, dtype=measured(kind, one)) for one, kind in found[:1]]
 
 
@@ -397,7 +404,7 @@ def fused_reasons(pair: Pair) -> list[Evidence]:
     if operator is None or (len(operator.originals) < 2 and not operator.passes):
         return []
     names = ", ".join(operator.originals[:6]) + (" …" if len(operator.originals) > 6 else "")
-    words = "fused of {names}" if len(operator.originals) > 1 else "made"
+    words = "fused from {names}" if len(operator.originals) > 1 else "produced"
     passes = ", ".join(operator.passes[:4])
     return [reason("fused", f"{words} by {{passes}}" if passes else words, names=names, passes=passes)]
 
@@ -405,7 +412,7 @@ def fused_reasons(pair: Pair) -> list[Evidence]:
 def folded_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
     """The evidence of an operator that reads weights folded by the compiler: the error may be in them."""
     names = [finding.pair.slot for finding in inputs if is_folded(finding.pair)]
-    words = "in this operator or in its folded weights ({slots}): the golden run has none like them"
+    words = "the error is in this operator or in its folded weights ({slots}), which the golden run does not have"
     return [reason("folded", words, slots=_first(names))] if names else []
 
 
@@ -417,7 +424,9 @@ def follower_reasons(pair: Pair, after: Optional[Pair]) -> list[Evidence]:
         return []
     if [t.shape for t in target.tensors if t.is_output] != [t.shape for t in golden.tensors if t.is_output]:
         return []
-    words = "the golden run goes on with {name}, which the target lacks: fused in here? --graph would tell"
+    words = (
+        "the next golden operator {name} has no partner and may be fused into this operator: pass --graph to find out"
+    )
     return [reason("follower", words, name=golden.name)]
 
 

@@ -64,11 +64,11 @@ class Interval(NamedTuple):
 
 
 WORDS = {  # the words for intervals without a measurement; {high} is their upper end
-    "unknown producer": f"about {100 * QUANTILE:g} % of the errors before it that descend from no root are at most "
+    "unknown producer": f"about {100 * QUANTILE:g} % of the preceding errors that no root cause explains are at most "
     "{high}",
-    "saved": "rounding of saved tensors makes an error of at most {high}",
-    "parameter": "the steps before make an error of at most {high} of a parameter",
-    "left of a sum": "the remainder of sums that cancel is off by at most {high}",
+    "saved": "rounding of saved tensors causes an error of at most {high}",
+    "parameter": "earlier steps cause a parameter error of at most {high}",
+    "left of a sum": "the remainder of sums that cancel has an error of at most {high}",
 }
 NO_DATA = Interval(0.0, math.inf, "no data")
 

@@ -24,12 +24,12 @@ _CUT = re.compile(r"\[(axis [^\[\]]*)\]$")  # the end of view labels
 NAMED = 3  # tensors of differing types: work: number of tensors that are named
 KNOWN = {Verdict.MATCH, Verdict.DIVERGED, Verdict.UNKNOWN}  # types are a finding of their own for other verdicts
 REDUCED_PRODUCTS = (
-    "the float32 matrix products of these runs differ as HF32 or TF32 units make them (10-bit mantissas): limits "
-    f"follow that precision ({REDUCED:.1e}); switch it off on both sides to see smaller faults"
+    "the float32 matrix products of these runs have the precision of HF32 or TF32 units (10-bit mantissas): limits "
+    f"follow that precision ({REDUCED:.1e}); switch it off on both sides to find smaller faults"
 )
 ALIKE_PRODUCTS = (
-    "the float32 matrix products of both runs keep 11 bits of their operands, as HF32 or TF32 units do: an operand "
-    "that differs by e makes its product differ by up to the root of e / 1024"
+    "the float32 matrix products of both runs keep 11 bits of their operands, as HF32 or TF32 units do: if an operand "
+    "differs by e, its product differs by up to √(e / 1024)"
 )
 
 
@@ -57,7 +57,7 @@ def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterat
     unseen = any(reason.kind == UNSEEN for root in roots for reason in root.evidence)
     tensors = (finding.pair.target or finding.pair.golden for finding in findings)
     if unseen and not any(tensor is not None and not tensor.is_output for tensor in tensors):
-        yield "only outputs were dumped: dump inputs too, or give a graph of the network with --graph, if any"
+        yield "only outputs were dumped: dump inputs too, or pass a graph of the network with --graph if it exists"
 
 
 def _shapes(findings: Sequence[Finding]) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _shapes(findings: Sequence[Finding]) -> Iterator[str]:
     if found:
         pair, target, golden = found[0]
         where = f"{pair.operator.name} {pair.slot}, {[*target]} against {[*golden]}"
-        yield f"shapes that differ by axes of length 1 alone are compared: {len(found)}, the first is {where}"
+        yield f"tensors compared although their shapes differ by axes of length 1: {len(found)}, the first is {where}"
 
 
 def _parts(findings: Sequence[Finding]) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _parts(findings: Sequence[Finding]) -> Iterator[str]:
     if told:
         pair, where = told[0]
         yield (
-            f"fused products are held against their parts: {len(told)} outputs, cut along {where.partition(':')[0]}; "
+            f"fused products are compared with their parts: {len(told)} outputs, cut along {where.partition(':')[0]}; "
             f"the first is {pair.operator.name} {pair.slot}, {where}"
         )
 
@@ -96,7 +96,7 @@ def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
     if lacking:
         yield (
             f"the statistics of {' and '.join(lacking)} have Max and Min, but neither Mean nor Norm: a fault that "
-            'keeps the extremes stays unseen; msprobe records all four with "precision": "low" in config.json'
+            'does not change the extremes is not found; msprobe records all four with "precision": "low" in config.json'
         )
 
 
@@ -119,8 +119,8 @@ def _not_a_number(findings: Sequence[Finding]) -> Iterator[str]:
     both = [one.pair for one in findings if one.verdict in (Verdict.MATCH, Verdict.UNKNOWN) and _has_nan_twice(one)]
     if both:
         first = f"{both[0].operator.name} {both[0].slot}"
-        tensors = "1 tensor holds" if len(both) == 1 else f"{len(both)} tensors hold"
-        yield f"{tensors} NaN in both runs, the first at {first}: npucmp overflow tells where they are born"
+        tensors = "1 tensor contains" if len(both) == 1 else f"{len(both)} tensors contain"
+        yield f"{tensors} NaN in both runs, the first at {first}: npucmp overflow finds the operators that produce them"
 
 
 def _has_nan_twice(finding: Finding) -> bool:
@@ -143,7 +143,7 @@ def _dtypes(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]
     round_off = max(round_off_of(finding.pair) for finding in floats)
     worst = max(floats, key=_error)
     error = _error(worst)
-    within = "the error stays within them: " if error <= FACTOR * round_off else ""
+    within = "the error is within rounding: " if error <= FACTOR * round_off else ""
     yield (
         f"{words}; {within}largest rel_l2 {error:.1e} = {error / round_off:.1f} unit round-offs, "
         f"at {worst.pair.operator.name} {worst.pair.slot}"

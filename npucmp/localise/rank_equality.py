@@ -69,7 +69,7 @@ def inequalities(some: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list
                 is_odd = 2 * len(apart) > len(others)
             if apart and is_odd:
                 number, size = apart[0]
-                words = f"it differs from rank {number}'s by {size:.2e} of its size, and the golden's are equal"
+                words = f"it differs from rank {number}'s by {size:.2e} of its size; in the golden both are equal"
                 found[at][one.slot] = Inequality(size, one.room, words)
     return found
 

@@ -98,7 +98,7 @@ class Recomputed(NamedTuple):
             alike = [row.explanation for row in self.target if row.verdict is Judged.AMPLIFIER and row.explanation]
             return cause, [reason(NAME, "{why}", why=alike[0])] if alike else []
         share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
-        words = "the outputs are float64 of the recorded inputs within {ratio:.2g} of the rounding that is due"
+        words = "the outputs match float64 of the recorded inputs within {ratio:.2g} of the expected rounding"
         passes_on = not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED)
         return Cause.PROPAGATED if passes_on else cause, [reason(NAME, words, ratio=share)]
 
@@ -131,7 +131,7 @@ def forward_of(
     if not arguments or target is None or golden is None:
         return None
     if _is_clean(estimator.gradients_as_golden(target, golden)):
-        words = "the gradient of this call is float64 of the arguments of the golden"
+        words = "the gradient of this call matches a float64 recomputation with the arguments of the golden"
         return forward, max(forward.outputs, key=error_size), [*arguments, reason(NAME, words)]
     return None
 
@@ -152,9 +152,9 @@ def _is_within(rows: Sequence[Replayed]) -> bool:
 
 def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
     """Return the evidence of an output that differs from float64 of the operator's own inputs."""
-    words = "{slot} is {ratio:,.2g} times the rounding that is due away from float64 of its own inputs"
+    words = "{slot} differs from a float64 recomputation of its own inputs by {ratio:,.2g} times the expected rounding"
     if row.rms_ratio is None or row.budget == "exact":
-        words = "{slot} differs from float64 of its own inputs"
+        words = "{slot} differs from a float64 recomputation of its own inputs"
     found = [reason(NAME, words, ratio=row.rms_ratio, slot=side + row.slot)]
     if row.sampled:
         found.append(reason(NAME, "{share} of its elements were recomputed", share=row.sampled))

@@ -99,9 +99,9 @@ def arrived(root: Root, brought: Arrival) -> Root:
     if root.cause is not Cause.PROPAGATED:
         return root
     pair = brought.finding.pair
-    words = "arrived from {which} rank, where {op} {slot} differs"
+    words = "received from {which} rank, where {op} {slot} differs"
     if brought.rank is not None:
-        words = "arrived from rank {which}, where {op} {slot} differs"
+        words = "received from rank {which}, where {op} {slot} differs"
     which = "another" if brought.rank is None else brought.rank
     found = reason("another rank", words, which=which, op=pair.operator.name, slot=pair.slot)
     return replace(root, evidence=(found, *root.evidence), rule="collective")

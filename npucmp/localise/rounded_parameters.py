@@ -36,7 +36,7 @@ def rounded_parameters(findings: Sequence[Finding]) -> tuple[frozenset[int], lis
     if len(rows) < max(SEVERAL, WHOLE * len(differing)):
         return frozenset(), []
     number = f"all {len(rows)}" if len(rows) == len(differing) else f"{len(rows)} of {len(differing)}"
-    words = "{number} parameters that differ are rounded to {dtype} in the {run} alone, which keeps them in that type"
+    words = "{number} parameters that differ are rounded to {dtype} in the {run} only, which stores them in that type"
     return frozenset(rows), [reason("rounded parameters", words, number=number, dtype=dtype, run=run)]
 
 

@@ -37,7 +37,7 @@ FEW_GIANTS = 4.0  # elements as large as the largest: chosen: rounding of fewer 
 # of 7 e (rules/non_smooth.py)
 FLIPPING = 16.0
 FEW_FLIPS = 3.0  # elements: chosen: as many may be off in any tensor, not measured
-WHOLE_BIN = 20  # bin of the histogram: definition: from it on an element is off by as much as it is large
+WHOLE_BIN = 20  # bin of the histogram: definition: from here on the error of an element is as large as the element
 # standard deviations of a common factor: evidence: one factor in all parameters of clean pairs is off by 5.8, that of a
 # weight decay that is lost in bfloat16 by 16 (localise/parameter_drift.py)
 TOGETHER = 8.0
@@ -236,7 +236,7 @@ class ErrorRule(NamedTuple):
 
 def diverged(finding: Finding) -> Finding:
     """Mark a finding as diverged for another reason than the limit of rel_l2."""
-    because = f"rel_l2 {error_size(finding):.2e}, more than rounding gives here"
+    because = f"rel_l2 {error_size(finding):.2e}, more than rounding explains"
     return finding._replace(verdict=Verdict.DIVERGED, because=because)
 
 

@@ -56,7 +56,7 @@ from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
 EXPLAINED = {  # the words for the explanation, by rule; for other rules the incoming errors explain it
-    constant_rows.NAME: "rounding of rows that are constant in its input",
+    constant_rows.NAME: "rounding in rows that are constant in its input",
     "cancellation": "the errors of the terms of its sum",
 }
 LAW = "law"  # the accusation that does not depend on the inputs of an operator
@@ -188,7 +188,7 @@ class _Search:
             # its other consumers are not further gaps
             self.sources.replace(TensorSource(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
         elif guilty and self._follows(node):
-            words = "the forward pass of this call bears the error"
+            words = "the forward pass of this call produces the error"
             self._add(node, Cause.PROPAGATED, guilty[0], [evidence.reason("forward", words), *guilty[1]], reads)
         elif guilty:
             self._guilty.add(node.operator.call)
@@ -690,7 +690,7 @@ class _Search:
         if not worst.differs and node.unheard:
             return evidence.unheard_reasons(own, bool(node.inputs))
         if self._is_argued(node):
-            alike = evidence.WorstInput(alike="as far as statistics tell")
+            alike = evidence.WorstInput(alike="by their statistics")
             return evidence.own_reasons(node.pair, own, alike, bool(node.inputs))
         if not reads.is_known or (not worst.differs and self._intervals.is_half_known(node)):
             open_reads = [read.finding for read in reads.inputs if not read.interval.is_known]
@@ -731,10 +731,10 @@ class _Search:
             self.seen.flipped = max(self.seen.flipped, RuleContext(finding).share_changed)
         if self.by_round_off and finding.verdict is Verdict.SHAPE:
             self.seen.flipped = max(self.seen.flipped, routed.share_of_rows(finding))
-            because = f"{finding.because}; a choice before it fell otherwise"
+            because = f"{finding.because}; a choice upstream differs"
             self.revised[finding.row] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
-            reads = "the errors of its inputs" if is_output(finding.pair) else "the errors before it"
+            reads = "the errors of its inputs" if is_output(finding.pair) else "upstream errors"
             because = f"{finding.because}; explained by {EXPLAINED.get(by.rule, reads)}"
             known = finding.measurement.moments is not None  # statistics give only a lower bound of an error
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN

@@ -18,7 +18,7 @@ from npucmp.model.roles import is_meaningless, is_output, is_parameter
 
 NOT_DUMPED = "was not dumped or cannot be compared"
 UNREADABLE = "could not be compared"
-LEFT_OUT = "was left out by --include or --exclude"
+LEFT_OUT = "was excluded by --include or --exclude"
 
 
 class Writer(NamedTuple):

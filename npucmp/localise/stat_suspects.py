@@ -92,7 +92,9 @@ def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
     """The root of an operator with another argument, whose output's figures show no difference; `reader` reads that
     output."""
     shown = next(one for one in node.outputs for _ in _unshown(0, [one]))
-    words = "the figures of {slot} do not show its values; {name}, which reads it, is the first to differ"
+    words = (
+        "the statistics of {slot} do not show its values; {name}, which reads it, is the first operator that differs"
+    )
     behind = reason("reader", words, slot=shown.pair.slot, name=reader.operator.name)
     told = shown.measurement.bound, shown.limit, None, None, (*argument_reasons(node.pair), behind)
     return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *told, rule="arguments")
@@ -138,7 +140,7 @@ def _excused(finding: Finding) -> Finding:
     zero = finding.verdict is Verdict.NONFINITE and bool(figures) and all(map(math.isfinite, figures))
     if not (apart or zero or finding.verdict is Verdict.SHAPE):
         return finding
-    because = f"{finding.because}; no more than the noise before it"
+    because = f"{finding.because}; within the upstream noise"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, explained_by="suspected")
 
 
@@ -150,7 +152,7 @@ def _is_input(root: Root) -> bool:
 
 
 def _given(root: Root) -> Root:
-    words = "all that differs behind it counts as its effect, for the two runs may have read different inputs"
+    words = "the runs may have read different inputs, so all downstream differences count as their effect"
     return replace(root, evidence=(*root.evidence, reason("different inputs", words)))
 
 
@@ -158,7 +160,7 @@ def _behind(root: Root, name: str, given: Optional[Root]) -> Root:
     """Mark a root behind a suspect, or behind different inputs of the runs, as PROPAGATED."""
     if root.cause is Cause.PROPAGATED:
         return root
-    words = "behind {name}, which read another input" if given else "behind {name}, which is suspected"
+    words = "downstream of {name}, which read another input" if given else "downstream of {name}, which is suspected"
     found = reason("behind", words, name=name)
     return replace(root, cause=Cause.PROPAGATED, evidence=(found, *root.evidence))
 
@@ -169,15 +171,17 @@ def _suspect(pair: Pair, one: Standing, alike: int, ranks: int) -> Root:
     finding, figure = one.finding, FIGURES[one.figure]
     x, y = (None if some is None else some[one.figure] for some in finding.measurement.statistics)
     size = measured(one.moved.each[one.figure], finding)
-    words = "{figure} of {slot} moved from {golden:.9g} to {target:.9g}, "
-    words += "{size:.3g} times what rounding of {count} elements explains"
-    noise = "the noise before it explains {noise:.3g} times what rounding explains"
+    words = "{figure} of {slot} changed from {golden:.9g} to {target:.9g}: "
+    words += "{size:.3g} times the change that rounding of {count} elements explains"
+    noise = "the upstream noise explains {noise:.3g} times that change"
+    others = "{count} of {all} preceding operators changed by at least as much"
+    elsewhere = "the operator exceeds the noise on {alike} of {ranks} other ranks too"
     facts = {"figure": figure, "slot": finding.pair.slot, "golden": y, "target": x, "count": one.moved.elements}
     reasons = (
         reason("moved", words, size=size, **facts),
         reason("noise before", noise, noise=one.noise),
-        reason("others", "{count} of {all} operators before it moved as much", count=one.as_much, all=one.before),
-        *([reason("ranks", "it does so on {alike} of {ranks} other ranks", alike=alike, ranks=ranks)] if ranks else ()),
+        reason("others", others, count=one.as_much, all=one.before),
+        *([reason("ranks", elsewhere, alike=alike, ranks=ranks)] if ranks else ()),
         *argument_reasons(pair),
     )
     bound = finding.measurement.bound

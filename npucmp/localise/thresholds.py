@@ -86,13 +86,13 @@ def _operand(finding: Finding) -> _Operand:
 
 
 def _without_partners(finding: Finding) -> Finding:
-    because = f"{finding.because}: one side repeats it along these axes"
+    because = f"{finding.because}: one side repeats the tensor along these axes"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="broadcast")
 
 
 def _unproven(finding: Finding) -> Finding:
     """Checksums of runs that round differently differ nearly everywhere, so they decide nothing."""
-    because = f"{finding.because}, as they do between runs that work in different types"
+    because = f"{finding.because}, as expected between runs with different dtypes"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because)
 
 
@@ -100,13 +100,13 @@ def disregard(finding: Finding) -> Finding:
     """Mark a difference in uninitialised memory or a workspace as UNKNOWN."""
     if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
         return finding
-    because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
+    because = f"uninitialised memory or a workspace, whose content has no meaning ({finding.because})"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="meaningless")
 
 
 def overwritten(finding: Finding) -> Finding:
     """Mark a tensor that an operator overwrites in place, before or while it is recorded, as UNKNOWN."""
-    because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
+    because = "the operator overwrites this tensor in place; its checksum was taken at an unknown time"
     if finding.metric != "checksum":
-        because = f"its operator overwrites it in place, and it may have been recorded after that ({finding.because})"
+        because = f"the operator overwrites this tensor in place, possibly before it was recorded ({finding.because})"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="overwritten")

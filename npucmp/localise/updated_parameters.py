@@ -42,7 +42,7 @@ def _with_parameter(root: Root, rows: Sequence[Finding], names: Mapping[int, str
         content = content_of(finding) if same or finding.pair.slot == root.slot else 0
         name = names.get(content) if content else None
         if name:
-            evidence = reason("parameter", "{slot} is of parameter {parameter}", slot=root.slot, parameter=name)
+            evidence = reason("parameter", "{slot} belongs to parameter {parameter}", slot=root.slot, parameter=name)
             return replace(root, evidence=(evidence, *root.evidence))
     return root
 

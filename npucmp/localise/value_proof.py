@@ -19,8 +19,8 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_output
 
-CANDIDATES = 8  # tensors of the target in one place: work: a golden tensor is measured against so many
-SLICES = 16  # slices of a tensor: work: a golden tensor is measured against so many
+CANDIDATES = 8  # tensors of the target in one place: work: a golden tensor is measured against no more
+SLICES = 16  # slices of a tensor: work: a golden tensor is measured against no more
 
 
 _Across = Tuple[int, bool, int, Tuple[int, ...]]  # gap, role, an axis, and the lengths of all others

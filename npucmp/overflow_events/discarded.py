@@ -22,8 +22,8 @@ from npucmp.model import Event, Evidence
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
-THROWN_AWAY = Evidence("thrown away", "no alarm: a choice throws it away, and nothing else reads it")
-AS_INTEGER = Evidence("thrown away", "no alarm: it becomes a whole number, which a choice or bound throws away")
+THROWN_AWAY = Evidence("thrown away", "no alarm: a choice discards it, and no other operator reads it")
+AS_INTEGER = Evidence("thrown away", "no alarm: it becomes a whole number, which a choice or bound discards")
 NEARLY = 1 - 2.0**-20  # of the lowest number of a type, to which a small number was added
 
 Family = Mapping[int, Sequence[Event]]  # by operator

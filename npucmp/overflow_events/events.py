@@ -76,13 +76,14 @@ BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # inputs of receiving ope
 MASK_ROUNDING = 2.0**-7  # for a mask to which a score was added, in bfloat16
 LEAST_MASK = 1e30  # an argument at or below minus this is a mask; smaller round numbers are in MASKS
 
-FROM_ANOTHER_RANK = Evidence("another rank", "nothing that it read here has any: it came from another rank")
+FROM_ANOTHER_RANK = Evidence("another rank", "no input on this rank has any: it came from another rank")
 FROM_OUTSIDE = Evidence(
-    "outside", "nothing that was scanned wrote it: it came in from outside, or from code not dumped"
+    "outside",
+    "no scanned operator wrote this tensor: it is an input of the network, or comes from code that was not dumped",
 )
-UNSEEN = Evidence("unseen", "what it read was not dumped or cannot be read")
-UNSEEN_AND_BEFORE = UNSEEN._replace(words=f"{UNSEEN.words}, and others had it before")
-NOT_SEEN = Evidence("not seen", "its outputs show nothing of it: masked by saturation, or it happened in padding")
+UNSEEN = Evidence("unseen", "the inputs were not dumped or cannot be read")
+UNSEEN_AND_BEFORE = UNSEEN._replace(words=f"{UNSEEN.words}, and earlier operators had such values")
+NOT_SEEN = Evidence("not seen", "the outputs do not show it: it was masked by saturation, or occurred in padding")
 
 
 class Trace(NamedTuple):
@@ -293,7 +294,7 @@ def _killed(at: _At, alarms: Sequence[Event]) -> list[Event]:
         gone = [kind for kind in kinds_of(one.tensor, one.extremes) if not left or left == {"saturated"} != {kind}]
         if gone and one.operator.order == at.operator.order:
             what = amount(gone[0], one)
-            now = "at the largest value now" if left else "masked by a choice, a bound or saturation"
+            now = "now at the largest value" if left else "masked by a choice, a bound or saturation"
             what = what._replace(words=f"{what.words}, read and not written: {now}")
             return [event_of(one, gone[0], "killed", what, parents=(read.trace.order,))]
     return []
@@ -305,7 +306,7 @@ def _of_device(at: _At, alarms: Sequence[Event], flagged: tuple[str, str]) -> Ev
         evidence, origin = [_what_came(at)], "propagated"
     elif not alarms:
         seen = at.outputs and all(output.extremes is not None for output in at.outputs)
-        evidence = [NOT_SEEN if seen else Evidence("outputs unknown", "its outputs are not known")]
+        evidence = [NOT_SEEN if seen else Evidence("outputs unknown", "the outputs are unknown")]
     return device_event(at.operator.order, at.operator, origin, flagged, *evidence, parents=at.parents)
 
 
@@ -319,15 +320,15 @@ def _what_came(at: _At) -> Evidence:
 
 def _clean(at: _At) -> Evidence:
     """Evidence that the inputs are finite, with their size."""
-    masks = [f"{read.scanned.tensor.slot} holds a mask" for read in at.reads if read.trace.harmless == "mask"]
+    masks = [f"{read.scanned.tensor.slot} contains a mask" for read in at.reads if read.trace.harmless == "mask"]
     raw = [read.scanned.tensor.slot for read in at.reads if read.trace.harmless == "uninitialised"]
     if raw:
-        return Evidence("raw", "{slots} is memory that no operator had written", {"slots": Fact(", ".join(raw))})
+        return Evidence("raw", "{slots} is memory that no operator has written", {"slots": Fact(", ".join(raw))})
     if masks:
-        return Evidence("masks", "{masks}, nothing else was amiss", {"masks": Fact(", ".join(masks))})
+        return Evidence("masks", "{masks}, the inputs are otherwise finite", {"masks": Fact(", ".join(masks))})
     sizes = [one.extremes.largest for one in at.inputs if one.extremes is not None and one.extremes.largest >= 0]
     if not sizes:
-        return Evidence("reads nothing", "it read nothing")
+        return Evidence("reads nothing", "the operator reads no tensor")
     return Evidence("finite", "its inputs are finite (largest {size:.6g})", {"size": Fact(max(sizes))})
 
 

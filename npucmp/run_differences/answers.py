@@ -39,7 +39,7 @@ def not_applicable(because: str, **more: Any) -> Told:
 def either(target: Optional[str], golden: Optional[str], what: str) -> Told:
     """Compare two words; the answer is unknown if either is None."""
     if target is None or golden is None:
-        return unknown(f"no dump tells {what} of both sides", target=target or "", golden=golden or "")
+        return unknown(f"the dumps do not record {what} of both sides", target=target or "", golden=golden or "")
     if target == golden:
         return same(target, target=target, golden=golden)
     return differs(f"{what}: {target} against {golden}", target=target, golden=golden)

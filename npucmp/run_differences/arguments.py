@@ -80,7 +80,7 @@ def arguments(both: AlignedRuns) -> Told:
         if not alike(one.target, one.golden):
             odd.append(one)
     if not count:
-        return unknown("the dumps tell no arguments of partners; dump level L1 or mix")
+        return unknown("the dumps record no arguments of matched operators; dump level L1 or mix")
     if not odd:
         return same(f"{count:,} arguments", places=count)
     odd.sort(key=lambda one: (not _is_fatal(one), one.match.target.order))
@@ -142,7 +142,9 @@ def _no_reduction(both: AlignedRuns) -> str:
         sides = [REDUCTIONS & named_arguments(one).keys() for one in match[:2]]
         if any(sides):
             side = "target" if sides[0] else "golden"
-            return f"{match.target.name} names {min(sides[0] or sides[1])} in the {side} alone: the other has a default"
+            return (
+                f"{match.target.name} records {min(sides[0] or sides[1])} only in the {side}: the other has its default"
+            )
     if losses and next(compared(both), None) is not None:
-        return f"{losses[0].target.name} names none on either side: both have the default of their framework"
-    return "no loss with arguments is in both dumps; dump level L1 or mix"
+        return f"{losses[0].target.name} records none on either side: both have the default of their framework"
+    return "no loss with recorded arguments is in both dumps; dump level L1 or mix"

@@ -129,9 +129,11 @@ def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[fl
     if len(x) < 4 or len(y) < 4:
         known = [(a, b) for a, b in zip(target, golden) if a is not None and b is not None]
         if not known:
-            return Relation("unknown", "the dumps hold no figures of it")
+            return Relation("unknown", "the dumps contain no statistics of it")
         same = all(a == b or (a != a and b != b) for a, b in known)
-        return Relation(SAME_STATISTICS, "the same figures") if same else Relation("differs", "its figures differ")
+        return (
+            Relation(SAME_STATISTICS, "the same statistics") if same else Relation("differs", "its statistics differ")
+        )
     if x == y:
         return Relation(SAME_STATISTICS, "the same max, min, mean and norm")
     scale = math.sqrt(y[3] ** 2 / count) if count else 0.0  # for means near 0: the rounding of their sum
@@ -140,7 +142,7 @@ def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[fl
         return Relation("close", f"the same max and min, mean and norm within rounding ({apart:.1e})", residual=apart)
     apart = max(abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in zip(x, y))
     if apart < CLOSE[0]:
-        return Relation("close", f"the same figures within rounding ({apart:.1e})", residual=apart)
+        return Relation("close", f"the same statistics within rounding ({apart:.1e})", residual=apart)
     if y[0] > y[1] and x[0] > x[1] and count:
         for high, low in ((x[0], x[1]), (x[1], x[0])):
             a = (high - low) / (y[0] - y[1])
@@ -149,11 +151,11 @@ def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[fl
             scale = math.sqrt(x[3] ** 2 / count)
             fits = abs(mean - x[2]) < FITS * scale and abs(math.sqrt(max(square, 0.0)) - scale) < FITS * scale
             if fits and (abs(a - 1) > ROUNDED or abs(b) > ROUNDED * scale):
-                words = f"normalised differently, by its figures: {in_words((a,), (b,))}"
+                words = f"normalised differently, by its statistics: {in_words((a,), (b,))}"
                 return Relation("normalised", words, (a,), (b,))
     if apart < ROUNDED / 10:
-        return Relation("rounded", f"nearly the same figures (up to {apart:.1e} apart)", residual=apart)
-    return Relation("differs", f"its figures differ: mean {x[2]:.4g} against {y[2]:.4g}, norm {x[3]:.4g} "
+        return Relation("rounded", f"nearly the same statistics (up to {apart:.1e} apart)", residual=apart)
+    return Relation("differs", f"its statistics differ: mean {x[2]:.4g} against {y[2]:.4g}, norm {x[3]:.4g} "
                     f"against {y[3]:.4g}")  # fmt: skip
 
 
@@ -240,7 +242,9 @@ def _shuffled(x: Array, y: Array) -> Optional[Relation]:
         return Relation("shuffled", f"the same {len(x)} samples in another order ({moved} moved)", residual=0.0)
     common = len({*here} & {*there})
     if 2 * common >= len(x) and len({*here}) > 1:
-        return Relation("differs", f"{len(x) - common} of {len(x)} samples are others", residual=_rel_l2(x, y))
+        return Relation(
+            "differs", f"{len(x) - common} of {len(x)} samples are not in the other run", residual=_rel_l2(x, y)
+        )
     return None
 
 
@@ -271,15 +275,13 @@ def _reversed(array: Array, axis: int) -> Iterator[ArrayView]:
     """RGB against BGR; an alpha channel stays in place."""
     kept = [*range(array.shape[axis])]
     order = [2, 1, 0, *kept[3:]]
-    yield ArrayView(
-        "channels reversed", "the channels stand the other way round (RGB against BGR)", array.take(order, axis)
-    )
+    yield ArrayView("channels reversed", "the channels are reversed (RGB against BGR)", array.take(order, axis))
 
 
 def _layout_words(shape: tuple[int, ...], order: tuple[int, ...]) -> str:
     known: dict[tuple[int, ...], str] = {(0, 2, 3, 1): "NHWC against NCHW", (0, 3, 1, 2): "NCHW against NHWC"}
     name = known.get(order, "")
-    return f"its axes stand in another order: {name or f'axes {list(order)} of golden'}"
+    return f"its axes are in another order: {name or f'axes {list(order)} of golden'}"
 
 
 def _how_far(x: Array, y: Array) -> str:

@@ -54,7 +54,7 @@ def operators(both: AlignedRuns) -> Told:
             words = f"{len(moved)} operators run in another order (first: {moved[0].name})"
             return differs(words, "warning", places=len(moved), first=moved[0].name)
     if not counts:
-        return unknown("no step and rank is in both")
+        return unknown("no step and rank is in both dumps")
     matched = sum(counts.values())
     return same(f"{matched:,} operators", places=matched)
 
@@ -69,7 +69,7 @@ def _unmatched(share: float, one: Together, alone: list[Alone]) -> Told:
                      f"first: {side.operators[0].name})")  # fmt: skip
     graphs = one.target.format != one.golden.format or _is_graph(one) or are_apart(one.target, one.golden)
     severity = "error" if share > MANY and not graphs else "warning" if share else "note"
-    words += [] if share else ["the tensors around them agree: fused otherwise, or run again"]
+    words += [] if share else ["the tensors around them agree: they are fused differently, or recomputed"]
     count = sum(len(side.operators) for side in told)
     return differs("; ".join(words), severity, places=count, first=told[0].operators[0].name, value=share, limit=MANY)
 
@@ -246,4 +246,4 @@ def _ratio(odd: Sequence[Pair]) -> str:
     if len(axes) == 1:
         only = ["first", "second", "third"][axis] if axis < 3 else f"axis {axis}"
         return f"only the {only} axis differs, {a} against {b} ({names.get(axis, 'one axis')})"
-    return f"one axis by the same ratio throughout, {a} against {b}, most often {names.get(axis, f'axis {axis}')}"
+    return f"one axis has the same ratio everywhere, {a} against {b}, most often {names.get(axis, f'axis {axis}')}"

@@ -138,7 +138,7 @@ def test_a_shape_that_nothing_tells_is_read_as_it_lies_but_not_compared_with_ano
     assert (alone.shape, alone.payload.device, alone.problem) == ((2, 1, 4, 4, 16), None, "")
     unlike = settle_axes([pair(stored(ACTIVATION, (2, 1, 4, 4, 16)), plain((5, 5)))])[0].target
     assert unlike.problem == (
-        "layout NC1HWC0 of stored shape [2, 1, 4, 4, 16] cannot hold shape [5, 5], and nothing tells its own"
+        "layout NC1HWC0 of stored shape [2, 1, 4, 4, 16] cannot hold shape [5, 5], and no record gives its own shape"
     )
     same = settle_axes([pair(*(stored(ACTIVATION, (2, 1, 4, 4, 16), path=path) for path in "xy"))])[0]
     assert (same.target.payload.device, same.golden.payload.device) == (None, None)

@@ -140,7 +140,7 @@ def test_earlier_executions_are_said_to_be_so():
 def test_an_inserted_operator_without_partner_is_named_so():
     target, golden = a_run(run(conv, cast)), a_run(written(CONV, RELU))
     notes = {pair.target_op.name: pair.note for pair in pairs(target, golden, align(target, golden)) if not pair.golden}
-    assert notes["trans_Cast_1"] == "inserted by the graph compiler: no operator of the network stands behind it"
+    assert notes["trans_Cast_1"] == "inserted by the graph compiler: no operator of the network corresponds to it"
 
 
 PARTS = [

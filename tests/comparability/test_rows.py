@@ -186,10 +186,10 @@ def test_a_loss_that_names_no_reduction_has_the_default(tmp_path):
     loss = "Functional.cross_entropy.0.forward"
     neither = held(tmp_path / "neither", Net(reduction=""), Net(reduction=""))
     assert words(neither, "loss.reduction") == (
-        f"{loss} names none on either side: both have the default of their framework"
+        f"{loss} records none on either side: both have the default of their framework"
     )
     one = held(tmp_path / "one", Net(reduction="sum"), Net(reduction=""))
-    assert words(one, "loss.reduction") == (f"{loss} names reduction in the target alone: the other has a default")
+    assert words(one, "loss.reduction") == (f"{loss} records reduction only in the target: the other has its default")
     assert status(one, "loss.reduction") == "unknown"
 
 

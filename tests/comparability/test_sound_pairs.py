@@ -113,7 +113,9 @@ def test_operators_of_one_side(target, golden, severity, tmp_path):
     found = row(tmp_path, target, golden, "network.operators")
     assert found[:2] == ("DIFFERS", severity)
     assert precheck(tmp_path / "t", tmp_path / "g", jobs=1).differs is (severity == "error")
-    assert found[2].endswith("the tensors around them agree: fused otherwise, or run again") is (severity == "note")
+    assert found[2].endswith("the tensors around them agree: they are fused differently, or recomputed") is (
+        severity == "note"
+    )
     unlike = compare(tmp_path / "t", tmp_path / "g", jobs=1).unlike
     assert ("operators differ" in unlike) is (severity == "error")
 

@@ -55,7 +55,7 @@ def test_an_argument_is_absent_only_where_arguments_would_stand(target, says):
 def test_a_factor_next_to_one_is_told_apart_from_it(scale, says):
     moments = Moments(4, compared=4, yy=1.0, xy=1.0 + scale, sum_dd=scale**2, max_abs=abs(scale))
     one = Finding(Measurement(Pair(0, "output:0", GIVEN, GIVEN, Y, Y), moments), Verdict.DIVERGED, "")
-    assert [one.sentence() for one in pattern_reasons(one)] == [f"the target is {says} times the golden as a whole"]
+    assert [one.sentence() for one in pattern_reasons(one)] == [f"the whole target is {says} times the golden"]
 
 
 def found(order, name, slot, error, phase="forward", dtypes=("float32", "float32"), because="checksums differ"):
@@ -67,7 +67,7 @@ def found(order, name, slot, error, phase="forward", dtypes=("float32", "float32
 OWN = found(3, "norm.back", "output:0", 0.5, "backward")
 CAME, SAVED = found(3, "norm.back", "input:0", 1e-7, "backward"), found(1, "norm", "output:0", 2e-3)
 ANOTHER, FORWARD = found(3, "norm.back", "input:1", NAN, "backward"), found(3, "norm", "output:0", 0.5)
-GRADIENT, HELD = "the gradient that came in differs: ", "a tensor saved by its forward differs: "
+GRADIENT, HELD = "the incoming gradient differs: ", "a tensor saved by the forward pass differs: "
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,12 @@ GRADIENT, HELD = "the gradient that came in differs: ", "a tensor saved by its f
         (FORWARD, [(2e-3, found(3, "norm", "input:0", 2e-3), False)], [], "inputs differ: input:0, rel_l2 2.0e-03"),
         (FORWARD, [(2e-3, SAVED, False)], [], "inputs differ: norm output:0, rel_l2 2.0e-03"),
         (FORWARD, [(2e-3, SAVED, True)], [], "a tensor of another rank differs: norm output:0, rel_l2 2.0e-03"),
-        (FORWARD, [], [CAME, SAVED], "an error comes in, below its limit (largest rel_l2 2.0e-03, of norm output:0)"),
-        (FORWARD, [], [CAME], "an error comes in, below its limit (largest rel_l2 1.0e-07, of input:0)"),
-        (FORWARD, [], [], "an error is born before it, and not all that it reads was compared"),
+        (
+            FORWARD, [], [CAME, SAVED],
+            "an input has an error below its limit (largest rel_l2 2.0e-03, of norm output:0)",
+        ),
+        (FORWARD, [], [CAME], "an input has an error below its limit (largest rel_l2 1.0e-07, of input:0)"),
+        (FORWARD, [], [], "the error starts upstream; some inputs of this operator were not compared"),
     ],
 )  # fmt: skip
 def test_what_is_passed_on_is_named(own, apart, read, says):
@@ -112,17 +115,17 @@ FAR = Pair(9, "output:0", *(Operator(name, "norm", "norm", "", at, ()) for name,
 @pytest.mark.parametrize(
     "gap, around, says",
     [
-        (READ, Around(AGREED), "input:0 differs ({}) although everything dumped before it agrees"),
+        (READ, Around(AGREED), "input:0 differs ({}), but all tensors dumped upstream match"),
         (READ, Around(AGREED, tainted=True), "input:0 differs ({})"),
         (READ, Around(), "an input of the network or of the dumped part already differs: input:0, {}"),
-        (WEIGHT, Around(AGREED), "a parameter already differs: param:weight, {}, although everything dumped before it "
-         "agrees"),
+        (WEIGHT, Around(AGREED), "a parameter already differs: param:weight, {}, but all tensors dumped upstream "
+         "match"),
         (WEIGHT, Around(AGREED, tainted=True), "a parameter already differs: param:weight, {}"),
-        (READ, Around(AGREED, displaced=FAR), "in the golden g wrote it, in the target its partner t runs later: a "
-         "call may be missing"),
-        (READ, Around(AGREED, overtaken=FAR), "the golden runs this operator before t, the target runs it later: "
-         "another call may be its partner"),
-        (READ, Around(AGREED), "the error is born between the two, in code that was not dumped"),
+        (READ, Around(AGREED, displaced=FAR), "in the golden, g writes this tensor; in the target, its partner t "
+         "runs later: a call may be missing"),
+        (READ, Around(AGREED, overtaken=FAR), "the golden runs this operator before t, the target after it: its "
+         "partner may be another call"),
+        (READ, Around(AGREED), "the error starts between these two tensors, in code that was not dumped"),
     ],
 )  # fmt: skip
 def test_a_gap_says_what_holds_of_all_before_it(gap, around, says):
@@ -136,11 +139,15 @@ COARSE, WHOLE = ("bfloat16", "float32"), ("int32", "int64")
 @pytest.mark.parametrize(
     "read, outputs, says",
     [
-        (["float32"] * 2, [COARSE], ["output:0 written as bfloat16, in the golden as float32"]),
-        (["float32"] * 2, [COARSE[::-1]], ["output:0 written as float32, in the golden as bfloat16"]),
-        (["float32"] * 2, [COARSE, COARSE], ["output:0, output:1 written as bfloat16, in the golden as float32"]),
+        (["float32"] * 2, [COARSE], ["dtype of output:0: bfloat16 in the target, float32 in the golden"]),
+        (["float32"] * 2, [COARSE[::-1]], ["dtype of output:0: float32 in the target, bfloat16 in the golden"]),
+        (
+            ["float32"] * 2,
+            [COARSE, COARSE],
+            ["dtype of output:0, output:1: bfloat16 in the target, float32 in the golden"],
+        ),
         (COARSE, [COARSE], []),
-        (WHOLE, [COARSE], ["output:0 written as bfloat16, in the golden as float32"]),
+        (WHOLE, [COARSE], ["dtype of output:0: bfloat16 in the target, float32 in the golden"]),
         (["float32"] * 2, [WHOLE, ["float32"] * 2], []),
     ],
 )
@@ -193,7 +200,5 @@ def test_values_that_look_rounded_are_told(target, golden, kind, says):
         one = Finding(Measurement(pair, Moments(64, *sides)), Verdict.DIVERGED, "")
         heard += [said.sentence() for said in type_reasons([], [one])]
         assert not type_reasons([one], [one])
-    words = (
-        f"output:0 looks rounded to {says}: its smallest and largest values are numbers of that type, not the golden's"
-    )
+    words = f"output:0 appears rounded to {says}: its extremes are numbers of that type, the golden's are not"
     assert {*heard} == ({words} if says else set()) and len(heard) >= (13 if says else 0)

@@ -63,7 +63,7 @@ def roots(folder, kind="Conv2D", stored=True, factor=1.5, data=1.0):
 def test_all_else_agrees_so_that_it_is_born_here(tmp_path, kind):
     ((name, cause, because),) = roots(tmp_path, kind)
     assert (name, cause) == ("convbn", "BORN")
-    assert "in this operator or in its folded weights (input:1)" in because
+    assert "the error is in this operator or in its folded weights (input:1)" in because
 
 
 def test_an_input_that_is_no_weight_and_was_not_compared_leaves_the_cause_unknown(tmp_path):

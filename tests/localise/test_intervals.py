@@ -10,7 +10,7 @@ from tests.synthetic import chain, with_statistics, write_run
 
 random = np.random.default_rng(11)
 LINEAR = "Functional.linear.{}.forward".format
-USUAL = "about 90 % of the errors before it that descend from no root are at most"
+USUAL = "about 90 % of the preceding errors that no root cause explains are at most"
 
 
 def first(folder, target, golden, of_figures=False):
@@ -27,7 +27,7 @@ def without(operators, *slots, of=None):
             for name, operator in operators.items()}  # fmt: skip
 
 
-@pytest.mark.parametrize("of_figures, alike", [(False, "bit for bit"), (True, "as far as statistics tell")])
+@pytest.mark.parametrize("of_figures, alike", [(False, "bit for bit"), (True, "by their statistics")])
 def test_what_agrees_by_values_or_by_figures_leaves_the_operator_the_error(tmp_path, of_figures, alike):
     found = first(tmp_path, chain({3: 1.05}), chain(), of_figures)
     assert found[:2] == (LINEAR(3), "BORN") and f"inputs agree ({alike})" in found[2]

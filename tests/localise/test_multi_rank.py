@@ -94,7 +94,7 @@ def test_the_evidence_names_the_rank(tmp_path):
     told(tmp_path, pipeline, first=1.01)
     root = root_of(tmp_path, 1, RECV)
     assert (root.cause.value, root.rule) == ("PROPAGATED", "collective")
-    assert root.because.startswith(f"arrived from rank 0, where {SEND} input:0 differs")
+    assert root.because.startswith(f"received from rank 0, where {SEND} input:0 differs")
 
 
 def test_the_order_of_places_follows_what_waits_for_what(tmp_path):
@@ -146,7 +146,7 @@ def test_a_sum_over_ranks_hands_on_what_another_rank_put_in(tmp_path, name):
     assert told(tmp_path, lambda **fault: collective(name, **fault), wrong=0.01) == [
         (1, "Functional.linear.0.forward", "BORN")
     ]
-    assert root_of(tmp_path, 0, name).because.startswith(f"arrived from rank 1, where {name} input:0 differs")
+    assert root_of(tmp_path, 0, name).because.startswith(f"received from rank 1, where {name} input:0 differs")
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -160,7 +160,7 @@ def test_of_inputs_alone_the_first_reader_of_a_sum_names_the_rank_that_put_the_e
 
     assert told(tmp_path, make, wrong=0.25) == [(1, name, "GAP")]
     passed = root_of(tmp_path, 0, "Functional.linear.1.forward")
-    assert passed.because.startswith(f"arrived from rank 1, where {name} input:0 differs; input:0: rel_l2")
+    assert passed.because.startswith(f"received from rank 1, where {name} input:0 differs; input:0: rel_l2")
     report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
     (alone,) = [one.roots for one in report.comparisons if one.rank == 0]
     assert alone == (passed,)
@@ -194,7 +194,7 @@ def test_what_other_ranks_put_in_is_not_known_of_one_rank_alone(tmp_path, make, 
     [one] = npucmp.compare(tmp_path / "target", tmp_path / "golden", rank=rank).comparisons
     first = min(one.roots, key=lambda root: root.place)
     assert (first.pair.operator.name, first.cause.value) == (name, "UNKNOWN")
-    assert first.because.endswith("the tensors of other ranks were not compared: compare all ranks of the step")
+    assert first.because.endswith("tensors of other ranks were not compared: compare all ranks of the step")
     assert all(root.cause.value == "PROPAGATED" for root in one.roots if root is not first)
 
 

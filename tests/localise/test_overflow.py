@@ -171,7 +171,7 @@ def test_must_not_fire(run):
 def test_memory_that_nobody_wrote_is_blamed_where_it_is_used():
     run = {**HOLE, "Tensor.add.0.forward": ([at(NAN, 7), X], [at(NAN, 7)])}
     assert found(run) == [("Tensor.add.0", "nan", "born")]
-    assert "input:0 is memory that no operator had written" in events_of(scanned(run), {})[-1].because
+    assert "input:0 is memory that no operator has written" in events_of(scanned(run), {})[-1].because
     assert [event.alarm for event in events_of(scanned(run), {})] == [False, True]
 
 
@@ -405,7 +405,7 @@ def test_flags_of_the_device():
         (2, "inf", "propagated"),
         (2, "device", "propagated"),
     ]
-    assert events[0].because.endswith("its outputs show nothing of it: masked by saturation, or it happened in padding")
+    assert events[0].because.endswith("the outputs do not show it: it was masked by saturation, or occurred in padding")
     assert {event.device_status for event in events} == {"0x20"}
 
 

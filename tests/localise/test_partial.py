@@ -102,20 +102,24 @@ def test_a_clean_part_is_silent(tmp_path, sample, part):
 def test_a_gap_between_inputs_may_be_born_in_what_was_dumped(tmp_path):
     (root,) = compared(tmp_path, "msprobe_softmax", PARTS["inputs"]).roots
     assert (root.pair.operator.name, root.slot) == ("Torch.matmul.3.forward", "input:0")
-    assert "in an operator before it whose outputs were not dumped, or in code that was not" in root.because
+    assert "in an operator whose outputs were not dumped, or in code that was not dumped" in root.because
 
 
 def test_a_gradient_whose_forward_was_not_dumped_is_of_unknown_cause(tmp_path):
     report = compared(tmp_path, "msprobe_softmax", PARTS["backward"])
     (softmax,) = [root for root in report.roots if root.pair.operator.name == "Functional.softmax.1.backward"]
     assert softmax.cause.value == "UNKNOWN"
-    assert "the tensors saved by its forward were not dumped" in softmax.because
+    assert "the tensors saved by the forward pass were not dumped" in softmax.because
 
 
 SOFTMAX, READER = "Functional.softmax.1.forward", "Torch.matmul.3.forward"
 NOT_COMPARED = [
-    ({"remove": [f"{SOFTMAX}.output.0.pt"]}, "could not be compared", "saved by its forward could not be compared"),
-    ({"exclude": [SOFTMAX]}, "was left out by --include or --exclude", "its forward was left out"),
+    (
+        {"remove": [f"{SOFTMAX}.output.0.pt"]},
+        "could not be compared",
+        "saved by the forward pass could not be compared",
+    ),
+    ({"exclude": [SOFTMAX]}, "was excluded by --include or --exclude", "its forward pass was excluded"),
 ]
 
 
@@ -124,13 +128,13 @@ def test_whoever_reads_what_was_not_compared_is_not_accused(tmp_path, how, why, 
     report = compared(tmp_path, "msprobe_softmax", **how)
     first = report.roots[0]
     assert (first.pair.operator.name, first.cause.value) == (READER, "UNKNOWN")
-    assert f"it is {SOFTMAX} output:0, which {why}: look there first" in first.because
+    assert f"this tensor is {SOFTMAX} output:0, which {why}: check that operator first" in first.because
     causes = {root.pair.operator.name: root for root in report.roots}
     assert {root.cause.value for root in report.roots} == {"UNKNOWN", "PROPAGATED"}
     assert saved in causes["Functional.softmax.1.backward"].because
     words = screen(report)
     assert "First diverging operator" not in words and "100 % of elements compared" not in words
-    assert "everything" not in words and "code that was not dumped" not in words
+    assert "all tensors dumped" not in words and "code that was not dumped" not in words
 
 
 def test_an_output_of_unknown_shape_is_not_taken_for_a_number(tmp_path):
@@ -157,8 +161,8 @@ def test_what_was_filtered_out_did_not_agree(tmp_path, operator):
     report = compared(tmp_path, "msprobe_softmax", include=[f"*{operator}.forward"])
     first = report.roots[0]
     assert first.cause.value in ("UNKNOWN", "GAP")
-    assert "left out by --include or --exclude" in first.because
-    assert "everything" not in first.because and "an input of the network" not in first.because
+    assert "excluded by --include or --exclude" in first.because
+    assert "all tensors dumped" not in first.because and "an input of the network" not in first.because
     assert "First diverging operator" not in screen(report)
 
 

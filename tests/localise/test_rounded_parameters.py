@@ -29,8 +29,8 @@ def layers(rounded=(), wrong=None):
 @pytest.mark.parametrize(
     "target, golden, found, words",
     [
-        (layers(range(6)), layers(), [0], "all 12 parameters that differ are rounded to bfloat16 in the target alone"),
-        (layers(), layers(range(6)), [0], "all 12 parameters that differ are rounded to bfloat16 in the golden alone"),
+        (layers(range(6)), layers(), [0], "all 12 parameters that differ are rounded to bfloat16 in the target only"),
+        (layers(), layers(range(6)), [0], "all 12 parameters that differ are rounded to bfloat16 in the golden only"),
         (layers([4]), layers(), [4], ""),  # one layer is no habit
         (layers(range(6), wrong=3), layers(), [0, 3], "11 of 12 parameters that differ"),
         (layers(range(6)), layers(range(6)), [], ""),

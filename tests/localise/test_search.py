@@ -57,7 +57,7 @@ def test_errors_that_grow_step_by_step_are_not_agreement(tmp_path):
 
     got = report(tmp_path, run(1e-7), run(0.0))
     assert [root.cause.value for root in got.roots] == ["WORSENED"]
-    assert "no operator turns its inputs' error into more than 8 times as much" in got.roots[0].because
+    assert "no operator increases the error of its inputs more than 8 times" in got.roots[0].because
 
 
 def test_uninitialised_memory_is_nobodys_fault(tmp_path):
@@ -176,7 +176,7 @@ def test_an_input_changed_on_the_way_is_a_gap(tmp_path):
     target["Functional.linear.3.forward"]["in"][0] = target["Functional.linear.3.forward"]["in"][0] * np.float32(1.5)
     got = report(tmp_path, target, golden)
     assert found(got)[0] == ("Functional.linear.3.forward", "GAP", "input:0")
-    assert "last agreeing: Functional.linear.2.forward output:0" in got.roots[0].because
+    assert "last matching tensor: Functional.linear.2.forward output:0" in got.roots[0].because
 
 
 def test_one_sided_operator_between_producer_and_consumer_leaves_the_gap_standing(tmp_path):
@@ -212,8 +212,8 @@ def test_an_operator_of_one_run_is_named_wherever_it_stands_before_a_gap(tmp_pat
     (root,) = npucmp.compare(*(record(write_run(tmp_path / name, run)) for name, run in runs.items())).roots
     side = "target" if scaled else "golden"
     assert (root.pair.operator.name, root.cause.value, root.slot) == ("Tensor.__add__.0.forward", "GAP", "input:0")
-    assert "last agreeing: Functional.linear.0.forward output:0" in root.because
-    assert f"between the two: Tensor.__mul__.0.forward (only in the {side})" in root.because
+    assert "last matching tensor: Functional.linear.0.forward output:0" in root.because
+    assert f"operators between these two tensors: Tensor.__mul__.0.forward (only in the {side})" in root.because
     assert "not dumped" not in root.because
 
 
@@ -222,7 +222,7 @@ def test_code_that_was_not_dumped_is_told_where_no_operator_of_one_run_stands_be
     del target["Tensor.__mul__.0.forward"]
     (root,) = report(tmp_path, target, two_branches(False)).roots
     assert (root.pair.operator.name, root.cause.value, root.slot) == ("Tensor.__add__.0.forward", "GAP", "input:0")
-    assert "the error is born between the two, in code that was not dumped" in root.because
+    assert "the error starts between these two tensors, in code that was not dumped" in root.because
 
 
 @pytest.mark.parametrize("shape, told", [((8, 16), True), ((3,), False)])
@@ -239,7 +239,7 @@ def test_an_operator_of_one_run_may_be_the_origin_of_an_input_of_unknown_origin(
     root = report(tmp_path, target, golden).roots[0]
     assert (root.pair.operator.name, root.slot) == ("Tensor.__add__.0.forward", "input:0")
     assert ("or before that in Torch.sin.0.forward (only in the target)" in root.because) == told
-    assert ("the error is born between the two, in code that was not dumped" in root.because) != told
+    assert ("the error starts between these two tensors, in code that was not dumped" in root.because) != told
 
 
 def test_an_operator_of_one_run_that_reads_what_code_overwrites_in_place_is_named(tmp_path):
@@ -474,8 +474,11 @@ def test_a_fault_whose_output_is_missing_is_sought_where_that_was_written(tmp_pa
         if root.cause.value != "PROPAGATED"
     ]
     assert (root.pair.operator.name, root.cause.value, root.slot) == ("Functional.linear.4.forward", "GAP", "input:0")
-    assert "last agreeing: Functional.linear.3.forward input:1" in root.because
-    assert "it is Functional.linear.3.forward output:0, which was not dumped or cannot be compared" in root.because
+    assert "last matching tensor: Functional.linear.3.forward input:1" in root.because
+    assert (
+        "this tensor is Functional.linear.3.forward output:0, which was not dumped or cannot be compared"
+        in root.because
+    )
 
 
 def test_inputs_alone_blame_one_operator(tmp_path):
@@ -579,9 +582,7 @@ def recorded(folder, number):
 def test_a_number_of_which_statistics_are_known_is_told(tmp_path):
     got = npucmp.compare(recorded(tmp_path / "target", 0.1), recorded(tmp_path / "golden", 1e-7))
     assert found(got) == [("Torch.mystery.0.forward", "GAP", "input:0")]
-    assert got.roots[0].because == (
-        "a number that it was given already differs: input:0 is 0.1, in the golden 1e-07, a factor of 1e+06"
-    )
+    assert got.roots[0].because == ("scalar input:0 already differs: target 0.1, golden 1e-07, factor 1e+06")
 
 
 def test_trusted_statistics_are_not_called_bits(tmp_path):
@@ -598,7 +599,7 @@ def test_shapes_that_differ_by_axes_of_one_are_compared_with_a_note(tmp_path):
     assert got.exit_status == 0
     (note,) = got.comparisons[0].notes
     assert note == (
-        "shapes that differ by axes of length 1 alone are compared: 2, "
+        "tensors compared although their shapes differ by axes of length 1: 2, "
         "the first is Torch.conv.0.forward input:0, [1, 8, 1, 16] against [1, 8, 16]"
     )
     wrong = report(tmp_path / "fault", run(np.tanh(x) * 1.5, (1, 8, 1, 16)), golden)

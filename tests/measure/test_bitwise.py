@@ -157,7 +157,7 @@ def told(measurement):
 
 rows = np.arange(64 * 96).reshape(64, 96)
 PLANTED = [  # shape, elements that differ, words
-    ((64, 96), [7, 2000, 3333, 6000], "they are scattered"),
+    ((64, 96), [7, 2000, 3333, 6000], "the differing elements are scattered"),
     (
         (64, 96),
         rows[[5, 9]].ravel(),
@@ -171,7 +171,7 @@ PLANTED = [  # shape, elements that differ, words
     ((4, 4096), np.arange(4096, 8192), "or 1 rows of the last axis computed in another order"),
     ((64, 96), np.arange(6100, 6144), "the tail from [63, 52] on; hint: memory beyond the result"),
     ((64, 96), np.arange(1000, 1300), "one piece, from [10, 40] to [13, 51]; hint: memory overwritten"),
-    ((2, 3), [4], "they are scattered"),
+    ((2, 3), [4], "the differing elements are scattered"),
     ((), [0], ""),
 ]
 
@@ -194,9 +194,11 @@ def test_whole_rows_and_columns_are_recognised_wherever_they_lie(chosen, columns
 
 def test_only_small_differences_are_called_roundings(tmp_path):
     everywhere, few = np.arange(6144), np.random.default_rng(1).permutation(6144)[:600]
-    assert of_pattern(tmp_path, (64, 96), everywhere, by=3e-7).startswith("hint: roundings")
-    assert of_pattern(tmp_path, (64, 96), few, by=3e-7).startswith("they are scattered; hint: roundings")
-    assert of_pattern(tmp_path, (64, 96), few, by=3e-3) == "they are scattered"
+    assert of_pattern(tmp_path, (64, 96), everywhere, by=3e-7).startswith("hint: rounding")
+    assert of_pattern(tmp_path, (64, 96), few, by=3e-7).startswith(
+        "the differing elements are scattered; hint: rounding"
+    )
+    assert of_pattern(tmp_path, (64, 96), few, by=3e-3) == "the differing elements are scattered"
     assert of_pattern(tmp_path, (64, 96), everywhere, by=3e-3) == ""
 
 
@@ -204,7 +206,7 @@ def test_differences_beyond_number_still_have_a_beginning_and_an_end(tmp_path, m
     monkeypatch.setattr("npucmp.measure.bitwise.PLACES", 1000)
     monkeypatch.setattr("npucmp.measure.bitwise.READ", 512)
     assert of_pattern(tmp_path, (64, 96), np.arange(2048, 5000)).startswith("one block of 2,952 elements from 2,048 on")
-    assert of_pattern(tmp_path, (64, 96), np.arange(0, 6144, 3)) == "they are scattered"
+    assert of_pattern(tmp_path, (64, 96), np.arange(0, 6144, 3)) == "the differing elements are scattered"
 
 
 def stored(folder, name, array, shape):

@@ -43,8 +43,8 @@ def told(report):
 
 @needs_torch
 @pytest.mark.parametrize("scale, cause, words", [
-    (1.01, Cause.BORN, "times the rounding that is due away from float64 of its own inputs"),
-    (1.0, Cause.PROPAGATED, "the outputs are float64 of the recorded inputs"),
+    (1.01, Cause.BORN, "times the expected rounding"),
+    (1.0, Cause.PROPAGATED, "the outputs match float64 of the recorded inputs"),
 ])  # fmt: skip
 def test_unknown_becomes_born_or_passes_on(scale, cause, words, tmp_path):
     """The golden run did not record what it read, and gives something else."""
@@ -67,13 +67,13 @@ def test_worsened_becomes_born(tmp_path):
     assert causes["Functional.softmax.0.forward"] is Cause.WORSENED
     report = compare(*dumps, recompute="all")
     root = next(one for one in report.roots if "softmax" in one.pair.operator.name)
-    assert root.cause is Cause.BORN and "times the rounding that is due" in root.because
+    assert root.cause is Cause.BORN and "times the expected rounding" in root.because
 
 
 @needs_torch
 def test_a_wrong_golden_is_said_to_be_wrong(tmp_path):
     (root,) = compare(*pair(tmp_path, [soft(SOFT)], [soft(SOFT * F32(1.01))]), recompute="all").roots
-    assert root.cause is Cause.BORN and "golden output:0 is" in root.because
+    assert root.cause is Cause.BORN and "golden output:0 differs" in root.because
 
 
 @needs_torch
@@ -84,8 +84,8 @@ def test_what_only_torch_knows_is_recomputed(tmp_path):
     records = [[("Functional.prelu.0.forward", [x, weight], [one], {})] for one in (out * F32(1.01), out)]
     dumps = pair(tmp_path, *records)
     plain, report = (compare(*dumps, recompute=how) for how in ("auto", "all"))
-    assert "rounding that is due" not in plain.roots[0].because
-    assert "rounding that is due away from float64 of its own inputs" in report.roots[0].because
+    assert "expected rounding" not in plain.roots[0].because
+    assert "a float64 recomputation of its own inputs by" in report.roots[0].because
     assert "recomputed 1 of 1 operators by torch, in float64 from their recorded inputs" in report.notes
 
 
@@ -104,7 +104,7 @@ def test_all_finds_what_a_comparison_cannot_see(tmp_path):
     write_reports(report, tmp_path / "report")
     with open(tmp_path / "report" / "roots.csv", newline="") as stream:
         (row,) = csv.DictReader(stream)
-    assert (row["cause"], row["rule"]) == ("BORN", "recompute") and "rounding that is due" in row["evidence"]
+    assert (row["cause"], row["rule"]) == ("BORN", "recompute") and "expected rounding" in row["evidence"]
     assert terminal.render(answer_of(report)).splitlines()[-1].startswith("DIVERGED: error is born in 1 place")
 
 
@@ -122,7 +122,7 @@ def test_a_setting_of_all_operators_of_a_kind_is_no_birth_by_recomputation(tmp_p
 
 @needs_torch
 @pytest.mark.parametrize("sample, cause, words", [
-    ("msprobe_softmax", Cause.BORN, "output:0 is 2.2e+04 times the rounding that is due away from float64"),
+    ("msprobe_softmax", Cause.BORN, "a float64 recomputation of its own inputs by 2.2e+04 times the expected rounding"),
     ("msprobe_extra_operator", Cause.BORN, "argument input:4 (eps) is 0.01"),
     ("msprobe_uncaptured", Cause.GAP, "it reads gelu (tanh) of Functional.linear.8.forward in the target, "
                                       "gelu (erf) of Functional.linear.8.forward in the golden"),
@@ -148,7 +148,7 @@ def test_replay_is_an_alias(monkeypatch):
 def test_without_torch_numpy_recomputes_what_it_can_and_one_line_says_so(monkeypatch):
     monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
     report = compare(*(SAMPLES / "msprobe_softmax" / side for side in ("target", "golden")), recompute="all")
-    assert report.roots[0].cause is Cause.BORN and "rounding that is due" in report.roots[0].because
+    assert report.roots[0].cause is Cause.BORN and "expected rounding" in report.roots[0].because
     text = terminal.render(answer_of(report))
     assert "note: recomputed 53 of 54 operators by numpy, in float64 from their recorded inputs" in text
     assert text.count("note: --recompute all: recomputing more operators needs the package npucmp[replay]: pip") == 1

@@ -85,4 +85,4 @@ def test_more_operators_without_a_common_name_than_one_matrix_holds_are_refused_
     with pytest.raises(NpucmpError) as refused:
         npucmp.compare(tmp_path / "target", tmp_path / "golden", jobs=1)
     assert "\n" not in str(refused.value)
-    assert "of 4200 and 4200 operators 0 line up" in str(refused.value)
+    assert "of 4200 and 4200 operators, 0 match" in str(refused.value)

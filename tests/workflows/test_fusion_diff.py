@@ -157,7 +157,7 @@ def test_a_wrong_fusion_that_was_not_dumped_is_named(tmp_path, off, fault):
     next(on.glob(f"*/*/*/*/*/*.{fault.replace('/', '_')}.*")).unlink()
     report = fusion_diff(on, off)
     root = report.roots[0]
-    assert root.cause.value == "GAP" and f"it is {fault}:0, which was not dumped" in root.because
+    assert root.cause.value == "GAP" and f"this tensor is {fault}:0, which was not dumped" in root.because
     assert "next: dump all that operators read and write" in screen(report) and "to blame" not in screen(report)
 
 

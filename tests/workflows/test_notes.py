@@ -47,10 +47,11 @@ def test_another_step_or_rank_than_on_the_other_side_is_told(tmp_path):
 def test_nan_in_both_runs_is_told_with_the_first_operator(tmp_path, count):
     x = np.array([[1.0, np.nan], [2.0, 3.0]], np.float32)
     run = {f"Torch.log.{i}.forward": {"in": [np.ones((2, 2), np.float32)], "out": [x]} for i in range(count)}
-    hold = "1 tensor holds" if count == 1 else "2 tensors hold"
+    hold = "1 tensor contains" if count == 1 else "2 tensors contain"
     found = notes(write_run(tmp_path / "a", run), write_run(tmp_path / "b", run))
     assert found == [
-        f"{hold} NaN in both runs, the first at Torch.log.0.forward output:0: npucmp overflow tells where they are born"
+        f"{hold} NaN in both runs, the first at Torch.log.0.forward output:0: "
+        "npucmp overflow finds the operators that produce them"
     ]
 
 
@@ -68,7 +69,7 @@ def test_up_to_three_tensors_of_other_types_are_named(tmp_path, half):
     (note,) = notes(write_run(tmp_path / "a", typed(half)), write_run(tmp_path / "b", chain()))
     names = ": " + ", ".join(f"Functional.linear.{i}.forward output:0" for i in range(half)) if half < 4 else ""
     assert note.startswith(
-        f"dtypes differ in {half} of 18 float tensors (float16 against float32){names}; the error stays"
+        f"dtypes differ in {half} of 18 float tensors (float16 against float32){names}; the error is within rounding"
     )
 
 
@@ -94,4 +95,4 @@ def test_types_are_told_of_statistics_too(tmp_path):
 def test_an_error_that_does_not_stay_within_the_types_is_not_said_to(tmp_path):
     paths = write_run(tmp_path / "a", typed(1, 0.5)), write_run(tmp_path / "b", chain())
     (note,) = notes(*paths, rtol=2.0, atol=2.0)
-    assert "stays within" not in note and "output:0; largest rel_l2 5.0e-01 = 102" in note
+    assert "within rounding" not in note and "output:0; largest rel_l2 5.0e-01 = 102" in note

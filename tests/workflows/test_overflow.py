@@ -328,7 +328,7 @@ def test_a_flag_without_a_trace_in_the_data(tmp_path, layout):
     note(tmp_path, layout(1, 0x20))
     report = overflow(tmp_path)
     assert (report.exit_status, roots(report)) == (1, [("BORN", "net/add", "")])
-    assert "masked by saturation, or it happened in padding" in report.roots[0].because
+    assert "masked by saturation, or occurred in padding" in report.roots[0].because
 
 
 def test_a_record_that_blames_no_dumped_operator_is_a_row(tmp_path):

@@ -187,7 +187,7 @@ def test_a_parameter_of_a_later_step_follows_from_the_one_before(tmp_path):
     assert rows(report) == [(LINEAR(2), "BORN", "output:0", (1, 2))]
     assert report.notes == ()
     (row,) = [one for one in report.reruns if one.step == 1]
-    assert row.because.startswith("it follows from step 0; a parameter already differs")
+    assert row.because.startswith("the difference follows from step 0; a parameter already differs")
 
 
 def test_code_that_was_not_dumped_is_a_gap_and_no_input_of_the_network(tmp_path):
@@ -195,7 +195,10 @@ def test_code_that_was_not_dumped_is_a_gap_and_no_input_of_the_network(tmp_path)
     other[LINEAR(3)]["in"][0] = other[LINEAR(3)]["in"][0] * np.float32(1.5)
     report = rerun(tmp_path, chain(), other)
     assert rows(report) == [(LINEAR(3), "GAP", "input:0", (1, 2))]
-    assert f"{LINEAR(2)} wrote it, the same in both runs: it was changed on the way" in report.reruns[0].because
+    assert (
+        f"{LINEAR(2)} wrote the same tensor in both runs: it was changed before this operator read it"
+        in report.reruns[0].because
+    )
     assert report.notes == ()
 
 
@@ -210,8 +213,8 @@ def test_an_input_that_comes_from_an_operator_of_one_run_was_not_changed_on_the_
         other[name] = record
     report = rerun(tmp_path, chain(), other)
     assert rows(report) == [(LINEAR(3), "GAP", "input:0", (1, 2))]
-    assert "between the two: Tensor.__mul__.0.forward (only in run 2)" in report.reruns[0].because
-    assert "changed on the way" not in report.reruns[0].because
+    assert "operators between these two tensors: Tensor.__mul__.0.forward (only in run 2)" in report.reruns[0].because
+    assert "was changed before" not in report.reruns[0].because
 
 
 def test_the_text_of_a_dump_steers_nothing(tmp_path):
@@ -247,7 +250,7 @@ def test_an_input_changed_behind_another_fault_is_a_gap(tmp_path):
         ("Torch.tanh.0.forward", "BORN", "output:0", (1, 2)),
         ("Torch.abs.0.forward", "GAP", "input:0", (1, 2)),
     ]
-    assert "Torch.exp.0.forward wrote it, the same in both runs" in report.reruns[1].because
+    assert "Torch.exp.0.forward wrote the same tensor in both runs" in report.reruns[1].because
     assert passed(report) == {"Torch.add.0.forward"}
 
 
@@ -642,7 +645,7 @@ def test_a_table_of_errors_is_no_noise(tmp_path):
     CliRunner().invoke(command, ["compare", *paths, "-o", str(tmp_path / "c"), "-q"])
     CliRunner().invoke(command, ["rerun-diff", *paths, "-o", str(tmp_path / "r"), "-q"])
     for table in ("c/tensors.csv", "r/tensors.csv", "r/rerun.csv"):
-        with pytest.raises(UsageError, match="is a table of errors; --noise wants"):
+        with pytest.raises(UsageError, match="is a table of errors; --noise requires"):
             npucmp.compare(*paths, noise=tmp_path / table)
 
 
@@ -678,7 +681,7 @@ SAMPLE = Path(__file__).parent.parent.parent / "sample_dumps" / "rerun_scatter"
 def test_the_sample_names_the_sum_whose_order_is_that_of_arrival():
     report = rerun_diff([SAMPLE / f"run{number}" for number in (1, 2, 3)])
     assert rows(report) == [("Mint.index_add.0.forward", "BORN", "output:0", (1, 2, 3))]
-    assert "hint: roundings, as of sums accumulated in another order" in report.reruns[0].because
+    assert "hint: rounding of sums accumulated in another order" in report.reruns[0].because
     assert len(passed(report)) == 8
 
 

@@ -99,15 +99,15 @@ class _Work:
             return ""
         first = [some[0].shape for some in sides]
         if not alike(first[0], first[1]):
-            return f"writes {[*first[1]]}, this {[*first[0]]}"
+            return f"it writes {[*first[1]]}, this operator {[*first[0]]}"
         if not self.is_fused:
             return ""
         more = [one for some in sides for one in some[min(map(len, sides)) :] if alike(one.shape, first[0])]
         if more and not adds_up(target, golden):  # the residual beside the stream
-            return f"writes {len(sides[1])} of such tensors, this {len(sides[0])}"
+            return f"it writes {len(sides[1])} tensors of this shape, this operator {len(sides[0])}"
         reads = [next((one.shape for one in op.tensors if one.slot == "input:0"), ()) for op in (target, golden)]
         if all(reads) and reads[0][-1:] != reads[1][-1:] and len(reads[0]) > 1 < len(reads[1]):
-            return f"reads {[*reads[1]]}, this {[*reads[0]]}"
+            return f"it reads {[*reads[1]]}, this operator {[*reads[0]]}"
         return ""
 
     def weights(self, is_golden: bool) -> None:
@@ -183,7 +183,7 @@ class _Work:
                 if names:
                     words = " or ".join(names[:_NAMED]) + (f" or {len(names) - _NAMED} more" if names[_NAMED:] else "")
                     where = ("target", "golden")[side], one.operator.order
-                    self.open.setdefault(where, f"it is open which is its partner: {words}; --mapping can tell")
+                    self.open.setdefault(where, f"its partner is ambiguous: {words}; name it with --mapping")
 
     def _is_near_by(self, one: Plain, other: Plain) -> bool:
         """Return whether one operator is in the module of the other or in a module inside it. Without module paths,
@@ -197,8 +197,8 @@ class _Work:
         return _Stretches([[at[side] for at in chain] for side in (0, 1)])
 
     def _leave(self, target: Operator, golden: Operator, why: str) -> None:
-        self.open[("target", target.order)] = f"{golden.name} is called as this is, but {why}"
-        self.open[("golden", golden.order)] = f"{target.name} is called as this is, but they are not alike"
+        self.open[("target", target.order)] = f"{golden.name} has the same path, but {why}"
+        self.open[("golden", golden.order)] = f"{target.name} has the same path, but they are not alike"
 
 
 class _Stretches:

@@ -70,8 +70,8 @@ def why_not(group: FusedGroup) -> str:
     sizes = [next((one.shape[-1] for one in op.tensors if one.slot == "output:0" and one.shape), 0)
              for op in (group.whole, *group.parts)]  # fmt: skip
     if sizes[0] != sum(sizes[1:]):
-        return f"{' + '.join(map(str, sizes[1:]))} columns do not make {sizes[0]}"
-    return "its values are not theirs, one behind the other"
+        return f"{' + '.join(map(str, sizes[1:]))} columns do not add up to {sizes[0]}"
+    return "its values are not the concatenation of the parts"
 
 
 def agrees(group: FusedGroup, context: ReadContext) -> Optional[bool]:

@@ -59,7 +59,7 @@ def _shows(node: OperatorFindings) -> bool:
 def _left_over(node: OperatorFindings) -> Root:
     """The root of an operator that the search excuses: its error may come from a tensor that it overwrites."""
     worst = next(filter(differs, (*node.outputs, *node.inputs)))
-    reasons = reason("inputs differ", "what it reads differs, or is overwritten in place"), tensor_reason(worst)
+    reasons = reason("inputs differ", "an input differs, or is overwritten in place"), tensor_reason(worst)
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
 
 
@@ -136,5 +136,5 @@ def _followed(root: Root, own: Comparison, first: int) -> Root:
     later = own.step is not None and own.step > first
     if root.cause is not Cause.GAP or not later or not is_parameter(root.pair._replace(slot=root.slot)):
         return root
-    evidence = reason("step", "it follows from step {step}", step=first), *root.evidence
+    evidence = reason("step", "the difference follows from step {step}", step=first), *root.evidence
     return replace(root, cause=Cause.PROPAGATED, evidence=evidence)

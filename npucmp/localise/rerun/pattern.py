@@ -55,7 +55,7 @@ def pattern(measurement: Measurement, found: Differing, context: ReadContext = A
     if found.number == total:
         return by_rounding(moments, pair, found.number)
     lines = _lines(places, payload) if places is not None else ()
-    scattered = Evidence("places", "they are scattered"), *by_rounding(moments, pair, found.number)
+    scattered = Evidence("places", "the differing elements are scattered"), *by_rounding(moments, pair, found.number)
     return _block(found, payload) or _piece(found, payload) or lines or scattered
 
 
@@ -169,7 +169,7 @@ def _piece(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
     if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):
         return ()
     if found.end == math.prod(payload.shape):
-        hint = "memory beyond the result, or a tail block computed apart"
+        hint = "memory beyond the result, or a tail block computed separately"
         return _places("the tail from {first} on", hint, first=position(first, payload.shape))
     start, end = (position(place, payload.shape) for place in (first, found.end - 1))
     return _places("one piece, from {first} to {last}", "memory overwritten", first=start, last=end)
@@ -182,5 +182,5 @@ def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence,
     size = math.sqrt(moments.sum_dd / differing / (moments.yy / max(1, moments.compared)))
     if size > FACTOR * round_off_of(pair):
         return ()
-    hint = "hint: roundings, as of sums accumulated in another order (atomic additions, split reductions)"
+    hint = "hint: rounding of sums accumulated in another order (atomic additions, split reductions)"
     return (Evidence("hint", hint),)

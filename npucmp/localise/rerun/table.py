@@ -126,11 +126,11 @@ def excuse(root: Root) -> tuple[Evidence, ...]:
         return ()
     if op.has("random"):
         return (
-            Evidence("random", "a random operator: it differs unless the runs share seed and generator"),
+            Evidence("random", "a random operator: its output differs unless the runs use the same seed and generator"),
             Evidence("random", "switch it off or fix the seed"),
         )
     if op.has("collective"):
-        late = "a collective: it may have been dumped before it was done, or summed in the order of arrival"
+        late = "a collective: its output may have been dumped before it was complete, or summed in the order of arrival"
         return (Evidence("asynchronous", late),)
     return ()
 
@@ -179,7 +179,8 @@ def _whose(worst: _Seen, some: Sequence[_Seen]) -> tuple[Evidence, ...]:
     """The run of the figures and the words, if several runs differ from the first."""
     if len(some) == 1:
         return ()
-    return (Evidence("run", "figures of run {run} against run 1, the farthest off", {"run": Fact(worst.number)}),)
+    words = "figures of run {run}, which has the largest error, against run 1"
+    return (Evidence("run", words, {"run": Fact(worst.number)}),)
 
 
 def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> Optional[Differing]:
@@ -207,7 +208,7 @@ def _changed_on_the_way(finding: Optional[Finding]) -> tuple[Evidence, ...]:
     golden = finding.pair.golden if finding is not None else None
     if golden is None or not golden.source:
         return ()
-    words = "{writer} wrote it, the same in both runs: it was changed on the way"
+    words = "{writer} wrote the same tensor in both runs: it was changed before this operator read it"
     return (Evidence("changed on the way", words, {"writer": Fact(golden.source.rpartition(":")[0])}),)
 
 

@@ -23,6 +23,6 @@ def _accuses(case: RuleContext) -> bool:
 RULE = ErrorRule(
     "accusation",
     "arguments",
-    f"an argument differs, and the output's error is more than {STANDS_OUT:g} times that of what was read",
+    f"an argument differs, and the output error is more than {STANDS_OUT:g} times the input error",
     applies=_accuses,
 )

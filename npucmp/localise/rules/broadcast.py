@@ -42,6 +42,6 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 RULE = ErrorRule(
     "fact",
     "broadcast",
-    "an operand that one side repeats along some axes has another shape; if the output agrees, that is no difference",
+    "an operand has another shape because one side repeats it along some axes: no difference if the output agrees",
     applies=_applies,
 )

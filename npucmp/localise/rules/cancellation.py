@@ -17,7 +17,7 @@ from npucmp.localise.rule_context import ErrorRule
 RULE = ErrorRule(
     "explanation",
     "cancellation",
-    "a sum holds rounding of its terms, however small it is itself: key-bias gradients, rel_l2 1.2 in clean float32",
+    "a sum that cancels contains the rounding of its terms: key-bias gradients have rel_l2 1.2 in clean float32 runs",
     applies=lambda case: not case.is_choice and case.rounding_of_terms > 0,
     bound=lambda case: case.rounding_of_terms,
 )

@@ -44,7 +44,7 @@ def _bound(case: RuleContext) -> float:
 RULE = ErrorRule(
     "explanation",
     "choice",
-    f"an error e of what a mask or an index was chosen by changes up to {SHARE:g} √e of its elements",
+    f"if the values that select a mask or an index have error e, up to {SHARE:g} √e of its elements may change",
     applies=lambda case: case.before > 0 and case.is_choice,
     bound=_bound,
 )

@@ -89,6 +89,6 @@ def _largest(finding: Finding) -> float:
 RULE = ErrorRule(
     "accusation",
     "coarser",
-    "the target computes this in a coarser type than the golden, which hardly any other operator does",
+    "the target computes this operator in a coarser type than the golden, and hardly any other operator does so",
     applies=_accuses,
 )

@@ -13,7 +13,7 @@ from npucmp.localise.rule_context import ErrorRule
 RULE = ErrorRule(
     "explanation",
     "collective",
-    "a collective or receive hands on what other ranks put in",
+    "a collective or receive propagates the errors of other ranks",
     applies=lambda case: case.node is not None and case.node.carried,
     bound=lambda case: math.inf,
 )

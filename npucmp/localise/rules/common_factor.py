@@ -31,7 +31,7 @@ def _judged(case: RuleContext) -> Finding:
 RULE = ErrorRule(
     "accusation",
     "common_factor",
-    "one factor scales all parameters of a step, which the noise of their gradients does not",
+    "one factor scales all parameters of a step, which noise of their gradients cannot do",
     applies=_accuses,
     judged=_judged,
 )

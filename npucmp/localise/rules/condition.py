@@ -16,7 +16,7 @@ CONDITIONED = 3.0
 RULE = ErrorRule(
     "explanation",
     "condition",
-    f"the error that came in, times {CONDITIONED:g} times the operator's condition number for these values",
+    f"the incoming error times {CONDITIONED:g} times the condition number of the operator for these values",
     applies=lambda case: case.before > 0 and not case.is_choice and case.amplification > 1,
     bound=lambda case: CONDITIONED * case.before * case.amplification,
 )

@@ -22,7 +22,7 @@ def _bound(case: RuleContext) -> float:
 RULE = ErrorRule(
     "explanation",
     NAME,
-    "rows that are constant up to rounding leave rounding alone to a layer norm; the other rows agree",
+    "if input rows are constant up to rounding, a layer norm outputs only rounding there; the other rows agree",
     applies=lambda case: case.finding.measurement.settled is not None and case.node is not None,
     bound=_bound,
 )

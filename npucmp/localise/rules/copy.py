@@ -28,6 +28,6 @@ def _accuses(case: RuleContext) -> bool:
 RULE = ErrorRule(
     "accusation",
     "copy",
-    "the golden values are handed on unchanged, the target's have more than the error of its input",
+    "the golden copies its input unchanged; the target's output has a larger error than its input",
     applies=_accuses,
 )

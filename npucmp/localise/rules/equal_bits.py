@@ -3,7 +3,7 @@
 Such types are summed in float32, so two correct results differ by one rounding in a few elements. Three signs show a
 fault: the size of the error, the share of elements that differ (accumulation in the type itself, a weak erf or exp),
 and a common factor that rounding to the nearest does not have (truncation). Evidence: 9,786 outputs of 16 bits with
-equal inputs in clean pairs of the corpus (open seeds), modules apart: up to 0.5 u, 12 % of the elements, 0.05 u in
+equal inputs in clean pairs of the corpus (open seeds), without modules: up to 0.5 u, 12 % of the elements, 0.05 u in
 common.
 
 Outputs in bfloat16, float16 or float8 are diverged if they are more than 1.5 u apart, differ in more than 40 % of the
@@ -50,6 +50,7 @@ def _is_biased(case: RuleContext, round_off: float) -> bool:
 RULE = ErrorRule(
     "accusation",
     "equal_bits",
-    f"the same bits went in, and results of 8 or 16 bits are more than {APART:g} roundings apart, or too many of them",
+    f"inputs match bit for bit, but 8- or 16-bit outputs differ by more than {APART:g} roundings or in too many "
+    "elements",
     applies=_accuses,
 )

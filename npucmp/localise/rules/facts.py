@@ -16,21 +16,21 @@ suspected    if only statistics exist, the first operator that exceeds the noise
 from __future__ import annotations
 
 from npucmp.localise.rule_context import ErrorRule
-from npucmp.localise.seen_errors import QUANTILE
+from npucmp.localise.seen_errors import QUANTILE, RECENT
 from npucmp.model.roles import is_meaningless
 
 FACTS = (
     ErrorRule(
         "fact",
         "background",
-        f"an input of unknown origin has the error that {100 * QUANTILE:g} % of what was seen do not exceed, or the "
-        "largest just before",
+        f"an input without a known producer is assumed to have the {100 * QUANTILE:g} % quantile of the errors seen so "
+        f"far, or the largest of the last {RECENT} operators",
         applies=lambda case: True,
     ),
     ErrorRule(
         "fact",
         "behind_root",
-        "once an error is about, inputs below their limit may carry as much as the limit",
+        "downstream of a root cause, inputs below their limit may have errors up to the limit",
         applies=lambda case: True,
     ),
     ErrorRule(
@@ -43,7 +43,8 @@ FACTS = (
     ErrorRule(
         "fact",
         "suspected",
-        "by statistics alone, the first operator out of the noise before it is suspected, and nothing before it proven",
+        "with statistics only, the first operator that exceeds the upstream noise is suspected; earlier differences "
+        "prove nothing",
         applies=lambda case: case.finding.measurement.moments is None,
     ),
 )

@@ -22,7 +22,7 @@ def _accuses(case: RuleContext) -> bool:
 
 def _judged(case: RuleContext) -> Finding:
     words = (
-        f"rel_l2 {case.error:.2e}, more than rounding it once on each side makes: {BOTH_SIDES * case.own_round_off:.2e}"
+        f"rel_l2 {case.error:.2e}, more than one rounding on each side explains: {BOTH_SIDES * case.own_round_off:.2e}"
     )
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words, limit=BOTH_SIDES * case.own_round_off)
 
@@ -30,7 +30,7 @@ def _judged(case: RuleContext) -> Finding:
 RULE = ErrorRule(
     "accusation",
     "given",
-    f"a parameter of one 16-bit type, which no step has updated, is off by more than {BOTH_SIDES:g} round-offs",
+    f"a parameter of one 16-bit type, which no step has updated, differs by more than {BOTH_SIDES:g} round-offs",
     applies=_accuses,
     judged=_judged,
 )

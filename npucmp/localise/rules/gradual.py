@@ -28,6 +28,6 @@ def _hopeless(case: RuleContext) -> float:
 RULE = ErrorRule(
     "accusation",
     "gradual",
-    f"errors grew step by step to more than {HOPELESS:g} √u, which is no rounding any more",
+    f"errors grow gradually to more than {HOPELESS:g} √u, which exceeds rounding",
     applies=lambda case: case.grown and is_step(case) and case.error > _hopeless(case),
 )

@@ -22,7 +22,7 @@ GROWTH = 8.0
 RULE = ErrorRule(
     "explanation",
     "growth",
-    f"up to {GROWTH:g} times the error that came in; of 5,497 outputs of clean runs, none had 2.4 times",
+    f"up to {GROWTH:g} times the incoming error; none of 5,497 outputs of clean runs reached 2.4 times",
     applies=lambda case: not case.is_choice or not case.before,
     bound=lambda case: GROWTH * case.before,
 )

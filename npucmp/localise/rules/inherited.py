@@ -22,8 +22,8 @@ from npucmp.localise.rule_context import ErrorRule
 RULE = ErrorRule(
     "explanation",
     "inherited",
-    f"a parameter's error is at most {GREW:g} times that of the step before plus {UPDATE:g} √e, for an error e of its "
-    f"gradient, or plus {REACH:g} steps of the optimizer if the gradient is noise",
+    f"a parameter error is at most {GREW:g} times that of the previous step plus {UPDATE:g} √e for a gradient error e; "
+    f"if the gradient is noise, plus {REACH:g} steps of the optimizer",
     applies=lambda case: case.node is None and case.inherited > 0,
     bound=lambda case: case.inherited,
 )

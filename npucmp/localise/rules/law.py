@@ -130,7 +130,7 @@ def _within(low: float, high: float) -> Callable[[RuleContext, Moments], Departu
         read = [scale_of(one).largest for one in node.inputs] if node is not None and node.op.has("loss") else []
         room = FACTOR * _round_off(case) * max(abs(bound), case.scale.largest, *read)
         side = "below" if math.isfinite(low) else "above"
-        return Departure(x, y, room, f"an element is {worst:.6g}, and none of the operator's is {side} {bound:g}")
+        return Departure(x, y, room, f"an element is {worst:.6g}, but no output of this operator is {side} {bound:g}")
 
     return law
 
@@ -141,7 +141,7 @@ def _spread(case: RuleContext, moments: Moments) -> Optional[Departure]:
     for target, golden in _affine(case) if case.before <= NEAR else ():
         sides = zip((moments.target, moments.golden), (target, golden))
         x, y = (math.sqrt(one.squares / moments.elements / by.square) if by.square else 0.0 for one, by in sides)
-        words = f"the spread is {x:.6g} of a norm's, in the golden {y:.6g}"
+        words = f"the spread is {x:.6g} times that expected of a norm, in the golden {y:.6g} times"
         found.append(Departure(abs(x - 1.0), abs(y - 1.0), _norm_room(case), words))
     return min(found, key=lambda one: one.golden, default=None)
 
@@ -154,7 +154,7 @@ def _centre(case: RuleContext, moments: Moments) -> Optional[Departure]:
             (_mean(moments, one) - by.mean) / case.scale.rms
             for one, by in zip((moments.target, moments.golden), (target, golden))
         )
-        words = f"the mean is {x:.2e} of its size away from a norm's, in the golden {y:.2e}"
+        words = f"the mean deviates by {x:.2e} of the size from that expected of a norm, in the golden by {y:.2e}"
         found.append(Departure(abs(x), abs(y), _norm_room(case), words))
     return min(found, key=lambda one: one.golden, default=None)
 
@@ -216,7 +216,7 @@ def _extremes(case: RuleContext, moments: Moments) -> Optional[Departure]:
     (_, given), largest = read[0], case.scale.largest
     sides = (given.target, moments.target), (given.golden, moments.golden)
     x, y = (max(a.minimum - b.minimum, b.maximum - a.maximum, 0.0) / largest for a, b in sides)
-    words = f"elements lie beyond those that it reads, by {x:.2e} of the largest"
+    words = f"elements exceed the range of the input by {x:.2e} of the largest"
     return Departure(x, y, _room_of(case, read), words)
 
 
@@ -228,7 +228,7 @@ def _moved(case: RuleContext, moments: Moments) -> Optional[Departure]:
     given = read[0][1]
     sides = (given.target, moments.target), (given.golden, moments.golden)
     x, y = (_distance(a, b, moments.elements) for a, b in sides)
-    return Departure(x, y, _room_of(case, read), f"extremes or sums are not those of what it reads, by {x:.2e}")
+    return Departure(x, y, _room_of(case, read), f"extremes or sums differ from those of the input by {x:.2e}")
 
 
 def _distance(a: Side, b: Side, elements: int) -> float:
@@ -252,7 +252,7 @@ def _extreme(choose: Callable[..., float], name: str) -> Callable[[RuleContext, 
         sides = [([one.target for _, one in read], moments.target), ([one.golden for _, one in read], moments.golden)]
         ends = [(choose(getattr(one, name) for one in given), getattr(wrote, name)) for given, wrote in sides]
         x, y = (abs(given - wrote) / case.scale.largest for given, wrote in ends)
-        words = f"the {name} element is {ends[0][1]:.6g}, of what it reads {ends[0][0]:.6g}"
+        words = f"the {name} element is {ends[0][1]:.6g}, that of the inputs {ends[0][0]:.6g}"
         return Departure(x, y, _room_of(case, read), words)
 
     return law
@@ -269,7 +269,7 @@ def _dropout_scale(case: RuleContext, moments: Moments) -> Optional[Departure]:
     sides = (given.target, moments.target), (given.golden, moments.golden)
     ends = [(max(abs(a.minimum), abs(a.maximum)) * factor, max(abs(b.minimum), abs(b.maximum))) for a, b in sides]
     x, y = (max(0.0, b - a) / case.scale.largest for a, b in ends)
-    words = f"an element is {ends[0][1]:.6g}, and none that is kept is beyond {ends[0][0]:.6g}"
+    words = f"an element is {ends[0][1]:.6g}, but no kept element exceeds {ends[0][0]:.6g}"
     return Departure(x, y, BOTH_SIDES * _round_off(case), words)
 
 
@@ -286,7 +286,9 @@ def _received(case: RuleContext, moments: Moments) -> Optional[Departure]:
             target, other = case.pair.target, sent.pair.target
             is_cast = target is None or other is None or target.dtype != other.dtype
             unit = max(case.own_round_off, round_off_of(sent.pair)) if is_cast else DOUBLE
-            return Departure(x, y, BOTH_SIDES * unit, f"extremes or sums are not those of what was sent, by {x:.2e}")
+            return Departure(
+                x, y, BOTH_SIDES * unit, f"extremes or sums differ from those of the sent tensor by {x:.2e}"
+            )
     return None
 
 
@@ -310,7 +312,9 @@ def _returned(case: RuleContext, moments: Moments) -> Optional[Departure]:
         added = math.sqrt(max(1.0, given.elements / moments.elements))
         room = unit * (DEVIATIONS * added + abs(given.golden.total) / size)
         room = BOTH_SIDES * (room + min(unit, SINGLE) * added * arrived / size)
-        found.append(Departure(x, y, room, f"the sum is not that of the gradient that arrives, by {x:.2e} of its size"))
+        found.append(
+            Departure(x, y, room, f"the sum differs from that of the incoming gradient by {x:.2e} of its size")
+        )
     return min(found, key=lambda one: one.golden, default=None)
 
 
@@ -324,7 +328,7 @@ def _no_larger(case: RuleContext, moments: Moments) -> Optional[Departure]:
         ends = (given.golden.minimum, moments.golden.minimum), (given.golden.maximum, moments.golden.maximum)
         if any(abs(a - b) <= rounding < abs(a) for a, b in ends):
             x, y = (max(a.minimum - b.minimum, b.maximum - a.maximum, 0.0) / largest for a, b in sides)
-            words = f"elements lie beyond those that arrive, by {x:.2e} of the largest"
+            words = f"elements exceed the range of the incoming gradient by {x:.2e} of the largest"
             return Departure(x, y, _room_of(case, read), words)
     return None
 
@@ -369,14 +373,14 @@ def _broken(case: RuleContext) -> Optional[Departure]:
 
 def _judged(case: RuleContext) -> Finding:
     found = _broken(case)
-    words = f"{found.words}; rounding explains {found.room:.1e}" if found else ""
+    words = f"{found.words}; rounding explains up to {found.room:.1e}" if found else ""
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
 
 
 RULE = ErrorRule(
     "accusation",
     "law",
-    "the target breaks a law of the operator, such as rows of a softmax that sum to 1, and the golden keeps it",
+    "the target violates a law of the operator that the golden satisfies (example: softmax rows sum to 1)",
     applies=lambda case: _broken(case) is not None,
     judged=_judged,
 )

@@ -25,7 +25,7 @@ def _applies(case: RuleContext) -> bool:
 RULE = ErrorRule(
     "limit",
     "long_sums",
-    f"float32 sums of K terms differ by √K/{SHORT:g} times the limit of short ones, added in another order",
+    f"float32 sums of K terms in another order differ by up to √K/{SHORT:g} times the limit of short sums",
     applies=_applies,
     bound=lambda case: FACTOR * case.precision.round_off * math.sqrt(min(case.terms_summed, MOST_TERMS)) / SHORT,
 )

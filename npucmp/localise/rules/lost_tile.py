@@ -53,6 +53,6 @@ def _lost_before(case: RuleContext) -> float:
 RULE = ErrorRule(
     "accusation",
     "lost_tile",
-    f"single elements are off by {LOST:.0%} of the largest value, while the rest is as good as what came in",
+    f"single elements differ by {LOST:.0%} of the largest value; the others have no larger error than the inputs",
     applies=_accuses,
 )

@@ -36,6 +36,6 @@ def _applies(case: RuleContext) -> bool:
 RULE = ErrorRule(
     "fact",
     "overwritten",
-    "what an in-place operator overwrites was recorded after it was overwritten, and tells nothing of what it read",
+    "an input that an in-place operator overwrites is recorded afterwards and does not show the values that were read",
     applies=_applies,
 )

@@ -57,7 +57,7 @@ def _applies(case: RuleContext) -> bool:
 ALIKE = ErrorRule(
     "explanation",
     ALIKE_NAME,
-    "products of both runs keep 11 bits: an operand that is off by e crosses a step of them, and is off by √(2^-10 e)",
+    "if products of both runs keep 11 bits, an operand error e crosses a step of 11 bits and becomes √(2^-10 e)",
     applies=_applies,
     bound=_bound,
 )

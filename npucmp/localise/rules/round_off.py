@@ -19,7 +19,7 @@ UNRELATED = 0.5
 RULE = ErrorRule(
     "limit",
     "round_off",
-    f"{FACTOR:g} unit round-offs of the coarsest float type up to there; nine of ten outputs of clean runs have 6.7",
+    f"{FACTOR:g} unit round-offs of the coarsest float type upstream; nine of ten outputs of clean runs are below 6.7",
     applies=lambda case: case.precision.round_off > 0,
     bound=lambda case: min(UNRELATED, FACTOR * case.precision.round_off),
 )

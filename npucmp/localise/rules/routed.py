@@ -53,7 +53,7 @@ def share_of_rows(finding: Finding) -> float:
 RULE = ErrorRule(
     "explanation",
     "routed",
-    f"a choice fell otherwise, so that other rows were taken: up to {ROWS:g} √s for a share s of the choices",
+    f"if a share s of the choices differs, other rows are selected: rel_l2 up to {ROWS:g} √s",
     applies=_applies,
     bound=_bound,
 )

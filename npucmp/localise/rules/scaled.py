@@ -42,14 +42,14 @@ def _accuses(case: RuleContext) -> bool:
 
 
 def _judged(case: RuleContext) -> Finding:
-    words = f"scaled by 1 {'+' if case.gain > 0 else '-'} {abs(case.gain):.1e} as a whole, limit ±{limit(case):.1e}"
+    words = f"whole tensor scaled by 1 {'+' if case.gain > 0 else '-'} {abs(case.gain):.1e}, limit ±{limit(case):.1e}"
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words, metric="gain", limit=limit(case))
 
 
 RULE = ErrorRule(
     "accusation",
     "scaled",
-    "one factor scales the whole tensor by more than rounding and the inputs do; roundings cancel in Σxy/Σy²",
+    "one factor scales the whole tensor by more than rounding and the inputs explain; roundings cancel in Σxy/Σy²",
     applies=_accuses,
     judged=_judged,
 )

@@ -36,14 +36,14 @@ def _judged(case: RuleContext) -> Finding:
     differing = moments.differing
     others = "bits" if differing == moments.elements - moments.equal else "values"
     words = f"{differing} of {moments.elements} elements {'differs' if differing == 1 else 'differ'}, by up to "
-    words += f"{moments.max_abs:.2e} ({moments.max_rel:.1e} of the golden value); all others hold the same {others}"
+    words += f"{moments.max_abs:.2e} ({moments.max_rel:.1e} of the golden value); all others have the same {others}"
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
 
 
 RULE = ErrorRule(
     "accusation",
     "single_element",
-    f"at most {SINGLE} elements differ, by more than rounding moves an element, and all others hold the same bits",
+    f"at most {SINGLE} elements differ, by more than rounding explains, and all others match bit for bit",
     applies=_accuses,
     judged=_judged,
 )

@@ -32,7 +32,7 @@ def _times(case: RuleContext) -> float:
 RULE = ErrorRule(
     "limit",
     "subnormal",
-    "values below the smallest normal number of their type are rounded to its spacing there",
+    "values below the smallest normal number of their type are rounded to the spacing of its subnormal numbers",
     applies=lambda case: _times(case) > 1.0,
     bound=lambda case: FACTOR * case.precision.round_off * _times(case),
 )

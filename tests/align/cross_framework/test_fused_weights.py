@@ -130,7 +130,7 @@ def test_a_shard_is_no_whole(tmp_path):
         for one in vllm()
     ]
     report = compared(tmp_path, half, transformers())
-    assert "16 + 8 + 8 columns do not make 16" in missing(report)["0.self_attn.qkv_proj"]
+    assert "16 + 8 + 8 columns do not add up to 16" in missing(report)["0.self_attn.qkv_proj"]
 
 
 def test_statistics_of_parts_are_those_of_the_whole(tmp_path):

@@ -195,10 +195,10 @@ def test_what_stays_open_names_the_candidates(tmp_path):
     found = npucmp.compare(*sides, precheck=False).comparisons[0].findings
     notes = {f.pair.operator.name: f.pair.note for f in found if f.pair.target is None or f.pair.golden is None}
     assert notes == {
-        "Mint.tanh.0.forward": "it is open which is its partner: Torch.tanh.0.forward; --mapping can tell",
-        "Mint.tanh.1.forward": "it is open which is its partner: Torch.tanh.0.forward; --mapping can tell",
-        "Torch.tanh.0.forward": "it is open which is its partner: Mint.tanh.0.forward or Mint.tanh.1.forward; "
-        "--mapping can tell",
+        "Mint.tanh.0.forward": "its partner is ambiguous: Torch.tanh.0.forward; name it with --mapping",
+        "Mint.tanh.1.forward": "its partner is ambiguous: Torch.tanh.0.forward; name it with --mapping",
+        "Torch.tanh.0.forward": "its partner is ambiguous: Mint.tanh.0.forward or Mint.tanh.1.forward; "
+        "name it with --mapping",
     }
 
 

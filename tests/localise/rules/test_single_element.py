@@ -1,4 +1,4 @@
-"""Single elements that differ while all others hold the same bits."""
+"""Single elements that differ while all others have the same bits."""
 
 from __future__ import annotations
 
