@@ -1,6 +1,7 @@
-"""Indices of argmax, topk, sort and their like: of equal values any may be chosen, of others none. The recorded inputs
-are exact, so the value that an index points to must equal the one that float64 chooses. Only child processes import
-this.
+"""Check indices of argmax, topk, sort and similar calls: a device may select any of several equal values.
+
+The recorded inputs are exact, so the value at an index must equal the value that float64 selects. Only child processes
+import this.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import torch
 
 from npucmp.recompute.torch_bind_call import Bound
 
-AFTER_A_NUMBER = ("topk", "kthvalue")  # their dim stands behind k
-LAST = ("topk", "kthvalue", "sort", "argsort", "mode")  # without a dim of the last axis; the others of all elements
+AFTER_A_NUMBER = ("topk", "kthvalue")  # their dim follows k
+LAST = ("topk", "kthvalue", "sort", "argsort", "mode")  # default to the last axis; other calls to all elements
 RANKED = ("topk", "sort", "argsort")  # no element is chosen twice
-BEFORE = ("cummax", "cummin")  # chosen among what stands before
+BEFORE = ("cummax", "cummin")  # select among the preceding elements
 
 
 def free_choice(bound: Bound, recorded: Any, exact: Any) -> Optional[Any]:
-    """Return the indices that are due: the recorded ones where they point to the same values as the `exact` ones, else
-    those. None where that cannot be told: among NaN, or if results have no order."""
+    """Return the expected indices: the recorded indices if they point to the same values as the `exact` indices, else
+    the `exact` indices. None if this is undecidable: with NaN, or if results are unsorted."""
     x, axis = _chosen_from(bound)
     name = bound.row.call.rpartition(".")[2]
     unsorted = name == "topk" and not _argument(bound, 4, "sorted", True)
@@ -40,7 +41,7 @@ def free_choice(bound: Bound, recorded: Any, exact: Any) -> Optional[Any]:
 
 
 def _chosen_from(bound: Bound) -> tuple[Any, Optional[int]]:
-    """The values and the axis, from the front; None for what is not known."""
+    """The values and the axis, counted from the front; None if unknown."""
     name = bound.row.call.rpartition(".")[2]
     x = _argument(bound, 0, "input", None)
     axis = _argument(bound, 2 if name in AFTER_A_NUMBER else 1, "dim", -1 if name in LAST else None)
