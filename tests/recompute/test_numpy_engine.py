@@ -248,7 +248,7 @@ def test_without_torch_the_rest_is_told(without_torch, tmp_path):
     result = replay(dump.write(), jobs=1)
     assert [row.status for row in result.rows] == ["replayed", "not in table"]
     assert result.rows[1].explanation == "Torch.cumprod is a call that only torch can replay"
-    assert result.notes == ("what needs npucmp[replay] was not replayed: pip install -e '.[replay]'",)
+    assert result.notes == ("operators that need npucmp[replay] were not replayed: pip install -e '.[replay]'",)
 
 
 def test_calls_and_their_arguments(without_torch, tmp_path):

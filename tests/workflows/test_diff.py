@@ -178,7 +178,7 @@ def test_a_baseline_is_read_before_anything_is_measured(reports, tmp_path, monke
     for folder, words in ((tmp_path, "no summary.json"), (reports / "nowhere", "no summary.json")):
         with pytest.raises(UsageError, match=words):
             npucmp.main(["compare", "a", "b", "--baseline", str(folder)], standalone_mode=False)
-    with pytest.raises(UsageError, match="a report of compare; check needs one of its own"):
+    with pytest.raises(UsageError, match="a report of compare; check needs a report of check"):
         npucmp.main(["check", "a", "--baseline", str(reports / "clean")], standalone_mode=False)
 
 

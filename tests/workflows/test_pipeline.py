@@ -112,7 +112,7 @@ def test_the_same_with_options(dumps, options):
 def test_what_is_of_all_runs_together_is_not_handed_out(dumps, words):
     dump = SAMPLES[0].parent / "cann_clean/target"
     paths = (dump, dump) if words[0] == "format" else dumps
-    with pytest.raises(UsageError, match=r"^--scheduler: .* is of all steps and ranks together"):
+    with pytest.raises(UsageError, match=r"^--scheduler: .* belongs to all steps and ranks"):
         npucmp.compare(*paths, executor=Serial(), **dict([words]))
 
 
