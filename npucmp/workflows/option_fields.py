@@ -362,7 +362,7 @@ class PrecheckFields(DumpFields):
     )
     curve: Optional[tuple[str, str]] = option(
         None,
-        "Logs of both trainings (CSV, JSON lines, trainer_state.json, text, TensorBoard events), to find the divergence.",
+        "Logs of both trainings, to find divergence: CSV, JSON lines, trainer_state.json, text, TensorBoard events.",
         metavar="T G",
         words=2,
     )

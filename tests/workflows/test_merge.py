@@ -62,7 +62,7 @@ def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
     assert [row["op"] for row in summary["roots"]] == [row["op"] for row in known["roots"]]
     assert summary["aligned"]["operators"] == known["aligned"]["operators"]
     assert summary["aligned"]["operators_compared"] == pytest.approx(known["aligned"]["operators_compared"])
-    assert "what crosses steps and ranks was settled within each" in "".join(summary["notes"])
+    assert "errors were traced across steps and ranks within each" in "".join(summary["notes"])
     verdicts = [[(row["step"], row["rank"], row["verdict"]) for row in rows(one / "matrix.csv")]
                 for one in (place / "out", made / "whole")]  # fmt: skip
     assert verdicts[0] == verdicts[1]
@@ -259,7 +259,7 @@ def test_a_step_and_rank_is_in_one_report(place, monkeypatch, capsys):
     assert status == 2 and f"step 1 rank 1 is in {place / 's1'} and again in {place / 'r1'}" in error
     for words in ((place / "s1",), (place / "s1", place / "s1")):
         status, _, error = merged(monkeypatch, capsys, *words)
-        assert status == 2 and "the folders of several reports, each once" in error
+        assert status == 2 and "the folders of several different reports" in error
 
 
 def test_what_names_of_operators_hold_is_no_reason_to_refuse_a_report(tmp_path, monkeypatch, capsys):
