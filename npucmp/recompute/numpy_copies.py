@@ -51,9 +51,9 @@ def transpose(m: Steps, g: OperatorInputs) -> list[Any]:
 
 def gather(m: Steps, g: OperatorInputs) -> list[Any]:
     x, index = g.x(0), g.x(1, "the indices")
-    told = g.constants(2, "axis")
-    axis = axis_of(told[0] if told else 0, x.ndim)
-    if index.dtype.kind not in "iu" or (g.told("batch_dims") or 0) != 0:
+    declared = g.constants(2, "axis")
+    axis = axis_of(declared[0] if declared else 0, x.ndim)
+    if index.dtype.kind not in "iu" or (g.attribute("batch_dims") or 0) != 0:
         raise RefusedRecord("its indices are batched, or are no integers")
     _require_inside(index, x.shape[axis])
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -70,12 +70,12 @@ def _require_inside(index: Array, size: int) -> None:
 def concat(m: Steps, g: OperatorInputs) -> list[Any]:
     """Concatenate along an axis, which is an attribute or the last input (the first, in TensorFlow's older form)."""
     inputs = g.all
-    told = g.integers("concat_dim", "axis")
-    if told is None and len(inputs) > 1 and inputs[-1].dtype.kind in "iu" and inputs[-1].size == 1:
-        told, inputs = (int(inputs[-1].reshape(-1)[0]),), inputs[:-1]
-    if told is None or not inputs or not inputs[0].ndim:
+    declared = g.integers("concat_dim", "axis")
+    if declared is None and len(inputs) > 1 and inputs[-1].dtype.kind in "iu" and inputs[-1].size == 1:
+        declared, inputs = (int(inputs[-1].reshape(-1)[0]),), inputs[:-1]
+    if declared is None or not inputs or not inputs[0].ndim:
         raise MissingTensor("the axis of the concatenation is unknown")
-    axis = axis_of(told[0], inputs[0].ndim)
+    axis = axis_of(declared[0], inputs[0].ndim)
     rest = {(one.ndim, one.shape[:axis], one.shape[axis + 1 :]) for one in inputs}
     if len(rest) > 1:
         raise RefusedRecord("the shapes of its inputs do not match")
@@ -86,24 +86,24 @@ def concat(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def pack(m: Steps, g: OperatorInputs) -> list[Any]:
-    inputs, told = g.all, g.integers("axis") or (0,)
+    inputs, declared = g.all, g.integers("axis") or (0,)
     if not inputs or len({one.shape for one in inputs}) > 1:
         raise RefusedRecord("the shapes of its inputs do not match")
     g.require((len(inputs), *inputs[0].shape))
-    return [np.stack(inputs, axis=axis_of(told[0], inputs[0].ndim + 1))]
+    return [np.stack(inputs, axis=axis_of(declared[0], inputs[0].ndim + 1))]
 
 
 def split(m: Steps, g: OperatorInputs) -> list[Any]:
     """Split into equal parts along an axis, which is an attribute or TensorFlow's first input."""
     inputs = g.all
-    told = g.integers("split_dim", "axis", "num_axes")
-    if told is None and len(inputs) == 2 and inputs[0].dtype.kind in "iu" and inputs[0].size == 1:
-        told, inputs = (int(inputs[0].reshape(-1)[0]),), inputs[1:]
+    declared = g.integers("split_dim", "axis", "num_axes")
+    if declared is None and len(inputs) == 2 and inputs[0].dtype.kind in "iu" and inputs[0].size == 1:
+        declared, inputs = (int(inputs[0].reshape(-1)[0]),), inputs[1:]
     parts = g.integers("num_split", "N") or (len(g.shapes),)
-    if told is None:
+    if declared is None:
         raise MissingTensor("the axis of the split is unknown")
     x = inputs[0]
-    axis = axis_of(told[0], x.ndim)
+    axis = axis_of(declared[0], x.ndim)
     if not 0 < parts[0] <= x.shape[axis] or x.shape[axis] % parts[0]:
         raise RefusedRecord(f"{parts[0]} parts of {x.shape[axis]}")
     return np.split(x, parts[0], axis=axis)
@@ -111,23 +111,23 @@ def split(m: Steps, g: OperatorInputs) -> list[Any]:
 
 def pad(m: Steps, g: OperatorInputs) -> list[Any]:
     x = g.x(0)
-    told = g.constants(1, "paddings")
-    if told is None:
+    declared = g.constants(1, "paddings")
+    if declared is None:
         raise MissingTensor("the graph has no paddings for it")
-    if len(told) != 2 * x.ndim or any(one < 0 for one in told):
-        raise RefusedRecord(f"paddings {list(told)} of {x.ndim} axes"[:80])
-    pairs = [*zip(told[::2], told[1::2])]
+    if len(declared) != 2 * x.ndim or any(one < 0 for one in declared):
+        raise RefusedRecord(f"paddings {list(declared)} of {x.ndim} axes"[:80])
+    pairs = [*zip(declared[::2], declared[1::2])]
     shape = [size + before + after for size, (before, after) in zip(x.shape, pairs)]
     g.require(shape)
     m.room(shape)
-    value = _one(g.inputs.get(2), g.told("constant_values"))
+    value = _one(g.inputs.get(2), g.attribute("constant_values"))
     if g.word("mode").upper() not in ("", "CONSTANT"):
         raise RefusedRecord(f"padding by {g.word('mode')!r:.20}")
     return [np.pad(x, pairs, constant_values=value)]
 
 
-def _one(array: Optional[Array], told: Any) -> float:
-    value = float(array.reshape(-1)[0]) if array is not None and array.size == 1 else told
+def _one(array: Optional[Array], declared: Any) -> float:
+    value = float(array.reshape(-1)[0]) if array is not None and array.size == 1 else declared
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0
 
 
@@ -168,8 +168,8 @@ def arg_extreme(name: str) -> Any:
 
     def formula(m: Steps, g: OperatorInputs) -> list[Any]:
         x = g.x(0)
-        told = g.constants(1, "dimension", "axis")
-        axis = axis_of(told[0] if told else 0, x.ndim)
+        declared = g.constants(1, "dimension", "axis")
+        axis = axis_of(declared[0] if declared else 0, x.ndim)
         if not x.shape[axis]:
             raise RefusedRecord("its axis has no elements")
         best = getattr(x, name)(axis=axis, keepdims=True)

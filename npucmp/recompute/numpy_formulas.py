@@ -39,8 +39,10 @@ def _product(m: Steps, g: OperatorInputs, a: Array, b: Array) -> list[Any]:
     turned = []
     for one, place, names in ((a, 2, ("transpose_a", "transpose_x1", "adj_x", "adj_x1")),
                               (b, 3, ("transpose_b", "transpose_x2", "adj_y", "adj_x2"))):  # fmt: skip
-        told = g.inputs.get(place)
-        is_turned = bool(told) if told is not None and told.dtype == bool and not told.shape else g.flag(*names)
+        declared = g.inputs.get(place)
+        is_turned = (
+            bool(declared) if declared is not None and declared.dtype == bool and not declared.shape else g.flag(*names)
+        )
         turned.append(one.swapaxes(-1, -2) if is_turned else one)
     a, b = turned
     if a.shape[-1] != b.shape[-2]:
@@ -132,7 +134,7 @@ def channel_of(g: OperatorInputs, x: Array) -> int:
 def eltwise(m: Steps, g: OperatorInputs) -> list[Any]:
     """Mode 0 is the product, 1 the sum, 2 the maximum."""
     mode, inputs = g.number("mode", usual=1.0), g.all
-    coefficients = g.told("coeff") or ()
+    coefficients = g.attribute("coeff") or ()
     if mode not in (0, 1, 2) or not inputs or any(one.shape != inputs[0].shape for one in inputs):
         raise RefusedRecord(f"the mode {mode:g} of {len(inputs)} inputs")
     if mode == 1 and isinstance(coefficients, tuple) and any(one != 1 for one in coefficients):
@@ -180,9 +182,9 @@ def gelu_of(m: Steps, x: Any, approximate: str) -> Any:
 
 def axes_of(g: OperatorInputs, x: Array, place: int = 1) -> tuple[int, ...]:
     """The axes of a reduction, from attributes or inputs, else derived from the recorded shape."""
-    told = g.constants(place, "axes", "axis")
-    if told is not None:
-        return tuple(sorted({axis_of(axis, x.ndim) for axis in told})) or tuple(range(x.ndim))
+    declared = g.constants(place, "axes", "axis")
+    if declared is not None:
+        return tuple(sorted({axis_of(axis, x.ndim) for axis in declared})) or tuple(range(x.ndim))
     out = g.shapes[0] if g.shapes else ()
     if len(out) == x.ndim:
         return tuple(axis for axis in range(x.ndim) if out[axis] != x.shape[axis])
@@ -226,8 +228,8 @@ def bias_add_grad(m: Steps, g: OperatorInputs) -> list[Any]:
 
 def _softmax_axis(g: OperatorInputs, x: Array) -> tuple[int, ...]:
     g.expect("axes", "axis")
-    told = g.integers("axes", "axis") or (-1,)
-    return tuple(axis_of(axis, x.ndim) for axis in told)
+    declared = g.integers("axes", "axis") or (-1,)
+    return tuple(axis_of(axis, x.ndim) for axis in declared)
 
 
 def softmax_of(m: Steps, x: Array, axes: tuple[int, ...]) -> Any:

@@ -70,13 +70,13 @@ class OperatorInputs:
         found = {at: change(one) if one.dtype.kind == "f" else one for at, one in self.inputs.items()}
         return replace(self, inputs=found, doubts=[])
 
-    def told(self, *names: str) -> Any:
+    def attribute(self, *names: str) -> Any:
         """The first of these attributes that exists, None if none does."""
         return next((self.attributes[name] for name in names if name in self.attributes), None)
 
     def number(self, *names: str, usual: float | None = None) -> float:
         """A number. If it is missing, `usual` is guessed; with None, MissingTensor is raised."""
-        value = self.told(*names)
+        value = self.attribute(*names)
         if value is None:
             return self._guess(names[0], usual)
         if isinstance(value, tuple) and len(value) == 1:
@@ -87,7 +87,7 @@ class OperatorInputs:
 
     def integers(self, *names: str) -> Optional[tuple[int, ...]]:
         """Integers, None if no attribute has them."""
-        value = self.told(*names)
+        value = self.attribute(*names)
         if value is None:
             return None
         values = value if isinstance(value, tuple) else (value,)
@@ -108,15 +108,15 @@ class OperatorInputs:
     def flag(self, *names: str) -> bool:
         """A boolean, False if no attribute has it: TensorFlow and MindSpore omit a false flag, GE never does."""
         self.expect(*names)
-        return bool(self.told(*names) or False)
+        return bool(self.attribute(*names) or False)
 
     def expect(self, *names: str) -> None:
         """Add a doubt if GE's graph lacks the attribute: GE writes all attributes, even defaults."""
-        if self.source == "cann" and self.told(*names) is None:
+        if self.source == "cann" and self.attribute(*names) is None:
             self.doubt(f"the graph has no {names[0]} for it")
 
     def word(self, *names: str) -> str:
-        value = self.told(*names)
+        value = self.attribute(*names)
         return value if isinstance(value, str) else ""
 
     def _guess(self, name: str, usual: float | None) -> float:
@@ -132,10 +132,10 @@ class OperatorInputs:
     def order(self, rank: int, slot: str = "input:0") -> str:
         """The order of the axes of an image, for example "NCHW" or "NHWC". GE's descriptors take precedence over its
         attribute, which is NHWC in every Caffe model."""
-        told, known = self.word("data_format", "format"), self.orders.get(slot, "")
-        told = known or told if self.source == "cann" else told or known
-        if len(told) == rank and set(told) <= set("NCDHW"):
-            return told
+        declared, known = self.word("data_format", "format"), self.orders.get(slot, "")
+        declared = known or declared if self.source == "cann" else declared or known
+        if len(declared) == rank and set(declared) <= set("NCDHW"):
+            return declared
         if rank == 4 and self.source in ("mindspore", "tfdbg", "npy"):
             return "NCHW" if self.source == "mindspore" else "NHWC"
         if rank == 2:

@@ -24,8 +24,8 @@ def _statistics(m: Steps, x: Array, axes: Sequence[int]) -> tuple[Any, Any, Any]
 def layer_norm(m: Steps, g: OperatorInputs) -> list[Any]:
     """y, mean, and the variance or the reciprocal of its square root. Axes and epsilon are attributes or inputs."""
     x, gamma, beta = g.x(0), g.x(1, "gamma"), g.x(2, "beta")
-    told = g.constants(3, "begin_norm_axis")
-    start = axis_of(told[0], x.ndim) if told else x.ndim - gamma.ndim
+    declared = g.constants(3, "begin_norm_axis")
+    start = axis_of(declared[0], x.ndim) if declared else x.ndim - gamma.ndim
     eps = float(g.inputs[5].reshape(-1)[0]) if 5 in g.inputs and g.inputs[5].size else g.number(
         "epsilon", "eps", usual=GE_EPSILON
     )  # fmt: skip
@@ -63,8 +63,8 @@ def batch_norm(m: Steps, g: OperatorInputs) -> list[Any]:
     results. Results that only its gradient reads are not computed."""
     x, scale, offset = g.x(0), g.x(1, "scale"), g.x(2, "offset")
     g.expect("is_training")
-    told = g.told("is_training")
-    is_training = told is not False if g.source in ("tfdbg", "npy") else bool(told)  # a default is omitted
+    declared = g.attribute("is_training")
+    is_training = declared is not False if g.source in ("tfdbg", "npy") else bool(declared)  # a default is omitted
     return _normalised(m, g, x, (scale, offset), None if is_training else (g.x(3, "mean"), g.x(4, "variance")))
 
 
@@ -95,12 +95,12 @@ def _normalised(
         axes = [axis for axis in range(x.ndim) if axis != channel]
         mean, variance, away = _statistics(m, x, axes)
         count = x.size // max(1, x.shape[channel])
-        told = [mean.reshape(-1), m.mul(variance.reshape(-1), count / max(1, count - 1))]
+        declared = [mean.reshape(-1), m.mul(variance.reshape(-1), count / max(1, count - 1))]
     else:
         mean, variance = (one.reshape(shape) for one in known)
-        away, told = m.sub(x, mean), [known[0], known[1]]
+        away, declared = m.sub(x, mean), [known[0], known[1]]
     y = m.add(m.mul(away, m.mul(scale, rsqrt(m, m.add(variance, eps)))), offset)
-    return [y, *told]
+    return [y, *declared]
 
 
 # losses and updates
@@ -137,7 +137,7 @@ def _cross_entropy(m: Steps, x: Array, wanted: Array) -> tuple[Any, Any]:
 def momentum(m: Steps, g: OperatorInputs) -> list[Any]:
     """variable, accumulation, rate, gradient, momentum → the variable after its step."""
     variable, before, rate, gradient, share = (g.x(at) for at in range(5))
-    scale = g.number("gradient_scale", usual=1.0) if g.told("gradient_scale") is not None else 1.0
+    scale = g.number("gradient_scale", usual=1.0) if g.attribute("gradient_scale") is not None else 1.0
     gradient = m.mul(gradient, scale) if scale != 1 else gradient
     after = m.add(m.mul(before, share), gradient)
     step = m.add(m.mul(share, after), gradient) if g.flag("use_nesterov") else after

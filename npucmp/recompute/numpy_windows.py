@@ -81,8 +81,8 @@ def _window(
     if size[0] * size[1] > TAPS:
         raise RefusedRecord(f"a window of {list(size)} is too large")
     strides = _two(g.integers("strides", "stride"), order, "strides", g)
-    told = g.integers("dilations", "dilation")
-    dilations = _two(told, order, "dilations", g) if told is not None else (1, 1)
+    declared = g.integers("dilations", "dilation")
+    dilations = _two(declared, order, "dilations", g) if declared is not None else (1, 1)
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilations)]
     total = [max(0, (n - 1) * s + r - side) for n, s, r, side in zip(out, strides, reach, sides)]
     word = (g.word("padding", "pad_mode") or "").upper()
@@ -110,12 +110,12 @@ def _window(
 
 def _weights(g: OperatorInputs, w: Array, slot: str, order: str) -> tuple[Array, str]:
     """Weights as NCHW, and their recorded order."""
-    told = g.orders.get(slot, "")
-    if len(told) != 4 or set(told) != set("NCHW"):
-        told = "NCHW" if order == "NCHW" else "HWCN"
+    declared = g.orders.get(slot, "")
+    if len(declared) != 4 or set(declared) != set("NCHW"):
+        declared = "NCHW" if order == "NCHW" else "HWCN"
     elif g.source not in ("cann",):
-        told = "NCHW" if g.source == "mindspore" else "HWCN"
-    return _turned(w, told, "NCHW"), told
+        declared = "NCHW" if g.source == "mindspore" else "HWCN"
+    return _turned(w, declared, "NCHW"), declared
 
 
 def conv2d(m: Steps, g: OperatorInputs) -> list[Any]:
@@ -137,8 +137,8 @@ def conv2d(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def _groups(g: OperatorInputs, x: Array, w: Array) -> int:
-    told = g.integers("groups", "group")
-    groups = told[0] if told else (x.shape[1] // max(1, w.shape[1]))
+    declared = g.integers("groups", "group")
+    groups = declared[0] if declared else (x.shape[1] // max(1, w.shape[1]))
     if groups < 1 or groups > max(1, w.shape[0]) or w.shape[0] % groups or groups * w.shape[1] != x.shape[1]:
         raise RefusedRecord(f"{groups} groups of {w.shape[1]} channels do not match {x.shape[1]} channels")
     return groups
@@ -208,8 +208,8 @@ def conv2d_filter(m: Steps, g: OperatorInputs) -> list[Any]:
     shape = g.shapes[0]
     if len(shape) != 4:
         raise RefusedRecord("the record is not a 4-dimensional weight")
-    told = g.orders.get("output:0", "") if g.source == "cann" else ""
-    weights = told if len(told) == 4 else ("NCHW" if g.source == "mindspore" or order == "NCHW" else "HWCN")
+    declared = g.orders.get("output:0", "") if g.source == "cann" else ""
+    weights = declared if len(declared) == 4 else ("NCHW" if g.source == "mindspore" or order == "NCHW" else "HWCN")
     sizes = dict(zip(weights, shape))
     n, c = sizes["N"], sizes["C"]
     groups = _groups(g, x, np.broadcast_to(np.float64(0), (n, c, 1, 1)))
@@ -224,7 +224,7 @@ def conv2d_filter(m: Steps, g: OperatorInputs) -> list[Any]:
 def _gradient(g: OperatorInputs, other: str, last: int) -> tuple[Array, Array]:
     """The gradient and the other tensor of a backward convolution. MindSpore puts the gradient first, other frameworks
     put it last; sizes are integers."""
-    named = g.told("input_names", "inputs")
+    named = g.attribute("input_names", "inputs")
     floats = [at for at in sorted(g.inputs) if g.inputs[at].dtype.kind == "f" and g.inputs[at].ndim == 4]
     if isinstance(named, tuple) and "out_backprop" in named and other in named:
         return g.x(named.index("out_backprop")), g.x(named.index(other))
@@ -243,14 +243,14 @@ def _pool(g: OperatorInputs, size: Optional[Sequence[int]] = None) -> tuple[Arra
     if len(out) != 4:
         raise RefusedRecord("the record is not a 4-dimensional image")
     x = _turned(x, order, "NCHW")
-    if g.told("global_pooling"):
+    if g.attribute("global_pooling"):
         return x, order, SlidingWindow((x.shape[2], x.shape[3]), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))
-    told = g.integers("ksize", "kernel_size", "window")
-    if told is None:
+    declared = g.integers("ksize", "kernel_size", "window")
+    if declared is None:
         raise MissingTensor("the graph has no window for it")
     if size is None:
         g.require((*x.shape[:2], out["H"], out["W"]))
-    return x, order, _window(g, order, x.shape[2:], _two(told, order, "window", g), (out["H"], out["W"]))
+    return x, order, _window(g, order, x.shape[2:], _two(declared, order, "window", g), (out["H"], out["W"]))
 
 
 def max_pool(m: Steps, g: OperatorInputs) -> list[Any]:

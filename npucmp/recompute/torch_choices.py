@@ -27,17 +27,17 @@ def free_choice(bound: Bound, recorded: Any, exact: Any) -> Optional[Any]:
     if x is None or not x.dim() or axis is None or unsorted or bool(torch.isnan(x).any()):
         return None
     own = exact if exact.dim() == x.dim() else exact.reshape(-1) if x.dim() == 1 else exact.unsqueeze(axis)
-    told = torch.from_numpy(recorded.astype("int64")).reshape(own.shape)
-    fits = (told >= 0) & (told < x.shape[axis])
-    taken, wanted = (torch.take_along_dim(x, one, axis) for one in (torch.where(fits, told, own), own))
+    indices = torch.from_numpy(recorded.astype("int64")).reshape(own.shape)
+    fits = (indices >= 0) & (indices < x.shape[axis])
+    taken, wanted = (torch.take_along_dim(x, one, axis) for one in (torch.where(fits, indices, own), own))
     right = fits & (taken == wanted)
     if name in BEFORE:
         place = torch.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(x.dim())])
-        right &= told <= place
+        right &= indices <= place
     if name in RANKED:
-        once = (told.sort(axis).values.diff(dim=axis) > 0).all(axis, keepdim=True)
+        once = (indices.sort(axis).values.diff(dim=axis) > 0).all(axis, keepdim=True)
         right = (right.all(axis, keepdim=True) & once).expand(own.shape)
-    return torch.where(right, told, own).reshape(exact.shape)
+    return torch.where(right, indices, own).reshape(exact.shape)
 
 
 def _chosen_from(bound: Bound) -> tuple[Any, Optional[int]]:

@@ -126,7 +126,7 @@ def _compared(
         notes=(
             *remarks,
             *_recomputed(searched),
-            *dict.fromkeys(note for one in measured for note in one.kept),
+            *dict.fromkeys(note for one in measured for note in one.checkpoint_notes),
             *steps.notes,
             *interrupted,
         ),

@@ -151,7 +151,7 @@ class Measured(NamedTuple):
     odd      notes on the two runs; `unfit`: notes on options that match nothing in them
     unheard  the reason if the two runs cannot be compared
     broken   runs that cannot be read, by side; `died`: reading them ended the process
-    kept     notes on the checkpoint
+    checkpoint_notes   notes on the checkpoint
     """
 
     tensors: int = 0
@@ -165,7 +165,7 @@ class Measured(NamedTuple):
     unfit: tuple[str, ...] = ()
     unheard: Optional[UsageError] = None
     broken: tuple[tuple[str, Run], ...] = ()
-    kept: tuple[str, ...] = ()
+    checkpoint_notes: tuple[str, ...] = ()
     died: bool = False
 
 
@@ -191,7 +191,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
     part, sizes = None if work.alone else one.number, [*map(payload_bytes, todo)]
-    found, kept = _measured(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
+    found, remarks = _measured(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
     if len(found) < len(todo) and not work.in_memory:
         raise KeyboardInterrupt
     rows: Sequence[Measurement] = found
@@ -217,7 +217,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
         unfit=tuple(unfit),
         unheard=unlike or unheard,
-        kept=kept,
+        checkpoint_notes=remarks,
     )
 
 
