@@ -237,14 +237,14 @@ def test_dumps_below_a_path_are_named(broken):
         (["show", CLEAN[0], "*sofmax*"], "no operator fits '*sofmax*'; nearest: *softmax*"),
         (["show", CLEAN[0], "*softmax*", "--step", "3"], "has no step 3; it holds step 0"),
         *(
-            ([*command, "--rank", "3"], "has no rank 3; it holds step 0 rank - (a dump without one counts as")
+            ([*command, "--rank", "3"], "has no rank 3; it holds step 0 rank - (a dump without numbers counts as")
             for command in (["compare", *CLEAN], ["show", CLEAN[0]], ["overflow", CLEAN[0]], ["rerun-diff", *CLEAN])
         ),
         (["compare", *CLEAN, "--tolerances", README], "README.md: not a table of tolerances: it has no column limit"),
         (["compare", *CLEAN, "--format", "npy"], "no operator of a dump of format npy is in it; without --format it"),
         (["show", TENSORS], f"give the folder with dump.json, {TENSORS.parent}"),
         (["compare", TENSORS, CLEAN[1]], f"give the folder with dump.json, {TENSORS.parent}"),
-        (["compare", STEPS[0] / "step0", STEPS[1] / "step1"], "; say which belong together: --pair step0=step1, "),
+        (["compare", STEPS[0] / "step0", STEPS[1] / "step1"], "; pair them by --pair step0=step1, "),
         (["compare", *CLEAN, "--mapping", "/absent.yaml"], "/absent.yaml"),
         (["compare", *CLEAN, "--tolerances", "/absent.csv"], "/absent.csv"),
         (["show", CLEAN[0], "nothing*"], "no operator fits"),

@@ -245,7 +245,7 @@ def test_a_result_as_its_summary(found):
 
 def test_one_report_is_not_merged_with_letters(found):
     for wrong in (found[1], str(found[1]), [found[1]], [found[1], found[1]], []):
-        with pytest.raises(UsageError, match="merge wants the folders of several reports, each once"):
+        with pytest.raises(UsageError, match="merge needs the folders of several different reports"):
             npucmp.merge(wrong)
 
 

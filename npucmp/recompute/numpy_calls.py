@@ -1,8 +1,8 @@
-"""A recorded call of PyTorch or of MindSpore's mint → the formula of numpy that it is, and what it was given.
+"""A recorded call of PyTorch or of MindSpore's mint → its numpy formula and its inputs.
 
-A forward record is computed by the formula of its call; a backward record by the gradients of the same line, from the
-inputs of its forward and from what was recorded of its results. Of the nodes that a backward formula returns the one
-that fits the record is taken.
+A forward record is computed by the formula of its call. A backward record is computed by the gradients of the same
+line, from the inputs and the recorded results of its forward. A backward formula returns several autograd nodes;
+npucmp selects the node that fits the record.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from npucmp.recompute.table import ROUNDED_ONCE, CallRow, row_of
 from npucmp.recompute.task import Task
 
 NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a node
-NEARER = 10.0  # times: then a record is of another node than the first that fits
+NEARER = 10.0  # times nearer: another node then replaces the first node that fits
 ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is that of a node
 FEW = 16  # values: a multiple of fewer may be a gradient of another node
 ANOTHER = "another autograd node"
-KEYWORDS = {"self": "input", "axis": "dim", "keepdims": "keepdim", "x": "input"}  # of older versions, and of mint
-SEVERAL = frozenset("squeeze unsqueeze flatten reshape view to type".split())  # whose arguments the shape tells
+KEYWORDS = {"self": "input", "axis": "dim", "keepdims": "keepdim", "x": "input"}  # older versions, and mint
+SEVERAL = frozenset("squeeze unsqueeze flatten reshape view to type".split())  # the recorded shape decides
 
 
 class CallPlan(NamedTuple):
@@ -44,8 +44,8 @@ class CallPlan(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The gradient that a recorded one is held against: its node, its place in it, and whether it is transposed.
-    `is_sure`: it can be no other."""
+    """The gradient to compare with a recorded gradient: its node, its place in the node, whether it is transposed.
+    `is_sure`: no other gradient is possible."""
 
     node: int
     place: int
@@ -58,7 +58,7 @@ class Chosen(NamedTuple):
 
 
 class BackwardPlan(NamedTuple):
-    """The gradients of a call, those that a record holds. `chosen` has one for each recorded gradient, by place."""
+    """The gradients of a call that a record holds. `chosen` has an entry for each recorded gradient, by place."""
 
     formula: CallFormula
     chosen: Mapping[int, Optional[Chosen]]
@@ -68,7 +68,7 @@ class BackwardPlan(NamedTuple):
     def nodes(self, m: Steps, g: CallInputs) -> list[Node]:
         assert self.formula.backward is not None
         found: list[Node] = self.formula.backward(m, g, *g.args, **g.kwargs)
-        plain = [[one for one in node if one is not None] for node in found]  # a node of what has a gradient alone
+        plain = [[one for one in node if one is not None] for node in found]  # the node without the missing gradients
         return [*found, *(one for one, node in zip(plain, found) if len(one) < len(node))]
 
     def results(self, m: Steps, g: CallInputs) -> list[Any]:
@@ -78,7 +78,7 @@ class BackwardPlan(NamedTuple):
 
 
 class BoundCall(NamedTuple):
-    """inputs, and what was done to them; `others` are the same with scalars or operands rounded in another way."""
+    """inputs, and how they were rounded; `others` are the same inputs with scalars or operands rounded differently."""
 
     inputs: CallInputs
     treated: str
@@ -87,12 +87,12 @@ class BoundCall(NamedTuple):
 
 
 def slots_of(call: Call) -> list[Optional[str]]:
-    """The tensors that a call returns, in order; None for what is none."""
+    """The tensors that a call returns, in order; None for any other value."""
     return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
 
 
 def flat(tree: Sequence[Tree]) -> Iterator[Tree]:
-    """Leaves of what a record holds, nulls among them."""
+    """Leaves of the values in a record, including nulls."""
     for one in tree:
         if isinstance(one, (list, dict)):
             yield from flat([*one.values()] if isinstance(one, dict) else one)
@@ -101,7 +101,7 @@ def flat(tree: Sequence[Tree]) -> Iterator[Tree]:
 
 
 def plan_of_call(call: Call, row: CallRow, is_once: bool) -> CallPlan:
-    """The formula of a forward call, and how its rounding is due."""
+    """The formula of a forward call, with the kind of its rounding budget."""
     formula = formula_of(call)
     assert formula is not None
     kind = row.kind
@@ -126,7 +126,7 @@ def bound_call(
     recorded: Mapping[int, Array],
     gradients: Sequence[Optional[Array]],
 ) -> BoundCall:
-    """The inputs of a call. Raises RefusedRecord for arguments that are not known to be harmless."""
+    """The inputs of a call. Raises RefusedRecord for arguments that are not known to be safe."""
     operator = task.forward if task.is_backward else task.operator
     call = task.forward_call if task.is_backward else task.call
     assert operator is not None and call is not None
@@ -183,7 +183,7 @@ def unit_of(name: str) -> float:
 
 
 def _rounded(inputs: CallInputs, name: str) -> CallInputs:
-    """Tensors among arguments rounded to a type; gradients and results are as they were recorded."""
+    """Round the tensors among the arguments to a type; gradients and results keep their recorded values."""
 
     def change(one: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -194,7 +194,7 @@ def _rounded(inputs: CallInputs, name: str) -> CallInputs:
 
 
 def _with_bias(inputs: CallInputs, plain: CallInputs) -> CallInputs:
-    """The third tensor as it was recorded."""
+    """Replace the third tensor by its recorded values."""
     wide = iter(arrays_in([plain.args, dict(plain.kwargs)]))
     count = iter(range(1 << 16))
 
@@ -207,7 +207,7 @@ def _with_bias(inputs: CallInputs, plain: CallInputs) -> CallInputs:
 
 
 def _with_scalars(inputs: CallInputs, name: str) -> CallInputs:
-    """Python's floats as a kernel gets them."""
+    """Round Python floats to the type that a kernel receives."""
 
     def change(tree: Any) -> Any:
         if isinstance(tree, float) and math.isfinite(tree):
@@ -229,12 +229,12 @@ def chosen_gradients(
     units: Mapping[int, float],
     types: Collection[int],
 ) -> dict[int, Optional[Chosen]]:
-    """What each recorded gradient is held against, by place; None where none has its shape.
+    """The gradient to compare with each recorded gradient, by place; None if no gradient has its shape.
 
-    A node fits if each recorded gradient has the shape of the one in its place. The first that fits is taken, unless
-    another is NEARER times nearer. It is sure where no other node can have been recorded (`types` are the places whose
-    type is one of the call's own), where another gradient of the same node is near, or where it is near itself. If no
-    node fits, the nearest gradient of each is taken, and is sure only where it is near.
+    A node fits if each recorded gradient has the shape of the node's gradient in the same place. The first node that
+    fits is selected, unless another is NEARER times nearer. A choice is sure if no other node can have been recorded
+    (`types` are the places whose type is a type of the call's inputs), if another gradient of the same node is near, or
+    if the gradient itself is near. If no node fits, the nearest gradient is selected for each; it is sure if near.
     """
     best: Optional[dict[int, Chosen]] = None
     least = math.inf
@@ -247,12 +247,12 @@ def chosen_gradients(
             best, least = found, away
     if best is not None:
         near = {at: is_near(recorded[at], one.of(nodes), units[at]) for at, one in best.items()}
-        told = {at: bool(np.any(recorded[at])) for at in best}
+        nonzero = {at: bool(np.any(recorded[at])) for at in best}
         return {
             at: one._replace(
                 is_sure=(formula.is_closed and at in types)
                 or near[at]
-                or any(near[k] and told[k] for k in best if k != at)
+                or any(near[k] and nonzero[k] for k in best if k != at)
             )
             for at, one in best.items()
         }
@@ -271,7 +271,7 @@ def _fit(nodes: Sequence[Node], number: int, recorded: Mapping[int, Array]) -> O
 
 
 def _forms(one: Optional[Array], recorded: Array) -> list[bool]:
-    """As it is, transposed."""
+    """Possible values of `is_turned` by the shapes: False, True."""
     if one is None:
         return []
     found = [False] if one.shape == recorded.shape else []
@@ -279,7 +279,7 @@ def _forms(one: Optional[Array], recorded: Array) -> list[bool]:
 
 
 def _nearest(nodes: Sequence[Node], recorded: Array, unit: float) -> Optional[Chosen]:
-    """The nearest gradient of as many elements; sure if it is near."""
+    """The nearest gradient with the same number of elements; sure if it is near."""
     best, least = None, math.inf
     for number, node in enumerate(nodes):
         for place, one in enumerate(node):
@@ -294,7 +294,7 @@ def _nearest(nodes: Sequence[Node], recorded: Array, unit: float) -> Optional[Ch
 
 
 def _distance(recorded: Array, exact: Optional[Array]) -> float:
-    """Relative, over what is finite on both sides."""
+    """Relative distance over the elements that are finite in both."""
     assert exact is not None
     a, b = np.ravel(recorded).astype(np.float64), np.ravel(exact)
     use = np.isfinite(a) & np.isfinite(b)
@@ -303,8 +303,8 @@ def _distance(recorded: Array, exact: Optional[Array]) -> float:
 
 
 def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = NEAR) -> bool:
-    """Whether a gradient is that of a node, be it wrong: near it, or in most elements that are not zero the same, or
-    the same times a factor."""
+    """Whether a gradient, even a wrong one, belongs to a node: it is near, or most nonzero elements are equal, directly
+    or after scaling."""
     if _distance(recorded, exact) <= near:
         return True
     assert exact is not None
@@ -323,7 +323,7 @@ def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = 
 
 
 def _factor(a: Array, b: Array) -> float:
-    """The factor that makes `a` of `b`; 0 where it tells nothing, as `b` has few values, of whatever sign."""
+    """The factor from `b` to `a`; 0 if `b` has fewer than FEW absolute values, so that a factor proves nothing."""
     use = np.isfinite(a) & np.isfinite(b) & (b != 0)
     if np.unique(np.abs(b[use])).size < FEW:
         return 0.0

@@ -24,10 +24,10 @@ RUNNING = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "i
 def write(
     task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings, folder: Path, slots: Collection[str]
 ) -> None:
-    """Write the files of a call, or of its gradients, into a folder that is there and empty; repro_case.py lists them.
+    """Write the files of a call, or of its gradients, into an existing empty folder; repro_case.py lists them.
 
     slots  the outputs that were recomputed
-    Raises RefusedRecord for a call that numpy cannot compute, and what the readers raise.
+    Raises RefusedRecord for a call that numpy cannot compute, and the errors of the readers.
     """
     work, exact = computed(task, context, settings)
     operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
@@ -43,7 +43,7 @@ def write(
         given = {one.slot: one for one in task.operator.tensors}
         inputs = [given.get(f"input:{at}") for at in range(len(task.call.args))]
         places["given"] = files_of.add_all("given", inputs)
-        if not op_type_of(operator).has("views", "hands on"):  # those are arguments, and no copies of them
+        if not op_type_of(operator).has("views", "hands on"):  # views return the arguments themselves, not copies
             results = {one.slot: one for one in operator.tensors}
             places["saved"] = files_of.add_all("saved", [results.get(slot or "") for slot in slots_of(call)])
     outputs: list[dict[str, Any]] = []
@@ -58,12 +58,12 @@ def write(
         outputs.append({"slot": tensor.slot, "dtype": tensor.dtype, "at": place, "turned": is_turned,
                         "unit": unit_of(tensor.dtype), "expected": expected, "actual": actual})  # fmt: skip
     if not outputs:
-        raise RefusedRecord("no output of it can be told by values")
+        raise RefusedRecord("no recomputed output has recorded values to compare")
     for file, array in files_of.arrays.items():
         np.save(folder / f"{file}.npy", array, allow_pickle=False)
     args, kwargs = arguments_of(call, row, lambda slot: CaseTensor(files_of.names[slot]), Type)
     if name == "embedding":
-        args[3:4] = [None] * len(args[3:4])  # a largest norm would write into the weight
+        args[3:4] = [None] * len(args[3:4])  # max_norm would write into the weight
     facts = {"operator": task.operator.name, "treated": work.treated, "rows": None, "outputs": outputs,
              "tensors": files_of.types, "leaves": leaves, **places}  # fmt: skip
     for file, text in files(row, Arguments(args, kwargs), task.is_backward, facts).items():
@@ -71,7 +71,7 @@ def write(
 
 
 class _Files:
-    """The tensors of a case by the names of their files, and the name of each input by its slot."""
+    """The tensors of a case by file name, and the file name of each input by its slot."""
 
     def __init__(self, treated: str, context: ReadContext) -> None:
         self._low, self._context = treated.rpartition(" ")[2], context
@@ -80,16 +80,16 @@ class _Files:
         self.types: dict[str, str] = {}
 
     def add(self, name: str, one: TensorRef) -> None:
-        """An input, in the type that the kernel saw it in."""
+        """Add an input in the type that the kernel received."""
         self.names[one.slot] = name
         self._put(name, one, self._low if self._low and unit_of(one.dtype) else one.dtype)
 
     def floats(self, but: Collection[str]) -> list[str]:
-        """The names of inputs that may have a gradient, but for those of some slots."""
+        """The names of inputs that may have a gradient, except for the slots in `but`."""
         return [name for slot, name in self.names.items() if unit_of(self.types[name]) and slot not in but]
 
     def add_all(self, kind: str, some: list[Optional[TensorRef]]) -> list[list[Any]]:
-        """Gradients that came in, or results: the place and the name of each that was recorded."""
+        """Add incoming gradients or results; return the place and the name of each that was recorded."""
         found: list[list[Any]] = []
         for at, one in enumerate(some):
             if one is not None and (one.file or one.payload is not None) and not one.problem:
@@ -102,13 +102,13 @@ class _Files:
 
 
 def _gradients(work: NumpyTask) -> list[Any]:
-    """The gradients of the call as one node: of its inputs, in order."""
+    """The gradients of the call's inputs, in order, if the call is a single node."""
     return [one for one in work.nodes()[0] if one is not None]
 
 
 def _place(work: NumpyTask, at: int, leaves: int) -> tuple[int, bool]:
-    """Where run.py finds a result, and whether it is transposed there: the gradients of inputs are counted from the
-    end, others are what the last autograd node hands on."""
+    """The place where run.py finds a result, and whether it is transposed there. Gradients of inputs are counted from
+    the end; all others are outputs of the last autograd node."""
     if not isinstance(work.plan, BackwardPlan):
         return at, False
     chosen = work.plan.chosen[at]

@@ -1,4 +1,4 @@
-"""The engine of numpy: operators of graphs (GE, TensorFlow, MindSpore), common calls of PyTorch and their gradients."""
+"""The numpy engine: operators of graphs (GE, TensorFlow, MindSpore), common PyTorch calls and their gradients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NumpyEngine:
         return "", ""
 
     def start(self, settings: ReplaySettings) -> None:
-        from npucmp.recompute import numpy_results  # noqa: F401 what takes time, before anybody waits
+        from npucmp.recompute import numpy_results  # noqa: F401 import in advance; it takes time
 
     def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
         from npucmp.recompute import numpy_results
@@ -46,37 +46,37 @@ class NumpyEngine:
 
 
 def _refused_call(task: Task) -> tuple[str, str]:
-    """The same of a call of a record."""
+    """The same as NumpyEngine.refuses, for a recorded call."""
     from npucmp.recompute.call_table import formula_of
 
     call = task.forward_call if task.is_backward else task.call
     name = f"{task.call.prefix}.{task.call.name}"
     if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
-        return "container", "a module is no single call, and its record has no hyper-parameters"
+        return "container", "a module is not a single call, and its record has no hyper-parameters"
     row = row_of(task.call)
     formula = formula_of(task.call)
     if row is not None and row.kind in STOPPED:
         return STOPPED[row.kind]
     if row is None or formula is None or (task.is_backward and formula.backward is None):
         what = "the gradient of a call" if task.is_backward and formula is not None else "a call"
-        return "not in table", f"{name} is {what} that {'torch alone' if row is not None else 'nobody'} can replay"
+        return "not in table", f"{name} is {what} that {'only torch' if row is not None else 'no engine'} can replay"
     if call is None or (task.is_backward and task.forward is None):
         return "no data", "the forward of this call was not dumped"
     if not call.args and not call.kwargs:
-        return "no data", "what it read was not dumped"
+        return "no data", "the inputs of this call were not dumped"
     return "", ""
 
 
 class NumpyCaseEngine(NumpyEngine):
-    """Replays one call of a record, or its gradients, and writes its case (repro_case.py) into a folder that is
-    there and empty."""
+    """Replays one call of a record, or its gradients, and writes its case (repro_case.py) into an existing
+    empty folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def refuses(self, task: Task) -> tuple[str, str]:
         if task.call.prefix.startswith(GRAPH):
-            return "not in table", "a case is a call of a record, no operator of a graph"
+            return "not in table", "a case can be written for a recorded call only, not for an operator of a graph"
         return super().refuses(task)
 
     def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:

@@ -1,7 +1,7 @@
 """Formulas of operators: sums of products, functions of elements, reductions; numpy_norms.py has norms and losses.
 
-Each takes Steps, which do the arithmetic, and OperatorInputs, and returns its results in order, None for an unknown
-one. Source: prototypes and documentation of TensorFlow (raw_ops), MindSpore (ops.operations) and GE (op_proto).
+Each takes Steps, which do the arithmetic, and OperatorInputs, and returns its results in order; None for an
+unknown result. Source: prototypes and documentation of TensorFlow (raw_ops), MindSpore (ops.operations), GE (op_proto).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT_2, ROOT_2_PI = math.sqrt(2), math.sqrt(2 / math.pi)
 
 
 def matmul(m: Steps, g: OperatorInputs) -> list[Any]:
-    """Of matrices: what has more dimensions is flattened to two, as MindSpore's files are those of the producer."""
+    """Multiply matrices; an input with more dimensions is flattened to two, as MindSpore dumps the producer's shape."""
     a, b = (one.reshape(one.shape[0], -1) if one.ndim > 2 else one for one in (g.x(0), g.x(1)))
     return _product(m, g, a, b)
 
@@ -39,8 +39,10 @@ def _product(m: Steps, g: OperatorInputs, a: Array, b: Array) -> list[Any]:
     turned = []
     for one, place, names in ((a, 2, ("transpose_a", "transpose_x1", "adj_x", "adj_x1")),
                               (b, 3, ("transpose_b", "transpose_x2", "adj_y", "adj_x2"))):  # fmt: skip
-        told = g.inputs.get(place)
-        is_turned = bool(told) if told is not None and told.dtype == bool and not told.shape else g.flag(*names)
+        declared = g.inputs.get(place)
+        is_turned = (
+            bool(declared) if declared is not None and declared.dtype == bool and not declared.shape else g.flag(*names)
+        )
         turned.append(one.swapaxes(-1, -2) if is_turned else one)
     a, b = turned
     if a.shape[-1] != b.shape[-2]:
@@ -52,7 +54,7 @@ def _product(m: Steps, g: OperatorInputs, a: Array, b: Array) -> list[Any]:
 
 
 def fully_connected(m: Steps, g: OperatorInputs) -> list[Any]:
-    """Weights as rows, unless `transpose` says columns."""
+    """Multiply by weights stored as rows, or as columns if `transpose` is set."""
     x, w = g.x(0), g.x(1, "the weights")
     axis = axis_of(int(g.number("axis", usual=1)), x.ndim)
     flat = x.reshape(math.prod(x.shape[:axis]), -1)
@@ -66,11 +68,11 @@ def fully_connected(m: Steps, g: OperatorInputs) -> list[Any]:
     return [out.reshape(g.shapes[0]) if g.shapes else out]
 
 
-# of two, or of one
+# functions of one or two operands
 
 
 def pair(step: str) -> Formula:
-    """A step of two operands that are broadcast."""
+    """The formula of a step with two broadcast operands."""
 
     def formula(m: Steps, g: OperatorInputs) -> list[Any]:
         a, b = g.x(0), g.x(1)
@@ -88,7 +90,7 @@ def squared_difference(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def chosen(function: Callable[[Any, Any], Any]) -> Formula:
-    """One of two operands, which nothing rounds."""
+    """The formula that selects elements of two operands, without rounding."""
 
     def formula(m: Steps, g: OperatorInputs) -> list[Any]:
         a, b = g.x(0), g.x(1)
@@ -101,7 +103,7 @@ def chosen(function: Callable[[Any, Any], Any]) -> Formula:
 
 
 def each(function: Callable[[Steps, Any], Any]) -> Formula:
-    """Of each element of the one input, by steps."""
+    """The formula of an elementwise function of one input, in steps."""
     return lambda m, g: [function(m, g.x(0))]
 
 
@@ -114,7 +116,7 @@ def rsqrt(m: Steps, x: Any) -> Any:
 
 
 def bias_add(m: Steps, g: OperatorInputs) -> list[Any]:
-    """Along the channels: the last axis, unless the order of axes says otherwise."""
+    """Add a bias along the channels: the last axis, unless the order of axes differs."""
     x, bias = g.x(0), g.x(1, "the bias")
     channel = channel_of(g, x) if x.ndim > 2 else x.ndim - 1
     if bias.size != x.shape[channel]:
@@ -125,19 +127,19 @@ def bias_add(m: Steps, g: OperatorInputs) -> list[Any]:
 def channel_of(g: OperatorInputs, x: Array) -> int:
     place = g.order(x.ndim).find("C")
     if place < 0:
-        raise RefusedRecord("nothing tells which axis its channels are")
+        raise RefusedRecord("the axis of its channels is unknown")
     return place
 
 
 def eltwise(m: Steps, g: OperatorInputs) -> list[Any]:
-    """0 product, 1 sum, 2 the largest."""
+    """Mode 0 is the product, 1 the sum, 2 the maximum."""
     mode, inputs = g.number("mode", usual=1.0), g.all
-    coefficients = g.told("coeff") or ()
+    coefficients = g.attribute("coeff") or ()
     if mode not in (0, 1, 2) or not inputs or any(one.shape != inputs[0].shape for one in inputs):
         raise RefusedRecord(f"the mode {mode:g} of {len(inputs)} inputs")
     if mode == 1 and isinstance(coefficients, tuple) and any(one != 1 for one in coefficients):
         if len(coefficients) != len(inputs):
-            raise RefusedRecord("coefficients of other inputs")
+            raise RefusedRecord("the number of coefficients differs from the number of inputs")
         inputs = [m.mul(one, float(c)) for one, c in zip(inputs, coefficients)]
     return [reduce((m.mul, m.add, np.maximum)[int(mode)], inputs)]
 
@@ -152,14 +154,14 @@ def leaky_relu(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def relu_grad(m: Steps, g: OperatorInputs) -> list[Any]:
-    dy, x = g.x(0, "the gradient"), g.x(1, "what the activation read or wrote")
+    dy, x = g.x(0, "the gradient"), g.x(1, "the input or output of the activation")
     if dy.size != x.size:
         raise RefusedRecord(f"a gradient of {list(dy.shape)} for {list(x.shape)}")
     return [np.where(x.reshape(dy.shape) > 0, dy, 0.0).reshape(g.shapes[0] if g.shapes else x.shape)]
 
 
 def gelu(m: Steps, g: OperatorInputs) -> list[Any]:
-    """By erf and by tanh: frameworks mean one or the other by the same name."""
+    """Compute GELU by erf and by tanh: frameworks use the same name for both."""
     x, word = g.x(0), g.word("approximate")
     return [
         gelu_of(m, x, word)
@@ -175,14 +177,14 @@ def gelu_of(m: Steps, x: Any, approximate: str) -> Any:
     return m.mul(m.mul(0.5, x), m.add(1.0, m.tanh(inner)))
 
 
-# over axes
+# reductions over axes
 
 
 def axes_of(g: OperatorInputs, x: Array, place: int = 1) -> tuple[int, ...]:
-    """The axes of a reduction: told, or those that the recorded shape leaves no doubt about."""
-    told = g.constants(place, "axes", "axis")
-    if told is not None:
-        return tuple(sorted({axis_of(axis, x.ndim) for axis in told})) or tuple(range(x.ndim))
+    """The axes of a reduction, from attributes or inputs, else derived from the recorded shape."""
+    declared = g.constants(place, "axes", "axis")
+    if declared is not None:
+        return tuple(sorted({axis_of(axis, x.ndim) for axis in declared})) or tuple(range(x.ndim))
     out = g.shapes[0] if g.shapes else ()
     if len(out) == x.ndim:
         return tuple(axis for axis in range(x.ndim) if out[axis] != x.shape[axis])
@@ -192,9 +194,9 @@ def axes_of(g: OperatorInputs, x: Array, place: int = 1) -> tuple[int, ...]:
             at += 1
         else:
             left.append(axis)
-    g.doubt("the graph does not tell its axes")
+    g.doubt("the graph has no axes for it")
     if at < len(out):
-        raise RefusedRecord("no axes of it give the recorded shape")
+        raise RefusedRecord("no choice of axes gives the recorded shape")
     return tuple(left)
 
 
@@ -208,7 +210,7 @@ def reduction(step: str) -> Formula:
 
 
 def extreme(function: Callable[..., Any]) -> Formula:
-    """The largest or smallest along axes: nothing rounds it."""
+    """The formula of a maximum or minimum along axes, without rounding."""
 
     def formula(m: Steps, g: OperatorInputs) -> list[Any]:
         x = g.x(0)
@@ -226,8 +228,8 @@ def bias_add_grad(m: Steps, g: OperatorInputs) -> list[Any]:
 
 def _softmax_axis(g: OperatorInputs, x: Array) -> tuple[int, ...]:
     g.expect("axes", "axis")
-    told = g.integers("axes", "axis") or (-1,)
-    return tuple(axis_of(axis, x.ndim) for axis in told)
+    declared = g.integers("axes", "axis") or (-1,)
+    return tuple(axis_of(axis, x.ndim) for axis in declared)
 
 
 def softmax_of(m: Steps, x: Array, axes: tuple[int, ...]) -> Any:
@@ -251,7 +253,7 @@ def log_softmax(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def softmax_grad(m: Steps, g: OperatorInputs) -> list[Any]:
-    """Of what softmax wrote, and the gradient."""
+    """The gradient of softmax, from its output and the incoming gradient."""
     y, dy = g.x(0), g.x(1)
     axes = _softmax_axis(g, y)
     with m.outside():

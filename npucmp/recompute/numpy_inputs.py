@@ -1,7 +1,7 @@
-"""What an operator of a graph was given: arrays, attributes, and what was recorded of its results.
+"""Inputs of a graph's operator: arrays, attributes, and the recorded shapes of its results.
 
-The graph is untrusted: an attribute of another form than a formula asks for is refused, which costs this operator. What
-no attribute tells is taken as is usual, and stands in `doubts`: nobody is guilty by a guess.
+The graph is untrusted: an attribute of an unexpected form is refused, and this operator is then not recomputed. A
+missing attribute takes its usual value and is listed in `doubts`: an operator with doubts is never GUILTY.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IMAGES = ("NCHW", "NHWC")
 
 
 class Alternatives(NamedTuple):
-    """Results that versions or frameworks differ in: the one that is nearest counts."""
+    """Results that differ between versions or frameworks; the nearest result is used."""
 
     among: list[Any]
 
@@ -29,11 +29,11 @@ class Alternatives(NamedTuple):
 @dataclass(frozen=True)
 class OperatorInputs:
     """inputs    by place; floats are float64
-    attributes  by the graph's words
+    attributes  by their names in the graph
     shapes      of the recorded results, in order
     orders      of axes, by slot ("input:0": "NHWC")
-    source      the format of the dump, for what its framework takes for granted
-    doubts      what was guessed
+    source      the format of the dump, which gives the defaults of its framework
+    doubts      attributes that were guessed
     """
 
     inputs: Mapping[int, Array]
@@ -50,7 +50,7 @@ class OperatorInputs:
         return self.inputs[place]
 
     def optional(self, place: int, *names: str) -> Optional[Array]:
-        """An input that may be left out: where the graph names its inputs, by its name."""
+        """An optional input, by its name if the graph names its inputs."""
         known = self.attributes.get("inputs", ())
         if names and isinstance(known, tuple) and any(known):
             place = next((at for at, name in enumerate(known) if name in names), -1)
@@ -66,17 +66,17 @@ class OperatorInputs:
         return [self.inputs[place] for place in sorted(self.inputs)]
 
     def mapped(self, change: Callable[[Array], Array]) -> OperatorInputs:
-        """With each float input changed."""
+        """A copy with `change` applied to each float input."""
         found = {at: change(one) if one.dtype.kind == "f" else one for at, one in self.inputs.items()}
         return replace(self, inputs=found, doubts=[])
 
-    def told(self, *names: str) -> Any:
-        """The first of these attributes that is there, None if none is."""
+    def attribute(self, *names: str) -> Any:
+        """The first of these attributes that exists, None if none does."""
         return next((self.attributes[name] for name in names if name in self.attributes), None)
 
     def number(self, *names: str, usual: float | None = None) -> float:
-        """A number; `usual` is guessed where there is none, None says that it must be there."""
-        value = self.told(*names)
+        """A number. If it is missing, `usual` is guessed; with None, MissingTensor is raised."""
+        value = self.attribute(*names)
         if value is None:
             return self._guess(names[0], usual)
         if isinstance(value, tuple) and len(value) == 1:
@@ -86,8 +86,8 @@ class OperatorInputs:
         return float(value)
 
     def integers(self, *names: str) -> Optional[tuple[int, ...]]:
-        """Whole numbers, None if no attribute tells them."""
-        value = self.told(*names)
+        """Integers, None if no attribute has them."""
+        value = self.attribute(*names)
         if value is None:
             return None
         values = value if isinstance(value, tuple) else (value,)
@@ -96,7 +96,7 @@ class OperatorInputs:
         return tuple(int(one) for one in values)
 
     def constants(self, place: int, *names: str) -> Optional[tuple[int, ...]]:
-        """Whole numbers that are an attribute, or an input."""
+        """Integers from an attribute or from an input."""
         found = self.integers(*names) if names else None
         if found is not None or place not in self.inputs:
             return found
@@ -106,23 +106,23 @@ class OperatorInputs:
         return tuple(int(one) for one in value.reshape(-1))
 
     def flag(self, *names: str) -> bool:
-        """A truth, false where no attribute tells it: TensorFlow and MindSpore leave that out, GE never does."""
+        """A boolean, False if no attribute has it: TensorFlow and MindSpore omit a false flag, GE never does."""
         self.expect(*names)
-        return bool(self.told(*names) or False)
+        return bool(self.attribute(*names) or False)
 
     def expect(self, *names: str) -> None:
-        """GE writes down all attributes: one that is missing is no default."""
-        if self.source == "cann" and self.told(*names) is None:
-            self.doubt(f"the graph does not tell its {names[0]}")
+        """Add a doubt if GE's graph lacks the attribute: GE writes all attributes, even defaults."""
+        if self.source == "cann" and self.attribute(*names) is None:
+            self.doubt(f"the graph has no {names[0]} for it")
 
     def word(self, *names: str) -> str:
-        value = self.told(*names)
+        value = self.attribute(*names)
         return value if isinstance(value, str) else ""
 
     def _guess(self, name: str, usual: float | None) -> float:
         if usual is None:
-            raise MissingTensor(f"the graph does not tell its {name}")
-        self.doubt(f"the graph does not tell its {name}, {usual:g} was taken")
+            raise MissingTensor(f"the graph has no {name} for it")
+        self.doubt(f"the graph has no {name} for it, {usual:g} was assumed")
         return usual
 
     def doubt(self, words: str) -> None:
@@ -130,26 +130,26 @@ class OperatorInputs:
             self.doubts.append(words)
 
     def order(self, rank: int, slot: str = "input:0") -> str:
-        """The order of the axes of an image, "NCHW" or "NHWC" and the like. GE's descriptors know it better than its
+        """The order of the axes of an image, for example "NCHW" or "NHWC". GE's descriptors take precedence over its
         attribute, which is NHWC in every Caffe model."""
-        told, known = self.word("data_format", "format"), self.orders.get(slot, "")
-        told = known or told if self.source == "cann" else told or known
-        if len(told) == rank and set(told) <= set("NCDHW"):
-            return told
+        declared, known = self.word("data_format", "format"), self.orders.get(slot, "")
+        declared = known or declared if self.source == "cann" else declared or known
+        if len(declared) == rank and set(declared) <= set("NCDHW"):
+            return declared
         if rank == 4 and self.source in ("mindspore", "tfdbg", "npy"):
             return "NCHW" if self.source == "mindspore" else "NHWC"
         if rank == 2:
             return "NC"
-        raise MissingTensor("nothing tells the order of its axes")
+        raise MissingTensor("the order of its axes is unknown")
 
     def require(self, shape: Sequence[int], place: int = 0) -> None:
-        """Raises RefusedRecord where a result would be of another size than was recorded, before it is computed."""
+        """Raise RefusedRecord before a result is computed if its size differs from the recorded size."""
         if place < len(self.shapes) and math.prod(shape) != math.prod(self.shapes[place]):
             raise RefusedRecord(f"a result of {list(shape)}, recorded is {list(self.shapes[place])}"[:160])
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Counted from the front."""
+    """The axis counted from the front. Raises RefusedRecord if it is out of range."""
     if not -rank <= axis < rank:
         raise RefusedRecord(f"the axis {axis} of {rank}")
     return axis % rank

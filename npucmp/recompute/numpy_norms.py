@@ -15,17 +15,17 @@ TF_EPSILON, GE_EPSILON = 1e-4, 1e-7
 
 
 def _statistics(m: Steps, x: Array, axes: Sequence[int]) -> tuple[Any, Any, Any]:
-    """Mean, variance, and the deviations."""
+    """Mean, variance and deviations from the mean."""
     mean = m.mean(x, axes, keepdims=True)
     away = m.sub(x, mean)
     return mean, m.mean(m.mul(away, away), axes, keepdims=True), away
 
 
 def layer_norm(m: Steps, g: OperatorInputs) -> list[Any]:
-    """y, mean, and either the variance or the reciprocal of its root. Axes and epsilon are attributes or inputs."""
+    """y, mean, and the variance or the reciprocal of its square root. Axes and epsilon are attributes or inputs."""
     x, gamma, beta = g.x(0), g.x(1, "gamma"), g.x(2, "beta")
-    told = g.constants(3, "begin_norm_axis")
-    start = axis_of(told[0], x.ndim) if told else x.ndim - gamma.ndim
+    declared = g.constants(3, "begin_norm_axis")
+    start = axis_of(declared[0], x.ndim) if declared else x.ndim - gamma.ndim
     eps = float(g.inputs[5].reshape(-1)[0]) if 5 in g.inputs and g.inputs[5].size else g.number(
         "epsilon", "eps", usual=GE_EPSILON
     )  # fmt: skip
@@ -59,22 +59,22 @@ def layer_norm_grad(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def batch_norm(m: Steps, g: OperatorInputs) -> list[Any]:
-    """x, scale, offset, mean, variance; in training by its own statistics, which are results then. What only its
-    gradient reads is nobody's business."""
+    """x, scale, offset, mean, variance → y, mean, variance. In training it uses the batch's statistics, which are then
+    results. Results that only its gradient reads are not computed."""
     x, scale, offset = g.x(0), g.x(1, "scale"), g.x(2, "offset")
     g.expect("is_training")
-    told = g.told("is_training")
-    is_training = told is not False if g.source in ("tfdbg", "npy") else bool(told)  # what is usual is left out
+    declared = g.attribute("is_training")
+    is_training = declared is not False if g.source in ("tfdbg", "npy") else bool(declared)  # a default is omitted
     return _normalised(m, g, x, (scale, offset), None if is_training else (g.x(3, "mean"), g.x(4, "variance")))
 
 
 def bn_infer(m: Steps, g: OperatorInputs) -> list[Any]:
-    """The same, never in training."""
+    """Batch norm in inference mode."""
     return _normalised(m, g, g.x(0), (g.x(1, "scale"), g.x(2, "offset")), (g.x(3, "mean"), g.x(4, "variance")))[:1]
 
 
 def bn_inference(m: Steps, g: OperatorInputs) -> list[Any]:
-    """Caffe's: x, mean, variance, the factor that both are divided by, scale, offset."""
+    """Caffe's batch norm: x, mean, variance, the factor that divides both, scale, offset."""
     x, mean, variance = g.x(0), g.x(1, "mean"), g.x(2, "variance")
     factor, scale, offset = g.optional(3, "momentum"), g.optional(4, "scale"), g.optional(5, "offset")
     if factor is not None and factor.size == 1 and factor.reshape(-1)[0]:
@@ -95,25 +95,25 @@ def _normalised(
         axes = [axis for axis in range(x.ndim) if axis != channel]
         mean, variance, away = _statistics(m, x, axes)
         count = x.size // max(1, x.shape[channel])
-        told = [mean.reshape(-1), m.mul(variance.reshape(-1), count / max(1, count - 1))]
+        declared = [mean.reshape(-1), m.mul(variance.reshape(-1), count / max(1, count - 1))]
     else:
         mean, variance = (one.reshape(shape) for one in known)
-        away, told = m.sub(x, mean), [known[0], known[1]]
+        away, declared = m.sub(x, mean), [known[0], known[1]]
     y = m.add(m.mul(away, m.mul(scale, rsqrt(m, m.add(variance, eps)))), offset)
-    return [y, *told]
+    return [y, *declared]
 
 
 # losses and updates
 
 
 def sparse_cross_entropy(m: Steps, g: OperatorInputs) -> list[Any]:
-    """MindSpore's: the mean loss, or its gradient. TensorFlow's: the loss of each row, and the gradients."""
+    """MindSpore returns the mean loss or its gradient; TensorFlow returns the loss of each row and the gradients."""
     x, labels = g.x(0), g.x(1, "the labels")
     if x.ndim != 2 or labels.dtype.kind not in "iu" or labels.size != x.shape[0]:
         raise RefusedRecord(f"labels of {list(labels.shape)} for {list(x.shape)}")
     labels = labels.reshape(-1)
     if labels.size and not (labels.min() >= 0 and labels.max() < x.shape[1]):
-        raise RefusedRecord("labels beyond the classes")
+        raise RefusedRecord("a label is out of range")
     wanted = np.zeros_like(x)
     wanted[np.arange(labels.size), labels] = 1.0
     loss, gradient = _cross_entropy(m, x, wanted)
@@ -135,12 +135,12 @@ def _cross_entropy(m: Steps, x: Array, wanted: Array) -> tuple[Any, Any]:
 
 
 def momentum(m: Steps, g: OperatorInputs) -> list[Any]:
-    """The variable after its step: variable, accumulation, rate, gradient, momentum."""
+    """variable, accumulation, rate, gradient, momentum → the variable after its step."""
     variable, before, rate, gradient, share = (g.x(at) for at in range(5))
-    scale = g.number("gradient_scale", usual=1.0) if g.told("gradient_scale") is not None else 1.0
+    scale = g.number("gradient_scale", usual=1.0) if g.attribute("gradient_scale") is not None else 1.0
     gradient = m.mul(gradient, scale) if scale != 1 else gradient
     after = m.add(m.mul(before, share), gradient)
     step = m.add(m.mul(share, after), gradient) if g.flag("use_nesterov") else after
     if rate.size != 1 or share.size != 1:
-        raise MissingTensor("the rate or the momentum is no number")
+        raise MissingTensor("the rate or the momentum is not a scalar")
     return [m.sub(variable, m.mul(rate, step))]

@@ -1,4 +1,4 @@
-"""An operator → rows: its formula in float64, the rounding that is due, and the verdict."""
+"""An operator → rows: its formula in float64, its rounding budget, and the verdict."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from npucmp.recompute.numpy_sample import by_sample, is_large
 from npucmp.recompute.table import TURNED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
 
-MORE = 8  # times the trials, before somebody is guilty by their noise
-SMALL = 1 << 22  # elements of tensors that so many trials are made of
-VERSIONS = "it is the nearest of several versions of the formula"
-SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
+MORE = 8  # times the trials, before an operator is GUILTY by measured noise
+SMALL = 1 << 22  # elements: up to this many, MORE times the trials are run
+VERSIONS = "this is the nearest of several versions of the formula"
+SPREADS = "the operator reads NaN or Inf, which kernels propagate differently"
 
 
 class NumpyTask(NamedTuple):
-    """An operator, ready to be computed. `recorded` are its results by place, `versions` the places of results of which
-    the nearest of several versions was taken."""
+    """An operator that can be computed. `recorded` are its results by place, `versions` the places of results whose
+    nearest version was selected among several."""
 
     plan: Plan | CallPlan | BackwardPlan
     given: OperatorInputs | CallInputs
@@ -65,18 +65,18 @@ class NumpyTask(NamedTuple):
             LookupError,
             TypeError,
             ValueError,
-        ) as error:  # of numpy: other shapes, other types
-            raise RefusedRecord(f"its formula does not fit the record: {error}"[:160]) from None
+        ) as error:  # raised by numpy for unexpected shapes or types
+            raise RefusedRecord(f"the formula does not fit the record: {error}"[:160]) from None
 
     def nodes(self) -> list[Any]:
-        """What a backward record may hold."""
+        """The autograd nodes whose gradients a backward record may hold."""
         assert isinstance(self.plan, BackwardPlan)
         chosen: list[Any] = self._replace(plan=_Nodes(self.plan)).results(self.given)  # type: ignore[arg-type]
         return chosen
 
 
 class _Nodes(NamedTuple):
-    """All nodes of a backward formula as results."""
+    """A plan that returns all nodes of a backward formula."""
 
     plan: BackwardPlan
 
@@ -85,13 +85,13 @@ class _Nodes(NamedTuple):
 
 
 def replayed(task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
-    """The rows of a task. Raises RefusedRecord, and what the readers raise."""
+    """The rows of a task. Raises RefusedRecord, and the errors of the readers."""
     if is_large(task):
         return by_sample(task, context, settings)
     work, exact = computed(task, context, settings)
     overwritten = _overwritten(task, work, exact)
     if overwritten:
-        because = "its first input was recorded after it was written"
+        because = "the first input was recorded after the operator overwrote it"
         return [Replayed(task.operator.order, one.slot, "overwritten", explanation=because) for one in task.outputs]
     return _judged(task, work, exact, settings)
 
@@ -106,7 +106,7 @@ def _judged(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetti
 
 
 def _cleared(task: Task, work: NumpyTask, rows: list[Replayed], settings: ReplaySettings) -> list[Replayed]:
-    """Rows, guilty ones replaced where another rounding of scalars or of a bias gives a clean one."""
+    """Replace GUILTY rows by CLEAN ones if another rounding of scalars or of a bias gives them."""
     for other in work.others:
         if not any(row.verdict is Judged.GUILTY for row in rows):
             return rows
@@ -117,7 +117,7 @@ def _cleared(task: Task, work: NumpyTask, rows: list[Replayed], settings: Replay
 
 
 def computed(task: Task, context: ReadContext, settings: ReplaySettings) -> tuple[NumpyTask, list[Any]]:
-    """Return an operator and its results in float64. Raises RefusedRecord, and what the readers raise."""
+    """Return an operator and its results in float64. Raises RefusedRecord, and the errors of the readers."""
     work = _work(task, context, settings)
     results = work.results(work.given)
     several = frozenset(at for at, one in enumerate(results) if isinstance(one, Alternatives) and len(one.among) > 1)
@@ -129,7 +129,7 @@ def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTa
     if not task.call.prefix.startswith(GRAPH):
         return _work_of_call(task, context, settings)
     if 8 * sum(math.prod(one.shape) for one in operator.tensors) > settings.memory:
-        raise TooLarge("its tensors alone take more memory than --limit-memory allows")
+        raise TooLarge("its tensors alone exceed --limit-memory")
     loaded = {one.slot: one for one in operator.tensors}
     outputs = {
         _slot_number(slot): one
@@ -143,7 +143,7 @@ def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTa
     }
     given = _given(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
     if 0 not in outputs and outputs:
-        raise RefusedRecord("its first result was not dumped")
+        raise RefusedRecord("the first result was not dumped")
     floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
     accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
     values = {at: read(one, context) for at, one in outputs.items()}
@@ -151,7 +151,7 @@ def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTa
 
 
 def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTask:
-    """The same of a recorded call, or of the gradients of one."""
+    """The same as _work, for a recorded call or for its gradients."""
     call, operator = task.call, task.operator
     forward = task.forward_call if task.is_backward else call
     origin = task.forward if task.is_backward else operator
@@ -161,7 +161,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
     read_from = [one for some in {operator.order: operator, origin.order: origin}.values() for one in some.tensors
                  if one.slot.startswith("input")]  # fmt: skip
     if 8 * sum(math.prod(one.shape) for one in (*operator.tensors, *origin.tensors)) > settings.memory:
-        raise TooLarge("its tensors alone take more memory than --limit-memory allows")
+        raise TooLarge("its tensors alone exceed --limit-memory")
     refs = {one.slot: one for one in origin.tensors}
     results = {at: refs[slot] for at, slot in enumerate(slots_of(forward)) if slot in refs}
     known = {at: one for at, one in results.items() if not task.is_backward or _has_values(one)}
@@ -182,7 +182,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
             plan, bound.inputs, results, values, unit, accumulator, settings.memory, bound.treated, bound.others
         )
     if row.inplace and _is_overwritten(bound.inputs, recorded):
-        raise Overwritten("its first input was recorded after it was written")
+        raise Overwritten("the first input was recorded after the operator overwrote it")
     unit = max((_unit(one) for one in operator.tensors), default=0.0)
     named = {one.slot: one for one in operator.tensors}
     outputs = {at: named[slot] for at, slot in enumerate(slots_of(call)) if slot in named}
@@ -199,7 +199,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
 
 
 class Overwritten(RefusedRecord):
-    """A call whose input was recorded when it was over."""
+    """A call whose input was recorded after the call had overwritten it."""
 
     status = "overwritten"
 
@@ -218,7 +218,7 @@ def _is_overwritten(given: CallInputs, recorded: Mapping[int, Array]) -> bool:
 def _given(
     task: Task, inputs: dict[int, Array], shapes: tuple[tuple[int, ...], ...], refs: Mapping[int, TensorRef]
 ) -> OperatorInputs:
-    """What a graph and a dump tell of an operator; each tensor in the shape that it is read in, if that fits."""
+    """The inputs of an operator from graph and dump; each tensor has the shape that the operator reads, if it fits."""
     attributes = task.operator.attributes
     read_as = {at: attributes.get(f"shape of input:{at}") for at in inputs}
     if all(shape is None or math.prod(shape) == inputs[at].size for at, shape in read_as.items()):
@@ -249,16 +249,16 @@ def _unit(tensor: TensorRef) -> float:
 
 
 def wide(tensor: TensorRef, context: ReadContext) -> Array:
-    """Floats as float64, integers as int64, truths as they are."""
+    """Read floats as float64, integers as int64 and booleans unchanged. Raises RefusedRecord for other types."""
     row = lookup(tensor.dtype)
     if row is None or row.kind == "c":
-        raise RefusedRecord(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
+        raise RefusedRecord(f"{tensor.slot} has the unsupported type {tensor.dtype!r:.40}")
     found: Array = read(tensor, context)
     return found.astype(np.float64) if row.kind == "f" else found if row.kind == "b" else found.astype(np.int64)
 
 
 def _nearest(work: NumpyTask, results: list[Any], picked: dict[int, int] | None = None) -> list[Any]:
-    """Results with each of its Alternatives chosen: as it was before, or what is nearest to the record."""
+    """Replace Alternatives among results by the version that is nearest to the record."""
     found = []
     for at, one in enumerate(results):
         if isinstance(one, Alternatives):
@@ -278,7 +278,7 @@ def _distance(a: Array, b: Array) -> float:
 
 
 def _overwritten(task: Task, work: NumpyTask, exact: list[Any]) -> bool:
-    """Whether an operator that writes into its first input was recorded with the input as it was afterwards."""
+    """Whether an operator overwrites its first input and the record holds the overwritten values."""
     before, after = work.given.first, work.values.get(0)
     row = row_of(task.call)
     is_in_place = row.inplace if row is not None else op_type(task.operator.op_type).has("in place")
@@ -314,7 +314,7 @@ def _sigmas(work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> tupl
 
 
 def _nearest_to(exact: list[Any], results: list[Any]) -> list[Any]:
-    """The same choices as in the exact results: noise is small beside what versions differ in."""
+    """Select the same versions as in the exact results: noise is small compared with the difference of versions."""
     found = []
     for wanted, one in zip(exact, results):
         if isinstance(one, Alternatives) and wanted is not None:
@@ -330,12 +330,12 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
     for at, tensor in work.recorded.items():
         dtype = lookup(tensor.dtype)
         if dtype is None or dtype.kind == "c":
-            raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not judged")
+            raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not supported")
         if isinstance(work.plan, BackwardPlan) and (at >= len(exact) or exact[at] is None):
             rows.append(_another(task, tensor, "no gradient of this call has its shape"))
             continue
         if at >= len(exact) or exact[at] is None:
-            words = "what its gradient alone reads, as each device keeps it"
+            words = "only the gradient reads this output, and its form depends on the device"
             rows.append(Replayed(task.operator.order, tensor.slot, "not in table", explanation=words))
             continue
         wanted = as_type(exact[at], tensor.dtype)
@@ -348,7 +348,7 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
         flat = wanted.astype(np.float64).reshape(-1) if dtype.kind == "f" else wanted.reshape(-1)
         is_backward = isinstance(work.plan, BackwardPlan)
         sigma = sigmas[at]
-        if is_backward and work.treated and dtype.round_off < work.unit:  # a gradient of what autocast rounded
+        if is_backward and work.treated and dtype.round_off < work.unit:  # of an input that autocast rounded
             sigma = np.hypot(sigma, ROUNDING * work.unit * np.abs(flat))
         due = Due(sigma, made_of, work.plan.kind == "once")
         row = judged(task.operator.order, tensor.slot, actual, flat, dtype, due, settings.scale, known)
@@ -356,12 +356,12 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
             row = row._replace(explanation=VERSIONS)
         chosen = work.plan.chosen.get(at) if isinstance(work.plan, BackwardPlan) else None
         if row.verdict is Judged.GUILTY and chosen is not None and not chosen.is_sure:
-            words = "it is near no gradient of this call; a device may take it apart in another way"
+            words = "it is near no gradient of this call; a device may split the call differently"
             row = _another(task, tensor, words)
         elif row.verdict is Judged.GUILTY and chosen is not None and _hands_on(work, actual, dtype):
-            row = _another(task, tensor, "it is the gradient that came in: the call may end in a cast or a view")
+            row = _another(task, tensor, "it equals the incoming gradient: the call may end in a cast or a view")
         elif row.verdict is Judged.CLEAN and is_backward and _ends_in_view(task, work, actual, dtype):
-            words = "hands the gradient on; what it computes is not in this record"
+            words = "the record holds the incoming gradient, not the computed gradients"
             row = row._replace(budget="exact", rms_ratio=0.0, max_ratio=0.0, explanation=words)
         rows.append(_doubted(row, work)._replace(treated=work.treated))
     return rows
@@ -372,7 +372,7 @@ def _ends_in_view(task: Task, work: NumpyTask, actual: Array, dtype: Dtype) -> b
 
 
 def _hands_on(work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
-    """Whether a recorded gradient is the one that came in, element by element, in its own type."""
+    """Whether a recorded gradient equals the incoming gradient, element by element, after rounding to its type."""
     given = [one for one in work.given.gradients if one is not None] if isinstance(work.given, CallInputs) else []
     if len(given) != 1 or given[0].size != actual.size:
         return False
@@ -384,7 +384,7 @@ def _another(task: Task, tensor: TensorRef, because: str) -> Replayed:
 
 
 def _doubted(row: Replayed, work: NumpyTask) -> Replayed:
-    """Nobody is guilty by a guess, or by what NaN makes of it."""
+    """Replace GUILTY by UNKNOWN if the inputs have doubts, or if NaN or Inf among them explain the difference."""
     if row.verdict is not Judged.GUILTY:
         return row
     if row.nonfinite and any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in work.given.all):
@@ -397,8 +397,8 @@ def _doubted(row: Replayed, work: NumpyTask) -> Replayed:
 def _second_opinion(
     task: Task, work: NumpyTask, exact: list[Any], rows: list[Replayed], settings: ReplaySettings
 ) -> list[Replayed]:
-    """The same formula in float32, rounded once: where that is as far off, by each figure, the operator is coarse
-    everywhere."""
+    """Compute the same formula in float32, rounded once. If all its errors are as large, the operator is an
+    AMPLIFIER."""
     if work.accumulator < 2.0**-24 or not any(_is_coarse(row) for row in rows):
         return rows
     others = _nearest_to(exact, work.results(work.given.mapped(lambda one: one.astype(np.float32))))
@@ -412,7 +412,7 @@ def _second_opinion(
         if _is_coarse(row) and row.rmse:
             row = row._replace(same_dtype_ratio=row.rmse / other.rmse if other.rmse else math.inf)
             if _is_alike(row, other):
-                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU is as far off in the same types")
+                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU has errors as large in the same types")
         found.append(row)
     return found
 

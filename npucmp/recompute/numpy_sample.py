@@ -1,7 +1,7 @@
-"""Large products by a sample in numpy: one row and one column of every 16, as torch_sampled_matmul.py takes them.
+"""Check large products on a sample in numpy: one row and one column of every 16, as torch_sampled_matmul.py does.
 
-Each tile of 16 x 16 of a result is looked at once, for a 256th of the work. What is wrong in a whole tile is seen, a
-single wrong element may not be: so a sample accuses, and acquits nobody. Gradients of products are products too.
+The sample has one element of each 16 x 16 tile of a result, for a 256th of the work. It finds a wrong tile, but may
+miss a single wrong element: it can prove an operator wrong, but not correct. Gradients of products are products too.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings, Task, kind_of
 
-EVERY = 16  # rows, columns: work: of as many one is computed
-HEAVY = 2.0**28  # products of two numbers: work: from so many on a sample is taken
-LARGE = 1 << 22  # elements: work: of the largest tensor, from which on a sample is taken
+EVERY = 16  # work: one row or column of every 16 is computed
+HEAVY = 2.0**28  # work: a sample is taken above this number of scalar products
+LARGE = 1 << 22  # work: a sample is taken if the largest tensor has more elements
 PRODUCTS = frozenset("linear matmul mm bmm __matmul__".split())
 
 
 class Operand(NamedTuple):
-    """A tensor as a batch of matrices; `is_turned`: rows and columns in each other's place."""
+    """A tensor as a batch of matrices; `is_turned`: rows and columns are swapped."""
 
     tensor: TensorRef
     is_turned: bool = False
 
 
 class Product(NamedTuple):
-    """left @ right + bias of so many pairs of matrices; a gradient is one of two others."""
+    """left @ right + bias for `batch` pairs of matrices; its gradients are products too."""
 
     left: Operand
     right: Operand
@@ -46,7 +46,7 @@ class Product(NamedTuple):
 
 
 def is_large(task: Task) -> bool:
-    """Whether a task is a product, or the gradients of one, of which a sample is taken."""
+    """Whether a task is a product, or its gradients, large enough for a sample."""
     found = _forward_of(task)
     if found is None:
         return False
@@ -57,19 +57,19 @@ def is_large(task: Task) -> bool:
 
 
 def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
-    """A row for each result of a large product. Raises RefusedRecord, and what the readers raise."""
+    """A row for each result of a large product. Raises RefusedRecord, and the errors of the readers."""
     found = _forward_of(task)
     assert found is not None
     product, out = found
     elements = sum(math.prod(one.shape) for one in (product.left.tensor, product.right.tensor, out))
     if 8 * elements > settings.memory:
-        raise TooLarge("its tensors alone take more memory than --limit-memory allows")
+        raise TooLarge("its tensors alone exceed --limit-memory")
     tensors = {one.slot: one for one in task.operator.tensors}
     if not task.is_backward:
         return [_judged(task, out, [product], out, context, settings)]
     dy = tensors.get("input:0")
     if dy is None or math.prod(dy.shape) != math.prod(out.shape):
-        raise RefusedRecord("no gradient reached it")
+        raise RefusedRecord("no incoming gradient was recorded")
     outputs = [tensors[slot] for slot in slots_of(task.call) if slot in tensors]
     rows = []
     for one in outputs:
@@ -79,12 +79,12 @@ def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> lis
 
 
 def _unknown(task: Task, one: TensorRef) -> Replayed:
-    words = "it is near no gradient of this call that a sample knows"
+    words = "it is near no gradient of this call that a sample can compute"
     return Replayed(task.operator.order, one.slot, ANOTHER, explanation=words)
 
 
 def _forward_of(task: Task) -> Optional[tuple[Product, TensorRef]]:
-    """The product that a forward is, and its result; None for another call."""
+    """The product that a forward computes, and its result; None for other calls."""
     operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
     row = row_of(call) if call is not None else None
     if operator is None or call is None or row is None or row.call.rpartition(".")[2] not in PRODUCTS:
@@ -113,7 +113,7 @@ def _forward_of(task: Task) -> Optional[tuple[Product, TensorRef]]:
 
 
 def _gradients(product: Product, dy: TensorRef) -> list[tuple[list[tuple[int, ...]], Product]]:
-    """The gradients of both operands as products, each with the shapes that a record may hold it in."""
+    """The gradients of both operands as products, each with the shapes that it may have in a record."""
     a, b, batch = product.left.tensor, product.right.tensor, product.batch
     given = Operand(dy)
     first = Product(given, Operand(b, not product.right.is_turned), batch)
@@ -137,10 +137,10 @@ def _matrix(one: Operand, batch: int) -> tuple[int, int, int]:
 def _judged(
     task: Task, tensor: TensorRef, among: list[Product], low: TensorRef, context: ReadContext, settings: ReplaySettings
 ) -> Replayed:
-    """The row of a result, by the nearest of the products that it may be."""
+    """The row of a result, by the nearest of the possible products."""
     dtype = lookup(tensor.dtype)
     if dtype is None or dtype.kind != "f" or dtype.name == "float64":
-        raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not judged by a sample")
+        raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} cannot be checked by a sample")
     rows = [_row(task, tensor, one, low, context, settings) for one in among]
     best = min(rows, key=lambda row: row.rel_l2 if row.rel_l2 is not None else math.inf)
     is_open = task.is_backward and (best.rel_l2 is None or not best.rel_l2 <= NEAR)
@@ -166,7 +166,7 @@ def _row(
     for name in ("", treated) if product.bias is not None and treated else ("",):
         added = 0.0 if product.bias is None else _rounded(_wide(product.bias, context)[down], name)
         sigma = sigma_of(exact + added, squares + added * added, float(terms), 2.0**-24)
-        if treated and dtype.round_off < unit_of(treated):  # a gradient of what autocast rounded
+        if treated and dtype.round_off < unit_of(treated):  # of an input that autocast rounded
             sigma = np.hypot(sigma, ROUNDING * unit_of(treated) * np.abs(exact))
         tally = BudgetTally(dtype, "walk")
         tally.add(np.ravel(recorded), np.ravel(exact + added), np.ravel(sigma))
@@ -184,7 +184,7 @@ def _row(
 
 
 def _picked(size: int, random: np.random.Generator) -> Array:
-    """One place of every 16."""
+    """Pick one index at random of every EVERY indices."""
     starts = np.arange(0, size, EVERY)
     return starts + random.integers(0, np.minimum(EVERY, size - starts))
 
@@ -192,7 +192,7 @@ def _picked(size: int, random: np.random.Generator) -> Array:
 def _taken(
     one: Operand, batch: int, rows: Optional[Array], columns: Optional[Array], name: str, context: ReadContext
 ) -> Array:
-    """The picked rows or columns of an operand in float64, rounded to a type first."""
+    """The picked rows or columns of an operand, rounded to the type `name`, in float64."""
     whole = read(one.tensor, context)
     whole = whole.reshape(batch, -1, one.tensor.shape[-1])
     whole = whole.swapaxes(1, 2) if one.is_turned else whole
@@ -211,7 +211,7 @@ def _rounded(values: Array, name: str) -> Array:
 
 
 def _treated(task: Task, product: Product, low: TensorRef) -> str:
-    """The type of 16 bits that autocast rounds wider operands to, "" if it does not."""
+    """The 16-bit type to which autocast rounds wider operands, "" if it does not."""
     call = task.forward_call if task.is_backward else task.call
     row = row_of(call) if call is not None else None
     types: list[Any] = [one.tensor.dtype for one in (product.left, product.right)]

@@ -1,12 +1,12 @@
-"""Which operators of graphs numpy replays: one literal line per operator, with the names that frameworks give it.
+"""Table of graph operators that numpy replays: one literal line per operator, with its names in each framework.
 
 kinds   sum     linear in each of its inputs: budget by the random walk of rounding
         noise   anything else that rounds: noise at every step (noisy_ops.py)
-        once    one correctly rounded operation: as noise, and truncation can be told
+        once    one correctly rounded operation: as noise, and truncation can be detected
         exact   copies, choices, comparisons: equal to the last bit
-A name counts without case and underscores, and without what GE puts behind it (D, V2). `reads` is how many inputs it
-takes as part of a fused operator, whose first reads what the one before made; `views` may have any shape of that size.
-A dump's name selects a line; what is called is the function that stands here.
+Names are matched without case, underscores and GE's suffixes (D, V2). `reads` is the number of inputs inside a fused
+operator; the first of them is the preceding result. Results of `views` may have any shape of their size. A name from a
+dump only selects a line; the table gives the function.
 
 Source: TensorFlow's raw_ops, MindSpore's ops.operations, GE's op_proto.
 """
@@ -32,7 +32,7 @@ class FormulaLine(NamedTuple):
     kind: str = "noise"
     reads: int = 1
     views: bool = False
-    folds: bool = False  # may vanish in the weights of the operator before it
+    folds: bool = False  # may be folded into the weights of the preceding operator
 
 
 TABLE = (
@@ -130,7 +130,7 @@ _SUFFIX = re.compile(r"(d|v[0-9])$")
 
 
 def line_of(name: str) -> Optional[FormulaLine]:
-    """The line of an operator type, None if there is none."""
+    """The line of an operator type, None if it has none."""
     key = name[:64].replace("_", "").lower()
     lines = _lines()
     while key not in lines:

@@ -1,6 +1,6 @@
-"""Convolutions, pooling and their gradients, by the places (taps) of a window: no more memory than results need.
+"""Convolutions, pooling and their gradients, computed tap by tap of a window: no more memory than the results need.
 
-Images are brought to NCHW and weights to NCHW first; what comes back is in the order of the record.
+Images and weights are first transposed to NCHW; results have the order of the record.
 Source: prototypes of TensorFlow, MindSpore and GE; a window of GE's `pads` is top, bottom, left, right.
 """
 
@@ -14,12 +14,12 @@ from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
 
-LONGEST = 1 << 12  # side of a window
-TAPS = 1 << 16  # places of a window
+LONGEST = 1 << 12  # maximum side of a window
+TAPS = 1 << 16  # maximum number of taps of a window
 
 
 class SlidingWindow(NamedTuple):
-    """Sizes along height and width. `pads` are before and after each; `out` the sides of the result."""
+    """Sizes along height and width. `pads` are before and after each axis; `out` are the sides of the result."""
 
     size: tuple[int, int]
     strides: tuple[int, int]
@@ -28,7 +28,7 @@ class SlidingWindow(NamedTuple):
     out: tuple[int, int]
 
     def taps(self) -> Iterator[tuple[int, int, tuple[slice, ...]]]:
-        """Each place of the window, and where it reads a padded image."""
+        """Each tap of the window, and the slices that it reads of a padded image."""
         for i in range(self.size[0]):
             for j in range(self.size[1]):
                 starts = i * self.dilations[0], j * self.dilations[1]
@@ -36,7 +36,7 @@ class SlidingWindow(NamedTuple):
                 yield i, j, (slice(None), slice(None), *sides)
 
     def padded(self, x: Array, m: Steps, value: float = 0.0) -> Array:
-        """An image as all taps can read it: cut, or with more behind, where that is what the result needs."""
+        """A padded image that all taps can read: cut, or extended at the end, as the result needs."""
         needed = [(n - 1) * s + (k - 1) * d + 1
                   for n, s, k, d in zip(self.out, self.strides, self.size, self.dilations)]  # fmt: skip
         made = np.full((*x.shape[:2], *_roomy(m, x, needed)), value, dtype=x.dtype)
@@ -59,9 +59,9 @@ def _turned(x: Array, order: str, to: str) -> Array:
 
 
 def _two(values: Optional[Sequence[int]], order: str, what: str, g: OperatorInputs) -> tuple[int, int]:
-    """Height and width of a list of two, or of one that has all axes."""
+    """Height and width from a list of one, two or all four axes. Raises RefusedRecord for other values."""
     if values is None:
-        g.doubt(f"the graph does not tell its {what}, 1 was taken")
+        g.doubt(f"the graph has no {what} for it, 1 was assumed")
         return 1, 1
     if len(values) == 4:
         values = [values[order.index(axis)] for axis in "HW"]
@@ -75,14 +75,14 @@ def _two(values: Optional[Sequence[int]], order: str, what: str, g: OperatorInpu
 def _window(
     g: OperatorInputs, order: str, sides: Sequence[int], size: Sequence[int], out: Sequence[int]
 ) -> SlidingWindow:
-    """The window over an image of these sides that gives `out`; strides, pads and dilations by the attributes."""
+    """The window over an image with these sides that gives `out`; attributes give strides, pads and dilations."""
     if not all(0 < one <= LONGEST for one in size):
-        raise RefusedRecord(f"a window of {list(size)}")
+        raise RefusedRecord(f"a window of {list(size)} is too large")
     if size[0] * size[1] > TAPS:
-        raise RefusedRecord(f"a window of {list(size)}")
+        raise RefusedRecord(f"a window of {list(size)} is too large")
     strides = _two(g.integers("strides", "stride"), order, "strides", g)
-    told = g.integers("dilations", "dilation")
-    dilations = _two(told, order, "dilations", g) if told is not None else (1, 1)
+    declared = g.integers("dilations", "dilation")
+    dilations = _two(declared, order, "dilations", g) if declared is not None else (1, 1)
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilations)]
     total = [max(0, (n - 1) * s + r - side) for n, s, r, side in zip(out, strides, reach, sides)]
     word = (g.word("padding", "pad_mode") or "").upper()
@@ -100,7 +100,7 @@ def _window(
         found = [(pads[0], pads[0]), (pads[1], pads[1])]
     else:
         found = [(one // 2, one - one // 2) for one in total]
-        g.doubt("the graph does not tell its pads")
+        g.doubt("the graph has no pads for it")
     for n, side, s, r, (before, after) in zip(out, sides, strides, reach, found):
         whole, rest = divmod(side + before + after - r, s)
         if not (0 <= before < 2 * r + 1 and after >= 0 and n in (whole + 1, whole + 1 + (rest > 0))):
@@ -109,13 +109,13 @@ def _window(
 
 
 def _weights(g: OperatorInputs, w: Array, slot: str, order: str) -> tuple[Array, str]:
-    """Weights as NCHW, and the order that they came in."""
-    told = g.orders.get(slot, "")
-    if len(told) != 4 or set(told) != set("NCHW"):
-        told = "NCHW" if order == "NCHW" else "HWCN"
+    """Weights as NCHW, and their recorded order."""
+    declared = g.orders.get(slot, "")
+    if len(declared) != 4 or set(declared) != set("NCHW"):
+        declared = "NCHW" if order == "NCHW" else "HWCN"
     elif g.source not in ("cann",):
-        told = "NCHW" if g.source == "mindspore" else "HWCN"
-    return _turned(w, told, "NCHW"), told
+        declared = "NCHW" if g.source == "mindspore" else "HWCN"
+    return _turned(w, declared, "NCHW"), declared
 
 
 def conv2d(m: Steps, g: OperatorInputs) -> list[Any]:
@@ -125,7 +125,7 @@ def conv2d(m: Steps, g: OperatorInputs) -> list[Any]:
     x = _turned(x, order, "NCHW")
     out = dict(zip(order, g.shapes[0]))
     if len(out) != 4:
-        raise RefusedRecord("no image was recorded")
+        raise RefusedRecord("the record is not a 4-dimensional image")
     groups = _groups(g, x, w)
     g.require((x.shape[0], w.shape[0], out["H"], out["W"]))
     window = _window(g, order, x.shape[2:], w.shape[2:], (out["H"], out["W"]))
@@ -137,10 +137,10 @@ def conv2d(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def _groups(g: OperatorInputs, x: Array, w: Array) -> int:
-    told = g.integers("groups", "group")
-    groups = told[0] if told else (x.shape[1] // max(1, w.shape[1]))
+    declared = g.integers("groups", "group")
+    groups = declared[0] if declared else (x.shape[1] // max(1, w.shape[1]))
     if groups < 1 or groups > max(1, w.shape[0]) or w.shape[0] % groups or groups * w.shape[1] != x.shape[1]:
-        raise RefusedRecord(f"{groups} groups of {w.shape[1]} channels, of {x.shape[1]}")
+        raise RefusedRecord(f"{groups} groups of {w.shape[1]} channels do not match {x.shape[1]} channels")
     return groups
 
 
@@ -161,7 +161,7 @@ def conv2d_input(m: Steps, g: OperatorInputs) -> list[Any]:
     dy = _turned(dy, order, "NCHW")
     sides = dict(zip(order, g.shapes[0]))
     if len(sides) != 4 or dy.shape[1] != w.shape[0]:
-        raise RefusedRecord("no image was recorded")
+        raise RefusedRecord("the record is not a 4-dimensional image")
     image = (dy.shape[0], sides["C"], sides["H"], sides["W"])
     g.require(image)
     m.room(image)
@@ -172,7 +172,7 @@ def conv2d_input(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def input_gradient(dy: Array, w: Array, window: SlidingWindow, groups: int, image: Sequence[int], m: Steps) -> Array:
-    """The gradient of an image of this shape."""
+    """The gradient of an image with this shape."""
     made = window.padded(np.zeros(image, dtype=dy.dtype), m)
     flat = dy.reshape(dy.shape[0], groups, dy.shape[1] // groups, -1)
     for i, j, at in window.taps():
@@ -182,7 +182,7 @@ def input_gradient(dy: Array, w: Array, window: SlidingWindow, groups: int, imag
 
 
 def filter_gradient(dy: Array, x: Array, window: SlidingWindow, groups: int, shape: Sequence[int], m: Steps) -> Array:
-    """The gradient of weights of this shape."""
+    """The gradient of weights with this shape."""
     read, (n, c) = window.padded(x, m), shape[:2]
     made = np.zeros(shape, dtype=dy.dtype)
     flat = dy.reshape(dy.shape[0], groups, n // groups, -1)
@@ -207,14 +207,14 @@ def conv2d_filter(m: Steps, g: OperatorInputs) -> list[Any]:
     dy, x = _turned(dy, order, "NCHW"), _turned(x, order, "NCHW")
     shape = g.shapes[0]
     if len(shape) != 4:
-        raise RefusedRecord("no weights were recorded")
-    told = g.orders.get("output:0", "") if g.source == "cann" else ""
-    weights = told if len(told) == 4 else ("NCHW" if g.source == "mindspore" or order == "NCHW" else "HWCN")
+        raise RefusedRecord("the record is not a 4-dimensional weight")
+    declared = g.orders.get("output:0", "") if g.source == "cann" else ""
+    weights = declared if len(declared) == 4 else ("NCHW" if g.source == "mindspore" or order == "NCHW" else "HWCN")
     sizes = dict(zip(weights, shape))
     n, c = sizes["N"], sizes["C"]
     groups = _groups(g, x, np.broadcast_to(np.float64(0), (n, c, 1, 1)))
     if dy.shape[1] != n:
-        raise RefusedRecord(f"{dy.shape[1]} channels of a gradient, {n} of the weights")
+        raise RefusedRecord(f"the gradient has {dy.shape[1]} channels, the weights have {n}")
     window = _window(g, order, x.shape[2:], (sizes["H"], sizes["W"]), dy.shape[2:])
     whole = (n, c, sizes["H"], sizes["W"])
     made = m.contract(lambda one, image: filter_gradient(one, image, window, groups, whole, m), dy, x)
@@ -222,35 +222,35 @@ def conv2d_filter(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def _gradient(g: OperatorInputs, other: str, last: int) -> tuple[Array, Array]:
-    """The gradient and the other tensor of a backward convolution: MindSpore has the gradient first, the others last;
-    sizes are integers."""
-    named = g.told("input_names", "inputs")
+    """The gradient and the other tensor of a backward convolution. MindSpore puts the gradient first, other frameworks
+    put it last; sizes are integers."""
+    named = g.attribute("input_names", "inputs")
     floats = [at for at in sorted(g.inputs) if g.inputs[at].dtype.kind == "f" and g.inputs[at].ndim == 4]
     if isinstance(named, tuple) and "out_backprop" in named and other in named:
         return g.x(named.index("out_backprop")), g.x(named.index(other))
     if len(floats) != 2:
-        raise MissingTensor("the dump does not hold both of its tensors")
+        raise MissingTensor("the dump lacks one of its two tensors")
     if g.source == "mindspore":
         return g.inputs[floats[0]], g.inputs[floats[1]]
     return g.inputs[floats[1]], g.inputs[floats[0]]
 
 
 def _pool(g: OperatorInputs, size: Optional[Sequence[int]] = None) -> tuple[Array, str, SlidingWindow]:
-    """The image, its order and the window of a pooling; of a gradient the image is its first input too."""
+    """The image, its order and the window of a pooling; the image is the first input of a gradient too."""
     x = g.x(0)
     order = g.order(x.ndim)
     out = dict(zip(order, size or g.shapes[0]))
     if len(out) != 4:
-        raise RefusedRecord("no image was recorded")
+        raise RefusedRecord("the record is not a 4-dimensional image")
     x = _turned(x, order, "NCHW")
-    if g.told("global_pooling"):
+    if g.attribute("global_pooling"):
         return x, order, SlidingWindow((x.shape[2], x.shape[3]), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))
-    told = g.integers("ksize", "kernel_size", "window")
-    if told is None:
-        raise MissingTensor("the graph does not tell its window")
+    declared = g.integers("ksize", "kernel_size", "window")
+    if declared is None:
+        raise MissingTensor("the graph has no window for it")
     if size is None:
         g.require((*x.shape[:2], out["H"], out["W"]))
-    return x, order, _window(g, order, x.shape[2:], _two(told, order, "window", g), (out["H"], out["W"]))
+    return x, order, _window(g, order, x.shape[2:], _two(declared, order, "window", g), (out["H"], out["W"]))
 
 
 def max_pool(m: Steps, g: OperatorInputs) -> list[Any]:
@@ -264,7 +264,7 @@ def max_pool(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def avg_pool(m: Steps, g: OperatorInputs) -> list[Any]:
-    """Of padded windows nobody agrees on what is counted: what is nearer of both is taken."""
+    """Average over windows, with and without counting padding: frameworks differ, so the nearer result is used."""
     x, order, window = _pool(g)
 
     def added(one: Array) -> Array:
@@ -283,12 +283,12 @@ def avg_pool(m: Steps, g: OperatorInputs) -> list[Any]:
 def pooling(m: Steps, g: OperatorInputs) -> list[Any]:
     mode = g.number("mode", usual=0.0)
     if mode not in (0, 1):
-        raise RefusedRecord(f"the mode {mode:g} of pooling")
+        raise RefusedRecord(f"the pooling mode {mode:g} is not supported")
     return avg_pool(m, g) if mode else max_pool(m, g)
 
 
 def max_pool_grad(m: Steps, g: OperatorInputs) -> list[Any]:
-    """Of equal values the first counts; another kernel may take another."""
+    """Give the gradient to the first of equal maxima; other kernels may select another."""
     dy = g.x(2, "the gradient")
     out = g.x(1)
     x, order, window = _pool(g, out.shape)
@@ -301,7 +301,7 @@ def max_pool_grad(m: Steps, g: OperatorInputs) -> list[Any]:
 
 
 def pooled_gradient(x: Array, top: Array, dy: Array, window: SlidingWindow, m: Steps) -> tuple[Array, bool]:
-    """The gradient of an image whose largest values are `top`, and whether a window holds its own twice."""
+    """The gradient of an image with the window maxima `top`, and whether a window holds its maximum twice."""
     read, made = window.padded(x, m, -np.inf), window.padded(np.zeros_like(x), m)
     taken, is_tied = np.zeros(top.shape, dtype=bool), False
     for _, _, at in window.taps():

@@ -1,9 +1,9 @@
-"""A backward record → rows: gradients by autograd, from what the forward saved, matched with what a record may hold.
+"""A backward record → rows: gradients by autograd, from the tensors saved by the forward, matched with the record.
 
-msprobe records what the last autograd node of the output handed on. That may be the gradients of the inputs, transposed
-ones, or the gradient that came in, where the call ends in a view: so the nearest candidate is taken. Where none is
-near, it is a wrong gradient if the call has no other node, and a gradient of another node if it may have one: numpy's
-table tells which calls have none, and torch itself of calls that stand there without a gradient. Only child processes
+msprobe records the outputs of the last autograd node of the call. They may be the gradients of the inputs, transposed
+gradients, or the incoming gradient if the call ends in a view, so the nearest candidate is selected. If no candidate is
+near, the gradient is wrong if the call has no other node; else it may belong to another node. numpy's table lists the
+calls without other nodes; for calls that it lists without a gradient, torch shows their nodes. Only child processes
 import this.
 """
 
@@ -48,8 +48,8 @@ from npucmp.recompute.torch_results import (
     wide,
 )
 
-Form = Callable[[Any], Any]  # of a candidate → as it was recorded
-NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version to version
+Form = Callable[[Any], Any]  # a candidate → its recorded form
+NEAR_COMPOSITE = 0.02  # of a call whose decomposition depends on the version
 OF_TORCH = ("Functional", "Torch", "Tensor")  # prefixes of calls whose autograd nodes are torch's own
 NOT_COMPUTED = (RefusedRecord, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
 
@@ -61,7 +61,7 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
     name = row.call.rpartition(".")[2]
     if name in TURNED and _handed_on(recorded, task, context):
         return [Replayed(task.operator.order, slot, verdict=Judged.CLEAN, budget="exact", rms_ratio=0.0, max_ratio=0.0,
-                         explanation="hands the gradient on; what it computes is not in this record")
+                         explanation="the record holds the incoming gradient, not the computed gradients")
                 for slot in recorded]  # fmt: skip
     if row.kind == "dropout":
         return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
@@ -91,7 +91,7 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
     rows = _of_all_nodes(rows, task, context, settings)
 
     def again(other: Bound) -> list[Any]:
-        """Gradients as they were chosen; a bias that is left out has none, and what follows it stands elsewhere."""
+        """The chosen gradients of another call; None if the number of gradients differs, as without a bias."""
         found = gradients(other, given, saved)
         same = len(found) == len(candidates)
         return [form(found[at]) if same and at >= 0 and found[at] is not None else None for at, form in chosen]
@@ -107,8 +107,8 @@ def _cleared(
     sources: tuple[list[Any], list[Any]],
     settings: ReplaySettings,
 ) -> list[Replayed]:
-    """Rows, those that are guilty or near nothing replaced where another rounding of the call's scalars gives a clean
-    one: whether a value at the limit of a clamp has a gradient depends on that."""
+    """Replace rows that are GUILTY or near no gradient if another rounding of the call's scalars gives a CLEAN row: the
+    rounding decides whether a value at the limit of a clamp has a gradient."""
     others = ("float64", "float32", bound.low) if floats_in([bound.args, bound.kwargs]) else ()
     for name in filter(None, others):
         if not any(_is_open(row) for row in rows):
@@ -117,7 +117,7 @@ def _cleared(
         other = bound._replace(args=[*args], kwargs=kwargs)
         try:
             candidates = gradients(other, *sources)
-        except CALL_ERRORS:  # a scale that gives another size
+        except CALL_ERRORS:  # a rounded scale may give another size
             continue
         chosen = _chosen(task.outputs, recorded, candidates, len(_leaves_of(other)))
         again = _of_backward(task, other, recorded, candidates, chosen, sources, settings)
@@ -147,7 +147,7 @@ def _of_backward(
     one_node = cache(lambda: _has_one_node(task, bound))
 
     def is_own(at: int, tensor: TensorRef, exact: Any) -> bool:
-        """Whether a gradient can be of no other node, or is near the one that it is held against."""
+        """Whether a gradient cannot belong to another node, or is near the gradient that it is compared with."""
         actual = recorded[tensor.slot]
         if is_near(actual, numpy_of(exact), unit_of(tensor.dtype), near):
             return True
@@ -171,14 +171,14 @@ def _of_backward(
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
         if one.verdict is Judged.GUILTY and not is_own(at, tensor, exact):
-            words = "it is near no gradient of this call; a device may take it apart in another way"
+            words = "it is near no gradient of this call; a device may split the call differently"
             one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
     return rows
 
 
 def _leaves_of(bound: Bound) -> list[Any]:
-    """Inputs that have a gradient: floats, but for running statistics."""
+    """Inputs that have a gradient: floats, except for running statistics."""
     fixed = {id(one) for one in bound.args[1:3]} if bound.row.call.rpartition(".")[2] in CLONED else set()
     return [one for one in tensors_in([bound.args, bound.kwargs]) if one.is_floating_point() and id(one) not in fixed]
 
@@ -186,13 +186,13 @@ def _leaves_of(bound: Bound) -> list[Any]:
 def _chosen(
     outputs: Sequence[TensorRef], recorded: dict[str, Any], candidates: list[Any], leaves: int
 ) -> list[tuple[int, Form]]:
-    """The candidate of each recorded gradient, and its form: those of one node in their places, the last node's or
-    those of the inputs; each the nearest of all where no node has their shapes."""
+    """The candidate of each recorded gradient, and its form. All are gradients of one node, in their places: the last
+    node, or the gradients of the inputs. If no node has the recorded shapes, each is the nearest of all candidates."""
     places = [number_of(tensor.slot, place) for place, tensor in enumerate(outputs)]
     some = [recorded[tensor.slot] for tensor in outputs]
     every = [*range(len(candidates))]
     nodes = [every[:-leaves], every[-leaves:]] if leaves else [every]
-    plain = [[at for at in node if candidates[at] is not None] for node in nodes]  # of what has a gradient alone
+    plain = [[at for at in node if candidates[at] is not None] for node in nodes]  # without missing gradients
     best, found, fits = math.inf, [nearest(one, candidates, place) for one, place in zip(some, places)], []
     for node in [*nodes, *plain]:
         ats = [node[place] if place < len(node) else -1 for place in places]
@@ -206,7 +206,7 @@ def _chosen(
             best, found = away, fit
 
     def is_of(fit: list[tuple[int, Form]]) -> bool:
-        """Whether each is near, or a multiple."""
+        """Whether each candidate is near its recorded gradient, directly or after scaling."""
         return all(
             is_near(recorded[tensor.slot], numpy_of(form(candidates[at])), unit_of(tensor.dtype))
             for tensor, (at, form) in zip(outputs, fit)
@@ -216,26 +216,26 @@ def _chosen(
 
 
 def _exact_forms(one: Any, shape: tuple[int, ...]) -> bool:
-    """Whether it has that shape, as it is or transposed."""
+    """Whether a gradient has that shape, directly or transposed."""
     return shape in (tuple(one.shape), tuple(one.mT.shape) if one.dim() >= 2 else shape and ())
 
 
 def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
-    """Rows, those that are near no gradient of torch's nodes as numpy's formulas judge them: they tell the gradients of
-    every node that a record may hold, and whether there is another."""
+    """Replace rows that are near no gradient of torch's nodes by rows of numpy. Its formulas give the gradients of
+    every node that a record may hold, and show whether other nodes exist."""
     if all(row.status != ANOTHER for row in rows) or NumpyEngine().refuses(task)[0]:
         return rows
     from npucmp.recompute import numpy_results
 
     try:
         others = {row.slot: row for row in numpy_results.replayed(task, context, settings)}
-    except NOT_COMPUTED:  # as numpy's engine is kept from it
+    except NOT_COMPUTED:  # by numpy
         return rows
     return [others.get(row.slot, row) if row.status == ANOTHER else row for row in rows]
 
 
 def _has_one_node(task: Task, bound: Bound) -> bool:
-    """Whether a call that numpy has no gradient of is one autograd node, which hands on the gradients of its inputs."""
+    """Whether a call without a gradient formula in numpy is a single autograd node, which returns input gradients."""
     assert task.forward_call is not None
     formula = formula_of(task.forward_call)
     if task.forward_call.prefix not in OF_TORCH or bound.row.call.rpartition(".")[2] in COMPOSITE:
@@ -255,7 +255,7 @@ def _leaf(one: Any) -> Any:
 
 
 def _hands_on(recorded: Any, given: list[Any], name: str) -> bool:
-    """Whether a recorded gradient is the one that came in, element by element, in its own type."""
+    """Whether a recorded gradient equals the incoming gradient, element by element, after rounding to its type."""
     some, dtype = [one for one in given if one is not None], lookup(name)
     if len(some) != 1 or some[0].numel() != recorded.size or dtype is None:
         return False
@@ -263,15 +263,15 @@ def _hands_on(recorded: Any, given: list[Any], name: str) -> bool:
 
 
 def _same(some: list[Any], at: int, count: int) -> Any:
-    """The candidate that was number `at` of `count`. Where another number of them is found, the last node was another:
-    those of the inputs are counted from the end."""
+    """The candidate with number `at` of `count`. If the number of candidates differs, the last node differs too, and
+    gradients of inputs are counted from the end."""
     return some[at] if len(some) == count else some[at - count] if count - at <= len(some) else None
 
 
 def _differences(
     noises: list[RoundingNoise], noisy: list[list[Any]], at: int, count: int, unit: float, exact: Any
 ) -> list[Any]:
-    """What noise changes of a candidate."""
+    """Differences of a candidate under each noise."""
     found = []
     for noise, one in zip(noises, noisy):
         other = _same(one, at, count)
@@ -283,8 +283,8 @@ def _differences(
 def gradients(
     bound: Bound, given: list[Any], saved: list[Any], noise: Optional[RoundingNoise] = None, wanted: Any = None
 ) -> list[Any]:
-    """Gradients that a record may hold: those of the last autograd node, then those of the inputs, or of the `wanted`
-    one alone. What the forward keeps of its result is what was recorded of it (`saved`)."""
+    """Gradients that a record may hold: those of the last autograd node, then those of the inputs, or only of the input
+    `wanted`. The backward uses the recorded results of the forward (`saved`). Raises MissingTensor without any."""
     leaves: list[Any] = []
     name = bound.row.call.rpartition(".")[2]
     fixed = {id(one) for one in bound.args[1:3]} if name in CLONED else set()  # running statistics
@@ -309,13 +309,13 @@ def gradients(
             if not isinstance(result, torch.Tensor):
                 continue
             if kept is not None and result.untyped_storage().data_ptr() not in places:
-                result.data.copy_(kept)  # indices too: of equal values a device may have chosen others
+                result.data.copy_(kept)  # indices too: among equal values a device may have selected others
             if result.requires_grad and gradient is not None:
                 pairs.append((result, gradient.to(result.dtype).reshape(result.shape)))
         if not pairs:
-            raise MissingTensor("no gradient reached it")
+            raise MissingTensor("no incoming gradient was recorded")
         node: list[Any] = []
-        last = pairs[0][0].grad_fn  # None where the result is an input itself
+        last = pairs[0][0].grad_fn  # None if the result is an input itself
         hook = last.register_hook(lambda inputs, outputs: node.extend(inputs)) if last is not None else None
         with noise or nullcontext():
             found = torch.autograd.grad([one for one, _ in pairs], leaves, [one for _, one in pairs], allow_unused=True)
@@ -326,7 +326,7 @@ def gradients(
 
 
 def cut_of_backward(task: Task, row: CallRow, least: int = LARGE) -> Optional[RowSplit]:
-    """Of a large call all inputs of which have the shape of its result, as have their gradients."""
+    """The split of a large call if all its inputs and their gradients have the shape of its result, else None."""
     assert task.forward is not None and task.forward_call is not None
     cut = cut_of(task.forward, task.forward_call, row, least)
     if cut is None or row.kind == "sum":
@@ -357,19 +357,19 @@ class BackwardBlocks(Blocks):
 
     @cached_property
     def gradients(self) -> dict[str, TensorRows]:
-        """Those that came in."""
+        """The incoming gradients."""
         return self.streams_of(self.task.operator, "input:")
 
     @cached_property
     def results(self) -> dict[str, TensorRows]:
-        """What was recorded of the forward."""
+        """The recorded results of the forward."""
         assert self.task.forward is not None
         return self.streams_of(self.task.forward, "output:")
 
     def _nearest(self, slot: str, rows: Sequence[tuple[int, int]], found: list[Any]) -> int:
         recorded = self.outputs[slot].take(rows)
         at, form = nearest(recorded, found, number_of(slot, 0))
-        return at if at >= 0 and form is _as_it_is and distance(recorded, found[at]) <= NEAR else -1
+        return at if at >= 0 and form is _unchanged and distance(recorded, found[at]) <= NEAR else -1
 
     def same_types(self, state: BlockState) -> list[Any]:
         native = _native(state.bound, gradients, state.given, state.saved)
@@ -393,14 +393,14 @@ def _native(bound: Bound, work: Any, given: list[Any], saved: list[Any]) -> list
 
 
 def given_to(task: Task, context: ReadContext) -> list[Any]:
-    """The gradients that reached the outputs of the forward, by place; None where none was recorded."""
+    """The incoming gradients of the forward's outputs, by place; None for gradients that were not recorded."""
     inputs = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input:")}
     places = [f"input:{at}" for at in range(len(task.call.args))]
     return [wide(inputs[slot], context) if slot in inputs else None for slot in places]
 
 
 def saved_by(task: Task, bound: Bound, context: ReadContext) -> list[Any]:
-    """What was recorded of the forward's outputs, None where there are no values."""
+    """The recorded values of the forward's outputs, None for outputs without values."""
     assert task.forward is not None
     tensors = {one.slot: one for one in task.forward.tensors}
     found: list[Any] = []
@@ -413,7 +413,7 @@ def saved_by(task: Task, bound: Bound, context: ReadContext) -> list[Any]:
 
 
 def _handed_on(recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
-    """Whether all that a record holds is the gradient that came in: the last autograd node was a view."""
+    """Whether a record holds only the incoming gradient: the last autograd node was a view."""
     given = [one for one in task.operator.tensors if one.slot.startswith("input:")]
     if len(given) != 1 or any(one.size != math.prod(given[0].shape) for one in recorded.values()):
         return False
@@ -423,11 +423,11 @@ def _handed_on(recorded: dict[str, Any], task: Task, context: ReadContext) -> bo
 
 
 def nearest(recorded: Any, candidates: list[Any], place: int) -> tuple[int, Form]:
-    """The candidate that a recorded gradient is of, and the form in which it is: as it is, transposed, or in another
-    shape. That of its own place as it is, unless another is near and that is not, or NEARER; -1 where none has as many
-    elements."""
+    """The candidate that fits a recorded gradient, and its form: unchanged, transposed, or reshaped. The unchanged
+    candidate in the same place is preferred, unless another is NEARER times nearer, or only the other is near; -1 if no
+    candidate has as many elements."""
     best = math.inf
-    found: tuple[int, Form] = (-1, _as_it_is)
+    found: tuple[int, Form] = (-1, _unchanged)
     order = sorted(range(len(candidates)), key=lambda at: at != place)
     for at in order:
         one = candidates[at]
@@ -443,18 +443,18 @@ def nearest(recorded: Any, candidates: list[Any], place: int) -> tuple[int, Form
 def _forms(one: Any, shape: tuple[int, ...]) -> list[Form]:
     found: list[Form] = []
     if tuple(one.shape) == shape:
-        found.append(_as_it_is)
+        found.append(_unchanged)
     if one.dim() >= 2 and tuple(one.transpose(-1, -2).shape) == shape:
         found.append(lambda other: other.transpose(-1, -2))
     return found or [lambda other: other.reshape(shape)]
 
 
-def _as_it_is(one: Any) -> Any:
+def _unchanged(one: Any) -> Any:
     return one
 
 
 def distance(recorded: Any, exact: Any) -> float:
-    """Relative, over what is finite on both sides."""
+    """Relative distance over the elements that are finite in both."""
     a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact).reshape(-1)
     use = np.isfinite(a) & np.isfinite(b)
     size = float(np.linalg.norm(b[use]))

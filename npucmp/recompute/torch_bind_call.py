@@ -1,7 +1,7 @@
-"""One recorded call as a call of torch on the CPU, in float64. Only child processes import this.
+"""Make one recorded call in torch on the CPU, in float64. Only child processes import this.
 
-Before any value is read the call is made on meta tensors, which have shapes and no values: it must give the recorded
-shapes, and all that it makes on its way must fit into memory. A function is called by the words of our own table.
+Before any value is read, the call is made on meta tensors, which have shapes but no values: it must give the recorded
+shapes, and its intermediate tensors must fit into memory. The function called is the function of npucmp's table.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ DTYPES = {
     "uint8": torch.uint8, "float64": torch.float64, "float32": torch.float32, "float16": torch.float16,
     "bfloat16": torch.bfloat16, "complex64": torch.complex64, "complex128": torch.complex128,
 }  # fmt: skip
-ANY = 1 << 62  # bytes: a call that is only checked for its shapes
+ANY = 1 << 62  # bytes: no limit, to check only the shapes of a call
 SIZED = frozenset(["interpolate"])  # their scalars give the size of the result, which torch computes in float64
 NARROW: dict[str, Callable[[float], Any]] = {
     "float64": float, "float32": np.float32, "float16": np.float16,
     "bfloat16": lambda value: torch.tensor(value, dtype=torch.bfloat16).item(),
 }  # fmt: skip
-CLONED = ("batch_norm", "instance_norm")  # they write running statistics
+CLONED = ("batch_norm", "instance_norm")  # write running statistics
 
 
 class Bound(NamedTuple):
-    """A call, ready to be made: arguments in float64, in the types that they were recorded in, and what was done.
+    """A call that can be made: arguments in float64, their recorded types, and the rounding of autocast (`treated`).
 
-    unit is the round-off of the outputs' type, accumulator that of sums, slots the tensors that it returns, in order;
-    is_rounded_once: the result is one correctly rounded operation on what the record holds (of a scalar nobody knows
-    whether it was rounded before). `recorded_scalars` gives the recorded value of each rounded scalar.
+    unit is the round-off of the outputs' type, accumulator the round-off of sums, slots the returned tensors, in order.
+    is_rounded_once: the result is one correctly rounded operation on recorded values (False with scalars that float32
+    does not represent). `recorded_scalars` gives the recorded value of each rounded scalar.
     """
 
     row: CallRow
@@ -64,44 +64,44 @@ class Bound(NamedTuple):
     slots: list[Optional[str]]
     unit: float
     accumulator: float
-    low: str  # the type of 16 bits that autocast rounds inputs to, or that outputs have
+    low: str  # the 16-bit type to which autocast rounds inputs, or of the outputs
     treated: str
     is_rounded_once: bool
     recorded_scalars: dict[float, float]
 
     def call(self, arguments: Optional[Arguments] = None) -> list[Any]:
-        """What it returns, flat."""
+        """Make the call; return its results as a flat list."""
         args, kwargs = arguments or Arguments(self.args, self.kwargs)
         results = called(self.row, self.function, args, kwargs)
         return [one.to(torch.float64) if _is_narrow(one) else one for one in results]
 
     def with_scalars(self, to: Callable[[float], Any]) -> Arguments:
-        """Arguments whose float scalars are rounded by `to` from the recorded ones."""
+        """Arguments with float scalars rounded by `to` from their recorded values."""
         recorded = self.recorded_scalars
         args, kwargs = rounded_scalars([self.args, self.kwargs], lambda one: to(recorded.get(one, one)))
         return Arguments(args, kwargs)
 
 
 def bind(operator: Operator, call: Call, row: CallRow, context: ReadContext, memory: int) -> Bound:
-    """With all values. Raises RefusedRecord, and what the readers raise."""
+    """Bind a call to all its values. Raises RefusedRecord, and the errors of the readers."""
     require(operator, call, row, memory)
     return bound_with(operator, call, row, lambda one: load(one, context))
 
 
 def require(operator: Operator, call: Call, row: CallRow, memory: int) -> None:
-    """Raises RefusedRecord for a call that does not give the recorded shapes, or takes more memory."""
+    """Raise RefusedRecord if a call does not give the recorded shapes, or needs more memory."""
     tensors = {one.slot: one for one in operator.tensors}
     shapes = arguments_of(call, row, lambda slot: _meta(_of(tensors, slot)), _wide_dtype)
     check(row, function_of(row), shapes, [tensors.get(slot or "") for slot in slots_of(call)], memory)
 
 
 def slots_of(call: Call) -> list[Optional[str]]:
-    """The tensors that a call returns, in order; None for what is none."""
+    """The tensors that a call returns, in order; None for any other value."""
     return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
 
 
 def bound_with(operator: Operator, call: Call, row: CallRow, values_of: Callable[[TensorRef], Any]) -> Bound:
-    """With the values that `values_of` makes of each tensor."""
+    """Bind a call to the values that `values_of` returns for each tensor."""
     tensors = {one.slot: one for one in operator.tensors}
     slots, function = slots_of(call), function_of(row)
     loaded: dict[str, Any] = {}
@@ -143,7 +143,7 @@ def bound_with(operator: Operator, call: Call, row: CallRow, values_of: Callable
 
 
 def _type_of_scalars(floats: list[str]) -> str:
-    """The type that a comparison rounds Python's floats to: that of its widest float tensor, else float32."""
+    """The type to which a comparison rounds Python floats: the type of its widest float tensor, else float32."""
     return min(floats, key=_unit, default="float32")
 
 
@@ -159,7 +159,7 @@ def _is_narrow(one: Any) -> bool:
 
 
 def called(row: CallRow, function: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
-    """Results, flat; what a function writes into is a copy."""
+    """Results as a flat list; the function writes into copies only."""
     name = row.call.rpartition(".")[2]
     if row.inplace or name in CLONED or any(one is True for one in args):
         args, kwargs = mapped_any([_list(args), kwargs], torch.clone)
@@ -172,7 +172,7 @@ def called(row: CallRow, function: Callable[..., Any], args: Any, kwargs: Any) -
 
 
 def mapped_any(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """Arguments with each tensor changed, of whatever type."""
+    """Apply `change` to each tensor among the arguments, of any type."""
     if isinstance(tree, torch.Tensor):
         return change(tree)
     if isinstance(tree, dict):
@@ -181,7 +181,7 @@ def mapped_any(tree: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def rounded_scalars(tree: Any, to: Callable[[float], Any]) -> Any:
-    """Python's floats as a kernel gets them."""
+    """Round the finite Python floats of a tree to the type that a kernel receives."""
     if isinstance(tree, float) and math.isfinite(tree):
         with np.errstate(over="ignore"):
             return float(to(tree))
@@ -192,8 +192,8 @@ def rounded_scalars(tree: Any, to: Callable[[float], Any]) -> Any:
 
 @cache
 def function_of(row: CallRow) -> Callable[..., Any]:
-    """What our own table names. Attention is computed by its formula: fused kernels of the CPU do not show their
-    steps."""
+    """The function that npucmp's table names. Attention is computed by its formula: fused CPU kernels hide their steps.
+    Raises NotInTable if this torch lacks the function."""
     if row.kind == "npu":
         from npucmp.recompute import npu_formulas
 
@@ -221,7 +221,7 @@ def _by_formula(function: Callable[..., Any]) -> Callable[..., Any]:
 def check(
     row: CallRow, function: Callable[..., Any], shapes: Arguments, outputs: list[Optional[TensorRef]], memory: int
 ) -> None:
-    """Make the call on meta tensors. RefusedRecord if its results do not fit, TooLarge if it needs too much memory."""
+    """Make the call on meta tensors. Raises RefusedRecord for other shapes, TooLarge if it needs too much memory."""
     mode = _Counted(memory)
     try:
         with mode, torch.no_grad():
@@ -229,9 +229,9 @@ def check(
     except RefusedRecord:
         raise
     except NotImplementedError:
-        raise RefusedRecord("the shape of its result depends on values") from None
+        raise RefusedRecord("the shape of the result depends on values") from None
     except CALL_ERRORS as error:
-        raise RefusedRecord(f"the call does not fit: {first_line(error)}") from None
+        raise RefusedRecord(f"torch rejects the recorded arguments: {first_line(error)}") from None
     made = [tuple(one.shape) for one in found if isinstance(one, torch.Tensor)]
     wanted = [one.shape for one in outputs if one is not None]
     if made[: len(wanted)] != wanted:
@@ -239,7 +239,7 @@ def check(
 
 
 class _Counted(TorchDispatchMode):  # type: ignore[misc]
-    """Adds up what aten calls make, in bytes."""
+    """Add up the bytes that aten calls allocate. Raises TooLarge above the limit."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -259,12 +259,12 @@ def _view(func: Any) -> bool:
 
 
 def load(tensor: TensorRef, context: ReadContext) -> Any:
-    """Floats as float64, complex numbers as complex128, all else as it is."""
+    """Read floats as float64, complex numbers as complex128, all other types unchanged."""
     return widened(read(tensor, context), tensor)
 
 
 def widened(array: Any, tensor: TensorRef) -> Any:
-    """Values as they are computed with."""
+    """Convert values to the type of the computation."""
     kind = array.dtype.kind
     if kind == "c":
         return torch.from_numpy(array.astype(np.complex128))
@@ -276,7 +276,7 @@ def widened(array: Any, tensor: TensorRef) -> Any:
 
 
 def flat(tree: tuple[Tree, ...]) -> Iterator[Tree]:
-    """Leaves of what a record holds, nulls among them."""
+    """Leaves of the values in a record, including nulls."""
     for one in tree:
         if isinstance(one, list):
             yield from flat(tuple(one))
@@ -295,7 +295,7 @@ def _of(tensors: dict[str, TensorRef], slot: str) -> TensorRef:
 def _meta(tensor: TensorRef) -> Any:
     row = lookup(tensor.dtype)
     if row is None:
-        raise RefusedRecord(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
+        raise RefusedRecord(f"{tensor.slot} has the unsupported type {tensor.dtype!r:.40}")
     dtype = {"f": torch.float64, "c": torch.complex128}.get(row.kind, DTYPES.get(tensor.dtype, torch.int64))
     return torch.empty(tensor.shape, dtype=dtype, device="meta")
 
@@ -305,7 +305,7 @@ def _wide_dtype(name: str) -> Any:
     if row is not None and row.kind in "fc":
         return torch.float64 if row.kind == "f" else torch.complex128
     if name not in DTYPES:
-        raise RefusedRecord(f"the element type {name!r:.40}")
+        raise RefusedRecord(f"the element type {name!r:.40} is not supported")
     return DTYPES[name]
 
 

@@ -1,9 +1,9 @@
-"""Large operators whose rows do not know each other, block by block: memory for a block, noise on a sample.
+"""Recompute large operators with independent rows block by block: memory for one block, noise from a sample.
 
-Softmax, norms, activations, sums with a weight that all rows share, products of a batch. The call is made for some
-rows at a time, of all tensors that have such rows; the others are shared. Every element is held against float64. Noise
-is measured on runs of rows spread over the tensor, which tell its size relative to the values; rows with an element
-that is beyond its limit by that are measured on their own before anybody is guilty. Only child processes import this.
+These are softmax, norms, activations, sums with a weight shared by all rows, and batched products. The call is made for
+some rows at a time; tensors without these rows are shared. Every element is compared with float64. Noise is measured
+relative to the values, on runs of rows spread over the tensor. Rows with an element above that limit are measured
+separately before the operator is GUILTY. Only child processes import this.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_bind_call import Bound, bound_with, load, slots_of, widened
 from npucmp.recompute.torch_results import MORE, narrowed, numpy_of, second_opinion
 
-LARGE = 1 << 17  # elements of an output from which on it is worth while
-BLOCK = 1 << 18  # elements of a block, of its widest tensor
-SAMPLE = 1 << 16  # elements that noise is measured on
-RUNS = 16  # of neighbouring rows
-BATCH = 1 << 14  # elements of rows that are measured on their own at a time
-NEAR = 0.5  # of a limit, from which on a ratio by the model is uncertain
-UNSURE = 1 << 18  # of them in all; where more are beyond their limits, that is the answer
+LARGE = 1 << 17  # elements of an output: smaller calls are made as a whole
+BLOCK = 1 << 18  # elements of a block in its widest tensor
+SAMPLE = 1 << 16  # elements for the measurement of noise
+RUNS = 16  # runs of neighbouring rows
+BATCH = 1 << 14  # elements of rows that are measured separately at a time
+NEAR = 0.5  # share of a limit above which a ratio by the model is uncertain
+UNSURE = 1 << 18  # elements measured separately in all; further rows are judged by the model
 
 DueOf = Callable[["BlockState", "list[Any]", ReplaySettings], "tuple[list[Any], str]"]
 
 
 class RowSplit(NamedTuple):
-    """How a call is cut: `leading` dimensions of the tensors of these slots make `rows` rows."""
+    """A split of a call: `leading` dimensions of the tensors in these slots form `rows` rows."""
 
     leading: int
     rows: int
@@ -46,7 +46,7 @@ class RowSplit(NamedTuple):
 
 
 def cut_of(operator: Operator, call: Call, row: CallRow, least: int = LARGE) -> Optional[RowSplit]:
-    """Of a forward record; None for a call of fewer than `least` elements, or whose rows know each other."""
+    """The split of a forward record; None for fewer than `least` elements, or if its rows depend on each other."""
     tensors = {one.slot: one for one in operator.tensors}
     outputs = [tensors[slot] for slot in slots_of(call) if slot in tensors]
     if not outputs or row.inplace or math.prod(outputs[0].shape) < least:
@@ -60,7 +60,7 @@ def cut_of(operator: Operator, call: Call, row: CallRow, least: int = LARGE) -> 
     head = outputs[0].shape[:leading]
     inputs = [one for one in args if isinstance(one, TensorRef)]
     is_product = ROW_BY_ROW.get(row.call.rpartition(".")[2]) == "product"
-    weights = [one for one in inputs[1:2] if is_product and len(one.shape) == 2]  # all of it, be it square too
+    weights = [one for one in inputs[1:2] if is_product and len(one.shape) == 2]  # never split, even if square
     streamed = [one for one in inputs if one.shape[:leading] == head and len(one.shape) >= len(outputs[0].shape)
                 and one not in weights]  # fmt: skip
     shared = [one for one in inputs if one not in streamed]
@@ -70,12 +70,12 @@ def cut_of(operator: Operator, call: Call, row: CallRow, least: int = LARGE) -> 
 
 
 def _spreads(row: CallRow) -> bool:
-    """Whether shared tensors are broadcast, dimension by dimension from the last."""
+    """Whether shared tensors are broadcast from the last dimension."""
     return row.kind != "sum"
 
 
 def _leading(name: str, args: list[Any], kwargs: dict[str, Any], shape: tuple[int, ...]) -> int:
-    """How many dimensions may be cut; 0 where none or where that is not known."""
+    """The number of dimensions that may be split; 0 for none or if unknown."""
     tensors = [one for one in args if isinstance(one, TensorRef)]
     dims = len(shape)
     if not tensors or tensors[0].shape[:-1] != shape[:-1]:
@@ -100,7 +100,7 @@ def _leading(name: str, args: list[Any], kwargs: dict[str, Any], shape: tuple[in
 
 
 class TensorRows:
-    """One tensor, some rows at a time; read where they lie if they lie in one piece."""
+    """A tensor, some rows at a time; if it is contiguous in its file, only these rows are read."""
 
     def __init__(self, tensor: TensorRef, cut: RowSplit, context: ReadContext) -> None:
         self.tensor, self.context = tensor, context
@@ -113,7 +113,7 @@ class TensorRows:
         self._all = None if self._bytes else read(tensor, context).reshape(cut.rows, *self.inner)
 
     def take(self, rows: Sequence[tuple[int, int]]) -> Any:
-        """These ranges of rows, joined."""
+        """The values of these ranges of rows, concatenated."""
         parts = [self._range(start, stop) for start, stop in rows]
         joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return joined.reshape(len(joined), *self.shape)
@@ -127,8 +127,8 @@ class TensorRows:
 
 
 class BlockState(NamedTuple):
-    """A call for some rows: its arguments, and of a backward record the gradients that came in, what was saved, and
-    which candidate each output is."""
+    """A call for some rows: its arguments; for a backward record also the incoming gradients, the saved results and the
+    candidate of each output."""
 
     bound: Bound
     given: list[Any]
@@ -138,7 +138,7 @@ class BlockState(NamedTuple):
 
 
 class Blocks:
-    """A forward record, block by block. `due` says what sigma is, as for the whole."""
+    """A forward record, block by block. `due` computes sigma, as for the whole call."""
 
     def __init__(self, task: Task, row: CallRow, cut: RowSplit, context: ReadContext, settings: ReplaySettings) -> None:
         self.task, self.row, self.cut, self.context, self.settings = task, row, cut, context, settings
@@ -157,7 +157,7 @@ class Blocks:
         return {one.slot: TensorRows(one, self.cut, self.context) for one in some}
 
     def rows(self, due: DueOf) -> Optional[list[Replayed]]:
-        """The rows of replay.csv; None where blocks do not do."""
+        """The rows of replay.csv; None if blocks cannot be used."""
         state, exact = self.called(self.spread())
         if any(one is None for one in exact):
             return None
@@ -177,7 +177,7 @@ class Blocks:
         return second_opinion(rows, state.bound, exact, lambda: self.same_types(state))
 
     def spread(self) -> list[tuple[int, int]]:
-        """Runs of rows all over the tensor, of as many elements as noise is measured on."""
+        """Runs of rows spread over the tensor, with SAMPLE elements in all."""
         long = max(1, SAMPLE // self.width // RUNS)
         runs = max(1, min(RUNS, SAMPLE // self.width, self.cut.rows // long))
         starts = [at * self.cut.rows // runs for at in range(runs)]
@@ -193,7 +193,7 @@ class Blocks:
         )
 
     def called(self, rows: Sequence[tuple[int, int]]) -> tuple[BlockState, list[Any]]:
-        """These rows in float64, by output."""
+        """The results of these rows in float64, by output."""
         bound = self.bound(rows)
         with torch.no_grad():
             return BlockState(bound, [], [], [], 0), bound.call()
@@ -224,7 +224,7 @@ class Blocks:
             tally.add(actual, wide, sigma, model.rms)
 
     def measure(self, at: int, first: int, places: Any, sigma: Any, due: DueOf) -> None:
-        """Rows in which an element seems to be beyond its limit, by trials of their own."""
+        """Measure sigma by separate trials for rows with an element above its limit by the model."""
         settings = self.settings._replace(trials=self.settings.trials * MORE)
         step = max(1, BATCH // self.width)
         for start in range(0, places.size, step):
@@ -240,8 +240,8 @@ class Blocks:
 
 
 class _Model:
-    """Sigma as it follows from a value, by what was measured on a sample: in the middle so many times u|r|, beside what
-    the smallest values have."""
+    """Sigma as a function of the value, measured on a sample: the median ratio to u|r|, combined with the sigma of the
+    smallest values."""
 
     def __init__(self, exact: Any, sigma: Any, unit: float) -> None:
         sigma = np.broadcast_to(sigma, exact.shape)

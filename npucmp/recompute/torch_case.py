@@ -1,5 +1,5 @@
-"""One record → the files of its case, whole or cut to the fewest rows that show its fault. Only child processes import
-this."""
+"""One record → the files of its case, whole or reduced to the fewest rows that show its fault. Only child processes
+import this."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from npucmp.recompute.torch_results import MORE, numpy_of
 
 
 class CaseOutput(NamedTuple):
-    """What was dumped, and what float64 makes of it. `at` is its place among the results, or the gradients, of the
-    call, from the end where it is below 0; `turned` if it was dumped transposed."""
+    """A dumped tensor, and its values in float64. `at` is its place among the results or the gradients of the call,
+    counted from the end if negative; `turned`: it was dumped transposed."""
 
     tensor: TensorRef
     at: int
@@ -48,8 +48,8 @@ class CaseOutput(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A call that was computed. `given` are the gradients that reached its results, `saved` what was recorded of
-    these; None where there is none. `rows` are those that it was cut to, and of how many."""
+    """A computed call. `given` are the incoming gradients of its results, `saved` its recorded results; None if
+    missing. `rows` are the rows to which it was reduced, and the number of all rows."""
 
     bound: Bound
     given: list[Any]
@@ -64,7 +64,7 @@ def write(
     made = _cut(task, row, context, settings) if smallest else None
     made = made or (_backward if task.is_backward else _forward)(task, row, context, settings)
     if not made.outputs:
-        raise RefusedRecord("no output of it can be told by values")
+        raise RefusedRecord("no recomputed output has recorded values to compare")
     operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
     assert operator is not None and call is not None
     names = {slot: f"input_{number}" for number, slot in enumerate(made.bound.dtypes)}
@@ -98,7 +98,7 @@ def write(
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     args, kwargs = arguments_of(call, row, lambda slot: CaseTensor(names[slot]), Type)
     if row.call.rpartition(".")[2] == "embedding":
-        args[3:4] = [None] * len(args[3:4])  # as torch_call.called has it
+        args[3:4] = [None] * len(args[3:4])  # as torch_bind_call.called does
     facts = {"operator": task.operator.name, "treated": made.bound.treated, "rows": made.rows, "outputs": outputs,
              "tensors": types, "leaves": leaves, **places}  # fmt: skip
     for name, text in files(row, Arguments(args, kwargs), task.is_backward, facts).items():
@@ -136,8 +136,8 @@ def _backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySe
 
 
 def _from_end(at: int, candidates: list[Any], bound: Bound, dtype: str) -> int:
-    """The place of a candidate: that of the gradient of an input of the recorded type where it is one, as the last
-    autograd node may be another one on a device, which hands on as many gradients as it likes."""
+    """The place of a candidate. If it equals the gradient of an input of the recorded type, this place is used: on a
+    device the last autograd node, and its number of gradients, may differ."""
     types = [_type_of(slot, bound) for slot in _leaves(bound)]
     first = len(candidates) - len(types)
     alike = (place for place, own in enumerate(types, first) if own == dtype)
@@ -146,14 +146,14 @@ def _from_end(at: int, candidates: list[Any], bound: Bound, dtype: str) -> int:
 
 
 def _leaves(bound: Bound) -> list[str]:
-    """Inputs with a gradient: floats, but for running statistics."""
+    """Inputs with a gradient: floats, except for running statistics."""
     fixed = {id(one) for one in bound.args[1:3]} if bound.row.call.rpartition(".")[2] in CLONED else set()
     some = zip(bound.dtypes, _tensors(bound))
     return [slot for slot, one in some if one.is_floating_point() and id(one) not in fixed]
 
 
 def _type_of(slot: str, bound: Bound) -> str:
-    """Of a float: what the kernel saw."""
+    """The type of a float input that the kernel received."""
     return bound.low if bound.treated else bound.dtypes[slot]
 
 
@@ -162,8 +162,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _cut(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Optional[Made]:
-    """The call for the fewest rows that are guilty by themselves, those that are furthest off first; None where its
-    rows know each other, or where nothing less than all is guilty."""
+    """The call for the fewest rows that are GUILTY by themselves, in order of decreasing error; None if its rows depend
+    on each other, or if only all rows together are GUILTY."""
     found = _blocks(task, row, context, settings)
     if found is None:
         return None
@@ -197,7 +197,7 @@ def _cut(task: Task, row: CallRow, context: ReadContext, settings: ReplaySetting
 
 
 def _blocks(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Optional[tuple[Blocks, DueOf]]:
-    """The call block by block, and its noise; None where its rows know each other."""
+    """The call block by block, and its noise; None if its rows depend on each other."""
     if task.is_backward:
         cut = cut_of_backward(task, row, 1)
         return None if cut is None else (BackwardBlocks(task, row, cut, context, settings), due_of_backward)
@@ -215,7 +215,7 @@ def _places(blocks: Blocks, task: Task) -> list[int]:
 
 
 def _away(blocks: Blocks) -> Any:
-    """Of each row how far it is off, relative to its own size: the largest over outputs."""
+    """The error of each row relative to its rms: the maximum over outputs."""
     found = np.zeros(blocks.cut.rows)
     step = max(1, BLOCK // blocks.width)
     for start in range(0, blocks.cut.rows, step):
@@ -223,7 +223,7 @@ def _away(blocks: Blocks) -> Any:
         _, exact = blocks.called([(start, stop)])
         for stream, one in zip(blocks.outputs.values(), exact):
             if one is None:
-                raise RefusedRecord("an output of it is no gradient of this call")
+                raise RefusedRecord("a recorded output is not a gradient of this call")
             actual, wide = stream.take([(start, stop)]).astype(np.float64), numpy_of(one).astype(np.float64)
             actual, wide = actual.reshape(stop - start, -1), wide.reshape(stop - start, -1)
             with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -254,14 +254,14 @@ def _ranges(rows: Any) -> list[tuple[int, int]]:
 
 
 def _tensors(bound: Bound) -> list[Any]:
-    """In the order of their slots."""
+    """The tensors of a call, in the order of their slots."""
     found: list[Any] = []
     mapped_any([[*bound.args], bound.kwargs], found.append)
     return found
 
 
 def _recorded_results(made: Made) -> list[Any]:
-    """What was recorded of results that are no views of arguments: the script has to write it over its own."""
+    """Recorded results that are not views of arguments: the script must copy them over its own results."""
     if not any(one is not None for one in made.saved):
         return []
     with torch.no_grad():

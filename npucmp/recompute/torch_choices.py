@@ -1,6 +1,7 @@
-"""Indices of argmax, topk, sort and their like: of equal values any may be chosen, of others none. The recorded inputs
-are exact, so the value that an index points to must equal the one that float64 chooses. Only child processes import
-this.
+"""Check indices of argmax, topk, sort and similar calls: a device may select any of several equal values.
+
+The recorded inputs are exact, so the value at an index must equal the value that float64 selects. Only child processes
+import this.
 """
 
 from __future__ import annotations
@@ -11,36 +12,36 @@ import torch
 
 from npucmp.recompute.torch_bind_call import Bound
 
-AFTER_A_NUMBER = ("topk", "kthvalue")  # their dim stands behind k
-LAST = ("topk", "kthvalue", "sort", "argsort", "mode")  # without a dim of the last axis; the others of all elements
+AFTER_A_NUMBER = ("topk", "kthvalue")  # their dim follows k
+LAST = ("topk", "kthvalue", "sort", "argsort", "mode")  # default to the last axis; other calls to all elements
 RANKED = ("topk", "sort", "argsort")  # no element is chosen twice
-BEFORE = ("cummax", "cummin")  # chosen among what stands before
+BEFORE = ("cummax", "cummin")  # select among the preceding elements
 
 
 def free_choice(bound: Bound, recorded: Any, exact: Any) -> Optional[Any]:
-    """Return the indices that are due: the recorded ones where they point to the same values as the `exact` ones, else
-    those. None where that cannot be told: among NaN, or if results have no order."""
+    """Return the expected indices: the recorded indices if they point to the same values as the `exact` indices, else
+    the `exact` indices. None if this is undecidable: with NaN, or if results are unsorted."""
     x, axis = _chosen_from(bound)
     name = bound.row.call.rpartition(".")[2]
     unsorted = name == "topk" and not _argument(bound, 4, "sorted", True)
     if x is None or not x.dim() or axis is None or unsorted or bool(torch.isnan(x).any()):
         return None
     own = exact if exact.dim() == x.dim() else exact.reshape(-1) if x.dim() == 1 else exact.unsqueeze(axis)
-    told = torch.from_numpy(recorded.astype("int64")).reshape(own.shape)
-    fits = (told >= 0) & (told < x.shape[axis])
-    taken, wanted = (torch.take_along_dim(x, one, axis) for one in (torch.where(fits, told, own), own))
+    indices = torch.from_numpy(recorded.astype("int64")).reshape(own.shape)
+    fits = (indices >= 0) & (indices < x.shape[axis])
+    taken, wanted = (torch.take_along_dim(x, one, axis) for one in (torch.where(fits, indices, own), own))
     right = fits & (taken == wanted)
     if name in BEFORE:
         place = torch.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(x.dim())])
-        right &= told <= place
+        right &= indices <= place
     if name in RANKED:
-        once = (told.sort(axis).values.diff(dim=axis) > 0).all(axis, keepdim=True)
+        once = (indices.sort(axis).values.diff(dim=axis) > 0).all(axis, keepdim=True)
         right = (right.all(axis, keepdim=True) & once).expand(own.shape)
-    return torch.where(right, told, own).reshape(exact.shape)
+    return torch.where(right, indices, own).reshape(exact.shape)
 
 
 def _chosen_from(bound: Bound) -> tuple[Any, Optional[int]]:
-    """The values and the axis, from the front; None for what is not known."""
+    """The values and the axis, counted from the front; None if unknown."""
     name = bound.row.call.rpartition(".")[2]
     x = _argument(bound, 0, "input", None)
     axis = _argument(bound, 2 if name in AFTER_A_NUMBER else 1, "dim", -1 if name in LAST else None)

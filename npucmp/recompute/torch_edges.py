@@ -1,10 +1,10 @@
-"""The gradient that reached an output is the sum of what its consumers hand back: computed in float64 from the
-gradients that reached them, whether or not a record holds what they handed back. So it shows what lies between dumped
-operators. Only child processes import this.
+"""Check that the gradient of an output is the sum of the gradients from its consumers.
 
-What does not fit is tried again with the recorded gradients of the consumers (a wrong one is their own fault, which is
-told there), and without some of them (a tensor may have been detached). What does not fit then is broken if all
-consumers are known, else unknown.
+npucmp computes the sum in float64 from the incoming gradients of the consumers, even if no record holds the gradients
+that they return. So the check covers code between dumped operators. If the sum differs, npucmp tries the recorded
+gradients of the consumers (a wrong gradient there is reported there), then leaves out some consumers (a tensor may have
+been detached). If it still differs, the edge is BROKEN if all consumers are known, else UNKNOWN. Only child processes
+import this.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from npucmp.recompute.torch_results import MORE, numpy_of, tensors_in, unit_of, 
 from npucmp.recompute.torch_sampled_matmul import product_of
 
 SURE, MOST = 2.0, 1.5  # ratios above which the noise of the parts is measured, and measured again
-ADDED = 2.0  # rms of what adding in the accumulator leaves, in its round-off; clean gradients have up to 3.7
-FAR = 1e4  # times what rounding leaves: no noise does that
-MANY = 6  # consumers of which sums without some are tried
-STOPPED = ("random", "ranks", "dropout")  # kinds of the table whose gradient is not of the record alone
+ADDED = 2.0  # rms error of additions in the accumulator, in its round-off; clean gradients have up to 3.7
+FAR = 1e4  # times the rounding: no noise causes this
+MANY = 6  # consumers: up to this number, sums without some of them are tried
+STOPPED = ("random", "ranks", "dropout")  # kinds of the table whose gradient needs more than the record
 
 
 class _Consumer(NamedTuple):
-    """One of those that read an output: its call, gradients and saved results, what brings a gradient of its input
-    back to the output, and what that gives in float64."""
+    """A consumer of an output: its call, incoming gradients and saved results. `back` maps the gradient of its input to
+    the output; `exact` is the result in float64."""
 
     part: Consumer
     bound: Bound
@@ -59,10 +59,10 @@ class _Consumer(NamedTuple):
 
 
 def edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
-    """What a gradient is. Raises RefusedRecord, and what the readers raise.
+    """Check the gradient of an output. Raises RefusedRecord, and the errors of the readers.
 
-    Functions that make the same of the values at hand, as a relu and a cast do of what is positive, may have other
-    gradients: where several fit, each is tried.
+    Functions with equal results on the recorded values, for example a relu and a cast of positive values, may have
+    different gradients: if several functions fit, each is tried.
     """
     found = _edge(task, context, settings)
     others = [*dict.fromkeys(name for part in task.parts if part.gap is not None for name in part.gap.others)]
@@ -82,18 +82,18 @@ def _edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edg
     order = task.task.operator.order
     found = Edge(order, task.slot, consumers=tuple(sorted({one.task.operator.order for one in task.parts})), via=via)
     if not task.parts:
-        return found._replace(explanation=task.missing or "no operator that was dumped reads it")
+        return found._replace(explanation=task.missing or "no dumped operator reads it")
     tensor = next(one for one in task.task.operator.tensors if one.slot == task.slot)
     dtype = lookup(tensor.dtype)
     actual = read(tensor, context).astype(np.float64).reshape(-1)
     if dtype is None or dtype.kind != "f" or math.prod(tensor.shape) != math.prod(task.tensor.shape):
-        return found._replace(explanation="the gradient has another shape")
+        return found._replace(explanation="the shape of the gradient differs from the shape of the output")
     consumers = [_consumer(one, task.tensor, context, settings) for one in task.parts]
     checker = _Checker(tensor, actual, consumers, settings)
     row = checker.row([one.exact for one in consumers])
     found = found._replace(ratio=row.rms_ratio, rel_l2_u=row.rel_l2_u)
     if row.nonfinite or not np.isfinite(actual).all():
-        return found._replace(explanation="NaN or Inf, which kernels spread in their own ways")
+        return found._replace(explanation="NaN or Inf, which kernels propagate differently")
     if checker.fits(row):
         return found._replace(verdict=Held.CLEAN)
     recorded = [_recorded(one, context) for one in consumers]
@@ -101,24 +101,24 @@ def _edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edg
         other = checker.row([one.exact if own is None else own for one, own in zip(consumers, recorded)])
         if checker.fits(other):
             return found._replace(
-                verdict=Held.CLEAN, explanation="what the records of its consumers hold adds up to it"
+                verdict=Held.CLEAN, explanation="it is the sum of the recorded gradients of its consumers"
             )
     without = _without(checker, consumers)
     if without:
         return found._replace(explanation=f"it is the sum without {without}: detached there, or lost")
     factor = _factor(checker, consumers)
-    if factor and not _is_whole(factor):  # nothing that was not dumped hands back just that
+    if factor and not _is_whole(factor):  # no undumped consumer returns this multiple
         return found._replace(verdict=Held.BROKEN, explanation=f"it is {factor:.6g} times the sum")
     if any(one.is_unsure for one in consumers):
-        return found._replace(explanation="some of its rows are equal, and nobody can say which is which")
+        return found._replace(explanation="some of its rows are equal, so their order is unknown")
     if task.missing:
         return found._replace(explanation=task.missing)
     return found._replace(verdict=Held.BROKEN, explanation=_explained(factor, checker, row))
 
 
 class _Checker:
-    """Sums of gradients against the recorded one. What rounding of the parts leaves is enough for most; noise is only
-    measured for what lies beyond it."""
+    """Compare sums of gradients with the recorded gradient. The rounding of the parts explains most differences; noise
+    is only measured for larger ones."""
 
     def __init__(self, tensor: TensorRef, actual: Any, consumers: list[_Consumer], settings: ReplaySettings) -> None:
         self.tensor, self.actual, self.consumers, self.settings = tensor, actual, consumers, settings
@@ -128,7 +128,7 @@ class _Checker:
         self.trials = 0
 
     def row(self, parts: list[Any]) -> Replayed:
-        """Of a sum; as sigma is of all parts, fewer may be off by as much."""
+        """The row of a sum. Sigma is the sigma of all parts, even if `parts` has fewer."""
         row = self._row(sum(parts))
         for limit, trials in ((SURE, self.settings.trials), (MOST, self.settings.trials * MORE)):
             ratio = row.rms_ratio or 0.0
@@ -153,7 +153,7 @@ class _Checker:
         )
 
     def _rounding(self) -> Any:
-        """Each part in the type of its consumer, their sums in that of the gradient."""
+        """The rounding of each part to the type of its consumer, and of their sums to the type of the gradient."""
         squares = [(one.unit * one.exact) ** 2 for one in self.consumers]
         sums = np.cumsum([np.abs(one.exact) for one in self.consumers], axis=0)[1:]
         unit = max(self.unit, min(one.unit for one in self.consumers))
@@ -179,7 +179,7 @@ def _consumer(part: Consumer, output: TensorRef, context: ReadContext, settings:
     if row is None or row.kind in STOPPED:
         raise RefusedRecord(f"the gradient of {task.operator.name} cannot be computed")
     if product_of(Task(task.forward, task.forward_call), row) is not None:
-        raise RefusedRecord(f"the product of {task.operator.name} is too large for a gradient")
+        raise RefusedRecord(f"the product of {task.operator.name} is too large to compute its gradient")
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
     given, saved = given_to(task, context), saved_by(task, bound, context)
     unsure: list[bool] = []
@@ -196,7 +196,7 @@ def _of_input(
     """The gradient of the input."""
     every = tensors_in([bound.args, bound.kwargs])
     if len(every) != len(bound.dtypes):
-        raise RefusedRecord(f"the arguments of {part.task.operator.name} cannot be told apart")
+        raise RefusedRecord(f"the arguments of {part.task.operator.name} cannot be distinguished")
     wanted = dict(zip(bound.dtypes, every))[part.slot]
     if not wanted.is_floating_point():
         return torch.zeros(wanted.shape, dtype=torch.float64)
@@ -205,8 +205,8 @@ def _of_input(
 
 
 def _back(part: Consumer, output: TensorRef, context: ReadContext, unsure: list[bool]) -> Any:
-    """From a gradient of the consumer's input to one of the output, flat; told in `unsure` if equal rows may have
-    changed places."""
+    """The function from a gradient of the consumer's input to a flat gradient of the output. It appends to `unsure`
+    whether equal rows may be permuted."""
     x = next(one for one in _forward(part).tensors if one.slot == part.slot)
     gap = part.gap
     if gap is not None and (gap.function in UNARY or gap.function in BINARY or gap.function.startswith(SCALE)):
@@ -224,13 +224,13 @@ def _back(part: Consumer, output: TensorRef, context: ReadContext, unsure: list[
     every = [output] if gap is None else [part.sources[at] for at in part.own]
     found = places_in(values, cast(read(every[0], context), x))
     if found is None or (found.share < 1 and gap is None):
-        raise RefusedRecord(f"how {x.slot} of {part.task.call.name} follows from it is not known")
+        raise RefusedRecord(f"the function from it to {x.slot} of {part.task.call.name} is unknown")
     unsure.append(found.ambiguous)
     return lambda gradient: _moved(gradient, found, math.prod(output.shape))
 
 
 def _moved(gradient: Any, found: Permutation, size: int) -> Any:
-    """Each element to where it came from."""
+    """Add each element to its place of origin."""
     flat = numpy_of(gradient)
     use = found.places >= 0
     signed = np.where(found.negated, -flat, flat)[use]
@@ -238,8 +238,8 @@ def _moved(gradient: Any, found: Permutation, size: int) -> Any:
 
 
 def _recorded(one: _Consumer, context: ReadContext) -> Optional[Any]:
-    """What the record of a consumer holds of this gradient: the output of the same place if it has its shape, else the
-    only one that has."""
+    """This gradient in the record of a consumer: the output in the same place if it has its shape, else the only output
+    with this shape, else None."""
     x = next(tensor for tensor in _forward(one.part).tensors if tensor.slot == one.part.slot)
     alike = [tensor for tensor in one.part.task.outputs if tensor.shape == x.shape]
     own = [tensor for tensor in alike if tensor.slot.rpartition(":")[2] == x.slot.rpartition(":")[2]]
@@ -248,7 +248,7 @@ def _recorded(one: _Consumer, context: ReadContext) -> Optional[Any]:
 
 
 def _without(checker: _Checker, consumers: list[_Consumer]) -> str:
-    """Consumers whose gradients are not in the sum."""
+    """Names of consumers whose gradients are missing in the sum, "" for none."""
     if not 2 <= len(consumers) <= MANY:
         return ""
     for count in range(len(consumers) - 1, 0, -1):
@@ -260,7 +260,7 @@ def _without(checker: _Checker, consumers: list[_Consumer]) -> str:
 
 
 def _factor(checker: _Checker, consumers: list[_Consumer]) -> float:
-    """What the sum is multiplied by, 0 if by no number."""
+    """The factor from the sum to the recorded gradient, 0 if no factor fits."""
     size = float(np.dot(checker.total, checker.total))
     factor = float(np.dot(checker.actual, checker.total)) / size if size else 0.0
     if not factor or not math.isfinite(factor):
@@ -269,21 +269,21 @@ def _factor(checker: _Checker, consumers: list[_Consumer]) -> float:
 
 
 def _is_whole(factor: float) -> bool:
-    """As several copies of a consumer, or several ranks, would make it."""
+    """Whether a factor or its inverse is an integer, as several copies of a consumer, or several ranks, cause."""
     return any(abs(one - round(one)) < 1e-3 * abs(one) for one in (factor, 1 / factor))
 
 
 def _explained(factor: float, checker: _Checker, row: Replayed) -> str:
-    """What would make it of the sum."""
+    """The relation between the gradient and the sum."""
     if not checker.total.any():
-        return "its consumers hand back zero"
+        return "its consumers return zero"
     if factor:
         return f"it is {factor:.6g} times the sum"
-    return f"it is the sum but for {row.where}" if row.where else ""
+    return f"it is the sum except in {row.where}" if row.where else ""
 
 
 def _via(task: EdgeTask) -> str:
-    """How the inputs of the consumers follow from the output."""
+    """The functions from the output to the inputs of the consumers, in words."""
     names = [*dict.fromkeys(one.gap.function if one.gap is not None else "bit-equal" for one in task.parts)]
     words = ", ".join(names)
     return f"sum of {len(task.parts)}: {words}" if len(task.parts) > 1 else words

@@ -1,5 +1,5 @@
-"""The engine that torch on the CPU is: forward by the recorded call, backward by autograd. torch is imported by start,
-in a child process, and nowhere else."""
+"""The torch engine on the CPU: forward by the recorded call, backward by autograd. Only start imports torch, in a child
+process."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class TorchEngine:
     def refuses(self, task: Task) -> tuple[str, str]:
         call = task.forward_call if task.is_backward else task.call
         if task.call.prefix.startswith(GRAPH):
-            return "not in table", "torch replays calls of records, no operators of graphs"
+            return "not in table", "torch replays recorded calls, not operators of graphs"
         if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
-            return "container", "a module is no single call, and its record has no hyper-parameters"
+            return "container", "a module is not a single call, and its record has no hyper-parameters"
         if call is None or (task.is_backward and task.forward is None):
             return "no data", "the forward of this call was not dumped"
         if not call.args and not call.kwargs:
-            return "no data", "what it read was not dumped"
+            return "no data", "the inputs of this call were not dumped"
         row = row_of(call)
         if row is None:
-            return "not in table", f"{call.prefix}.{call.name} is no call that can be replayed"
+            return "not in table", f"{call.prefix}.{call.name} is not a call that npucmp can replay"
         return STOPPED.get(row.kind, ("", ""))
 
     def start(self, settings: ReplaySettings) -> None:
         import torch
 
-        warnings.simplefilter("ignore")  # of calls as others made them
+        warnings.simplefilter("ignore")  # of recorded calls
         torch.set_num_threads(1)
         torch.set_flush_denormal(False)
-        from npucmp.recompute import torch_backward, torch_edges, torch_forward  # noqa: F401 the rest, while nobody waits
+        from npucmp.recompute import torch_backward, torch_edges, torch_forward  # noqa: F401 import in advance
 
     def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
         from npucmp.recompute import torch_backward, torch_forward
@@ -55,15 +55,15 @@ class TorchEngine:
         return found
 
     def edge(self, task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
-        """What a gradient between operators is."""
+        """Check a gradient between operators."""
         from npucmp.recompute import torch_edges
 
         return torch_edges.edge(task, context, settings)
 
 
 class CaseEngine(TorchEngine):
-    """Replays one task, and writes its case (repro_case.py) into a folder that is there and empty. Only its rows
-    tell whether it did: those of a task that was not written are not `replayed`."""
+    """Replays one task, and writes its case (repro_case.py) into an existing empty folder. If no case was written, no
+    row has the status `replayed`."""
 
     def __init__(self, folder: Path, smallest: bool = False) -> None:
         self._folder, self._smallest = folder, smallest
@@ -85,5 +85,5 @@ class CaseEngine(TorchEngine):
 
 
 def _called(task: Task) -> Call:
-    """That of the forward."""
+    """The call of the forward."""
     return task.forward_call if task.is_backward and task.forward_call else task.call

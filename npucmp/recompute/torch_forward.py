@@ -1,4 +1,4 @@
-"""A forward record → rows: the call in float64, and the rounding that is due. Only child processes import this."""
+"""A forward record → rows: the call in float64, and its rounding budget. Only child processes import this."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from npucmp.recompute.torch_results import (
 from npucmp.recompute.torch_sampled_matmul import by_sample, product_of
 
 _THIRD = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split()
-ADDED = {**dict.fromkeys(_THIRD, (2, "bias")), "addmm": (0, "input"), "baddbmm": (0, "input")}  # to a product
+ADDED = {**dict.fromkeys(_THIRD, (2, "bias")), "addmm": (0, "input"), "baddbmm": (0, "input")}  # bias
 
 
 def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
@@ -64,7 +64,8 @@ def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySett
     recorded = {slot: read(tensors[slot], context) for slot in bound.slots if slot in tensors}
     if _overwritten(bound, recorded, task, context):
         return [
-            unknown_row(task, slot, "overwritten", "its input was recorded after it was written") for slot in recorded
+            unknown_row(task, slot, "overwritten", "the first input was recorded after the operator overwrote it")
+            for slot in recorded
         ]
     if row.kind == "dropout":
         return _dropout(task, bound, recorded, tensors, settings)
@@ -108,7 +109,9 @@ def _of_forward(
         if one.verdict is Judged.GUILTY and name in INDICES and not exact[at].is_floating_point():
             chosen = free_choice(bound, recorded[slot], exact[at])
             if chosen is None:
-                one = one._replace(verdict=Judged.UNKNOWN, explanation="indices differ, as those among NaN may")
+                one = one._replace(
+                    verdict=Judged.UNKNOWN, explanation="indices differ; NaN or unsorted results allow any"
+                )
             else:
                 one = row_of_output(task, tensors[slot], recorded[slot], chosen, due, settings)
         rows.append(one._replace(treated=bound.treated))
@@ -116,7 +119,7 @@ def _of_forward(
 
 
 def _is_stepped(bound: Bound) -> bool:
-    """Whether the call rounds a quotient or a product before a step function takes it."""
+    """Whether the call rounds a quotient or a product before it applies a step function."""
     name = bound.row.call.rpartition(".")[2]
     name = name if name.startswith("__") else name.rstrip("_")
     return name in STEPPED and (name not in STEPPED_BY or bool(bound.kwargs.get(STEPPED_BY[name])))
@@ -125,10 +128,8 @@ def _is_stepped(bound: Bound) -> bool:
 def _cleared(
     rows: list[Replayed], task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: ReplaySettings
 ) -> list[Replayed]:
-    """Rows, guilty ones replaced where another rounding of the call's scalars, or of a product before its bias is
-    added, gives a clean one.
-
-    An operator with steps may round each element to either side of one, in the recorded types."""
+    """Replace GUILTY rows if another rounding of the call's scalars, or of a product before its bias is added, gives a
+    CLEAN row. Near a step, an operator with steps may round each element to either side, in the recorded types."""
     others = _otherwise(bound, exact)
     tries = [other for other, is_whole in others if is_whole]
     if bound.row.kind == "exact" or _is_stepped(bound):
@@ -142,14 +143,14 @@ def _cleared(
 
 
 def _clean_of(rows: list[Replayed], others: list[Replayed]) -> list[Replayed]:
-    """Rows, guilty ones as they are among others if they are clean there."""
+    """Replace GUILTY rows by the CLEAN rows of the same slot in `others`."""
     again = {row.slot: row for row in others if row.verdict is Judged.CLEAN}
     return [again.get(row.slot, row) if row.verdict is Judged.GUILTY else row for row in rows]
 
 
 def _otherwise(bound: Bound, exact: list[Any]) -> list[tuple[list[Any], bool]]:
-    """Results of the same call with scalars rounded in another way; where it has steps, of its inputs moved by a
-    rounding, and in the recorded types. The flag marks those that hold for a whole tensor."""
+    """Results of the same call with scalars rounded differently; if the call has steps, also with an input changed by a
+    rounding, and in the recorded types. The flag marks results that are also compared as a whole."""
     names = ("float64", "float32", *([bound.low] if bound.low else []))
     calls: list[tuple[Callable[[], list[Any]], bool]] = []
     if floats_in([bound.args, bound.kwargs]):
@@ -172,7 +173,7 @@ def _otherwise(bound: Bound, exact: list[Any]) -> list[tuple[list[Any], bool]]:
 
 
 def _moved(bound: Bound, factor: float) -> Arguments:
-    """Arguments, the first tensor multiplied."""
+    """Arguments with the first tensor multiplied by `factor`."""
     first = next(iter(tensors_in([bound.args, bound.kwargs])), None)
     args, kwargs = mapped_any([[*bound.args], bound.kwargs], lambda one: _times(one, factor) if one is first else one)
     return Arguments(args, kwargs)
@@ -187,7 +188,7 @@ def _shape(one: Any) -> Any:
 
 
 def _nearest(recorded: Any, some: list[Any]) -> Any:
-    """Of each element the result that is nearest to what was recorded."""
+    """Select for each element the result that is nearest to the record."""
     best = some[0]
     if recorded is None or not isinstance(best, torch.Tensor) or best.is_complex() or best.numel() != recorded.size:
         return best
@@ -201,7 +202,7 @@ def _nearest(recorded: Any, some: list[Any]) -> Any:
 
 
 def due_of(bound: Bound, exact: list[Any], settings: ReplaySettings) -> tuple[list[Any], str]:
-    """Sigma of each result."""
+    """Sigma of each result, and the kind of the budget."""
     kind, scalars = bound.row.kind, floats_in([bound.args, bound.kwargs])
     floats = [isinstance(one, torch.Tensor) and one.is_floating_point() for one in exact]
     if kind == "exact" or not any(floats):
@@ -224,7 +225,7 @@ def due_of(bound: Bound, exact: list[Any], settings: ReplaySettings) -> tuple[li
 
 
 def due_of_either(bound: Bound, exact: list[Any], settings: ReplaySettings) -> tuple[list[Any], str]:
-    """Sigma where a kernel of 16 bits may round a product before it adds the bias, and under autocast the bias."""
+    """Sigma if a 16-bit kernel may round a product before it adds the bias, and under autocast the bias too."""
     sigmas, made_of = due_of(bound, exact, settings)
     place, name = ADDED[bound.row.call.rpartition(".")[2]]
     bias = bound.args[place] if len(bound.args) > place else bound.kwargs.get(name)
@@ -238,7 +239,7 @@ def due_of_either(bound: Bound, exact: list[Any], settings: ReplaySettings) -> t
 
 
 def _walk(bound: Bound, exact: list[Any]) -> Any:
-    """Of a sum: its one result."""
+    """Sigma of the single result of a sum."""
     name, result = bound.row.call.rpartition(".")[2], exact[0]
     squares, ones = (bound.call(Arguments(*change([bound.args, bound.kwargs])))[0]
                      for change in (random_walk.squared, random_walk.all_ones))  # fmt: skip
@@ -255,7 +256,7 @@ def _scaled(bound: Bound) -> bool:
 
 
 def _with_scalars(bound: Bound, exact: list[Any], sigmas: list[Any]) -> list[Any]:
-    """In 16 bits some kernels round Python's scalars to the type of the tensor."""
+    """Add to sigma the effect of scalars in 16 bits: some kernels round Python scalars to the type of the tensor."""
     other = bound.call(bound.with_scalars(NARROW[bound.low]))
     if [_shape(one) for one in other] != [_shape(one) for one in exact]:
         return sigmas
@@ -266,7 +267,7 @@ def _with_scalars(bound: Bound, exact: list[Any], sigmas: list[Any]) -> list[Any
 def _dropout(
     task: Task, bound: Bound, recorded: dict[str, Any], tensors: dict[str, TensorRef], settings: ReplaySettings
 ) -> list[Replayed]:
-    """The mask is where the output is zero; what is left is x / (1 - p)."""
+    """The rows of a dropout: the mask is read from the zeros of the output; other elements must be x / (1 - p)."""
     args = dict(zip(("x", "p", "training"), bound.args), **bound.kwargs)
     x, p, training = args["x"] if "x" in args else args["input"], args.get("p", 0.5), args.get("training", True)
     (slot, actual), *_ = recorded.items()
@@ -289,7 +290,7 @@ def same_types(bound: Bound) -> list[Any]:
 
 
 def _overwritten(bound: Bound, recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
-    """Whether an operator that writes into its input was recorded with the input as it was afterwards."""
+    """Whether an operator overwrites its input and the record holds the overwritten values."""
     if not bound.row.inplace or not recorded or not bound.args or not isinstance(bound.args[0], torch.Tensor):
         return False
     output = next(iter(recorded.values()))

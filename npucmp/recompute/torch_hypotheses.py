@@ -1,8 +1,8 @@
-"""What else would explain a guilty output: the same call with another epsilon, without its bias, in a lower precision,
-without some of its terms; or the float64 result scaled, cut, in part. What comes as near as the budget of rounding
-is said, with what it leaves. Only child processes import this.
+"""Find hypotheses that explain a GUILTY output: the same call with another epsilon, without its bias, in a lower
+precision or without some terms; or the float64 result scaled or truncated, as a whole or in part. A hypothesis within
+the rounding budget is reported with the remaining error. Only child processes import this.
 
-A hypothesis is tried, never inferred: up to CALLS more calls, for SECONDS at most.
+Each hypothesis is computed, never inferred: up to CALLS more calls, for SECONDS at most.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from npucmp.recompute.torch_bind_call import DTYPES, Bound
 from npucmp.recompute.torch_results import numpy_of
 
 CALLS, SECONDS = 40, 10.0
-MOSTLY = 0.25  # of the error that is left: kernels of a lower precision differ among themselves
-SHORT = {"HF32": 11, "TF32": 10}  # bits behind the leading one that matrix units of float32 keep
+MOSTLY = 0.25  # share of the error that may remain: kernels of a lower precision differ from each other
+SHORT = {"HF32": 11, "TF32": 10}  # bits after the leading bit that float32 matrix units keep
 LOW = ("float16", "bfloat16")
 EPSILONS = (1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.0)
 EPS_AT = {"layer_norm": 4, "rms_norm": 3, "group_norm": 4, "batch_norm": 7, "instance_norm": 7}
-ADDED = {  # places of what may be left out
+ADDED = {  # places of optional arguments
     "linear": {2: "bias"}, "conv1d": {2: "bias"}, "conv2d": {2: "bias"}, "conv3d": {2: "bias"},
     "layer_norm": {2: "weight", 3: "bias"}, "group_norm": {2: "weight", 3: "bias"}, "rms_norm": {2: "weight"},
     "batch_norm": {3: "weight", 4: "bias"}, "scaled_dot_product_attention": {3: "mask"},
 }  # fmt: skip
-PRODUCTS = {"linear": -1, "matmul": -2, "mm": -2, "bmm": -2, "__matmul__": -2}  # axis of the second that is summed over
+PRODUCTS = {"linear": -1, "matmul": -2, "mm": -2, "bmm": -2, "__matmul__": -2}  # summed axis of the 2nd operand
 DROPPED = (1, 2, 4, 8, 16, 32, 64)
 Again = Callable[[Bound], "Sequence[Any]"]  # results of another call, in the order of the rows
 
 
 class Subject(NamedTuple):
-    """A guilty output: what was recorded and float64, of its shape; due is the rms of its budget."""
+    """A GUILTY output: recorded values and float64 result, both in its shape; due is the rms of its budget."""
 
     actual: Any
     exact: Any
@@ -50,7 +50,7 @@ class Subject(NamedTuple):
     due: float
 
     def left(self, other: Any) -> float:
-        """The rms of what another result does not explain."""
+        """The rms error that another result does not explain."""
         away = self.actual - other
         away = away[np.isfinite(away)]
         return math.sqrt(float(np.mean(away * away))) if away.size else math.inf
@@ -60,7 +60,7 @@ def with_hypotheses(
     rows: list[Replayed], tensors: Sequence[Optional[TensorRef]], recorded: Sequence[Any],
     exact: Sequence[Any], bound: Bound, again: Again,
 ) -> list[Replayed]:  # fmt: skip
-    """Rows, the guilty ones with what explains them, if anything does; all sequences are in their order."""
+    """Add to GUILTY rows the hypothesis that explains them, if any; all sequences are in the order of the rows."""
     subjects = [_subject(*one) for one in zip(rows, tensors, recorded, exact)]
     if all(one is None for one in subjects):
         return rows
@@ -98,7 +98,7 @@ def with_hypotheses(
 def _with_explanation(row: Replayed, subject: Subject, words: str, left: float) -> Replayed:
     if not words:
         low = _is_low(subject)
-        words = f"all its values are {low} numbers" if low else ""
+        words = f"all values are {low} numbers" if low else ""
         return row._replace(explanation=words, explained_by=words) if low else row
     size = math.sqrt(float(np.mean(np.square(subject.actual[np.isfinite(subject.actual)]))))
     units = left / (size * subject.dtype.round_off) if size else 0.0
@@ -106,7 +106,7 @@ def _with_explanation(row: Replayed, subject: Subject, words: str, left: float) 
 
 
 def _subject(row: Replayed, tensor: Optional[TensorRef], recorded: Any, exact: Any) -> Optional[Subject]:
-    """None for what is not guilty, or no error of a float. Where nothing may differ, rounding is what may be left."""
+    """The subject of a GUILTY row with an error of floats, else None. If the budget is zero, rounding replaces it."""
     dtype = lookup(tensor.dtype) if tensor is not None else None
     if tensor is None or dtype is None or dtype.kind != "f" or not isinstance(exact, torch.Tensor):
         return None
@@ -118,14 +118,14 @@ def _subject(row: Replayed, tensor: Optional[TensorRef], recorded: Any, exact: A
     return Subject(actual, wide, dtype, max(row.rmse / row.rms_ratio, rounding))
 
 
-# of the result
+# changes of the result
 
 
 def _of_values(one: Subject) -> Iterator[tuple[str, Any]]:
-    """What was done to the right result."""
+    """Changes of the correct result, in words and values."""
     with np.errstate(all="ignore"):
         factor = _factor(one.actual, one.exact)
-        if one.actual.size > 1:  # of a single number any factor is right
+        if one.actual.size > 1:  # a single number fits any factor
             yield "negated" if abs(factor + 1) < 1e-6 else f"scaled by {factor:.6g}", factor * one.exact
         if one.actual.ndim:
             yield from _of_columns(one)
@@ -137,7 +137,7 @@ def _of_values(one: Subject) -> Iterator[tuple[str, Any]]:
 
 
 def _is_low(one: Subject) -> str:
-    """The 16-bit type that all values are of, "" if there is none: whatever kernel they are from."""
+    """The 16-bit type that represents all values, "" if none does."""
     for name in LOW:
         low = KNOWN[name]
         if low.round_off > one.dtype.round_off and np.array_equal(round_to(one.actual, low), one.actual):
@@ -152,7 +152,7 @@ def _factor(actual: Any, exact: Any) -> float:
 
 
 def _of_columns(one: Subject) -> Iterator[tuple[str, Any]]:
-    """First or last columns that are scaled, or have changed places."""
+    """First or last columns that are scaled, or two columns that are swapped."""
     columns = one.exact.shape[-1]
     away = (one.actual - one.exact).reshape(-1, columns)
     bad = np.flatnonzero(np.sqrt(np.nanmean(away * away, axis=0)) > 8 * one.due)
@@ -161,7 +161,7 @@ def _of_columns(one: Subject) -> Iterator[tuple[str, Any]]:
     if bad.size == 2:
         turned = one.exact.copy()
         turned[..., bad] = one.exact[..., bad[::-1]]
-        yield f"columns {bad[0]} and {bad[1]} in each other's place", turned
+        yield f"columns {bad[0]} and {bad[1]} swapped", turned
     for name, some in (("first", slice(0, bad[-1] + 1)), ("last", slice(bad[0], columns))):
         other = one.exact.copy()
         count = other[..., some].shape[-1]
@@ -180,7 +180,7 @@ def _times(factor: float) -> str:
 
 
 def _of_box(one: Subject) -> Iterator[tuple[str, Any]]:
-    """A tile that is scaled or zero, or one element."""
+    """A tile that is scaled or zero, or a single wrong element."""
     away = np.abs(one.actual - one.exact)
     places = np.argwhere(away > 8 * (one.due + one.dtype.round_off * np.abs(one.exact)))
     if not len(places) or len(places) == one.exact.size:
@@ -200,17 +200,17 @@ def _of_box(one: Subject) -> Iterator[tuple[str, Any]]:
 
 
 def _truncated(exact: Any, dtype: Dtype) -> Any:
-    """Toward zero in a type."""
+    """Truncate toward zero in a type."""
     rounded = round_to(exact, dtype)
     inner = round_to(exact - 0.999 * dtype.round_off * exact, dtype)
     return np.where(np.abs(rounded) > np.abs(exact), inner, rounded)
 
 
-# of the call
+# changes of the call
 
 
 def _of_calls(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
-    """Other calls, and the share of the error that one may leave."""
+    """Other calls, in words, and the share of the error that may remain."""
     name = bound.row.call.rpartition(".")[2]
     yield from ((words, other, 0.0) for words, other in _other_arguments(bound, name))
     yield from _coarser(bound)
@@ -220,8 +220,8 @@ def _of_calls(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
 def _other_arguments(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
     if name in EPS_AT:
         at = EPS_AT[name]
-        told = bound.kwargs.get("eps", bound.args[at] if len(bound.args) > at else None)
-        own = 1e-5 if told is None else float(told)
+        recorded = bound.kwargs.get("eps", bound.args[at] if len(bound.args) > at else None)
+        own = 1e-5 if recorded is None else float(recorded)
         for eps in EPSILONS:
             if abs(eps - own) > 1e-3 * own:
                 yield f"eps {eps:g} instead of {own:.4g}", _with(bound, at, "eps", eps)
@@ -229,8 +229,8 @@ def _other_arguments(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
         if (len(bound.args) > at and bound.args[at] is not None) or bound.kwargs.get(words) is not None:
             yield f"{words} left out", _with(bound, at, words, None)
     if name == "gelu":
-        told = bound.kwargs.get("approximate", "none")
-        other = "none" if told == "tanh" else "tanh"
+        recorded = bound.kwargs.get("approximate", "none")
+        other = "none" if recorded == "tanh" else "tanh"
         kwargs = {**bound.kwargs, "approximate": other}
         yield (
             f"{'tanh' if other == 'tanh' else 'erf'} instead of {'erf' if other == 'tanh' else 'tanh'}",
@@ -239,14 +239,14 @@ def _other_arguments(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
 
 
 def _with(bound: Bound, at: int, key: str, value: Any) -> Bound:
-    """Another argument, where the call has it."""
+    """The call with another value for an argument, by place or by keyword."""
     if len(bound.args) > at:
         return bound._replace(args=[*bound.args[:at], value, *bound.args[at + 1 :]])
     return bound._replace(kwargs={**bound.kwargs, key: value})
 
 
 def _coarser(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
-    """In lower precision: as a whole, or only what is read."""
+    """Calls in lower precision: the whole call, or only its operands."""
     for name in LOW:
         dtype = KNOWN[name]
         if dtype.round_off > bound.unit:
@@ -267,14 +267,14 @@ def _rounded(one: Any, to: Dtype) -> Any:
 
 
 def _shortened(one: Any, bits: int) -> Any:
-    """To so many bits after the leading one."""
+    """Round to `bits` bits after the leading bit."""
     fraction, exponent = torch.frexp(one)
     step = 2.0 ** (-bits - 1)  # of a fraction in [0.5, 1)
     return torch.ldexp(torch.round(fraction / step) * step, exponent)
 
 
 def _fewer_terms(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
-    """Products without their first or last terms."""
+    """Products without some of their first or last terms."""
     if name not in PRODUCTS or len(bound.args) < 2 or bound.args[0].dim() < 2 or bound.args[1].dim() < 2:
         return
     a, b = bound.args[:2]

@@ -1,5 +1,5 @@
-"""What forward and backward records have in common: a row of an output, more trials where few make somebody guilty, the
-second opinion of a CPU. Only child processes import this.
+"""Functions for forward and backward records: the row of an output, more trials before a GUILTY verdict, and the same
+call on a CPU as a second opinion. Only child processes import this.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from npucmp.recompute.load_values import read
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_bind_call import DTYPES, Bound, mapped_any
 
-MORE = 8  # times the trials, before somebody is guilty by their noise
-SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
+MORE = 8  # times the trials, before an operator is GUILTY by measured noise
+SPREADS = "the operator reads NaN or Inf, which kernels propagate differently"
 
 
 def sure(settings: ReplaySettings, work: Callable[[ReplaySettings], list[Replayed]]) -> list[Replayed]:
-    """With more trials, where few of them make somebody guilty: the noise of one element is uncertain then."""
+    """Repeat `work` with more trials if few trials give GUILTY: the noise of single elements is then uncertain."""
     rows = work(settings)
     if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
         rows = work(settings._replace(trials=settings.trials * MORE))
@@ -35,10 +35,10 @@ def sure(settings: ReplaySettings, work: Callable[[ReplaySettings], list[Replaye
 def row_of_output(
     task: Task, tensor: TensorRef, recorded: Any, exact: Any, due: Due, settings: ReplaySettings
 ) -> Replayed:
-    """Raises RefusedRecord for results that cannot be judged."""
+    """The row of an output. Raises RefusedRecord for unsupported types."""
     dtype = lookup(tensor.dtype)
     if dtype is None or dtype.kind == "c" or not isinstance(exact, torch.Tensor):
-        raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not judged")
+        raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not supported")
     known = settings.known.get((f"{task.call.prefix}.{task.call.name}.{task.operator.phase}", tensor.slot), 1.0)
     wide = np.float64 if dtype.kind == "f" else recorded.dtype
     actual = recorded.astype(wide).reshape(tensor.shape)
@@ -48,8 +48,8 @@ def row_of_output(
 def second_opinion(
     rows: list[Replayed], bound: Bound, exact: list[Any], same_types: Callable[[], list[Any]]
 ) -> list[Replayed]:
-    """Where something is guilty: the same call on this CPU in the recorded types. If that is as far off, the operator
-    is coarse everywhere."""
+    """Make the same call on this CPU in the recorded types for GUILTY rows. If its error is as large, the operator is
+    an AMPLIFIER."""
     if not any(row.verdict is Judged.GUILTY and row.budget != "exact" for row in rows):
         return rows
     try:
@@ -68,14 +68,14 @@ def second_opinion(
                 ratio = max(ratio, row.nonfinite / lost if lost else math.inf)
             row = row._replace(same_dtype_ratio=ratio)
             if ratio <= SAME and not _is_biased(row, other, wide, bound.unit):
-                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU is as far off in the same types")
+                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU has errors as large in the same types")
         found.append(row)
     return found
 
 
 def _is_biased(row: Replayed, other: Any, wide: Any, unit: float) -> bool:
-    """Whether errors lean to one side, as those of truncation do, and the CPU's do not: they may be no larger than
-    twice those of rounding."""
+    """Whether errors are biased, as by truncation, and the CPU's errors are not. Truncation errors may be as small as
+    twice the rounding errors."""
     if row.bias is None or not BIAS < abs(row.bias) <= 1 or not unit:
         return False
     size = wide.reshape(-1).abs()
@@ -85,7 +85,7 @@ def _is_biased(row: Replayed, other: Any, wide: Any, unit: float) -> bool:
 
 
 def narrowed(bound: Bound) -> Arguments:
-    """Arguments in the types that they were recorded in; no coarser than the result, which autocast widens them to."""
+    """Arguments in their recorded types; types coarser than the result are widened, as autocast does."""
     to = DTYPES[bound.low] if bound.treated else None
     wider = torch.float32 if bound.unit == 2.0**-24 else torch.float64
     kinds = iter(
@@ -102,7 +102,7 @@ def narrowed(bound: Bound) -> Arguments:
 
 
 def holds_nan(tree: Any) -> bool:
-    """Whether an input holds NaN or +Inf; -Inf is what masks are made of."""
+    """Whether an input holds NaN or +Inf; -Inf is common in masks."""
     floats = (one for one in tensors_in(tree) if one.is_floating_point())
     return any(bool((torch.isnan(one) | (one == math.inf)).any()) for one in floats)
 

@@ -1,6 +1,6 @@
-"""Large products by a stratified sample: one row and one column of every 16, so that each tile of 16 x 16 is looked at
-once, for a 256th of the work. What is wrong in a whole tile is seen; a single wrong element may not be. Only child
-processes import this."""
+"""Check large products on a stratified sample: one row and one column of every 16, so one element of each 16 x 16 tile,
+for a 256th of the work. The sample finds a wrong tile, but may miss a single wrong element. Only child processes
+import this."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from npucmp.recompute.torch_bind_call import ANY, DTYPES, load, require, slots_o
 from npucmp.recompute.torch_blocks import RowSplit, TensorRows
 from npucmp.recompute.torch_results import numpy_of
 
-HEAVY = 2e9  # multiplications and additions from which on a sample does
+HEAVY = 2e9  # multiplications and additions: larger products are sampled
 EVERY = 16
 PRODUCTS = frozenset("linear matmul mm bmm __matmul__".split())
 
 
 class SampledProduct(NamedTuple):
-    """a @ b, or a @ b.T + bias for a weight of rows. Dimensions before the last two are a batch, the same for both."""
+    """a @ b, or a @ b.T + bias for a weight stored by rows. Both have the same batch dimensions before the last two."""
 
     a: TensorRef
     b: TensorRef
@@ -39,7 +39,7 @@ class SampledProduct(NamedTuple):
 
 
 def product_of(task: Task, row: CallRow) -> Optional[SampledProduct]:
-    """None for what is no product, or a small one."""
+    """The large product of a task; None for other calls and small products."""
     name = row.call.rpartition(".")[2]
     tensors = {one.slot: one for one in task.operator.tensors}
     outputs = [tensors[slot] for slot in slots_of(task.call) if slot in tensors]
@@ -62,7 +62,7 @@ def product_of(task: Task, row: CallRow) -> Optional[SampledProduct]:
 def by_sample(
     task: Task, row: CallRow, product: SampledProduct, context: ReadContext, settings: ReplaySettings
 ) -> Optional[list[Replayed]]:
-    """The row of replay.csv; None for types that are not judged so."""
+    """The row of replay.csv; None for types that a sample does not support."""
     dtype = lookup(product.out.dtype)
     if dtype is None or dtype.kind != "f" or dtype.name == "float64":
         return None
@@ -106,7 +106,7 @@ def by_sample(
 
 
 def _picked(size: int, random: Any) -> Any:
-    """One place of every 16."""
+    """Pick one index at random of every EVERY indices."""
     starts = np.arange(0, size, EVERY)
     return starts + random.integers(0, np.minimum(EVERY, size - starts))
 
@@ -122,7 +122,7 @@ def _columns(product: SampledProduct, down: Any, context: ReadContext) -> Any:
 
 
 def _rounding(row: CallRow, product: SampledProduct) -> str:
-    """The type of 16 bits that autocast rounds wider inputs to, "" if it does not."""
+    """The 16-bit type to which autocast rounds wider inputs, "" if it does not."""
     types = [lookup(one.dtype) for one in (product.a, product.b)]
     low = product.out.dtype in ("float16", "bfloat16")
     wider = any(one is not None and one.kind == "f" and one.itemsize > 2 for one in types)
@@ -130,7 +130,7 @@ def _rounding(row: CallRow, product: SampledProduct) -> str:
 
 
 def _index(at: Optional[int], across: Any, down: Any, rows: int, columns: int) -> Optional[int]:
-    """The place in the whole of an element of the sample."""
+    """The index in the whole result of an element of the sample."""
     if at is None:
         return None
     line, column = divmod(at, down.size)

@@ -1,4 +1,4 @@
-"""The workflows, one per command, each a page of code: paths and options in, a result out.
+"""The workflows, one per command: each takes paths and options and returns a result.
 
 The library exports them, and the commands call them.
 """

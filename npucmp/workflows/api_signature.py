@@ -1,5 +1,5 @@
-"""Add the fields of a workflow's options to its keyword arguments, so that editors complete them, type checkers find a
-wrong one, and `help` lists them. Each is declared once, in the options.
+"""Add the fields of a workflow's options to its keyword arguments, so that editors complete them, type checkers find
+wrong names, and `help` lists them. Each is declared once, in the options.
 
     @of_two(Options)
     def compare(target: StrPath, golden: StrPath, options: Options) -> Report: ...
@@ -69,7 +69,7 @@ def of_three(
 
 def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> Any:
     """Return the function with the signature and the descriptions of its options."""
-    told = {one.name: one for one in fields(kind)}
+    declared = {one.name: one for one in fields(kind)}
     plain = inspect.signature(function)
     *paths, options = plain.parameters.values()
     plain = plain.replace(parameters=[*paths, options.replace(default=None)])
@@ -77,16 +77,19 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
     @wraps(function)
     def called(*args: Any, **given: Any) -> Any:
         for name in given:
-            if name not in told and name not in plain.parameters:
-                near = difflib.get_close_matches(name, told, 1)
+            if name not in declared and name not in plain.parameters:
+                near = difflib.get_close_matches(name, declared, 1)
                 words = f"; did you mean {near[0]}?" if near else ""
                 raise TypeError(f"{function.__name__}() has no argument {name}{words}")
-        bound = plain.bind(*args, **{name: value for name, value in given.items() if name not in told})
+        bound = plain.bind(*args, **{name: value for name, value in given.items() if name not in declared})
         known = bound.arguments.get(options.name)
         if not isinstance(known, (kind, type(None))):
-            wrong = hint or f"{function.__name__}(): {str(known)[:80]!r} is no {kind.__name__}; name it, as in jobs=2"
+            wrong = (
+                hint
+                or f"{function.__name__}(): {str(known)[:80]!r} is not a {kind.__name__}; name options, as in jobs=2"
+            )
             raise UsageError(wrong)
-        more = {name: value for name, value in given.items() if name in told}
+        more = {name: value for name, value in given.items() if name in declared}
         bound.arguments[options.name] = replace(known or kind(), **more)
         result = function(*bound.args, **bound.kwargs)
         if not isinstance(result, Result):
@@ -95,7 +98,7 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
 
     keywords = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
-        for one in told.values()
+        for one in declared.values()
     ]
     last = options.replace(default=None, annotation=f"Optional[{kind.__name__}]")
     vars(called)["__signature__"] = plain.replace(parameters=[*paths, last, *keywords])

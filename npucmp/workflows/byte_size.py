@@ -14,5 +14,5 @@ def in_bytes(name: str, given: Union[int, str, None]) -> Optional[int]:
         return given
     found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", given, re.IGNORECASE)
     if not found or not float(found[1]):
-        raise UsageError(f"--{name} {given}: a positive size is wanted, as in --{name} 20GB")
+        raise UsageError(f"--{name} {given}: needs a positive size, as in --{name} 20GB")
     return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))

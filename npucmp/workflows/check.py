@@ -43,9 +43,9 @@ class CheckOptions(CheckFields, RunSelection):
 
     def settings(self, rules: Sequence[Rule]) -> CheckSettings:
         found = CheckSettings() if self.rules is None else load_settings(self.rules, rules)
-        told = {name: getattr(self, name) for name in ("phase", "start", "fail_on")}
-        told = {name: value for name, value in told.items() if value is not None}
-        found = replace(found, only=tuple(self.only) or found.only, skip=(*found.skip, *self.skip), **told)
+        given = {name: getattr(self, name) for name in ("phase", "start", "fail_on")}
+        given = {name: value for name, value in given.items() if value is not None}
+        found = replace(found, only=tuple(self.only) or found.only, skip=(*found.skip, *self.skip), **given)
         found.require_known(rules)
         return found
 
@@ -123,14 +123,14 @@ def healths_of(
         context,
         meter.add,
         settings.expect,
-        range_in(settings.of(range_).more),  # the only rule whose settings decide what the pass counts
+        range_in(settings.of(range_).more),  # the only rule whose settings change the counts of the pass
     )
-    told: dict[str, object] = {}
+    given: dict[str, object] = {}
     if settings.phase != "auto":
-        told["training"] = settings.phase == "train"
+        given["training"] = settings.phase == "train"
     if settings.start != "auto":
-        told["starts"] = settings.start
-    made = tuple(replace(one, **told) for one in made)  # type: ignore[arg-type]
+        given["starts"] = settings.start
+    made = tuple(replace(one, **given) for one in made)  # type: ignore[arg-type]
     return tuple(replace(one, ranks=made) for one in made)
 
 

@@ -66,8 +66,8 @@ def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
 
 
 def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPairing]:
-    """Return the paired steps and ranks of both dumps if tasks are to open the runs: the user gave an executor, or
-    there is much to read. None if this process opens all runs."""
+    """Return the paired steps and ranks of both dumps if tasks open the runs: the user gave an executor, or the records
+    are large. None if this process opens all runs."""
     if options.executor is None:
         return paying(target, golden, options)
     context = options.context(target, golden)
@@ -77,7 +77,7 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
         given = [f"--{name}" for name in ("graph", "also") if getattr(options, name)]
         given += ["--recompute all"] * (options.recompute == "all")
         what = given[0] if given else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
-        raise UsageError(f"--scheduler: {what} is of all steps and ranks together, which one process compares")
+        raise UsageError(f"--scheduler: {what} belongs to all steps and ranks, so a single process compares them")
     pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
     if not pairing.together:
         raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")

@@ -19,11 +19,11 @@ ALIKE = 0.5  # share of the smaller report's operators that the other must have,
 
 
 def diff(before: Union[StrPath, Result], after: Union[StrPath, Result], *, limits: Limits = Limits()) -> Difference:
-    """Is it fixed? Return what is `new`, `gone`, `same`, `open`, `worse` and `better` in the later of two reports of
+    """Return the findings that are `new`, `gone`, `same`, `open`, `worse` and `better` in the later of two reports of
     one command. Reports are folders that -o or write_reports wrote, or results in memory. Raises NpucmpError if the
     reports cannot be compared.
 
-    limits  how large a table that is read may be
+    limits  the maximum sizes of the tables that are read
 
         found = npucmp.diff("report_monday", npucmp.compare("npu_dump", "gpu_dump"))
         assert found.exit_status == 0, found       # as compare --baseline report_monday
@@ -43,7 +43,7 @@ def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> 
     command."""
     found = read(folder, ReadContext() if limits is None else ReadContext(limits))
     if found.command != command:
-        raise UsageError(f"--baseline {folder}: a report of {found.command}; {command} needs one of its own")
+        raise UsageError(f"--baseline {folder}: a report of {found.command}; {command} needs a report of {command}")
     return found
 
 
@@ -102,7 +102,7 @@ def _differing(after: Optional[Written]) -> bool:
 def _require_alike(before: Written, after: Written) -> None:
     if before.command != after.command:
         raise UsageError(
-            f"{before.path} is a report of {before.command}, {after.path} of {after.command}: give two of one command"
+            f"{before.path} is a report of {before.command}, {after.path} of {after.command}; give two of one command"
         )
     if words := other_settings(before, after):
         raise UsageError(refusal(words))
@@ -110,8 +110,8 @@ def _require_alike(before: Written, after: Written) -> None:
     common = len(before.operators & after.operators)
     if fewer and common < ALIKE * fewer:
         raise UsageError(
-            f"{before.path} and {after.path} are of different networks: of {len(before.operators)} and "
-            f"{len(after.operators)} operators {common} have the same name"
+            f"{before.path} and {after.path} are of different networks: {common} of "
+            f"{len(before.operators)} and {len(after.operators)} operators have the same name"
         )
 
 
@@ -142,9 +142,9 @@ def _is_sound(key: Key, after: Written) -> bool:
 def _notes(before: Written, after: Written) -> Iterator[str]:
     for one in (before, after):
         if one.lacking:
-            yield f"{one.path} lacks {one.lacking:,} rows that its summary.json counts; is it whole?"
+            yield f"{one.path} lacks {one.lacking:,} rows that its summary.json counts; is it complete?"
         elif not one.is_decided:
-            yield f"{one.path} is a report that could not decide all, or was interrupted"
+            yield f"{one.path} is incomplete: the report leaves tensors undecided, or was interrupted"
     versions = [one.summary.get("npucmp") for one in (before, after)]
     if versions[0] != versions[1]:
-        yield f"made by npucmp {versions[0]!s:.40} and {versions[1]!s:.40}, whose rules may differ"
+        yield f"the reports are of npucmp {versions[0]!s:.40} and {versions[1]!s:.40}, whose rules may differ"

@@ -26,7 +26,7 @@ class Also(NamedTuple):
         side, found, path = os.fspath(given).partition("=")
         also = cls(side, path) if found and side in SIDES else cls("", given)
         if not os.fspath(also.path):
-            raise UsageError(f"--also {os.fspath(given)}: a dump is wanted, as in --also target=DUMP")
+            raise UsageError(f"--also {os.fspath(given)}: needs a dump, as in --also target=DUMP")
         return also
 
 
@@ -68,7 +68,7 @@ def side_of(path: StrPath, runs: Sequence[Run], sides: dict[str, DumpSide]) -> s
         if abs(target - golden) > _CLEAR:
             return SIDES[target < golden]
     name = os.fspath(path)
-    raise UsageError(f"--also {name}: it fits both sides; say --also target={name} or --also golden={name}")
+    raise UsageError(f"--also {name}: it matches both sides; use --also target={name} or --also golden={name}")
 
 
 def _evidence(path: StrPath, runs: Sequence[Run], sides: dict[str, DumpSide]) -> Iterator[tuple[float, float]]:

@@ -25,8 +25,8 @@ from npucmp.workflows.select_runs import RunSelection, StrPath, operator_of
 
 
 class Extracted(NamedTuple):
-    """An extracted case: its folder and files, its operator, the results of a replay, and (rows kept, rows of all);
-    None if it was not cut."""
+    """An extracted case: its folder and files, its operator and the rows of its replay. `cut` is (rows of the
+    case, rows in all), None if it has all rows."""
 
     folder: Path
     files: tuple[str, ...]
@@ -51,32 +51,32 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
     supported()
     place = Path(os.path.abspath(folder))
     if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir())):
-        raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
+        raise UsageError(f"{folder}: already exists; name a new or empty folder")
     context = options.context(dump)
     run, operator = operator_of(op, dump, [run for run in options.runs(dump, context) if not run.problem])
     task = next((one for one in tasks_of(run, calls_of(run, context)) if one.operator is operator), None)
     if task is None:
-        raise UnsupportedError(f"{dump}: the dump does not tell how {op} was called", "dump it with msprobe")
+        raise UnsupportedError(f"{dump}: the dump has no call of {op}", "dump it with msprobe")
     settings = ReplaySettings()
     if options.limit_memory:
         settings = settings._replace(memory=options.limit_memory)
-    aside = None
+    partial = None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=".npucmp-", dir=place.parent))
-        engine = _engine(task, aside, options.smallest)
+        partial = Path(tempfile.mkdtemp(prefix=".npucmp-", dir=place.parent))
+        engine = _engine(task, partial, options.smallest)
         (rows,) = replayed([task], (engine,), context, settings, 1)
-        files = sorted(one.name for one in aside.iterdir())
+        files = sorted(one.name for one in partial.iterdir())
         if CALL not in files or not any(row.status == REPLAYED for row in rows):
             why = next((f"{row.status}: {row.explanation}" for row in rows if row.status != REPLAYED), "no output")
             raise UnsupportedError(f"{dump}: {op} cannot be replayed, so there is nothing to extract: {why}")
-        cut = json.loads((aside / CALL).read_text(encoding="utf-8"))["rows"]
-        os.chmod(aside, 0o755)
-        os.rename(aside, place)
+        cut = json.loads((partial / CALL).read_text(encoding="utf-8"))["rows"]
+        os.chmod(partial, 0o755)
+        os.rename(partial, place)
     except OSError as error:
         raise DumpError(folder, f"the case was not written: {error.strerror or error}") from None
     finally:
-        _discard(aside)
+        _discard(partial)
     return Extracted(Path(folder), tuple(files), operator, tuple(rows), None if cut is None else (len(cut[0]), cut[1]))
 
 
@@ -90,9 +90,9 @@ def _engine(task: Task, folder: Path, smallest: bool) -> Engine:
     if not missing:
         return with_torch
     if smallest:
-        raise MissingExtra(missing, "cutting a case to its fewest rows")
+        raise MissingExtra(missing, "reducing a case to its fewest rows")
     if with_numpy.refuses(task)[0] and not with_torch.refuses(task)[0]:
-        raise MissingExtra(missing, "computing what is expected")
+        raise MissingExtra(missing, "computing the expected results")
     return with_numpy
 
 

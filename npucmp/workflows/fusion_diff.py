@@ -54,14 +54,14 @@ def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
 
 
 def _guessed(run: Run, plain: Sequence[Run], notes: list[str]) -> Run:
-    """Return a run without a graph, annotated with what names and order reveal of its fused operators."""
+    """Return a run without a graph, annotated with fused operators that names and order show."""
     found, by_name, by_order = guessed(run, max(plain, key=lambda one: len(one.operators)))
     guesses = (
-        f"fused operators are guessed, {_listed(by_name)} by their names and {_listed(by_order)} by what the other run "
-        "executed after their first; what they read is known by its content only"
+        f"fused operators are guessed, {_listed(by_name)} by their names and {_listed(by_order)} by the order of "
+        "operators in the other run; their inputs are matched by content only"
     )
     notes.append(
-        f"no graph of the run with fusion: {guesses if by_name or by_order else 'its names tell of no fused operator'}"
+        f"no graph of the run with fusion: {guesses if by_name or by_order else 'its names show no fused operator'}"
     )
     return _without_inserted(found, notes)
 
@@ -73,7 +73,7 @@ def _without_inserted(run: Run, notes: list[str]) -> Run:
     if not inserted or any(tensor.origin for operator in inserted for tensor in operator.tensors):
         return run
     what = f"{len(inserted)} inserted operators (TransData, Cast …) of {run.path}"
-    notes.append(f"{what} left out: no graph tells what they hand on")
+    notes.append(f"{what} left out: no graph has the consumers of their outputs")
     return replace(run, operators=tuple(operator for operator in run.operators if not operator.inserted))
 
 
@@ -87,7 +87,7 @@ def _passes(on: Path, off: Path, notes: list[str], context: ReadContext) -> tupl
     effects = [_effects(file, notes, context) for file in files]
     names = {key: None for side in effects for key in side or ()}
     if files[0] is not None and files[0] == files[1]:
-        notes.append(f"{files[0]}: beside both dumps, so that it tells the kinds of passes, but not of which run")
+        notes.append(f"{files[0]}: lies beside both dumps, so it gives the passes, but not their run")
         return tuple(FusionPass(name, kind, None, None) for name, kind in names)
     return tuple(
         FusionPass(name, kind, *(None if side is None else side.get((name, kind), 0) for side in effects))

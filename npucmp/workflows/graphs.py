@@ -44,7 +44,7 @@ def with_graphs(
     annotated = [annotate(run, of_run(run, known)) if run.format in sources else run for run in runs]
     unknown = [run for run, before in zip(annotated, runs) if run.format in sources and run == before]
     if str(path) != str(other) and any(sources[run.format].of_device for run in unknown):
-        notes.append("no graph beside the dump: a fused operator is compared by its name alone; give --graph")
+        notes.append("no graph beside the dump: fused operators are matched by name only; give --graph")
     return [replace(run, notes=tuple(dict.fromkeys((*run.notes, *notes)))) for run in annotated]
 
 

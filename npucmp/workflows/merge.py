@@ -32,7 +32,7 @@ from npucmp.model import Cause, first_of
 from npucmp.model.merged_report import FileRange, Merged, Numbers, SourceReport
 from npucmp.version import __version__
 from npucmp.workflows.report_reader import PARQUET, SUMMARY, Folder
-from npucmp.workflows.scratch import ScratchFolder as Spool
+from npucmp.workflows.scratch import ScratchFolder
 from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.settings import KEY, SCOPE
 
@@ -71,24 +71,24 @@ class RankRows(NamedTuple):
 def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
     """Return the reports of compare in these folders as one. Raises UsageError if they do not belong together.
 
-    limits  how large a table that is read may be
+    limits  the maximum sizes of the tables that are read
 
         npucmp.write_reports(npucmp.merge(["first", "second"]), "report")
     """
     started = time.monotonic()
     paths = [] if isinstance(reports, (str, os.PathLike)) else [os.fspath(path) for path in reports]
     if len({os.path.realpath(path) for path in paths}) < max(2, len(paths)):
-        raise UsageError("merge wants the folders of several reports, each once")
+        raise UsageError("merge needs the folders of several different reports")
     folders = [Folder(path, ReadContext(limits)) for path in paths]
     summaries = [_summary(folder) for folder in folders]
     _require_alike(paths, summaries)
-    spool = Spool() if any(name.endswith(PARQUET) for folder in folders for name in folder.names) else None
+    spool = ScratchFolder() if any(name.endswith(PARQUET) for folder in folders for name in folder.names) else None
     tables = [[*_tensors(folder, spool)] for folder in folders]
     heads = {head: path for path, some in zip(paths, tables) for head, _ in some}
     if len(heads) > 1:
-        raise UsageError(f"the columns of tensors.csv are not the same in {' and '.join([*heads.values()][:2])}")
+        raise UsageError(f"the columns of tensors.csv differ in {' and '.join([*heads.values()][:2])}")
     shards = [[rows for _, part in some for rows in part] for some in tables]
-    _require_apart(paths, shards)
+    _require_disjoint(paths, shards)
     roots = [_roots(folder) for folder in folders]
     sources = [
         SourceReport(folder.path, summary, [(one.step, one.rank) for one in some], _matrix(folder, some))
@@ -113,8 +113,8 @@ def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
 
 
 def _is_paired(source: SourceReport, compared: AbstractSet[Numbers]) -> bool:
-    """Return whether everything that a report left open was compared by another report: golden steps and ranks without
-    a partner."""
+    """Return whether another report compared all golden steps and ranks for which a report has no partner, and
+    nothing else is undecided."""
     summary, coverage = source.summary, source.summary.get("coverage")
     if summary["exit_status"] != 2 or summary["broken"] or not summary["verdicts"].get("match"):
         return False
@@ -133,7 +133,7 @@ def _summary(folder: Folder) -> Mapping[str, Any]:
     except (KeyError, TypeError, AttributeError, RecursionError):
         is_ours = False
     if not is_ours:
-        raise DumpError(path, "is no summary of a report of npucmp compare")
+        raise DumpError(path, "is not a summary of a report of npucmp compare")
     if found["partial"] or found["exit_status"] not in (0, 1, 2):
         raise DumpError(path, "the report is partial: finish it with the same command and --resume")
     return found
@@ -174,19 +174,19 @@ def _require_alike(folders: Sequence[str], summaries: Sequence[Mapping[str, Any]
         shared = {*first[1]} & {*rules}
         always = {key for key in {*first[1]} ^ {*rules} if key[1] == ""}  # rules by type need a tensor of the type
         if always or any(first[1][key] != rules[key] for key in shared):
-            raise UsageError(f"{first[0]} and {folder} were judged by other rules; compare one of them again")
-    kept = [*zip(folders, map(_settings, summaries))]
-    for folder, settings in kept[1:]:
-        ours = kept[0][1]
+            raise UsageError(f"{first[0]} and {folder} were judged by different rules; compare one of them again")
+    stored = [*zip(folders, map(_settings, summaries))]
+    for folder, settings in stored[1:]:
+        ours = stored[0][1]
         name = next((key for key in sorted({*ours, *settings}) if ours.get(key) != settings.get(key)), None)
         if name is not None:
-            raise UsageError(f"{kept[0][0]} and {folder} differ in --{name}; compare one of them again")
+            raise UsageError(f"{stored[0][0]} and {folder} differ in --{name}; compare one of them again")
 
 
 def _settings(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that affect the result, without the selection of steps and ranks."""
-    kept = summary.get(KEY)
-    return {name: value for name, value in kept.items() if name not in SCOPE} if isinstance(kept, dict) else {}
+    found = summary.get(KEY)
+    return {name: value for name, value in found.items() if name not in SCOPE} if isinstance(found, dict) else {}
 
 
 def _rules(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
@@ -197,25 +197,25 @@ def _rules(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
             key = str(rule.get("metric")), str(rule.get("dtype"))
             found.setdefault(key, []).append(json.dumps(rule, sort_keys=True))
     words = [str(word) for word in summary.get("argv", ())] if isinstance(summary.get("argv"), list) else []
-    told = [word for word in (word.partition("=")[0] for word in words) if word in SWITCHES]
-    told += [note for note in map(str, summary["notes"]) if note.startswith("judged without")]
-    return {**found, **{(word, ""): [] for word in told}}
+    given = [word for word in (word.partition("=")[0] for word in words) if word in SWITCHES]
+    given += [note for note in map(str, summary["notes"]) if note.startswith("judged without")]
+    return {**found, **{(word, ""): [] for word in given}}
 
 
-def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list[RankRows]]]:
+def _tensors(folder: Folder, spool: Optional[ScratchFolder]) -> Iterator[tuple[str, list[RankRows]]]:
     """Yield the header of each file of tensors of a report, and the positions of its rows."""
     names = folder.files("tensors.csv")
     if not names:
-        raise DumpError(folder.path, "holds no tensors.csv; is the report whole?")
+        raise DumpError(folder.path, "has no tensors.csv; is the report complete?")
     for name in names:
         path = Path(folder.path, name)
         try:
             if spool is not None and name.endswith(PARQUET):
-                lying = Path(spool.path, f"{len(os.listdir(spool.path))}.csv")
-                with open(lying, "wb") as laid:
-                    laid.writelines(folder.text(name))
-                with open(lying, "rb") as file:
-                    yield _indexed(path, file, lying)
+                converted = Path(spool.path, f"{len(os.listdir(spool.path))}.csv")
+                with open(converted, "wb") as written:
+                    written.writelines(folder.text(name))
+                with open(converted, "rb") as file:
+                    yield _indexed(path, file, converted)
             else:
                 with folder.opened(name) as opened:
                     yield _indexed(path, io.BufferedReader(Stream(opened), 1 << 20), path)
@@ -225,9 +225,9 @@ def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list
             raise DumpError(path, f"cannot be read: {error}") from None
 
 
-def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[RankRows]]:
+def _indexed(path: Path, file: Any, source: Path) -> tuple[str, list[RankRows]]:
     """Return the header of a file, and the positions of the rows of each step and rank; the rows are later read from
-    `lying`."""
+    `source`."""
     found: list[RankRows] = []
     start = at = 0
     head = ""
@@ -237,7 +237,7 @@ def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[RankRows]]:
             file_head = _head(file)
             is_head = [*names[:2]] == ["step", "rank"] and file_head.endswith(b"\n")
             if not is_head or _is_foreign(file_head, frame) or any(map(_FORMULA.match, map(str.encode, names))):
-                raise DumpError(path, "is no table of tensors of npucmp compare")
+                raise DumpError(path, "is not a table of tensors of npucmp compare")
             start = at = len(file_head)
             continue
         ends = np.flatnonzero(np.frombuffer(text, np.uint8) == NEWLINE) + 1
@@ -253,13 +253,13 @@ def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[RankRows]]:
             if found and (found[-1].step, found[-1].rank) == (step, rank) and found[-1].place.stop == start:
                 before = found.pop()
                 found.append(
-                    RankRows(step, rank, FileRange(lying, before.place.start, end), before.lines + len(places))
+                    RankRows(step, rank, FileRange(source, before.place.start, end), before.lines + len(places))
                 )
             else:
-                found.append(RankRows(step, rank, FileRange(lying, start, end), len(places)))
+                found.append(RankRows(step, rank, FileRange(source, start, end), len(places)))
         at += len(text)
     if not head:
-        raise DumpError(path, "is no table of tensors of npucmp compare")
+        raise DumpError(path, "is not a table of tensors of npucmp compare")
     return head, found
 
 
@@ -284,8 +284,8 @@ def _is_foreign(text: bytes, frame: Any) -> bool:
     return any(_FORMULA.match(str(cell).encode()) for cell in cells)
 
 
-def _require_apart(folders: Sequence[str], shards: Sequence[Sequence[RankRows]]) -> None:
-    """Require each step and rank in one report only, and there once."""
+def _require_disjoint(folders: Sequence[str], shards: Sequence[Sequence[RankRows]]) -> None:
+    """Require each step and rank only once in all reports."""
     known: dict[tuple[int, int], str] = {}
     for folder, some in zip(folders, shards):
         for one in some:
@@ -299,17 +299,17 @@ def _require_whole(source: SourceReport, shards: Sequence[RankRows], roots: Sequ
     """Require as many rows as the summary counts, so that no file is missing or belongs to another report."""
     rows = (("tensor", "verdicts", sum(one.lines for one in shards)), ("root", "causes", len(roots)))
     for what, name, found in rows:
-        told = int(sum(source.summary[name].values()))
-        if found != told:
-            words = f"its tables hold {found:,} {what}s, its summary.json counts {told:,}"
+        counted = int(sum(source.summary[name].values()))
+        if found != counted:
+            words = f"its tables hold {found:,} {what}s, its summary.json counts {counted:,}"
             raise DumpError(source.path, f"{words}: a file is missing or was changed")
     if source.is_excused and "baseline" not in source.summary:
-        words = "its exit status is not that of what it counts; was it changed?"
+        words = "its exit status does not match its counts; was it changed?"
         raise DumpError(Path(source.path, SUMMARY), words)
 
 
 def _matrix(folder: Folder, shards: Sequence[RankRows]) -> list[Mapping[str, str]]:
-    """Return the rows of matrix.csv, which a report of one step and rank does not have."""
+    """Return the rows of matrix.csv; a report of one step and rank has none."""
     found = [*folder.rows("matrix.csv")]
     numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
     known = {(int(row["step"] or 0), int(row["rank"] or 0)) for row in numbered}
@@ -322,7 +322,7 @@ def _matrix(folder: Folder, shards: Sequence[RankRows]) -> list[Mapping[str, str
 def _roots(folder: Folder) -> list[Mapping[str, str]]:
     """Return the rows of roots.csv, after a check of their numbers."""
     if not folder.files("roots.csv"):
-        raise DumpError(folder.path, "holds no roots.csv; is the report whole?")
+        raise DumpError(folder.path, "has no roots.csv; is the report complete?")
     found, causes = [*folder.rows("roots.csv")], {cause.value for cause in Cause}
     for row in found:
         if not (_has_numbers(row, WHOLE, REAL) and row["place"] and row["order"] and row.get("cause") in causes):
@@ -332,7 +332,7 @@ def _roots(folder: Folder) -> list[Mapping[str, str]]:
 
 def _ranked(tables: Sequence[Sequence[Mapping[str, str]]]) -> list[Mapping[str, str]]:
     """Return root causes with their places among all reports: by step and by cause; among equals, the first of each
-    report, then the second, in the order of each report, in which ranks wait for each other."""
+    report, then the second, and so on. The order within a report respects communication between ranks."""
     keyed = []
     for table in tables:
         seen: Counter[Precedence] = Counter()
@@ -357,9 +357,9 @@ def _notes(sources: Sequence[SourceReport]) -> tuple[str, ...]:
     """Return the notes of all reports, and notes on errors between reports that remain undecided."""
     own = [str(note) for one in sources for note in one.summary["notes"]]
     words = (
-        f"joined from {len(sources)} reports: what crosses steps and ranks was settled within each, not between them"
+        f"merged from {len(sources)} reports: errors were traced across steps and ranks within each, not between them"
     )
     undecided = first_of([one.path for one in sources if one.status == 2], 4)
     known = first_of([one.path for one in sources if one.is_excused], 4)
-    excused = [f"what a baseline excused in {known} counts here"] if known else []
-    return (words, *excused, *dict.fromkeys(own), *([f"left open in {undecided}"] if undecided else []))
+    excused = [f"findings that a baseline excused in {known} count here"] if known else []
+    return (words, *excused, *dict.fromkeys(own), *([f"tensors are undecided in {undecided}"] if undecided else []))

@@ -1,4 +1,4 @@
-"""Find where NaN, Inf and saturation are born in a dump: load → scan → flow → Overflow."""
+"""Find the operators that produce NaN, Inf and saturation in a dump: load → scan → flow → Overflow."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from npucmp.workflows.option_fields import OverflowFields
 from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names
 
-NO_TENSOR = Evidence("no tensor", "the dump holds no tensor of it")
+NO_TENSOR = Evidence("no tensor", "the dump has no tensor of this operator")
 UNREADABLE = Evidence("unreadable", "unreadable: {problem}")
-BLAMES = "it blames task {task} of stream {stream}, and no operator of that is in the dump"
+BLAMES = "it names task {task} of stream {stream}, but the dump has no operator of this task"
 CAUSES = {"born": Cause.BORN, "propagated": Cause.PROPAGATED, "unknown": Cause.UNKNOWN}
 
 
@@ -209,12 +209,12 @@ def _against(run: Run, golden: Run, events: Sequence[Event], names: Names, conte
         if pair is not None and pair.golden is not None and pair.golden_op is not None and event.tensor is not None:
             if place not in known:
                 known[place] = scan_tensor(pair.golden_op, pair.golden, context)
-            event = _held_against(event, known[place])
+            event = _with_golden(event, known[place])
         compared.append(event)
     return compared
 
 
-def _held_against(event: Event, golden: Scanned) -> Event:
+def _with_golden(event: Event, golden: Scanned) -> Event:
     x, kinds = golden.extremes, kinds_of(golden.tensor, golden.extremes)
     if x is None or event.tensor is None:
         return event
@@ -227,26 +227,29 @@ def _held_against(event: Event, golden: Scanned) -> Event:
         found, words = "would overflow", "the golden values reach {size:.4g}, beyond {dtype}: the type is the cause"
     else:
         found = kinds[0] if kinds else "none"
-        words = f"the golden run has {'/'.join(kinds) or 'nothing of it'} there (largest {{size:.4g}})"
+        words = f"the golden run has {'/'.join(kinds) or 'no such value'} there (largest {{size:.4g}})"
     return replace(event, golden=found, evidence=(*event.evidence, Evidence("golden", words, facts)))
 
 
 def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
     """Return the scans with their root causes and with events from other ranks. Places count over all scans: by cause,
-    by step, and within a step never before an operator on any rank that the root waits for."""
+    by step, and within a step after all operators on any rank for which the root waits."""
     steps: dict[int, list[int]] = defaultdict(list)
     for number, one in enumerate(scans):
         steps[one.run.step or 0].append(number)
     found, ranked = list(scans), []
     for step, numbers in steps.items():
         own = [scans[number] for number in numbers]
-        told = Communications([one.run.operators for one in own], [one.run.rank for one in own])
+        communications = Communications([one.run.operators for one in own], [one.run.rank for one in own])
         places = [{operator.order: OperatorPlace(rank, at) for at, operator in enumerate(one.run.operators)}
                   for rank, one in enumerate(own)]  # fmt: skip
-        for number, where, one in zip(numbers, places, _arrived(own, places, told)):
+        for number, where, one in zip(numbers, places, _arrived(own, places, communications)):
             roots = _roots(one.events)
             found[number] = replace(one, roots=tuple(roots))
-            ranked += [(GRAVITY[root.cause], step, told.clocks[where[root.pair.order]], number, root) for root in roots]
+            ranked += [
+                (GRAVITY[root.cause], step, communications.clocks[where[root.pair.order]], number, root)
+                for root in roots
+            ]
     ranked.sort(key=lambda one: one[:4])
     placed = {id(root): place for place, (*_, root) in enumerate(ranked, 1)}
     return tuple(
@@ -255,7 +258,7 @@ def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
 
 
 def _arrived(
-    scans: Sequence[Scan], places: Sequence[Mapping[int, OperatorPlace]], told: Communications
+    scans: Sequence[Scan], places: Sequence[Mapping[int, OperatorPlace]], communications: Communications
 ) -> Iterator[Scan]:
     """Yield the scans of one step, in which events that a communication brought from another rank are propagated: an
     operator of that rank sent the data after it read such an event."""
@@ -268,11 +271,11 @@ def _arrived(
     for where, one in zip(places, scans):
         events = []
         for event in one.events:
-            given = told.given.get(where[event.order], ()) if event.order in where else ()
+            given = communications.given.get(where[event.order], ()) if event.order in where else ()
             sender = next((readers[place] for place in given if place in readers), None)
             if sender and event.origin in ("born", "unknown") and not event.slot.startswith("input"):
                 who = Fact("another rank" if sender.run.rank is None else f"rank {sender.run.rank}")
-                evidence = *event.evidence, Evidence("arrived", "there {who} had read it", {"who": who})
+                evidence = *event.evidence, Evidence("arrived", "{who} had read it before", {"who": who})
                 event = replace(event, origin="propagated", outside=False, evidence=evidence)
             events.append(event)
         yield replace(one, events=tuple(events))
@@ -289,7 +292,7 @@ def _roots(events: Sequence[Event]) -> list[Root]:
         first = min(some, key=lambda event: (event.kind == "device", not event.outside, event.origin != "born"))
         cause = Cause.GAP if first.outside else CAUSES[first.origin]
         bits = [one.device_bits for one in some if one.device_bits][: first.kind != "device"]
-        device = (Evidence("device", "the device noted {bits}", {"bits": Fact(text)}) for text in bits)
+        device = (Evidence("device", "the device recorded {bits}", {"bits": Fact(text)}) for text in bits)
         pair = Pair(order, first.slot, first.operator, None, first.tensor, None)
         count = float(first.extremes.of(first.kind)[0]) if first.extremes is not None and first.counted else None
         evidence = *first.evidence, *device

@@ -32,8 +32,8 @@ def lines(file: RegularFile, wanted: Sequence[str] = ()) -> Iterator[bytes]:
     try:
         yield from _lines(pyarrow, file, wanted)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
-        told, *_ = str(error).strip().splitlines() or [type(error).__name__]
-        raise DumpError(file.path, f"is no Parquet file that can be read: {told:.200}") from None
+        reason, *_ = str(error).strip().splitlines() or [type(error).__name__]
+        raise DumpError(file.path, f"is not a readable Parquet file: {reason:.200}") from None
 
 
 def _pyarrow(path: str) -> Any:
@@ -44,7 +44,9 @@ def _pyarrow(path: str) -> Any:
 
     if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < OLDEST:
         least = ".".join(map(str, OLDEST))
-        raise UnsupportedError(f"{path}: pyarrow {pyarrow.__version__} may run what a file names", f"update to {least}")
+        raise UnsupportedError(
+            f"{path}: pyarrow {pyarrow.__version__} may execute code of a file", f"update to {least}"
+        )
     return pyarrow
 
 
@@ -72,7 +74,7 @@ def _lines(pyarrow: Any, file: RegularFile, wanted: Sequence[str]) -> Iterator[b
         file.limits.require(file.path, "report_bytes", size, "a table of {:,} bytes and more")
         yield _encoded(zip(*columns))
     if rows != claimed.num_rows:
-        raise DumpError(file.path, f"holds {rows:,} rows, and claims {claimed.num_rows:,}")
+        raise DumpError(file.path, f"has {rows:,} rows, but claims {claimed.num_rows:,}")
 
 
 def _require_type(path: str, name: str, found: str) -> None:

@@ -5,7 +5,7 @@
     search    each step            search all ranks of the step together, steps in order (rank_tasks.search)
     report    each step and rank   make parts of the report and rows of tables from finished comparisons
 
-An executor runs the tasks: this process, processes beside it, or the workers of a Dask cluster. Runs that are already
+An executor runs the tasks: this process, further processes, or the workers of a Dask cluster. Runs that are already
 open (small dumps, graphs, further dumps) are compared in this process, and their results stay in memory. Otherwise each
 task opens its own runs, and results go to a scratch folder that is removed with the report.
 
@@ -126,7 +126,7 @@ def _compared(
         notes=(
             *remarks,
             *_recomputed(searched),
-            *dict.fromkeys(note for one in measured for note in one.kept),
+            *dict.fromkeys(note for one in measured for note in one.checkpoint_notes),
             *steps.notes,
             *interrupted,
         ),
@@ -237,7 +237,7 @@ def _measured(tasks: _Tasks, places: Sequence[StepRank], options: Options) -> tu
             if one.tensors < one.wanted:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
-        more = "; the same command with --resume goes on from there" if options.journal is not None else ""
+        more = "; the same command with --resume continues" if options.journal is not None else ""
         if tasks.work.alone and found:
             count = f"{found[0].tensors} of {found[0].wanted} tensors"
         else:
@@ -290,7 +290,7 @@ def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
 
 
 def _recomputed(found: Sequence[tuple[StepRank, Searched]]) -> Iterator[str]:
-    """A note on the operators that were recomputed, of all steps and ranks together."""
+    """Yield a note on the number of recomputed operators in all steps and ranks."""
     shares = [(place, *one.recomputed) for place, one in found if one.recomputed is not None]
     by_engine = sum((Counter(some) for _, some, _ in shares), Counter[str]())
     done, every = sum(by_engine.values()), sum(count for *_, count in shares)

@@ -53,7 +53,7 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
     disk = in_bytes("disk", options.disk)
     if options.before is None:
         if disk is not None:
-            raise UsageError("--disk needs --from DUMP, an earlier dump of the same network: statistics will do")
+            raise UsageError("--disk needs --from DUMP, an earlier dump of the same network, of values or statistics")
         asked = replace(asked, names=module.named(ops))
         return planned(asked, module, again, None, ())
     runs = _earlier(options, module, asked)
@@ -111,7 +111,7 @@ def _kind(asks: Question, module: Framework, options: PlanOptions) -> str:
         raise UsageError(f"{asks.name} needs more than {options.kind}", [f"--{kind}" for kind in asks.kinds])
     if options.kind not in module.KINDS:
         raise UsageError(f"{module.NAME} does not record {options.kind}", [f"--{kind}" for kind in known])
-    return options.kind if options.kind in known else known[0]  # the golden of the framework records what it can
+    return options.kind if options.kind in known else known[0]  # the golden of the framework records another kind
 
 
 def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -> Ranges:
@@ -143,7 +143,7 @@ def _earlier(options: PlanOptions, module: Framework, asked: DumpRequest) -> lis
     context = choice.context(options.before)
     known = heads(options.before, options.format, context)
     if not known:
-        raise UsageError(f"{os.fspath(options.before)}: holds no run")
+        raise UsageError(f"{os.fspath(options.before)}: has no run")
     meant = [one for one in known if _has(asked.steps, one.step) and _has(asked.ranks, one.rank)]
     runs = [open_head(one, context) for one in (meant or known)[:MOST]]
     strange = next((run.format for run in runs if run.format != module.FORMAT), "")
@@ -163,7 +163,7 @@ def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, .
     found: dict[str, None] = {}
     known = [one for run in runs if (one := recorded(run)) is not None]
     if not known:
-        raise UsageError(f"--ops: npucmp does not know how single operators of {runs[0].format} are asked for")
+        raise UsageError(f"--ops: npucmp cannot request single operators of {runs[0].format}")
     for one in known:
         for operator in one.run.operators:
             if any(fnmatchcase(operator.name, glob) for glob in globs):

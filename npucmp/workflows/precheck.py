@@ -59,7 +59,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     without = [os.fspath(path) == NO_DUMP for path in (target, golden)]
     if any(without):
         if not all(without) or not (options.env or options.config or options.curve):
-            raise UsageError('"-" stands for both dumps, and needs --env, --config or --curve')
+            raise UsageError('"-" must replace both dumps, and needs --env, --config or --curve')
         both = Both((), (), context=options.context(), given=given)
         rows = [row for row in rows if not row.of_dumps]
     else:
@@ -113,7 +113,7 @@ def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> tup
     if not found.differs:
         return found.is_decided, "the repeat has the same bits" if found.is_decided else "the repeat cannot be compared"
     first = found.reruns[0].pair.operator.name if found.reruns else ""
-    return False, f"a repeat of the target has other bits (first: {first}): npucmp rerun-diff"
+    return False, f"a repeat of the target has different bits (first: {first}): npucmp rerun-diff"
 
 
 def _curve_pair(one: Curves) -> CurvePair:
@@ -135,7 +135,7 @@ def _opened(
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     if not lefts or not rights:
-        raise UsageError(f"nothing can be read of {target if not lefts else golden}: {broken[0][1].problem}")
+        raise UsageError(f"{target if not lefts else golden} cannot be read: {broken[0][1].problem}")
     together, _ = pair_runs(lefts, rights, options.partners())
     if not together:
         hint = how_to_pair(lefts, rights)

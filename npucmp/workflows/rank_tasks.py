@@ -1,7 +1,7 @@
 """The tasks of a comparison: measure and judge one step and rank, search all ranks of a step, read a result.
 
-A task is a plain function, so that this process, a process beside it or a worker of a cluster can do it. What it needs
-of earlier tasks, and what later tasks need of it, is in the store (scratch.py).
+A task is a plain function, so this process, another process or a worker of a cluster can run it. Tasks exchange results
+through the store (scratch.py).
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class Store(Protocol):
     made: dict[int, dict[str, str]]
 
     def about(self, numbers: Iterable[int]) -> Store:
-        """The store that a task about these steps and ranks needs."""
+        """Return the store that a task for these steps and ranks needs."""
 
     def put(self, number: int, kind: str, result: object) -> None:
-        """Keeps a result, whole or not at all, in place of an earlier one."""
+        """Store a result, completely or not at all; it replaces an earlier one."""
 
     def get(self, number: int, kind: str) -> Any:
-        """The latest result. KeyError if there is none."""
+        """Return the latest result. Raises KeyError if there is none."""
 
     def learn(self, made: Names) -> None:
-        """Takes over what a task has put in its own copy of the store."""
+        """Take over the results that a task put into its own copy of the store."""
 
 
 class Memory:
@@ -95,11 +95,11 @@ class Memory:
         return self._results[number, kind]
 
     def learn(self, made: Names) -> None:
-        """Nothing: tasks put their results here."""
+        """Do nothing: tasks put their results here."""
 
 
 class StepRank(NamedTuple):
-    """One step and rank of both dumps: two runs that are open, or the heads of runs that a task opens."""
+    """One step and rank of both dumps: two open runs, or the heads of runs that a task opens."""
 
     number: int
     target: Union[Head, Run]
@@ -115,15 +115,16 @@ class StepRank(NamedTuple):
 
     @property
     def where(self) -> Where:
-        """Step and rank as the dumps number them."""
+        """Step and rank by the numbers of the dumps."""
         return Where(self.golden.step if self.target.step is None else self.target.step, self.rank)
 
 
 @dataclass(frozen=True)
 class ComparisonWork:
-    """What all tasks of a comparison know. `began` is in seconds since 1970; `alone`: there is one step and rank;
-    `in_memory`: runs are open, and results stay in this process; `several_steps`: of a rank; `reduced`: products show
-    11 bits in all steps and ranks; `alike`: some show it on both sides. Both are known behind the measurement."""
+    """The data that all tasks of a comparison share. `began` is in seconds since 1970; `alone`: there is one step and
+    rank; `in_memory`: runs are open, and results stay in this process; `several_steps`: a rank has several steps;
+    `reduced`: products keep 11 bits in all steps and ranks; `alike`: some do so on both sides. Both are known after the
+    measurement."""
 
     target: StrPath
     golden: StrPath
@@ -141,16 +142,16 @@ class ComparisonWork:
 
 
 class Measured(NamedTuple):
-    """What the measurement of one step and rank found, without the table.
+    """The results of the measurement of one step and rank, without the table.
 
-    tensors  rows of the table; `wanted`: tensors that the user wanted to compare
-    size     bytes that it took to read; those of the records of the dump where it holds no values
-    products the votes of products on the precision that they have
+    tensors  rows of the table; `wanted`: tensors that the user selected
+    size     bytes that were read, including the records of the dump
+    products votes of products on their precision
     alike    whether a product keeps 11 bits on both sides
-    odd      notes on the two runs; `unfit`: notes on options that fit nothing in them
-    unheard  why nothing of the two runs can be compared
+    odd      notes on the two runs; `unfit`: notes on options that match nothing in them
+    unheard  the reason if the two runs cannot be compared
     broken   runs that cannot be read, by side; `died`: reading them ended the process
-    kept     notes on the checkpoint
+    checkpoint_notes   notes on the checkpoint
     """
 
     tensors: int = 0
@@ -164,7 +165,7 @@ class Measured(NamedTuple):
     unfit: tuple[str, ...] = ()
     unheard: Optional[UsageError] = None
     broken: tuple[tuple[str, Run], ...] = ()
-    kept: tuple[str, ...] = ()
+    checkpoint_notes: tuple[str, ...] = ()
     died: bool = False
 
 
@@ -190,7 +191,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
     part, sizes = None if work.alone else one.number, [*map(payload_bytes, todo)]
-    found, kept = _measured(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
+    found, remarks = _measured(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
     if len(found) < len(todo) and not work.in_memory:
         raise KeyboardInterrupt
     rows: Sequence[Measurement] = found
@@ -216,7 +217,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
         unfit=tuple(unfit),
         unheard=unlike or unheard,
-        kept=kept,
+        checkpoint_notes=remarks,
     )
 
 
@@ -229,10 +230,10 @@ def _measured(
     since: float = 0.0,
     progress: Optional[Progress] = None,
 ) -> tuple[list[Measurement], tuple[str, ...]]:
-    """The measurement of each pair, and notes on the checkpoint. Ctrl-C ends it early, with the first measurements.
-    `sizes` are the bytes that each pair takes to read.
+    """Return the measurement of each pair, and notes on the checkpoint; if Ctrl-C interrupts, the first measurements.
+    `sizes` are the bytes to read for each pair.
 
-    A `part` of a comparison that began at `since` (seconds since 1970) has a checkpoint of its own.
+    A `part` of a comparison that began at `since` (seconds since 1970) has its own checkpoint.
     """
     total = sum(sizes)
     closeness = Closeness(options.rtol, options.atol)
@@ -259,7 +260,7 @@ def _measured(
             if any(one.moments is not None for one in found):
                 found = with_constant_rows(with_hidden_masks(found, closeness, context), context)
             if checkpoint and part is not None and time.time() - since >= checkpoints.EVERY:
-                checkpoint.flush()  # it is done, its comparison may go on for hours
+                checkpoint.flush()  # this part is done, but the comparison may take hours
         except KeyboardInterrupt:
             if checkpoint:
                 checkpoint.flush()
@@ -269,7 +270,7 @@ def _measured(
 def _each_measured(
     some: list[Pair], known: list[Measurement], closeness: Closeness, jobs: int, context: ReadContext
 ) -> Iterator[tuple[Measurement, bool]]:
-    """The measurements of pairs, those of the first of them known, and whether each is a new one."""
+    """Yield the measurements of pairs, and whether each is new; the first ones are `known`."""
     yield from ((measurement, False) for measurement in known)
     read = {values_of(measurement.pair) for measurement in known} - {None}
     left = some[len(known) :]
@@ -278,19 +279,19 @@ def _each_measured(
     for one in recorded:
         measurement = next(others) if one is None else one
         if read and values_of(measurement.pair) in read:
-            measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
+            measurement = measurement._replace(bytes_read=0)  # as in an uninterrupted run
         yield measurement, True
 
 
 def judge(work: ComparisonWork, one: StepRank) -> None:
-    """Judge a step and rank again, of runs whose products show 11 bits."""
+    """Judge a step and rank again, for runs whose products keep 11 bits."""
     known: Comparison = work.store.get(one.number, "judged")
     _put_judged(work, one, known, [each.measurement for each in known.findings])
 
 
 def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: Sequence[Measurement]) -> None:
-    """Judge each tensor by itself, and put the comparison, and what the next step asks of its parameters, into the
-    store."""
+    """Judge each tensor by itself, and put the comparison into the store, with the facts on parameters that the next
+    step needs."""
     findings = judged(found, work.options.decides(), work.rules(), work.reduced)
     if work.several_steps:
         work.store.put(one.number, "updates", Updates(findings))
@@ -301,7 +302,7 @@ def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: S
 
 
 def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
-    """The places of operators that one side ran once more; none where each operator has a partner."""
+    """Return the places of operators that one side ran once more; none if each operator has a partner."""
     if all(one.pair.target_op is not None and one.pair.golden_op is not None for one in findings):
         return frozenset()
     from npucmp.flow.repeated_execution import ran_again
@@ -310,22 +311,23 @@ def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
 
 
 def _has_values(findings: Sequence[Finding]) -> bool:
-    """Whether values of any tensor were compared."""
+    """Return whether values of any tensor were compared."""
     if isinstance(findings, _Rows):
         return findings.has_values
     return any(one.measurement.moments is not None for one in findings)
 
 
 class EarlierStep(NamedTuple):
-    """The number of the same rank in an earlier step, None if there is none; whether an error was born by then."""
+    """The number of the same rank in an earlier step, None if there is none, and whether an error originates in an
+    earlier step."""
 
     number: Optional[int]
     faulty: bool
 
 
 class Searched(NamedTuple):
-    """What the search found in one step and rank: counts, the clock and cause of each root, how many of the target's
-    operators each engine recomputed, and how many there are; None where nothing may be recomputed."""
+    """The results of the search in one step and rank: counts, the clock and cause of each root. `recomputed` is the
+    number of operators of the target that each engine recomputed, and of all operators; None without recomputation."""
 
     tally: VerdictTally
     roots: list[tuple[int, Cause]]
@@ -333,12 +335,12 @@ class Searched(NamedTuple):
 
 
 JUDGED = Finding._fields.index("row")
-_FIELDS = Finding._fields[1:JUDGED]  # what a judgement says of a measurement
+_FIELDS = Finding._fields[1:JUDGED]  # fields of a judgement
 
 
 class _Roots(NamedTuple):
-    """The result of a search in the store: rows that it changed, the coverage, notes, and for each root its clock, the
-    row of its pair and its other fields."""
+    """The result of a search in the store: changed rows, the coverage, notes, and for each root its clock, the row of
+    its pair and its other fields."""
 
     changes: dict[int, tuple[Any, ...]]
     coverage: Coverage
@@ -352,17 +354,17 @@ def search(
     """Search all ranks of a step for operators in which an error originates."""
     known = [_for_search(work, one) for one in some]
     updates = [_updates(work, one) for one in before]
-    estimators = [_estimator(work, *both, packs=len(some) > 1) for both in zip(some, known)]
+    estimators = [_estimator(work, *both, several=len(some) > 1) for both in zip(some, known)]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
     return [
-        _put_roots(work, one, _with_rows(work, one), told, estimator)
-        for one, told, estimator in zip(some, found, estimators)
+        _put_roots(work, one, _with_rows(work, one), answer, estimator)
+        for one, answer, estimator in zip(some, found, estimators)
     ]
 
 
-def _estimator(work: ComparisonWork, one: StepRank, known: Comparison, packs: bool) -> Optional[RecomputedOperators]:
-    """What recomputes operators of a step and rank, as the search asks; None where the user wants none, or no value was
-    compared."""
+def _estimator(work: ComparisonWork, one: StepRank, known: Comparison, several: bool) -> Optional[RecomputedOperators]:
+    """Return the object that recomputes operators of a step and rank for the search; None if the user excluded
+    recomputation, or if no value was compared."""
     if work.options.recompute == "none" or not _has_values(known.findings):
         return None
     from npucmp.recompute.estimator import RecomputedOperators
@@ -373,17 +375,17 @@ def _estimator(work: ComparisonWork, one: StepRank, known: Comparison, packs: bo
         known: Comparison = work.store.get(one.number, "judged")
         return known.target, known.golden
 
-    if work.options.recompute == "all" and sys.platform == "linux":  # as they are recomputed in children made by fork
+    if work.options.recompute == "all" and sys.platform == "linux":  # the child processes need fork
         from npucmp.recompute.every_operator import JOBS, EveryOperator
 
         jobs = work.options.jobs or min(default_jobs(), JOBS)
         return EveryOperator(runs, context, work.reduced or work.alike, jobs)
-    return RecomputedOperators(runs, context, work.reduced or work.alike, packs)
+    return RecomputedOperators(runs, context, work.reduced or work.alike, several)
 
 
 class _Rows(Sequence[Finding]):
-    """The findings of a step and rank in a search: made when somebody walks them, and not kept, nor are the columns
-    that they are made of, but for the first time."""
+    """The findings of a step and rank in a search. Each iteration creates them anew, to save memory; after the first
+    iteration their columns are read from the store."""
 
     def __init__(self, store: Store, number: int, table: Table) -> None:
         self._store, self._number, self._count = store, number, len(table)
@@ -397,7 +399,7 @@ class _Rows(Sequence[Finding]):
 
     @property
     def has_values(self) -> bool:
-        """Whether values of any tensor were compared. Asked before anybody walks the rows."""
+        """Whether values of any tensor were compared; valid before the first iteration."""
         return self._table is None or bool(len(self._table.columns.moments))
 
     def __iter__(self) -> Iterator[Finding]:
@@ -407,7 +409,7 @@ class _Rows(Sequence[Finding]):
 
 
 def _for_search(work: ComparisonWork, one: StepRank) -> Comparison:
-    """What the walk needs of a comparison."""
+    """Return a comparison without the data that the search does not need."""
     known: Comparison = work.store.get(one.number, "judged")
     if work.in_memory or not isinstance(known.findings, Table):
         return known
@@ -416,7 +418,7 @@ def _for_search(work: ComparisonWork, one: StepRank) -> Comparison:
 
 
 def _with_rows(work: ComparisonWork, one: StepRank) -> Comparison:
-    """A comparison with findings that share what ranks have in common."""
+    """Return a comparison with findings that share the data common to all ranks."""
     known: Comparison = work.store.get(one.number, "judged")
     return replace(known, findings=known.findings.shared()) if isinstance(known.findings, Table) else known
 
@@ -452,7 +454,7 @@ def _put_roots(
 
 
 def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:
-    """The row of each pair."""
+    """Return the row of each pair."""
     some = [*some]
     wanted = {pair.order for pair in some}
     orders: dict[int, list[int]] = defaultdict(list)
@@ -465,14 +467,14 @@ def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:
 
 @dataclass(frozen=True)
 class Finished:
-    """A step and rank when the search is done: its counts, and the places of its roots."""
+    """A step and rank after the search: its counts, and the places of its roots."""
 
     one: StepRank
     tally: VerdictTally
     places: tuple[int, ...]
 
     def read(self, work: ComparisonWork) -> Comparison:
-        """The comparison, from the store."""
+        """Return the comparison from the store."""
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
         rows = known.findings
@@ -488,7 +490,7 @@ class Finished:
 
 
 def _with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple[Root, ...]:
-    """The roots; the evidence of those of optimizer calls begins with the parameter."""
+    """Return the roots; for roots that are optimizer calls, the evidence begins with the parameter."""
     if not any(is_update(root.pair.operator) for root in roots):
         return tuple(roots)
     from npucmp.localise.updated_parameters import with_parameters
@@ -500,5 +502,5 @@ PartTask = Callable[[int, Comparison], Any]
 
 
 def part(work: ComparisonWork, one: Finished, number: int, function: PartTask) -> Any:
-    """What a function makes of a comparison and its number."""
+    """Return the result of a function for a comparison and its number."""
     return function(number, one.read(work))

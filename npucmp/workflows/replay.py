@@ -1,4 +1,4 @@
-"""Which operators of a dump are not what float64 makes of their own inputs: load → tasks → replay → Replays."""
+"""Find operators whose outputs differ from float64 of their own inputs: load → tasks → replay → Replays."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, keys, pai
 from npucmp.workflows.unused_options import unfit_globs
 
 ENGINES: dict[str, Engine] = {"torch": TorchEngine(), "numpy": NumpyEngine()}
-NO_CALL = "no data", "the dump does not tell how it was called"
-NO_VALUES = "no data", "the dump holds no values of it"
+NO_CALL = "no data", "the dump has no call of this operator"
+NO_VALUES = "no data", "the dump has no values of this operator"
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,9 @@ class ReplayOptions(ReplayFields, RunSelection):
 
 @of_one(ReplayOptions)
 def replay(dump: StrPath, options: ReplayOptions) -> Replays:
-    """Replays a dump and returns a row per output.
+    """Replay a dump and return a row per output.
 
-    Raises NpucmpError when there is nothing to replay, or no engine that could. Trouble with single operators is in
-    the result.
+    Raises NpucmpError if there is nothing to replay, or no engine can. Errors of single operators are in the result.
     """
     supported()
     started = time.monotonic()
@@ -84,7 +83,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
     if undone and missing and of_records and not partial:
         raise MissingExtra(missing[0], "replaying the operators of this dump")
     left = any(row.status == "not in table" for one in found for row in one.rows)
-    notes = [f"what needs {name} was not replayed: {install_line(name)}" for name in missing if left]
+    notes = [f"operators that need {name} were not replayed: {install_line(name)}" for name in missing if left]
     result = Replays(
         paths=(str(dump),),
         replays=tuple(found),
@@ -101,7 +100,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
 
 
 def _with_golden(found: Replays, golden: StrPath, options: ReplayOptions, context: ReadContext) -> Replays:
-    """With what a replay of the golden run says of the same operators."""
+    """Add the results of a replay of the golden run for the same operators."""
     goldens = [run for run in options.runs(golden, context, golden=True) if not run.problem]
     together, _ = pair_runs([one.run for one in found.replays], goldens, options.partners())
     if not together:
@@ -113,7 +112,7 @@ def _with_golden(found: Replays, golden: StrPath, options: ReplayOptions, contex
         include = [name for one in found.replays if one.run.path in known
                    for name in known[one.run.path].names({row.order for row in one.rows})]  # fmt: skip
         if not include:
-            return replace(found, notes=(*found.notes, f"no operator of these has a partner in {golden}"))
+            return replace(found, notes=(*found.notes, f"no selected operator has a partner in {golden}"))
     again = replace(options, golden=None, budget_from=None, budget=1.0, include=include, strict=False, pair=())
     steps, ranks = ([number or 0 for number in some] for some in zip(*((one.step, one.rank) for _, one in together)))
     again = replace(again, step=steps, rank=ranks)
@@ -137,13 +136,13 @@ def _with_golden(found: Replays, golden: StrPath, options: ReplayOptions, contex
 
 
 def supported() -> None:
-    """Raises UnsupportedError where there is no fork."""
+    """Raise UnsupportedError on systems without fork."""
     if sys.platform != "linux":
-        raise UnsupportedError("operators are replayed in child processes that are made by fork", "run it on Linux")
+        raise UnsupportedError("replaying operators needs fork", "run it on Linux")
 
 
 class _Plan:
-    """A run: what is to be replayed of it, and the rows of what is not."""
+    """The tasks of a run, and the rows of operators that are not replayed."""
 
     def __init__(self, run: Run, options: ReplayOptions, context: ReadContext, missing: list[str]) -> None:
         self.run = run
@@ -164,10 +163,10 @@ class _Plan:
                 self.rows[operator.order] = _rows(operator, "not in table", f"it needs {' or '.join(missing)}")
             elif task.outputs:
                 self.tasks.append(task)
-        self._every = [*tasks.values()]  # whoever reads what is replayed may not be replayed
+        self._every = [*tasks.values()]  # consumers of replayed operators may not be selected
 
     def link(self, context: ReadContext, settings: ReplaySettings, jobs: int) -> None:
-        """What lies between the operators that are to be replayed."""
+        """Find the gaps and gradients between the selected operators."""
         if self.tasks:
             chosen = {operator.order for operator in self._chosen}
             links, gaps = linked(self._every, context, settings, jobs)
@@ -175,7 +174,7 @@ class _Plan:
             self.gaps = [gap for gap in gaps if gap.order in chosen]
 
     def take(self, item: Task | EdgeTask, found: list[Replayed] | Edge) -> int:
-        """What was found of a task, or of an edge; the bytes of its own record."""
+        """Take over the result of a task or of an edge; return the bytes of its record."""
         if isinstance(found, Edge):
             self.edges.append(found)
         elif isinstance(item, Task):
@@ -184,7 +183,7 @@ class _Plan:
         return 0
 
     def replay(self) -> Replay:
-        """What was found, by now, in order of execution."""
+        """Return the results so far, in order of execution."""
         operators = _by_kind(self.run)
         ordered = doubted([row for order in sorted(self.rows) for row in self.rows[order]], operators)
         kinds = explained(ordered, operators)
@@ -195,7 +194,7 @@ class _Plan:
 
 
 def ratios_of(clean: Replays) -> Mapping[tuple[str, str], float]:
-    """The largest rms ratio of each kind of operator and slot, in a run that is clean."""
+    """Return the largest rms ratio of each kind of operator and slot in a clean run."""
     found: dict[tuple[str, str], float] = defaultdict(float)
     for one in clean.replays:
         operators = _by_kind(one.run)
@@ -207,13 +206,13 @@ def ratios_of(clean: Replays) -> Mapping[tuple[str, str], float]:
 
 
 def _by_kind(run: Run) -> dict[int, Operator]:
-    """Operators by their place; `kind` is what their peers have in common."""
+    """Return operators by their order, with the `kind` that they share with their peers."""
     prefix = "" if run.format == "msprobe" else GRAPH
     return {one.order: one._replace(kind=kind_of(one, prefix)) for one in run.operators}
 
 
 def _engines(options: ReplayOptions) -> tuple[tuple[Engine, ...], list[str]]:
-    """Those to use, and the packages that others need."""
+    """Return the engines to use, and the packages that other engines need."""
     if options.engine is not None and options.engine not in ENGINES:
         raise UsageError(f"no engine {options.engine!r}", [*ENGINES])
     asked = [one for name, one in ENGINES.items() if options.engine in (None, name)]
@@ -222,7 +221,7 @@ def _engines(options: ReplayOptions) -> tuple[tuple[Engine, ...], list[str]]:
 
 
 def _rows(operator: Operator, status: str, because: str) -> list[Replayed]:
-    """Rows of an operator that is not replayed."""
+    """Return the rows of an operator that is not replayed."""
     return [
         Replayed(operator.order, one.slot, status, explanation=because)
         for one in operator.tensors

@@ -1,6 +1,7 @@
-"""What code that was not dumped does before operators where error comes in: of each GAP its function, on both sides.
+"""Find the function of the undumped code at each GAP, on both sides.
 
-Forward, what makes its input of earlier outputs; backward, what the gradient is of those that its consumers hand back.
+In the forward pass, it computes an input from earlier outputs. In the backward pass, it relates a gradient to the
+gradients from its consumers.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from npucmp.workflows.replay import supported
 
 
 class Between(NamedTuple):
-    """What lies before some inputs of one run."""
+    """The undumped code before some inputs of one run."""
 
     names: Mapping[int, str]
     gaps: Mapping[tuple[int, str], Gap]
     edges: Mapping[tuple[int, str], Edge]
 
     def function(self, place: tuple[int, str]) -> str:
-        """In words, "" where it is not known."""
+        """Return the function before an input in words, "" if unknown."""
         gap = self.gaps.get(place)
         if gap is None:
             return ""
@@ -36,7 +37,8 @@ class Between(NamedTuple):
         return f"{gap.function}{others} of {self._names(order for order, _ in gap.writers)}"
 
     def broken(self, place: tuple[int, str]) -> tuple[str, str, str]:
-        """Whose sum a gradient should be, through what, and what it is; nothing where it is that."""
+        """Return the consumers whose sum a BROKEN gradient should be, their functions, and the explanation; else empty
+        texts."""
         edge = self.edges.get(place)
         if edge is None or edge.verdict is not Held.BROKEN:
             return "", "", ""
@@ -48,7 +50,7 @@ class Between(NamedTuple):
 
 
 def with_gap_words(report: Report, context: ReadContext, jobs: Optional[int] = None) -> Report:
-    """The report, each of its gaps with what lies there in both runs; a note says what is missing for more."""
+    """Return the report with the functions at its gaps in both runs; notes name missing packages."""
     missing = [package for one in ENGINES if (package := one.missing())]
     notes = [str(MissingExtra(package, "--recompute all: recomputing more operators")) for package in missing]
     engines = tuple(one for one in ENGINES if not one.missing())
@@ -61,7 +63,9 @@ def with_gap_words(report: Report, context: ReadContext, jobs: Optional[int] = N
     except NpucmpError as error:
         return replace(report, unreplayed=(*notes, str(error)))
     except KeyboardInterrupt:
-        return replace(report, unreplayed=(*notes, "interrupted: nobody asked what lies in gaps"), partial=True)
+        return replace(
+            report, unreplayed=(*notes, "interrupted: the functions at gaps were not determined"), partial=True
+        )
     return replace(report, comparisons=tuple(comparisons), unreplayed=tuple(notes))
 
 
@@ -75,7 +79,7 @@ def _with_reasons(one: Comparison, between: Mapping[int, tuple[Evidence, ...]]) 
 def gap_reasons(
     one: Comparison, engines: tuple[Engine, ...], context: ReadContext, jobs: int
 ) -> dict[int, tuple[Evidence, ...]]:
-    """What is found of the gaps among the roots, by their place in the list of roots."""
+    """Return the evidence for the gaps among the roots, by their place in the list of roots."""
     gaps = {at: root for at, root in enumerate(one.roots) if root.cause is Cause.GAP}
     target = _between(one.target, [_gap_input(root, "target") for root in gaps.values()], engines, context, jobs)
     golden = _between(one.golden, [_gap_input(root, "golden") for root in gaps.values()], engines, context, jobs)
@@ -96,10 +100,10 @@ def _reasons(root: Root, target: Between, golden: Between) -> Iterator[Evidence]
     elif ours:
         yield reason("gap", "it reads {ours}", ours=ours)
     elif theirs:
-        yield reason("gap", "it reads {theirs} in the golden, and nothing known in the target", theirs=theirs)
+        yield reason("gap", "it reads {theirs} in the golden, an unknown function in the target", theirs=theirs)
     consumers, via, what = target.broken(own) if own is not None else ("", "", "")
     if consumers:
-        words = "what reaches it is not what {consumers} hands back{via}" + (": {what}" if what else "")
+        words = "its gradient differs from the gradient of {consumers}{via}" + (": {what}" if what else "")
         yield reason("gap", words, consumers=consumers, via=via, what=what)
 
 

@@ -1,7 +1,6 @@
-"""Two replays side by side: which of the two is wrong, and the vendor's double benchmark of their own errors.
+"""Compare two replays to find the wrong run, and compute the vendor's double benchmark of their errors.
 
-Each run's operator was held against float64 of its own inputs, so the two errors are those of the kernels alone,
-whatever came before them.
+The operators of each run were compared with float64 of their own inputs, so the errors are those of the kernels only.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ RATIOS = {"golden_mare_ratio": "mare", "golden_mere_ratio": "mere", "golden_rmse
 
 
 class GoldenOutputs(NamedTuple):
-    """Outputs of the golden run by those of the target: (order, slot) → (order, slot, whether of the same type)."""
+    """Outputs of the golden run by outputs of the target: (order, slot) → (order, slot, whether types are equal)."""
 
     golden: Run
     outputs: Mapping[tuple[int, str], tuple[int, str, bool]]
 
     def names(self, orders: set[int]) -> list[str]:
-        """Globs of the golden operators that these of the target have."""
+        """Return globs of the golden partners of these operators of the target."""
         wanted = {there for (order, _), (there, _, _) in self.outputs.items() if order in orders}
         return [glob.escape(one.name) for one in self.golden.operators if one.order in wanted]
 
 
 def partners(target: Run, golden: Run, names: Names, context: ReadContext) -> GoldenOutputs:
-    """Operators that were lined up, without those that stand for several."""
+    """Align two runs and return the golden outputs by outputs of the target; merged operators are left out."""
     own = {one.order: one.name for one in golden.operators}
     some: Sequence[Pair] = [*pairs(target, golden, align(target, golden, names, context))]
     found = {}
@@ -50,7 +49,7 @@ def partners(target: Run, golden: Run, names: Names, context: ReadContext) -> Go
 
 
 def with_golden_rows(one: Replay, golden: Replay, known: GoldenOutputs) -> Replay:
-    """The rows of the target with what the golden's say."""
+    """Return the replay of the target with the results of the golden's rows."""
     there = {(row.order, row.slot): row for row in golden.rows}
     rows, wrong = [], defaultdict(list)
     operators = one.operators
@@ -77,19 +76,19 @@ def _with(row: Replayed, other: Replayed, same_type: bool) -> Replayed:
     elif row.verdict is Judged.GUILTY and other.verdict is Judged.GUILTY:
         words = "the golden is guilty here too"
     elif row.verdict is Judged.CLEAN and other.verdict is Judged.GUILTY:
-        words = "the golden is guilty here: it is wrong, not the target"
+        words = "the golden is guilty here: the golden is wrong, not the target"
     return row._replace(explanation="; ".join(filter(None, (row.explanation, words))))
 
 
 def _ratio(mine: Optional[float], golden: Optional[float]) -> Optional[float]:
-    """1 where neither has an error."""
+    """Return the ratio of two errors; 1 if both are 0, None if one is unknown."""
     if mine is None or golden is None:
         return None
     return mine / golden if golden else (math.inf if mine else 1.0)
 
 
 def _words(wrong: Mapping[bool, Sequence[str]]) -> Iterator[str]:
-    """Of golden operators that are guilty, by whether the target's are."""
+    """Yield notes on GUILTY golden operators, by whether the target's operator is GUILTY too."""
     for both, words in ((False, "guilty in the golden, not in the target"), (True, "guilty in both")):
         names = [*dict.fromkeys(wrong.get(both, ()))]
         if names:

@@ -1,6 +1,6 @@
 """Read a report folder (`-o`) into a Written. It may come from outside, with a ticket, so its content is not trusted:
 sizes are limited, links must not lead out of it, and cells without a valid number are unknown. Missing or foreign
-content is refused, so that it is not read as tables without a finding."""
+content is refused, so that it does not appear as tables without a finding."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Folder:
         found = []
         for stem, name in sorted(listed.items()):
             if stem and stem not in there:
-                raise DumpError(self.path, f"holds no {stem}, which its {SUMMARY} lists; is the report whole?")
+                raise DumpError(self.path, f"holds no {stem}, which its {SUMMARY} lists; is the report complete?")
             found += [name if name in self.names else there[stem]] if stem else []  # a ticket has CSV for Parquet
         return found
 
@@ -115,7 +115,7 @@ def read(folder: str | os.PathLike[str], context: Optional[ReadContext] = None) 
     found = Folder(folder, context)
     accusing = TABLES[found.command][0].file
     if not found.files(accusing):
-        raise DumpError(found.path, f"holds no {accusing}, which a report of {found.command} has; is it whole?")
+        raise DumpError(found.path, f"holds no {accusing}, which a report of {found.command} has; is it complete?")
     return _saved_report(found.path, found.summary, lambda table: found.rows(table.file, table.needs, table.reads))
 
 
@@ -141,12 +141,12 @@ def summary_of(path: str, data: bytes) -> dict[str, Any]:
         raise DumpError(f"{path}/{SUMMARY}", "not JSON") from None
     command = summary.get("command") if isinstance(summary, dict) and "npucmp" in summary else None
     if not isinstance(command, str) or MERGED.get(command, command) not in TABLES:
-        told = (
+        wanted = (
             "of npucmp"
             if not isinstance(command, str)
             else f"of a command whose reports can be read ({', '.join(TABLES)})"
         )
-        raise UsageError(f"{path}: its {SUMMARY} is not one {told}")
+        raise UsageError(f"{path}: its {SUMMARY} is not one {wanted}")
     return dict(summary)
 
 
@@ -188,7 +188,7 @@ def _key(row: Row, table: SavedTable) -> Key:
 
 
 def _badness(one: SavedRow) -> tuple[bool, bool, float]:
-    """Return a sort key: of several rows with one key, as of an operator that ran more than once, the worst counts."""
+    """Return a sort key: if several rows have one key, for example if an operator ran twice, the worst row is used."""
     unsized = one.error is None or one.error != one.error
     return one.differs, one.verdict != SOUND, 0.0 if one.error is None or unsized else one.error
 
@@ -268,12 +268,12 @@ def _answered(row: Row) -> Optional[SavedRow]:
     return SavedRow({"same": SOUND, "close": SOUND, "DIFFERS": "diverged"}.get(row.get("status", ""), "unknown"))
 
 
-def _nobody(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
+def _no_suspect(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     return None
 
 
 _TENSORS = SavedTable(
-    "tensors.csv", ("op", "slot", "verdict"), _nobody, _tensor,
+    "tensors.csv", ("op", "slot", "verdict"), _no_suspect, _tensor,
     reads=("step", "rank", "op", "slot", "verdict", "rel_l2", "limit", "elements"), counted=("verdicts",),
 )  # fmt: skip
 _ROOTS = SavedTable("roots.csv", ("op", "cause"), _root, counted=("causes",))
@@ -285,8 +285,8 @@ TABLES = {
     "replay": (SavedTable("replay.csv", ("op", "verdict"), _guilty, _judged, counted=("verdicts",)),
                SavedTable("edges.csv", ("op", "verdict"), _broken, _judged, rule="edge", counted=("edges",))),
     "check": (SavedTable("health.csv", ("rule", "severity"), _symptom, counted=("findings", "severity")),
-              SavedTable("checks.csv", ("rule", "decided"), _nobody, _decided, op="rule", of_network=False),
-              SavedTable("parameters.csv", ("parameter",), _nobody, lambda row: SavedRow(SOUND), op="parameter")),
+              SavedTable("checks.csv", ("rule", "decided"), _no_suspect, _decided, op="rule", of_network=False),
+              SavedTable("parameters.csv", ("parameter",), _no_suspect, lambda row: SavedRow(SOUND), op="parameter")),
     "precheck": (SavedTable("precheck.csv", ("row", "status"), _replay_suspect, _answered, op="",
         counted=("statuses",)),),
 }  # fmt: skip

@@ -40,7 +40,7 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> Repeated:
     report.
     """
     if isinstance(paths, (str, PathLike)) or len(paths) < 2:
-        raise UsageError("give at least two runs of the same thing")
+        raise UsageError("give at least two runs of the same network")
     started = time.monotonic()
     context = options.context(*paths)
     opened = [options.runs(path, context) for path in paths]
@@ -122,7 +122,7 @@ def _warnings(reruns: Sequence[Rerun]) -> Iterable[str]:
     if inputs:
         names = first_of([f"{one.pair.operator.name} {one.slot}" for one in inputs])
         yield (
-            f"{NO_REPEATS}: what goes in differs already ({names}); fix seeds, data order, weights and the determinism "
+            f"{NO_REPEATS}: their inputs differ already ({names}); fix seeds, data order, weights and the determinism "
             "switches first (docs/workflow.md)"
         )
 
@@ -136,9 +136,9 @@ def _notes(
     if runs > 2 and odd:
         times = max(odd.values())
         most = sorted(number for number in odd if odd[number] == times)
-        who = f"run {most[0]} is the odd one out"
+        who = f"run {most[0]} differs from all others"
         if len(most) > 1:
-            who = f"runs {', '.join(map(str, most[:-1]))} and {most[-1]} each stand apart"
+            who = f"runs {', '.join(map(str, most[:-1]))} and {most[-1]} each differ from all others"
         yield f"{who} in {times} of {len(reruns)} operators that differ"
 
 

@@ -1,11 +1,11 @@
 """The scratch folder of a comparison, with the results of steps and ranks between its phases.
 
 A scratch folder contains only pickles that this run wrote. It is created anew for each run, exclusively, for its owner
-alone (0700) and under a name that cannot be guessed; npucmp never reads a folder that existed before. The name of a
+only (0700), with a name that cannot be guessed; npucmp never reads a folder that existed before. The name of a
 file contains the hash of its content. The name travels with the answer of the process that wrote the file, and a file
-is unpickled only if its content has that hash. So a task may be run twice, also by a worker that was lost: the file of
-the answer that arrived is used. No name is used for two contents, because file systems of several machines may confuse
-them for a while.
+is unpickled only if its content has that hash. So a task may run twice, even on a worker that was lost: the file of
+the received answer is used. No two contents share a name, because a file system shared by several machines may return
+old content for a while.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Scratch:
     def _read(self, name: str) -> Any:
         data = Path(self.folder, name).read_bytes()
         if not name.endswith(f".{_hash(data).hexdigest()}"):
-            raise DumpError(Path(self.folder, name), "was changed by another program while npucmp was at work")
+            raise DumpError(Path(self.folder, name), "was changed by another program while npucmp was running")
         return pickle.loads(data)
 
     def learn(self, made: Names) -> None:
@@ -186,7 +186,7 @@ def _machine() -> str:
     unique. If the system does not provide them, the identifier is random, and no folder counts as abandoned."""
     try:
         start = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
-        told = "\0".join([socket.gethostname(), start, os.readlink("/proc/self/ns/pid")])
+        identity = "\0".join([socket.gethostname(), start, os.readlink("/proc/self/ns/pid")])
     except (OSError, ValueError):
-        told = os.urandom(16).hex()
-    return blake2b(told.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+        identity = os.urandom(16).hex()
+    return blake2b(identity.encode(errors="surrogateescape"), digest_size=8).hexdigest()

@@ -23,7 +23,7 @@ from npucmp.workflows.option_fields import DumpFields
 from npucmp.workflows.selectors import End, Numbered, Partner, parse_numbers, partners
 
 StrPath = Union[str, "PathLike[str]"]
-NEAR = 5  # names that are proposed
+NEAR = 5  # number of suggested names
 One = TypeVar("One", Run, Head)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
@@ -78,7 +78,7 @@ class RunSelection(DumpFields):
         if not chosen:
             asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
             unnumbered = any(None in (run.step, run.rank) for run in runs)
-            counts = " (a dump without one counts as step 0, rank 0)" if unnumbered else ""
+            counts = " (a dump without numbers counts as step 0, rank 0)" if unnumbered else ""
             raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}{counts}")
         return chosen
 
@@ -162,29 +162,29 @@ def how_to_pair(targets: Sequence[Numbered], goldens: Sequence[Numbered]) -> str
     ranks = not {run.rank or 0 for run in targets} & {run.rank or 0 for run in goldens}
     some = [name for name, differ in (("step", steps or not ranks), ("rank", ranks or not steps)) if differ]
     ends = ("/".join(f"{name}{getattr(run, name) or 0}" for name in some) for run in (a, b))
-    return f"; say which belong together: --pair {'='.join(ends)}, repeatable"
+    return f"; pair them by --pair {'='.join(ends)}, repeatable"
 
 
 def pair_runs(
-    targets: Sequence[One], goldens: Sequence[One], apart: Sequence[Partner] = ()
+    targets: Sequence[One], goldens: Sequence[One], given: Sequence[Partner] = ()
 ) -> tuple[list[tuple[One, One]], tuple[tuple[str, One], ...]]:
     """Pair runs of the same step and rank. Single runs of both sides always pair, and an absent step or rank matches
     any.
 
-    Runs of the target that `apart` names are paired with golden runs of other numbers, also several with one golden
-    run. Raises UsageError if a side lacks a run that `apart` names.
+    Runs of the target that `given` names are paired with golden runs of other numbers, also several with one golden
+    run. Raises UsageError if a side lacks a run that `given` names.
     """
-    for one in apart:
+    for one in given:
         _require("target", one, one.target, targets)
         _require("golden", one, one.golden, goldens)
     if len(targets) == len(goldens) == 1:
         return [(targets[0], goldens[0])], ()
     nearest = _Nearest(goldens)
-    told = [next((one.golden.instead(run) for one in apart if one.target.has(run)), None) for run in targets]
+    named = [next((one.golden.instead(run) for one in given if one.target.has(run)), None) for run in targets]
     found: list[Optional[int]] = [
-        nearest.to(run) if other is None else nearest.of_all(other) for run, other in zip(targets, told)
+        nearest.to(run) if other is None else nearest.of_all(other) for run, other in zip(targets, named)
     ]
-    for number, (run, other) in enumerate(zip(targets, told)):  # exact pairs come first
+    for number, (run, other) in enumerate(zip(targets, named)):  # exact pairs come first
         if found[number] is None and other is None:
             found[number] = nearest.to(run, in_doubt=True)
     used = {*found}

@@ -47,7 +47,7 @@ def parse_numbers(name: str, asked: Numbers) -> Some:
     found = [_RANGE.fullmatch(str(word).strip()) for word in words]
     ranges = [(int(one[1]), int(one[2] or one[1])) for one in found if one]
     if not ranges or None in found or any(high < low for low, high in ranges):
-        raise UsageError(f"--{name} {asked}: numbers or ranges are wanted, as in --{name} 0,8-15")
+        raise UsageError(f"--{name} {asked}: needs numbers or ranges, as in --{name} 0,8-15")
     return Some(tuple(ranges))
 
 
@@ -89,7 +89,7 @@ def _partner(text: str) -> Partner:
     ends = [End(*(int(one) if one else None for one in found.groups())) for found in _ends(text)]
     kinds = {tuple(one is None for one in end) for end in ends}
     if len(ends) != 2 or len(kinds) != 1 or End(None, None) in ends:
-        raise UsageError(f"--pair {text}: a step or rank of target and golden is wanted, as in --pair step1=step0")
+        raise UsageError(f"--pair {text}: needs a step or rank of target and golden, as in --pair step1=step0")
     return Partner(text, *ends)
 
 

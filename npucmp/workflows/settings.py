@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KEY = "settings"  # of summary.json
 SCOPE = frozenset(("step", "rank", "pair"))  # options in which merged reports may differ
-_UNTOLD = frozenset(
+_NOT_DECISIVE = frozenset(
     (
         "format graph jobs progress limits disk also replay precheck journal resume executor strict golden on_graph "
         "off_graph loss column env config curve repeat_curve repeat limit_memory"
@@ -39,7 +39,7 @@ def settings_of(options: Any) -> dict[str, Any]:
     found = {}
     for one in fields(options):
         value = getattr(options, one.name)
-        if one.name in _UNTOLD or value is None or value == one.default or value == ():
+        if one.name in _NOT_DECISIVE or value is None or value == one.default or value == ():
             continue
         found[_SPELLED.get(one.name, one.name.replace("_", "-"))] = _plain(one.name, value)
     return found
@@ -92,9 +92,9 @@ def require_settings(baseline: Written, kind: Any, given: Mapping[str, Any]) -> 
     from npucmp.model.saved_report import Written
 
     options = kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
-    kept = baseline.summary.get(KEY)
+    stored = baseline.summary.get(KEY)
     this = Written("this run", baseline.command, {KEY: settings_of(options)}, {}, {})
-    if isinstance(kept, dict) and (words := other_settings(baseline, this)):
+    if isinstance(stored, dict) and (words := other_settings(baseline, this)):
         raise UsageError(refusal(words))
 
 
@@ -106,9 +106,9 @@ def refusal(words: str) -> str:
 def _shared_settings(one: Written, other: Written) -> dict[str, Any]:
     """Return the settings of a report; if one of the reports is of an earlier version, the settings that both versions
     recorded."""
-    kept, theirs = one.summary.get(KEY), other.summary.get(KEY)
-    if isinstance(kept, dict) and isinstance(theirs, dict):
-        return kept
+    ours, theirs = one.summary.get(KEY), other.summary.get(KEY)
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return ours
     return _from_rules(one.summary)
 
 

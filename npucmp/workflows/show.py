@@ -19,7 +19,7 @@ from npucmp.workflows.option_fields import ShowFields
 from npucmp.workflows.select_runs import RunSelection, StrPath
 from npucmp.workflows.unused_options import unfit_globs
 
-MOST = 12  # slots that are proposed
+MOST = 12  # number of suggested slots
 
 
 class MeasuredTensor(NamedTuple):
@@ -59,7 +59,7 @@ def place_of(text: str, tensor: TensorRef) -> int:
     """Parse an index as a place in C order. Raises UsageError if the tensor has no such element."""
     words = re.fullmatch(r"\s*\[?\s*(-?\d{1,18}(?:\s*,\s*-?\d{1,18})*)?\s*,?\s*\]?\s*", text)
     if words is None:
-        raise UsageError(f"--at {text}: an index is wanted, as in --at 0,3,12")
+        raise UsageError(f"--at {text}: needs an index, as in --at 0,3,12")
     numbers = [int(word) for word in words[1].split(",")] if words[1] else []
     shape = (math.prod(tensor.shape),) if len(numbers) == 1 else tensor.shape
     if len(numbers) != len(shape) or any(not -size <= one < size for one, size in zip(numbers, shape)):
@@ -83,7 +83,7 @@ def show(dump: StrPath, options: ShowOptions) -> DumpContents:
     """
     pattern = options.pattern
     if options.is_any and pattern is None:
-        raise UsageError("--values, --slot and --at need a PATTERN: the operators whose values are meant")
+        raise UsageError("--values, --slot and --at need a PATTERN that selects operators")
     context = options.context(dump)
     runs = options.runs(dump, context)
     notes = unfit_globs(options, runs)
@@ -118,6 +118,6 @@ def _looked(operator: Operator, tensor: TensorRef, options: ShowOptions, context
         return MeasuredTensor(found)
     try:
         values = peek(tensor, found.moments.target, places, context)
-    except NpucmpError:  # it could be read a moment ago
+    except NpucmpError:  # the file changed since the measurement
         return MeasuredTensor(found)
     return MeasuredTensor(found, values if options.values else values._replace(largest=(), smallest=(), corners=()))

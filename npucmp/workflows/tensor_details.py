@@ -19,7 +19,7 @@ from npucmp.workflows.select_runs import RunSelection
 
 AnyReport = TypeVar("AnyReport", bound=Report)
 MOST = 64
-FEWEST = 4  # of each step and rank, if there are many: further ones are hardly ever chosen
+FEWEST = 4  # candidates of each step and rank, if there are many; further ones are rarely selected
 BYTES = 256 << 20
 
 
@@ -50,8 +50,8 @@ def with_looks(report: AnyReport, choice: RunSelection, context: ReadContext, ve
                 left -= size
         if not chosen:
             return report
-        crew = workers(choice.jobs or default_jobs())
-        found = [*crew.map(partial(_looked, context=context, vendor=vendor), chosen, _failed, _weight)]
+        pool = workers(choice.jobs or default_jobs())
+        found = [*pool.map(partial(_looked, context=context, vendor=vendor), chosen, _failed, _weight)]
     except KeyboardInterrupt:
         return report
     return replace(report, looks=tuple(one for one in found if one is not None))

@@ -62,16 +62,14 @@ class Bundle:
         accusing = TABLES[self.folder.command][0]
         rows = [*self._accusing()]
         if not rows:
-            raise UsageError(
-                f"{self.folder.path}: the report accuses nothing, so there is nothing to put into a ticket"
-            )
+            raise UsageError(f"{self.folder.path}: the report has no suspect, so no ticket can be made")
         if not 1 <= place <= len(rows):
             raise UsageError(f"{self.folder.path}: has {len(rows)} suspects, none at place {place}")
         row = rows[place - 1]
         case = (*self._of_case(row),)
         table = EVENTS.get(self.folder.command) or ROWS.get(accusing.file, self._table(accusing.file))
         ordered = accusing.file != "rerun.csv"  # its orders are those of the first run
-        told = [one for one in self.folder.rows(table) if _same(one, row, ordered)]
+        events = [one for one in self.folder.rows(table) if _same(one, row, ordered)]
         return Ticket(
             self.folder.command,
             self.folder.summary,
@@ -80,7 +78,7 @@ class Bundle:
             row,
             tuple(one for one in rows if one is not row)[:OTHERS],
             table,
-            tuple(told[:MOST]),
+            tuple(events[:MOST]),
             self._accused(row),
             case,
             partial(self._files, case),
@@ -129,10 +127,10 @@ class Bundle:
             return
         data = b"".join(self._pieces(CALL))
         try:
-            told = json.loads(data)
+            call_data = json.loads(data)
         except (ValueError, RecursionError):
-            told = None
-        name = told.get("operator") if isinstance(told, dict) else None
+            call_data = None
+        name = call_data.get("operator") if isinstance(call_data, dict) else None
         if name not in (row.get("target_op") or row.get("op"), row.get("op"), row.get("golden_op")):
             raise UsageError(f"{self._case}: the case is of {_text(name)[:80]!r}, the ticket of {row.get('op')!r}")
         yield from sorted(one for one in os.listdir(self._case) if OF_CASE.fullmatch(one))

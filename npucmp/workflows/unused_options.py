@@ -1,4 +1,4 @@
-"""Report names that the user gave and no dump contains: mistyped globs, mapping entries, rows of tolerances. If no
+"""Report names given by the user that no dump contains: mistyped globs, mapping entries, rows of tolerances. If no
 --include matches, the run fails; any other name without a match becomes a note with the nearest names."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from npucmp.model import Operator, Pair, Run
 from npucmp.workflows.select_runs import RunSelection
 from npucmp.workflows.selectors import Numbered, parse_numbers
 
-NOTED = 5  # of one kind
+NOTED = 5  # notes of one kind
 
 
 def unfit_globs(choice: RunSelection, runs: Iterable[Run], include: str = "--include ") -> list[str]:
@@ -48,9 +48,7 @@ def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) ->
 
     sides = [OperatorNames(operator.name for run in runs for operator in run.operators) for runs in (targets, goldens)]
     if isinstance(names, MsprobeMapping):
-        return (
-            [] if any(map(names.fits, sides[0].names | sides[1].names)) else ["mapping: nothing of it fits an operator"]
-        )
+        return [] if any(map(names.fits, sides[0].names | sides[1].names)) else ["mapping: no entry fits an operator"]
     missing = [(side, name, known) for entry in names.items()
                for side, name, known in zip(("target", "golden"), entry, sides) if not known.has(name)]  # fmt: skip
     return _notes(

@@ -39,7 +39,7 @@ def section(text: str, title: str) -> list[str]:
         (["cmpare", "--framework", "pytorch"], "no question 'cmpare'; nearest: compare"),
         (["compare", "--framework", "pytoch"], "no framework 'pytoch'; nearest: pytorch"),
         (["compare", "--framework", "pytorch", "--side", "gold"], "side is 'gold'; nearest: target, golden"),
-        (["compare", "--framework", "pytorch", "--steps", "a"], "--steps a: numbers or ranges are wanted"),
+        (["compare", "--framework", "pytorch", "--steps", "a"], "--steps a: needs numbers or ranges"),
         (["compare", "--framework", "pytorch", "--disk", "1GB"], "--disk needs --from DUMP"),
         (["replay", "--framework", "pytorch", "--md5"], "replay needs more than md5; nearest: --values"),
         (["compare", "--framework", "acl", "--md5"], "acl does not record md5; nearest: --values, --statistics"),

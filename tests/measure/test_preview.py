@@ -119,8 +119,8 @@ def test_show_values():
 @pytest.mark.parametrize("words, error", [
     (["--at", "2,0,0"], "has the shape [2, 8, 8]"),
     (["--at", "1,2"], "has the shape [2, 8, 8]"),
-    (["--at", "1;2"], "an index is wanted, as in --at 0,3,12"),
-    (["--at", "9" * 40], "an index is wanted"),
+    (["--at", "1;2"], "needs an index, as in --at 0,3,12"),
+    (["--at", "9" * 40], "needs an index"),
     (["--slot", "outputs"], "no tensor fits --slot outputs; nearest: input:0, output:0"),
 ])  # fmt: skip
 def test_what_is_not_there_is_told(words, error):

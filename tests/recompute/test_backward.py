@@ -74,7 +74,7 @@ def rows(tmp_path_factory):
     dump.both("Functional.softmax.4", [X], Y, [G], [part], dim)  # far off, but where it is not it is of this node
     dump.both("Functional.linear.0", [X, W, B], linear(X), [GO], [bias, product, weight.T.copy()])
     dump.both("Functional.linear.1", [X, W, B], linear(X), [GO], [bias, (product * 1.01).astype(F32), weight.T.copy()])
-    dump.both("Functional.linear.2", [X[None], W, B], linear(X)[None], [GO[None]], [GO])  # hands the gradient on
+    dump.both("Functional.linear.2", [X[None], W, B], linear(X)[None], [GO[None]], [GO])  # the incoming one
     dump.both("Functional.layer_norm.0", [X, [32]], norm, [G], [of_norm(X, G, 1e-5)])
     dump.both("Functional.layer_norm.1", [X, [32]], norm, [G], [of_norm(X, G, 1e-1)])
     dump.both("Tensor.__mul__.0", [X, 0.5], X * F32(0.5), [G], [G * F32(0.5), None])
@@ -132,7 +132,7 @@ def test_the_forward_is_blamed_for_its_own_error_alone(rows):
 
 def test_reasons(rows):
     assert rows["Functional.gelu.7.backward"][0].status == "no data"
-    assert "hands the gradient on" in rows["Functional.linear.2.backward"][0].explanation
+    assert "holds the incoming gradient" in rows["Functional.linear.2.backward"][0].explanation
 
 
 def backward_row(folder, name, args, out, given, gradients, kwargs=None):

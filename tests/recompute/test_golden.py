@@ -69,7 +69,7 @@ def test_who_is_wrong_and_by_how_much(tmp_path):
     assert guilty.vendor_level == "none"
     assert guilty.explanation.startswith("scaled by 1.01 explains it within ")
     assert guilty.explanation.endswith(" u; the golden is clean here: the target is wrong")
-    assert other.explanation == "the golden is guilty here: it is wrong, not the target"
+    assert other.explanation == "the golden is guilty here: the golden is wrong, not the target"
     assert both.explanation.endswith("; the golden is guilty here too") and both.golden_rmse_ratio == 1.0
     assert found.replays[0].golden == ("1 guilty in the golden, not in the target: Functional.softmax.2.forward",
                                        "1 guilty in both: Functional.softmax.3.forward")  # fmt: skip

@@ -80,7 +80,7 @@ PLANTED = [  # call, what it gave, words
     (
         *LINEAR,
         with_block(linear(), np.s_[:, [5, 9]], lambda one: one[:, ::-1]),
-        "columns 5 and 9 in each other's place",
+        "columns 5 and 9 swapped",
     ),
     (*LINEAR, linear().astype("f2").astype(F32), "rounded to float16 explains it within"),
     ("Tensor.__mul__", [HALF, HALF], truncated(HALF.astype(float) ** 2), "truncated instead of rounded explains it"),

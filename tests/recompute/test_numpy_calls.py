@@ -108,7 +108,7 @@ def test_a_gradient_that_is_handed_on_by_a_view(tmp_path):
     record(dump, "Functional.linear.1", [x, w], [out], [2 * dy.reshape(6, 4)], dy)
     rows = rows_of(dump)
     assert [row.verdict for row in rows] == [Judged.CLEAN, Judged.CLEAN, Judged.CLEAN, Judged.GUILTY]
-    assert rows[1].explanation == "hands the gradient on; what it computes is not in this record"
+    assert rows[1].explanation == "the record holds the incoming gradient, not the computed gradients"
 
 
 def test_a_gradient_of_another_type_may_be_of_another_node(tmp_path):

@@ -54,7 +54,7 @@ def test_torch_alone_says_that_it_knows_no_graphs():
     pytest.importorskip("torch")
     result, _, statuses = found("cann_fusion_pass/target", engine="torch")
     assert statuses == {"not in table"} and result.exit_status == 2
-    assert {row.explanation for row in result.rows} == {"torch replays calls of records, no operators of graphs"}
+    assert {row.explanation for row in result.rows} == {"torch replays recorded calls, not operators of graphs"}
 
 
 def test_a_clean_device_and_one_whose_fault_is_where_constants_are_folded():
@@ -178,7 +178,7 @@ def test_what_the_graph_does_not_tell_makes_nobody_guilty(tmp_path):
     y = normal(1, 6, 6, 2, seed=3)
     row = GraphDump(tmp_path).add("c", "Conv2D", [x, w], [y], data_format="NHWC").rows()["c"]
     assert (row.status, row.verdict) == ("replayed", Judged.UNKNOWN)
-    assert row.explanation == "the graph does not tell its strides, 1 was taken; the graph does not tell its pads"
+    assert row.explanation == "the graph has no strides for it, 1 was assumed; the graph has no pads for it"
 
 
 def test_an_operator_that_overwrote_what_it_read(tmp_path):
@@ -247,8 +247,8 @@ def test_without_torch_the_rest_is_told(without_torch, tmp_path):
     dump.add("Torch.cumprod.0.forward", [np.ones(3, F32)], [np.ones(3, F32)], {"dim": 0})
     result = replay(dump.write(), jobs=1)
     assert [row.status for row in result.rows] == ["replayed", "not in table"]
-    assert result.rows[1].explanation == "Torch.cumprod is a call that torch alone can replay"
-    assert result.notes == ("what needs npucmp[replay] was not replayed: pip install -e '.[replay]'",)
+    assert result.rows[1].explanation == "Torch.cumprod is a call that only torch can replay"
+    assert result.notes == ("operators that need npucmp[replay] were not replayed: pip install -e '.[replay]'",)
 
 
 def test_calls_and_their_arguments(without_torch, tmp_path):

@@ -126,8 +126,8 @@ def test_a_setting_of_all_operators_of_a_kind_is_no_birth_by_recomputation(tmp_p
     ("msprobe_extra_operator", Cause.BORN, "argument input:4 (eps) is 0.01"),
     ("msprobe_uncaptured", Cause.GAP, "it reads gelu (tanh) of Functional.linear.8.forward in the target, "
                                       "gelu (erf) of Functional.linear.8.forward in the golden"),
-    ("msprobe_backward", Cause.GAP, "what reaches it is not what Functional.linear.9.backward hands back (gelu (erf)): "
-                                    "it is 1.01 times the sum"),
+    ("msprobe_backward", Cause.GAP, "its gradient differs from the gradient of Functional.linear.9.backward "
+                                    "(gelu (erf)): it is 1.01 times the sum"),
 ])  # fmt: skip
 def test_samples(sample, cause, words):
     """The first root stays who it was, with what recomputation says."""

@@ -289,7 +289,7 @@ def test_without_graphs(tmp_path, off, side, fault):
     assert report.exit_status == (1 if fault else 0)
     assert set(rows(report)) == set(PASSES)
     guessed_words = "4 (net/conv1/Conv2Dnet/conv1/Relu, net/block_0/a/Conv2Dnet/block_0/a/Relu, "
-    assert any(guessed_words in note and f"1 ({CONV_B}) by what" in note for note in report.notes) == (side != "on")
+    assert any(guessed_words in note and f"1 ({CONV_B}) by the" in note for note in report.notes) == (side != "on")
     assert fusion.switch(report) == (PASSES[ADD] if fault and side == "on" else {})
     if fault and side != "on":
         assert "next: no pass is known for these" in screen(report)
@@ -424,7 +424,7 @@ def test_one_fusion_result_for_both_runs_tells_kinds_only(tmp_path):
     report = fusion_diff(on, plain)
     assert {(one.on, one.off) for one in report.passes} == {(None, None)}
     assert fusion.switch(report) == PASSES[ADD]
-    assert any("but not of which run" in note for note in report.notes)
+    assert any("but not their run" in note for note in report.notes)
     assert summary(answer_of(report))["passes"][0]["on"] is None
 
 

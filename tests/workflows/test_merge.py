@@ -62,7 +62,7 @@ def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
     assert [row["op"] for row in summary["roots"]] == [row["op"] for row in known["roots"]]
     assert summary["aligned"]["operators"] == known["aligned"]["operators"]
     assert summary["aligned"]["operators_compared"] == pytest.approx(known["aligned"]["operators_compared"])
-    assert "what crosses steps and ranks was settled within each" in "".join(summary["notes"])
+    assert "errors were traced across steps and ranks within each" in "".join(summary["notes"])
     verdicts = [[(row["step"], row["rank"], row["verdict"]) for row in rows(one / "matrix.csv")]
                 for one in (place / "out", made / "whole")]  # fmt: skip
     assert verdicts[0] == verdicts[1]
@@ -166,18 +166,18 @@ def linked(folder):
 
 REFUSED = {
     "another version": (changed(npucmp="9.9"), "was made by npucmp 9.9"),
-    "another rule": (rule_of(0.5), "were judged by other rules"),
-    "a switch": (changed(argv=["npucmp", "--strict"]), "were judged by other rules"),
+    "another rule": (rule_of(0.5), "were judged by different rules"),
+    "a switch": (changed(argv=["npucmp", "--strict"]), "were judged by different rules"),
     "partial": (changed(partial=True), "the report is partial"),
-    "another command": (changed(command="check"), "is no summary of a report of npucmp compare"),
-    "no counts": (changed(verdicts=3), "is no summary of a report of npucmp compare"),
+    "another command": (changed(command="check"), "is not a summary of a report of npucmp compare"),
+    "no counts": (changed(verdicts=3), "is not a summary of a report of npucmp compare"),
     "no JSON": (told("summary.json", "{"), "not JSON"),
     "numbers that are none": (
         replaced("summary.json", '"match": ', '"match": NaN, "x": '),
-        "is no summary of a report",
+        "is not a summary of a report",
     ),
-    "a run that is none": (changed(unpaired=[{"step": []}]), "is no summary of a report of npucmp compare"),
-    "a side that is none": (changed(target=[]), "is no summary of a report of npucmp compare"),
+    "a run that is none": (changed(unpaired=[{"step": []}]), "is not a summary of a report of npucmp compare"),
+    "a side that is none": (changed(target=[]), "is not a summary of a report of npucmp compare"),
     "no table": (lambda folder: (folder / "tensors.csv").unlink(), "holds no tensors, which its summary.json lists"),
     "other columns": (replaced("tensors.csv", ",masked", ",mosked"), "the columns of tensors.csv"),
     "a formula": (replaced("tensors.csv", ",forward,", ",=cmd(),"), ROW),
@@ -185,7 +185,7 @@ REFUSED = {
     "a formula that begins as a number": (replaced("tensors.csv", ",forward,", ",-1+cmd(),"), ROW),
     "a formula as wide as Chinese": (replaced("tensors.csv", ",forward,", ",\uff1dcmd(),"), ROW),
     "a formula among quoted cells": (replaced("tensors.csv", ",forward,", ',"=cmd(1,2)",'), ROW),
-    "a formula for a column": (replaced("tensors.csv", ",masked", ",=masked"), "is no table of tensors"),
+    "a formula for a column": (replaced("tensors.csv", ",masked", ",=masked"), "is not a table of tensors"),
     "text that runs backwards": (replaced("tensors.csv", ",forward,", ",\u202eforward,"), ROW),
     "text in no encoding": (
         lambda folder: (folder / "tensors.csv").write_bytes(
@@ -206,9 +206,9 @@ REFUSED = {
     "a quote that does not end": (replaced("matrix.csv", ",", ',"\x00'), "matrix.csv: "),
     "a root without a place": (replaced("roots.csv", "place,", "plac,"), ROW),
     "a root of an odd number": (replaced("roots.csv", ",output:0,rel_l2,", ",output:0,rel_l2,x"), ROW),
-    "all is well": (changed(exit_status=0), "its exit status is not that of what it counts"),
+    "all is well": (changed(exit_status=0), "its exit status does not match its counts"),
     **{
-        f"{name} {value!r:.20}": (changed(**{name: value}), "is no summary of a report of npucmp compare")
+        f"{name} {value!r:.20}": (changed(**{name: value}), "is not a summary of a report of npucmp compare")
         for name, value in (
             ("bytes_read", 10**400),
             ("bytes_read", float("inf")),
@@ -259,7 +259,7 @@ def test_a_step_and_rank_is_in_one_report(place, monkeypatch, capsys):
     assert status == 2 and f"step 1 rank 1 is in {place / 's1'} and again in {place / 'r1'}" in error
     for words in ((place / "s1",), (place / "s1", place / "s1")):
         status, _, error = merged(monkeypatch, capsys, *words)
-        assert status == 2 and "the folders of several reports, each once" in error
+        assert status == 2 and "the folders of several different reports" in error
 
 
 def test_what_names_of_operators_hold_is_no_reason_to_refuse_a_report(tmp_path, monkeypatch, capsys):
@@ -281,7 +281,7 @@ def test_what_a_baseline_excused_differs(made, place, monkeypatch, capsys):
     assert end.value.code == 0
     status, shown, _ = merged(monkeypatch, capsys, place / "s0", place / "s2")
     assert status == 1 and shown.splitlines()[-1].startswith("DIVERGED")
-    assert f"what a baseline excused in {place / 's2'} counts here" in shown
+    assert f"findings that a baseline excused in {place / 's2'} count here" in shown
 
 
 def test_reports_of_one_rank_each_say_where_it_begins(made, tmp_path, monkeypatch, capsys):

@@ -151,7 +151,7 @@ def test_a_nan_that_another_rank_put_in(tmp_path):
     report = overflow(tmp_path)
     assert roots(report)[0] == ("BORN", "Torch.div.0.forward", "output:0")
     assert {cause for cause, *_ in roots(report)[1:]} == {"PROPAGATED"}
-    assert "there rank 1 had read it" in report.scans[0].events[0].because
+    assert "rank 1 had read it before" in report.scans[0].events[0].because
 
 
 def test_results_do_not_depend_on_jobs(tmp_path):
@@ -234,8 +234,8 @@ def test_checksums_decide_nothing(tmp_path):
     [
         (HOT, "inf", "the golden run has it too"),
         (np.full((4, 4), 70000, np.float32), "would overflow", "the type is the cause"),
-        (np.full((4, 4), 65510, np.float32), "none", "nothing of it there"),  # rounds to 65504, not to Inf
-        (X, "none", "nothing of it there"),
+        (np.full((4, 4), 65510, np.float32), "none", "no such value there"),  # rounds to 65504, not to Inf
+        (X, "none", "no such value there"),
         (LOST, "nan", "has nan there"),
     ],
 )
@@ -319,7 +319,7 @@ def test_a_record_names_the_operator_by_what_is_in_it(tmp_path, layout, task):
     assert events(report) == [("net/exp", "inf", "born"), ("net/exp", "device", "born")]
     assert {event.device_status for event in report.events} == {"0x120"}
     assert "floating point overflow (0x20); float32 or int32 to float16 overflow (0x100)" in report.events[1].because
-    assert "the device noted AI Core" in report.roots[0].because
+    assert "the device recorded AI Core" in report.roots[0].because
 
 
 @pytest.mark.parametrize("layout", [old_layout, new_layout])
@@ -336,7 +336,7 @@ def test_a_record_that_blames_no_dumped_operator_is_a_row(tmp_path):
     note(tmp_path, old_layout(55, 0x400))
     report = overflow(tmp_path)
     assert (report.exit_status, events(report), report.roots) == (1, [(None, "device", "unknown")], ())
-    assert "it blames task 55 of stream 3, and no operator of that is in the dump" in report.events[0].because
+    assert "it names task 55 of stream 3, but the dump has no operator of this task" in report.events[0].because
     assert "0x400" in [row["device_status"] for row in rows_of(report, "overflow.csv")]
 
 

@@ -112,7 +112,7 @@ def test_the_same_with_options(dumps, options):
 def test_what_is_of_all_runs_together_is_not_handed_out(dumps, words):
     dump = SAMPLES[0].parent / "cann_clean/target"
     paths = (dump, dump) if words[0] == "format" else dumps
-    with pytest.raises(UsageError, match=r"^--scheduler: .* is of all steps and ranks together"):
+    with pytest.raises(UsageError, match=r"^--scheduler: .* belongs to all steps and ranks"):
         npucmp.compare(*paths, executor=Serial(), **dict([words]))
 
 
@@ -339,7 +339,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_does_not_read_it_again(pipeli
     out, whole = tmp_path / "out", npucmp.compare(*pipelined, executor=Serial())
     stopped = npucmp.compare(*pipelined, executor=Stopping(after), journal=out)
     assert stopped.partial and stopped.exit_status == 130 and len(stopped.comparisons) == after
-    words = f"interrupted: {after} of 4 steps and ranks were measured; the same command with --resume goes on from"
+    words = f"interrupted: {after} of 4 steps and ranks were measured; the same command with --resume continues"
     assert words in screen(stopped) and screen(stopped).splitlines()[-1].startswith("PARTIAL: interrupted")
     npucmp.write_reports(stopped, out)
     monkeypatch.setattr(rank_tasks, "measure_pairs", noted := Noted(rank_tasks.measure_pairs))

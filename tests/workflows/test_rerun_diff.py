@@ -80,12 +80,12 @@ def test_runs_that_are_the_same_are_the_same(tmp_path):
 
 ODD = [  # runs, who stands apart, words of the note
     ([chained(), chained(2)], (2,), ""),
-    ([chained(), chained(), chained(2)], (3,), "run 3 is the odd one out in 4 of 4 operators that differ"),
-    ([chained(), chained(2), chained()], (2,), "run 2 is the odd one out in 4 of 4"),
-    ([chained(2), chained(), chained()], (1,), "run 1 is the odd one out in 4 of 4"),
+    ([chained(), chained(), chained(2)], (3,), "run 3 differs from all others in 4 of 4 operators that differ"),
+    ([chained(), chained(2), chained()], (2,), "run 2 differs from all others in 4 of 4"),
+    ([chained(2), chained(), chained()], (1,), "run 1 differs from all others in 4 of 4"),
     ([chained(), chained(2, (0,)), chained(2, (5,))], (1, 2, 3), ""),
-    ([chained(), chained(), chained(2), chained(2, (5,))], (3, 4), "runs 3 and 4 each stand apart in 4 of 4 operators"),
-    ([chained(), chained(2), chained(2), chained(2, (5,)), chained(2)], (1, 4), "runs 1 and 4 each stand apart"),
+    ([chained(), chained(), chained(2), chained(2, (5,))], (3, 4), "runs 3 and 4 each differ from all others in"),
+    ([chained(), chained(2), chained(2), chained(2, (5,)), chained(2)], (1, 4), "runs 1 and 4 each differ from all"),
 ]
 
 
@@ -163,7 +163,7 @@ def test_inputs_of_the_network_come_first_and_say_that_these_are_no_repeats(tmp_
         ("Functional.linear.0.forward", "GAP", "input:1", (1, 2)),
     ]
     assert report.warnings[0].startswith(
-        "these runs are not repeats: what goes in differs already (Functional.gelu.0.forward input:0, "
+        "these runs are not repeats: their inputs differ already (Functional.gelu.0.forward input:0, "
         "Functional.linear.0.forward input:1); fix seeds"
     )
 

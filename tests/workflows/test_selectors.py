@@ -36,7 +36,7 @@ def test_lists_and_ranges(asked, meant):
 
 @pytest.mark.parametrize("asked", ["", "a", "3-1", "1,,2", "-1", "1-2-3", [], -1])
 def test_what_is_no_number_is_named(asked):
-    with pytest.raises(UsageError, match=r"--rank .*: numbers or ranges are wanted"):
+    with pytest.raises(UsageError, match=r"--rank .*: needs numbers or ranges"):
         parse_numbers("rank", asked)
 
 

@@ -175,7 +175,7 @@ def test_an_argument_without_a_partner_in_the_file_has_none(tmp_path):
 
 def test_a_vendors_file_that_fits_nothing_is_told(tmp_path):
     (tmp_path / "m.yaml").write_text("Elsewhere: {a: b}")
-    assert "mapping: nothing of it fits an operator" in compared(tmp_path, mapping=tmp_path / "m.yaml").notes
+    assert "mapping: no entry fits an operator" in compared(tmp_path, mapping=tmp_path / "m.yaml").notes
 
 
 @pytest.mark.parametrize("text", ["- {ms_api: a, pt_api: 1}", "- a: b", "A: {b: [c]}", "A: {b: c}\nd: e", "[]"])
