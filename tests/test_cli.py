@@ -484,7 +484,7 @@ def test_help_of_compare_begins_with_its_arguments_and_output_in_groups():
     assert lines[:4] == ["Arguments:", "TARGET", "GOLDEN", "-o,"]
     titles = [line for line in text.splitlines() if line.endswith(":") and line[0] != " " and "Exit" not in line]
     assert titles == [
-        "Arguments:", "Output:", "Which runs, operators and names:", "Judgement:", "Execution:", "Other:",
+        "Arguments:", "Output:", "Selection of runs, operators and names:", "Judgement:", "Execution:", "Other:",
     ]  # fmt: skip
     other = text[text.index("\nOther:") :]
     assert "--help" in other and other.count("\n  -") == 1  # every option stands in a group

@@ -95,45 +95,45 @@ def meaning(one: Field[Any]) -> str:
 
 @dataclass(frozen=True)
 class DumpFields:
-    """The options of every command that reads a dump. In Python a single name will do where several are taken."""
+    """The options of every command that reads a dump. In Python, options that take several values also accept one."""
 
     format: Optional[str] = option(
         None,
-        "The dumps' format, instead of recognising it: msprobe, cann, npy, …; npucmp formats lists them.",
+        "Format of the dumps (default: recognised): msprobe, cann, npy, …; npucmp formats lists them.",
         metavar="NAME",
     )
     step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
     rank: Numbers = option(None, "Only these ranks: --rank 0, --rank 0,8-15.", metavar="N", check="numbers")
     pair: Sequence[str] = option(
         (),
-        "Hold a step or rank of the target against another one of the golden: --pair step1=step0, --pair rank8=rank0; "
-        "repeatable.",
+        "Compare a step or rank of the target with another step or rank of the golden: --pair step1=step0, --pair "
+        "rank8=rank0; repeatable.",
         metavar="A=B",
         repeats=True,
         check="pairs",
     )
-    include: Sequence[str] = option((), "Only operators whose name fits; repeatable.", metavar="GLOB", repeats=True)
-    exclude: Sequence[str] = option((), "No operators whose name fits; repeatable.", metavar="GLOB", repeats=True)
+    include: Sequence[str] = option((), "Only operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
+    exclude: Sequence[str] = option((), "No operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
     mapping: Union[StrPath, Names, None] = option(
         None,
-        "Target name → golden name, as YAML, TOML or CSV, or msprobe's layer, cell, api or data mapping: "
+        "Names of the target and their golden names: YAML, TOML or CSV, or msprobe's layer, cell, api or data mapping: "
         "--mapping layer_mapping.yaml.",
         metavar="FILE",
     )
     graph: Sequence[StrPath] = option(
         (),
-        "GE graph (text or JSON) or TensorFlow GraphDef (text or binary) of a run, or a tfdbg dump that holds its own, "
-        "instead of those beside the dumps; repeatable.",
+        "GE graph (text or JSON) or TensorFlow GraphDef (text or binary) of a run, or a tfdbg dump that contains its "
+        "graph. It replaces the graphs in the dumps' folders; repeatable.",
         metavar="FILE",
         repeats=True,
     )
     jobs: Optional[int] = option(
-        None, "Processes to measure with (default: the cores of this process).", least=1, is_whole=True
+        None, "Number of worker processes (default: the cores of this process).", least=1, is_whole=True
     )
     progress: Optional[Progress] = keyword(None, "A function that is called with (bytes done, bytes in all).")
     limits: Limits = option(
         Limits(),
-        "Read what is refused for its size: --limit tensor_bytes=32T. The refusal names the limit; repeatable.",
+        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
         "--limit",
         metavar="NAME=VALUE",
         repeats=True,
@@ -144,7 +144,7 @@ class DumpFields:
 
 @dataclass(frozen=True)
 class ScreenFields:
-    """How the command line shows a result and writes its files."""
+    """The options of the screen and of the files that are written."""
 
     output: Optional[str] = option(
         None,
@@ -156,52 +156,54 @@ class ScreenFields:
     )
     excel: bool = option(
         False,
-        "Write CSV files with a byte-order mark, by which Excel knows UTF-8.",
+        "Write CSV files with a byte-order mark, so that Excel reads them as UTF-8.",
         python="npucmp.write_reports(result, DIR, excel=True)",
     )
     xlsx: bool = option(
         False,
-        "Write report.xlsx too, with coloured sheets; needs XlsxWriter.",
+        "Also write report.xlsx, with coloured sheets; needs XlsxWriter.",
         python="npucmp.write_reports(result, DIR, xlsx=True)",
     )
     metrics: Optional[str] = option(
         None,
-        "Further columns for tensors.csv, comma-separated, as in euclidean,snr,gain; docs/metrics.md lists them.",
+        "Additional columns of tensors.csv, comma-separated: --metrics euclidean,snr,gain; docs/metrics.md lists them.",
         metavar="NAMES",
         python='npucmp.write_reports(result, DIR, metrics="snr,gain")',
     )
     parts: bool = option(
         False,
-        "One file for each step and rank instead of tensors.csv: -o report --parts writes report/tensors-0-3.csv …",
+        "Write one file per step and rank instead of tensors.csv: -o report --parts writes report/tensors-0-3.csv …",
         python="npucmp.write_reports(result, DIR, parts=True)",
     )
     parquet: bool = option(
         False,
-        "tensors.parquet instead of tensors.csv; needs pyarrow: pip install -e '.[parquet]'.",
+        "Write tensors.parquet instead of tensors.csv; needs pyarrow: pip install -e '.[parquet]'.",
         python="npucmp.write_reports(result, DIR, parquet=True)",
     )
-    top: int = option(10, "Suspects shown on the terminal.", least=1, is_whole=True, shows_default=True, python="–")
+    top: int = option(10, "Suspects to show on the terminal.", least=1, is_whole=True, shows_default=True, python="–")
     show_progress: Optional[bool] = option(
-        None, "Show progress (default: on a terminal).", "--progress/--no-progress", python="progress=FUNCTION"
+        None, "Show a progress bar (default: on a terminal).", "--progress/--no-progress", python="progress=FUNCTION"
     )
-    verbose: bool = option(False, "Show also what passes the error on, and every note.", "-v", "--verbose", python="–")
-    quiet: bool = option(False, "Print nothing; the exit status tells.", "-q", "--quiet", python="–")
-    json: bool = option(False, "Print summary.json on stdout, and nothing else.", python="result.to_dict()")
+    verbose: bool = option(
+        False, "Also list operators that propagate errors, and all notes.", "-v", "--verbose", python="–"
+    )
+    quiet: bool = option(False, "Print nothing; only set the exit status.", "-q", "--quiet", python="–")
+    json: bool = option(False, "Print only summary.json, on stdout.", python="result.to_dict()")
     junit: Optional[str] = option(
         None,
-        "Write JUnit XML for continuous integration: a case per suspect and rule.",
+        "Write JUnit XML for continuous integration: one test case per suspect and rule.",
         metavar="FILE",
         python="npucmp.write_junit(result, FILE)",
     )
     baseline: Optional[str] = option(
         None,
-        "A folder that -o wrote before: what it accuses already does not make the exit status 1.",
+        "Earlier report folder. Suspects that it already lists do not cause exit status 1.",
         metavar="REPORT",
         python="npucmp.diff(REPORT, result)",
     )
     color: Optional[str] = option(
         None,
-        "Colours: auto (default) on a terminal, by NO_COLOR and FORCE_COLOR; always for `| less -R`.",
+        "Colours. auto (default): on a terminal, subject to NO_COLOR and FORCE_COLOR; always: for `| less -R`.",
         choices=("auto", "always", "never"),
         python="–",
     )
@@ -211,77 +213,79 @@ class ScreenFields:
 class CompareFields(DumpFields):
     """The options of compare, and of the commands that are built on it."""
 
-    rtol: Optional[float] = option(None, "Decide by |x-y| ≤ atol + rtol·|y| instead of the default rule.", least=0)
+    rtol: Optional[float] = option(None, "Judge by |x-y| ≤ atol + rtol·|y| instead of the default limits.", least=0)
     atol: Optional[float] = option(None, "See --rtol.", least=0)
     tolerances: Union[StrPath, Sequence[Tolerance], None] = option(
-        None, "Rules of your own: CSV or TOML of metric, limit, dtype, op_type, why.", metavar="FILE"
+        None, "Own limits: CSV or TOML with metric, limit, dtype, op_type, why.", metavar="FILE"
     )
-    trust_statistics: bool = option(False, "Let equal statistics (max, min, mean, norm) pass for agreement.")
+    trust_statistics: bool = option(False, "Accept equal statistics (max, min, mean, norm) as agreement.")
     noise: Optional[StrPath] = option(
-        None, "noise.csv of rerun-diff: what differs no more than reruns do is no fault.", metavar="FILE"
+        None, "Run-to-run noise: noise.csv of rerun-diff. Differences within it are not faults.", metavar="FILE"
     )
-    strict: bool = option(False, "Exit 1 also when an operator has no partner.")
+    strict: bool = option(False, "Exit 1 also if an operator has no partner.")
     coverage: float = option(
         1.0,
-        "Accept a target that covers at least this share of the golden's elements: --coverage 0.8. Default: 1, all of "
-        "them.",
+        "Smallest share of the golden's elements that the target must cover: --coverage 0.8. Default: 1, all elements.",
         metavar="SHARE",
         least=0,
         most=1,
     )
     skip_rules: Sequence[str] = option(
-        (), "Judge without this rule (--list-rules); repeatable.", "--skip-rule", metavar="NAME", repeats=True
+        (), "Do not apply this rule (see --list-rules); repeatable.", "--skip-rule", metavar="NAME", repeats=True
     )
     disk: Union[int, str, None] = option(
         None,
-        "How much the next dump may take on a side: --disk 20GB. next_dump.json asks for what fits, nearest to the "
-        "first root first.",
+        "Disk space for the next dump of each side: --disk 20GB. next_dump.json requests the operators that fit, "
+        "nearest to the first root first.",
         metavar="SIZE",
     )
     also: Sequence[StrPath] = option(
         (),
-        "A further dump of a side, such as values of a few operators beside statistics of all: --also target=DUMP, "
-        "--also golden=DUMP, or --also DUMP for the side that it fits; repeatable.",
+        "An additional dump of one side, for example values of a few operators and statistics of all: "
+        "--also target=DUMP, --also golden=DUMP, or --also DUMP for the side that it matches; repeatable.",
         metavar="[SIDE=]DUMP",
         repeats=True,
     )
     recompute: str = option(
         "auto",
-        "Recompute operators of both runs in float64 from their own inputs: auto, those that are suspected or excused, "
-        "by numpy; all, every operator, by torch (pip install -e '.[replay]'); none, no operator. Default: auto.",
+        "Recompute operators of both runs in float64 from their own inputs. auto (default): suspected and excused "
+        "operators, by numpy; all: every operator, by torch (pip install -e '.[replay]'); none: no operator.",
         metavar="[none|auto|all]",
         choices=("none", "auto", "all"),
     )
     replay: Optional[str] = option(
         None,
-        "Another name: --replay suspects (or no value) is --recompute auto, --replay all is --recompute all.",
+        "Alias: --replay suspects (or without a value) is --recompute auto; --replay all is --recompute all.",
         metavar="[suspects|all]",
         choices=("suspects", "all"),
     )
     precheck: bool = option(
-        True, "Do not say in one line that the runs are not comparable (npucmp precheck).", "--no-precheck",
+        True, "Skip the comparability check and its one-line warning (see npucmp precheck).", "--no-precheck",
         python="precheck=False",
     )  # fmt: skip
     journal: Optional[StrPath] = keyword(
-        None, "A folder for the checkpoint and for results of steps and ranks; -o DIR on the command line."
+        None, "A folder for the checkpoint and the results of steps and ranks; -o DIR on the command line."
     )
     resume: bool = option(
         False,
-        "Go on with an interrupted comparison: the same command, the same -o DIR. What it measured is not read again.",
+        "Continue an interrupted comparison: repeat the same command with the same -o DIR. Measured tensors are not "
+        "read again.",
         python='journal="report", resume=True',
     )
-    executor: Optional[Executor] = keyword(None, "Who does the tasks, as npucmp.Cluster; None: processes here.")
+    executor: Optional[Executor] = keyword(
+        None, "Runs the tasks, for example npucmp.Cluster; None: processes on this machine."
+    )
 
 
 @dataclass(frozen=True)
 class ClusterFields:
-    """Where the command line compares."""
+    """The option that runs compare on a cluster."""
 
     scheduler: Optional[str] = option(
         None,
-        "Let the workers of a Dask cluster compare steps and ranks: --scheduler tcp://127.0.0.1:8786, --scheduler "
-        "tls://HOST:PORT, or the scheduler's file. All of them see the dumps and -o DIR. Needs pip install -e "
-        "'.[dask]'.",
+        "Compare steps and ranks on the workers of a Dask cluster: --scheduler tcp://127.0.0.1:8786, --scheduler "
+        "tls://HOST:PORT, or the scheduler's file. All workers must have access to the dumps and -o DIR. Needs pip "
+        "install -e '.[dask]'.",
         metavar="ADDRESS",
         python="executor=npucmp.Cluster(ADDRESS, reads, writes)",
     )
@@ -301,47 +305,49 @@ class FusionFields(CompareFields):
 class OverflowFields(DumpFields):
     """The options of overflow."""
 
-    golden: Optional[StrPath] = option(None, "A run that is right, to hold every event against.", metavar="DUMP")
-    headroom: Optional[float] = option(None, "List tensors closer to their type's limit.", metavar="BITS", least=0)
+    golden: Optional[StrPath] = option(None, "A correct run to compare every event with.", metavar="DUMP")
+    headroom: Optional[float] = option(
+        None, "Also list tensors closer than this to their type's limit.", metavar="BITS", least=0
+    )
 
 
 @dataclass(frozen=True)
 class CheckFields(DumpFields):
-    """The options of check. Globs are over rules; None leaves a choice to the file of --rules."""
+    """The options of check. Globs match names of rules. If an option is None, the file of --rules sets it."""
 
-    only: Sequence[str] = option((), "Only rules whose name fits; repeatable.", metavar="GLOB", repeats=True)
-    skip: Sequence[str] = option((), "No rules whose name fits; repeatable.", metavar="GLOB", repeats=True)
+    only: Sequence[str] = option((), "Only rules whose name matches; repeatable.", metavar="GLOB", repeats=True)
+    skip: Sequence[str] = option((), "No rules whose name matches; repeatable.", metavar="GLOB", repeats=True)
     phase: Optional[str] = option(
         None,
-        "What the run is; auto (default): training if it has a backward pass.",
+        "Kind of the run; auto (default): training if it has a backward pass.",
         choices=("auto", "train", "eval"),
     )
     start: Optional[str] = option(
         None,
-        "How its weights started; auto (default): fresh if those of all norms are constant.",
+        "Initial weights; auto (default): fresh if the weights of all normalisations are constant.",
         choices=("auto", "fresh", "trained"),
     )
     fail_on: Optional[str] = option(
         None,
-        "The least severity that makes the exit status 1 (default: warning).",
+        "Lowest severity that causes exit status 1 (default: warning).",
         choices=("error", "warning", "hint"),
     )
     loss: Optional[StrPath] = option(
         None,
-        "What the training logged: CSV, JSON lines, trainer_state.json, a text log, event files.",
+        "Training log: CSV, JSON lines, trainer_state.json, a text log, event files.",
         metavar="FILE",
     )
-    column: str = option("", "Which column of --loss the loss is.", metavar="NAME")
-    rules: Optional[StrPath] = option(None, "Settings: limits, severities, what is expected; TOML.", metavar="FILE")
+    column: str = option("", "The column of --loss that holds the loss.", metavar="NAME")
+    rules: Optional[StrPath] = option(None, "Settings in TOML: limits, severities, expectations.", metavar="FILE")
     plugin: Sequence[StrPath] = option(
-        (), "A Python file with rules of your own, which is run; repeatable.", metavar="FILE", repeats=True
+        (), "A Python file with additional rules; npucmp executes it; repeatable.", metavar="FILE", repeats=True
     )
-    plugins: bool = option(True, "Ask the rules of installed packages too (default: yes).", "--plugins/--no-plugins")
+    plugins: bool = option(True, "Also apply rules of installed packages (default: yes).", "--plugins/--no-plugins")
 
 
 @dataclass(frozen=True)
 class PrecheckFields(DumpFields):
-    """The options of precheck. Files beside the dumps are given for target and golden."""
+    """The options of precheck. T G are a file of the target and a file of the golden."""
 
     env: Optional[tuple[str, str]] = option(
         None,
@@ -354,22 +360,25 @@ class PrecheckFields(DumpFields):
     )
     curve: Optional[tuple[str, str]] = option(
         None,
-        "Logs of both trainings: CSV, JSON lines, trainer_state.json, text, TensorBoard events: where do they part?",
+        "Logs of both trainings, to find where they diverge: CSV, JSON lines, trainer_state.json, text, TensorBoard "
+        "events.",
         metavar="T G",
         words=2,
     )
     repeat_curve: Optional[str] = option(
-        None, "Log of a second golden run: what differs no more is no fault.", metavar="FILE"
+        None, "Log of a second golden run. Differences within this noise are not faults.", metavar="FILE"
     )
-    column: str = option("", "The figure of the logs (default: the training loss).", metavar="NAME")
-    repeat: Optional[StrPath] = option(None, "A dump of TARGET run again: does it give the same bits?", metavar="DUMP")
+    column: str = option("", "The column of the logs to compare (default: the training loss).", metavar="NAME")
+    repeat: Optional[StrPath] = option(
+        None, "A second dump of the TARGET run, to test whether it is bit-identical.", metavar="DUMP"
+    )
     rules: Optional[StrPath] = option(
-        None, "Settings: TOML with skip, and severities and ignored names of rows.", metavar="FILE"
+        None, "Settings in TOML: rows to skip, severities and ignored names of rows.", metavar="FILE"
     )
-    mixed: bool = option(False, "Mixed precision against full precision is meant.")
-    only: Sequence[str] = option((), "Only rows whose name fits; repeatable.", metavar="GLOB", repeats=True)
-    skip: Sequence[str] = option((), "No rows whose name fits; repeatable.", metavar="GLOB", repeats=True)
-    strict: bool = option(False, "Exit 1 also for what wants an explanation.")
+    mixed: bool = option(False, "Mixed precision is intentionally compared with full precision.")
+    only: Sequence[str] = option((), "Only rows whose name matches; repeatable.", metavar="GLOB", repeats=True)
+    skip: Sequence[str] = option((), "No rows whose name matches; repeatable.", metavar="GLOB", repeats=True)
+    strict: bool = option(False, "Exit 1 also for rows that need an explanation.")
 
 
 _MEMORY = "Memory that {} may take (default 8192)."
@@ -379,27 +388,25 @@ _MEMORY = "Memory that {} may take (default 8192)."
 class ReplayFields(DumpFields):
     """The options of replay."""
 
-    engine: Optional[str] = option(None, "Replay with this engine alone: torch or numpy.", metavar="NAME")
+    engine: Optional[str] = option(None, "Use only this engine: torch or numpy.", metavar="NAME")
     golden: Optional[StrPath] = option(
-        None, "Another run of the network, replayed too: which of the two is wrong?", metavar="DUMP"
+        None, "Another run of the network, also replayed, to find which run is wrong.", metavar="DUMP"
     )
     budget: float = option(1.0, "Multiply every limit by X.", metavar="X", least=0, is_open=True)
     budget_from: Optional[StrPath] = option(
-        None, "A clean run: its ratios of each kind of operator are what is due.", metavar="DUMP"
+        None, "A clean run; its error ratios per kind of operator set the limits.", metavar="DUMP"
     )
     limit_memory: Optional[int] = option(
         None, _MEMORY.format("one operator"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
     )
-    strict: bool = option(False, "Exit 2 also when an output could not be replayed.")
+    strict: bool = option(False, "Exit 2 also if an output could not be replayed.")
 
 
 @dataclass(frozen=True)
 class ExtractFields(DumpFields):
     """The options of extract."""
 
-    smallest: bool = option(
-        False, "Only the fewest rows that still show the fault, where rows do not depend on each other."
-    )
+    smallest: bool = option(False, "If rows are independent, write only the fewest rows that still show the fault.")
     limit_memory: Optional[int] = option(
         None, _MEMORY.format("it"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
     )
@@ -409,12 +416,12 @@ class ExtractFields(DumpFields):
 class ShowFields(DumpFields):
     """The options of show."""
 
-    pattern: Optional[str] = keyword(None, "A glob on operators' names: all tensors of those that fit are measured.")
-    values: bool = option(False, "Look at the values: histogram, extremes, corners.")
+    pattern: Optional[str] = keyword(None, "A glob on operator names; all tensors of matching operators are measured.")
+    values: bool = option(False, "Show the values: histogram, extremes, corners.")
     slot: Sequence[str] = option((), "Only these tensors: --slot output:0; repeatable.", metavar="GLOB", repeats=True)
     at: Sequence[str | int] = option(
         (),
-        "The element at an index: --at 0,3,12, or one number in C order; repeatable.",
+        "Show the element at an index: --at 0,3,12, or one number in C order; repeatable.",
         metavar="INDEX",
         repeats=True,
     )
@@ -424,37 +431,37 @@ class ShowFields(DumpFields):
 class PlanFields:
     """The options of plan."""
 
-    side: str = option("target", "target or golden.", metavar="SIDE", shows_default=True)
-    steps: Numbers = option(None, "Which steps, from 0: --steps 3, --steps 0-2.", metavar="N")
-    ranks: Numbers = option(None, "Which ranks: --ranks 0,8-15 (default: all).", metavar="N")
-    ops: Sequence[str] = option((), "Only operators whose name fits; repeatable.", metavar="GLOB", repeats=True)
+    side: str = option("target", "Side to dump: target or golden.", metavar="SIDE", shows_default=True)
+    steps: Numbers = option(None, "Steps to dump, from 0: --steps 3, --steps 0-2.", metavar="N")
+    ranks: Numbers = option(None, "Ranks to dump: --ranks 0,8-15 (default: all).", metavar="N")
+    ops: Sequence[str] = option((), "Only operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
     kind: Optional[str] = option(
         None,
-        "What is recorded of tensors: values, statistics or md5.",
+        "Recorded per tensor: values, statistics or md5.",
         values={
             "--values": ("values", "Record values of tensors."),
-            "--statistics": ("statistics", "Record largest, smallest, mean, norm."),
+            "--statistics": ("statistics", "Record maximum, minimum, mean, norm."),
             "--md5": ("md5", "Record checksums."),
         },
         python='kind="values"',
     )
     before: Optional[StrPath] = option(
         None,
-        "An earlier dump of the same network, statistics will do: tells the size, and which operators --ops are.",
+        "An earlier dump of the same network (statistics suffice). It gives the size, and the operators of --ops.",
         "--from",
         metavar="DUMP",
         python="before=DUMP",
     )
-    disk: int | str | None = option(None, "With --from: ask for what fits, --disk 20GB.", metavar="SIZE")
-    model: str = option("model", "Of acl: the offline model's file, without .om.", metavar="NAME")
+    disk: int | str | None = option(None, "With --from: request only operators that fit: --disk 20GB.", metavar="SIZE")
+    model: str = option("model", "For acl: file name of the offline model, without .om.", metavar="NAME")
     format: Optional[str] = option(
         None,
-        "The dumps' format, instead of recognising it: msprobe, cann, npy, …; npucmp formats lists them.",
+        "Format of the dumps (default: recognised): msprobe, cann, npy, …; npucmp formats lists them.",
         metavar="NAME",
     )
     limits: Limits = option(
         Limits(),
-        "Read what is refused for its size: --limit tensor_bytes=32T. The refusal names the limit; repeatable.",
+        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
         "--limit",
         metavar="NAME=VALUE",
         repeats=True,
