@@ -306,7 +306,7 @@ def test_the_size_is_shown(before, tmp_path):
     _, text, _ = called("compare", "--framework", "pytorch", "--from", before, "--disk", "3KB", "-o", tmp_path / "out")
     lines = text.splitlines()
     assert lines[0] == "compare · pytorch · target: values of 1 name, step 0, all ranks"
-    assert lines[1].startswith("size: 2.05 KB for a step of a rank, 2.05 KB for 1 step × 1 rank, 1 of ")
+    assert lines[1].startswith("size: 2.05 KB per step and rank, 2.05 KB for 1 step × 1 rank, 1 of ")
     assert lines[2].startswith("warning: the first 1 of ")
     assert f"--from {before} --disk 3KB" in section(text, "The other side")[0]
 

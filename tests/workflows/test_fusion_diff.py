@@ -148,7 +148,7 @@ def test_a_clean_pair_is_silent(tmp_path, off):
     report = compared(tmp_path, off, device())
     assert (report.roots, report.exit_status, fusion.switch(report)) == ((), 0, {})
     assert {row["verdict"] for row in rows(report).values()} == {"match"}
-    assert "fused operators: 5 (5 without suspicion)" in screen(report) and "next:" not in screen(report)
+    assert "fused operators: 5 (5 not suspected)" in screen(report) and "next:" not in screen(report)
 
 
 @pytest.mark.parametrize("fault", [ADD, CONV_B])
@@ -350,11 +350,11 @@ def test_the_sample_on_the_screen_and_in_files(tmp_path):
     for words in (
         "First diverging operator\n  1  BORN        net/block_0/addnet/block_0/Relu  output:0",
         "golden: net/block_0/Relu",
-        "fused operators: 8 (1 BORN, 4 PROPAGATED, 3 without suspicion)",
+        "fused operators: 8 (1 BORN, 4 PROPAGATED, 3 not suspected)",
         "AddReluFusionPass: net/block_0/addnet/block_0/Relu, error in 6.3e-04, out 8.0e-03",
         "computes net/block_0/add, net/block_0/Relu",
         "passes that took effect only with fusion: AddReluFusionPass (2×), ConvBatchnormFusionPass (5×)",
-        "next: switch off AddReluFusionPass with fusion_switch.cfg",
+        "next: disable AddReluFusionPass with fusion_switch.cfg",
         "100 % of elements compared",
     ):
         assert words in text
