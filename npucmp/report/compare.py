@@ -66,9 +66,9 @@ MEANING = {
     "PROPAGATED": "propagates an upstream error",
 }
 NEXT = {  # docs/workflow.md explains each in more words
-    "BORN": "compare its arguments and source line with the golden's; then run it alone: npucmp extract writes the case",
-    "GAP": "read the source between the two operators, or dump at level mix: the fault is in code that was not compared",
-    "WORSENED": "check the suspects before it first; if it is the first, it may be ill-conditioned or have a second fault",
+    "BORN": "compare its arguments and source line with the golden; then run it alone: npucmp extract writes the case",
+    "GAP": "read the source between the two operators, or dump at level mix: the fault is in code not compared",
+    "WORSENED": "check the suspects before it first; the first suspect may be ill-conditioned, or have a second fault",
     "SUSPECT": "dump the values of this operator and of its inputs (next_dump.json), then compare again",
     "UNKNOWN": "dump inputs too, or values instead of statistics (next_dump.json); a graph may name their producers",
     "PROPAGATED": "no action: the error comes from an upstream operator",

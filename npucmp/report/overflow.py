@@ -144,10 +144,7 @@ def _notes(report: Overflow) -> Iterator[str]:
     discarded = [event for event in silent if event.evidence[-1].kind == "thrown away"]
     yield from dict.fromkeys(_discarded(event) for event in discarded if event.origin == "born")
     raw = (event.operator.name for event in silent if event.operator and event not in discarded)
-    yield from (
-        f"{name}: returns uninitialised memory; its content is not reported"
-        for name in dict.fromkeys(raw)
-    )
+    yield from (f"{name}: returns uninitialised memory; its content is not reported" for name in dict.fromkeys(raw))
 
 
 def _discarded(event: Event) -> str:

@@ -35,10 +35,10 @@ def multi_rank_answer(answer: Answer, parts: Sequence[RankSummary], lost: Sequen
     joints = [one.joint for one in parts if one.joint is not None]
     every = [*_with_coordinates(cells, joints), *lost]
     odd, pages = odd_ones(joints), pages_to_write(cells)
-    shown = [one for one in odd if one.wrong] or odd  # possible rounding differences are not shown beside proven ones
+    some = [one for one in odd if one.wrong] or odd  # possible rounding differences are not shown beside proven ones
     found, facts = overviewed(every)
     matrix = found._replace(
-        odd=[*map(odd_words, shown[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(shown) > ODD else [])],
+        odd=[*map(odd_words, some[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(some) > ODD else [])],
         pages=[cells[at].name for at in pages],
         unwritten=unwritten(cells, pages),
     )

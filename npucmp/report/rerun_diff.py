@@ -171,7 +171,7 @@ def _verdict(report: Repeated) -> tuple[str, str]:
         other_bits = _other_bits(report)
         how = "the same values" if other_bits else "bit-identical"
         text = f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, {how} in all runs"
-        text += f", {other_bits} with different signs of zeros or payloads of NaNs" if other_bits else ""
+        text += f", {other_bits} with other signs of zeros or other payloads of NaNs" if other_bits else ""
         for verdict, what in ((Verdict.UNKNOWN, "undecided"), (Verdict.MISSING, "without a partner")):
             text += f", {counts[verdict]} {what}" if counts[verdict] else ""
         return "SAME", text

@@ -12,7 +12,7 @@ from npucmp.report.sanitise import block, code, homeless, visible
 
 CAUSES = {
     "BORN": "its inputs agree, its output differs: the error originates in this operator",
-    "GAP": "an input differs although all tensors dumped upstream agree: the error comes from code that was not compared",
+    "GAP": "an input differs although all tensors dumped upstream agree: the error comes from code not compared",
     "WORSENED": "its output differs far more than its inputs explain",
     "SUSPECT": "statistics only: its output exceeds the upstream noise; this is not proven",
     "UNKNOWN": "its output differs; the errors of its inputs are not known",
@@ -202,7 +202,7 @@ def _again(ticket: Ticket) -> Iterator[str]:
     elif name:
         found = ticket.summary.get("target")
         dump = homeless(str(found.get("path", "DUMP"))) if isinstance(found, dict) else "DUMP"
-        yield "If the dump has the values and arguments of this call, extract it into a folder that runs without npucmp:"
+        yield "If the dump has values and arguments of this call, extract it into a folder that runs without npucmp:"
         lines += [shlex.join(["npucmp", "extract", dump, name, "-o", "case"]), "python case/run.py"]
     yield ""
     yield block(lines)

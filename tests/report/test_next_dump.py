@@ -242,4 +242,5 @@ def test_a_disk_too_small_for_all_ranks_holds_the_first(tmp_path):
     found, config = asked(report)
     assert (config["rank"], len(config["tensor"]["list"]), found.bytes, found.complete) == ([0], 3, 3 * KB, False)
     (line,) = answer_of(report).remarks("out")
-    assert line.startswith("next: dump the values of 3 operators (6.14 KB; 3 were requested in more steps or ranks, the rest does not fit)")
+    some = "6.14 KB; 3 were requested in more steps or ranks, the rest does not fit"
+    assert line.startswith(f"next: dump the values of 3 operators ({some})")

@@ -299,7 +299,7 @@ def _statistics(group: Sequence[Record], context: ReadContext) -> tuple[TensorRe
     except DumpError as error:
         return (_broken(first, error.because),)
     if len(group) > 1:
-        problem = f"computed in {len(group)} slices, and statistics of slices do not tell those of the whole"
+        problem = f"computed in {len(group)} slices; statistics of slices do not give those of the whole tensor"
         return tuple(tensor._replace(problem=problem) for tensor in tensors)
     return tensors
 
@@ -358,7 +358,7 @@ def _tensor(slot: str, raw: RawTensor, payload: Payload, label: str) -> TensorRe
     logical = raw.original
     fitting = [order for order in origins(raw.layout) if fits(raw.shape, raw.layout, order, logical, raw.groups)]
     if not fitting:
-        words = f"layout {raw.layout} of stored shape {list(raw.shape)} cannot hold shape {list(logical)}"
+        words = f"layout {raw.layout} of stored shape {list(raw.shape)} does not fit shape {list(logical)}"
         return made._replace(shape=logical, problem=words)
     device = device._replace(origin=fitting[0] if len(fitting) == 1 else "")
     return made._replace(shape=logical, payload=payload._replace(shape=logical, device=device))

@@ -175,7 +175,7 @@ def test_a_link_is_the_tensor_that_it_names(tmp_path):
     found = {one.label.rpartition("/")[2]: one for one in operator.tensors}
     assert np.array_equal(next(blocks(found["outtensor0.bin"].payload)), bent.reshape(-1))
     assert [found[f"intensor{n}.bin"].file for n in (0, 1)] == ["", ""]
-    assert "which holds float32 [6, 8]" in found["intensor2.bin"].problem
+    assert "which contains float32 [6, 8]" in found["intensor2.bin"].problem
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)

@@ -352,7 +352,7 @@ def test_a_folder_is_a_run_per_file(tmp_path):
     ]
     assert runs[0].notes == ()
     (tmp_path / "weights.npy").touch()
-    words = "1 file has no name that is understood and is left out: weights.npy"
+    words = "1 file has an unknown name and is skipped: weights.npy"
     assert [run.notes for run in hdf5.open_runs(tmp_path)] == [(f"{tmp_path}: {words}",), (), ()]
 
 

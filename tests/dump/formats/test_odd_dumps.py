@@ -118,7 +118,7 @@ def test_arrays_of_text_are_arguments(tmp_path):
     assert (list(tensors(path)), run.operators[0].arguments, run.notes) == (
         ["output:0"],
         {"output:1": "text <U3 [2]"},
-        (f"{path / 'dump.json'}: arrays of text are not compared, but for type and shape: {name}.1.npy",),
+        (f"{path / 'dump.json'}: arrays of text are compared only by type and shape: {name}.1.npy",),
     )
     assert [*calls(run)] == ["Torch.x.0.forward"]
     assert npucmp.compare(path, path).exit_status == 0
@@ -189,5 +189,5 @@ def test_what_msprobe_failed_to_collect_is_told(tmp_path):
     assert open_runs(path)[0].notes == ()
     (path / "dump_error_info.log").write_text("RuntimeError")
     assert open_runs(path)[0].notes == (
-        f"{path / 'dump_error_info.log'}: msprobe could not collect all that it was to",
+        f"{path / 'dump_error_info.log'}: msprobe could not collect all requested data",
     )

@@ -157,7 +157,7 @@ def test_companion_files(tmp_path):
     status, words = said("compare", other, clean)
     assert status == 0
     for name in ("construct.json", "stack.json"):
-        assert f"{place / name}: keys that stand more than once are ignored: {FIRST}" in words
+        assert f"{place / name}: duplicate keys are ignored: {FIRST}" in words
 
 
 @pytest.mark.parametrize(
