@@ -10,7 +10,7 @@ from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of
 
-COLUMNS = tuple("what step rank op slot rule before after error_before error_after limit because stack".split(" "))
+COLUMNS = "what", *("step rank op slot rule before after error_before error_after limit because stack".split(" "))
 FIRST = 50  # changes of each kind in summary.json
 MEANING = {
     "new": "the earlier report does not list it",

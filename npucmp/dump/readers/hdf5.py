@@ -157,7 +157,7 @@ def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
     call = os.path.realpath(path), ATTRIBUTES, asdict(limits), seconds
     # The same import path as here and no other: the working directory may be the dump.
     where = [os.path.abspath(place) for place in sys.path]
-    code = f"import sys; sys.path[:] = {where!r}; from npucmp.dump.readers import hdf5_child; hdf5_child.write_facts(*{call!r})"
+    code = f"import sys; sys.path[:] = {where!r}; import npucmp.dump.readers.hdf5_child as c; c.write_facts(*{call!r})"
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     environment = {**os.environ, **threads, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE"}
     child = subprocess.Popen(
