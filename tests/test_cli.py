@@ -177,7 +177,7 @@ def broken(tmp_path):
     [
         ("absent", "no such file or folder"),
         ("empty", "the folder is empty"),
-        ("other", "no dump is recognised here; see `npucmp formats`"),
+        ("other", "no dump is recognised here; `npucmp formats` lists"),
         ("half", "dump.json: is not complete JSON"),
         ("list", "no msprobe dump"),
         ("network", "look like different networks"),
@@ -218,7 +218,7 @@ def test_a_path_near_a_dump_is_told_from_it(broken, tmp_path):
 def test_dumps_below_a_path_are_named(broken):
     got = run("compare", broken / "above", broken / "above")
     a, b, c = (broken / "above" / name for name in "abc")
-    assert got.stderr.endswith(f"no dump is recognised here, but below it: give {a} or {b} or {c}\n")
+    assert got.stderr.endswith(f"no dump is recognised here, but in subfolders: pass {a} or {b} or {c}\n")
 
 
 @pytest.mark.parametrize(

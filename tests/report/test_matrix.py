@@ -262,7 +262,7 @@ def test_what_only_passes_on_is_no_suspect_that_only_the_table_has(tmp_path, mon
 def test_a_rank_with_another_weight_is_told(tmp_path):
     paths = written_runs(tmp_path, parallel, stale=6)
     got = CliRunner().invoke(group, ["compare", *map(str, paths), "-o", str(tmp_path / "out")])
-    told = "rank 6 holds another weight than rank 4 since step 0: Functional.linear.1.forward input:1; the"
+    told = "rank 6 has a different weight than rank 4 since step 0: Functional.linear.1.forward input:1; in"
     assert told in got.output and told in (tmp_path / "out/report.html").read_text()
     (odd,) = json.loads((tmp_path / "out/summary.json").read_text())["peers"]
     assert (odd["ranks"], odd["others"], odd["what"], odd["proven"]) == ([6], [4], "weight", True)

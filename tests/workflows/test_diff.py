@@ -141,7 +141,7 @@ def test_is_it_fixed(reports):
     for words, status, last in (
         (("faulty", "clean"), 0, "FIXED: 2 places gone, none new."),
         (("clean", "faulty"), 1, "NEW: 2 places new, 35 tensors worse."),
-        (("faulty", "faulty"), 0, "SAME: 2 the same, none new."),
+        (("faulty", "faulty"), 0, "SAME: 2 unchanged, none new."),
     ):
         got = cli("diff", *(reports / word for word in words))
         assert (got.exit_code, got.output.splitlines()[-1].partition("   ")[0]) == (status, last)
