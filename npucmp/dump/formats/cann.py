@@ -358,7 +358,7 @@ def _tensor(slot: str, raw: RawTensor, payload: Payload, label: str) -> TensorRe
     logical = raw.original
     fitting = [order for order in origins(raw.layout) if fits(raw.shape, raw.layout, order, logical, raw.groups)]
     if not fitting:
-        words = f"layout {raw.layout} of stored shape {list(raw.shape)} does not fit shape {list(logical)}"
+        words = f"layout {raw.layout} of stored shape {list(raw.shape)} cannot hold shape {list(logical)}"
         return made._replace(shape=logical, problem=words)
     device = device._replace(origin=fitting[0] if len(fitting) == 1 else "")
     return made._replace(shape=logical, payload=payload._replace(shape=logical, device=device))

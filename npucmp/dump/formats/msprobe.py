@@ -242,7 +242,7 @@ def _of_files(path: Path, dump: _Dump, operators: Sequence[Operator], names_file
     tensors = [tensor for one in operators for tensor in one.tensors]
     yield from unnamed(dump.folder, chain(map(attrgetter("file"), tensors), dump.others))
     if dump.repeats:
-        yield f"{path}: operators and tensors with duplicate keys are unreadable: {first_of(dump.repeats, 3)}"
+        yield f"{path}: duplicate keys make their operator or tensor unreadable: {first_of(dump.repeats, 3)}"
     if dump.others:
         yield f"{path}: arrays of text are compared only by type and shape: {first_of(dump.others, 3)}"
     if names_files and not dump.is_there:

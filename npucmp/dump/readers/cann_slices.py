@@ -82,6 +82,6 @@ def join(parts: Sequence[RawTensor], axis: Optional[int], slices: int) -> RawTen
     others = {part.shape[:axis] + part.shape[axis + 1 :] for part in parts}
     if axis >= len(first.shape) or len(others) > 1 or len({part.dtype for part in parts}) > 1:
         shapes = ", ".join(str(list(part.shape)) for part in parts[:4])
-        return first._replace(problem=problem or f"slices that cannot be joined along axis {axis}: {shapes}")
+        return first._replace(problem=problem or f"slices that do not fit together along axis {axis}: {shapes}")
     shape = (*first.shape[:axis], sum(part.shape[axis] for part in parts), *first.shape[axis + 1 :])
     return first._replace(shape=shape, problem=problem)

@@ -252,7 +252,9 @@ def test_what_is_none_is_told(tmp_path):
     notes = opened(tmp_path / "d").notes
     assert sum("op_param.json: ignored" in note for note in notes) == 1
     assert (
-        sum("1 file has no name" in note for note in notes) == sum("1 rows do not name" in note for note in notes) == 1
+        sum("1 file has an unknown name" in note for note in notes)
+        == sum("1 rows name no tensor" in note for note in notes)
+        == 1
     )
 
 

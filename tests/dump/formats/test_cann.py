@@ -562,8 +562,8 @@ def test_of_all_slices_but_one_missing_that_is_told_too(tmp_path):
         ((WHOLE[:, :2], WHOLE), {**FACTS, "outputCutList": [[2, 1]]}, "do not fit"),
         ((WHOLE, WHOLE.astype(np.float32)), {**FACTS, "outputCutList": [[2, 1]]}, "do not fit"),
         ((WHOLE, WHOLE), {**FACTS, "outputCutList": [[1, 1, 2]]}, "do not fit"),
-        ((WHOLE, WHOLE), FACTS, "does not tell"),
-        ((WHOLE, WHOLE), None, "does not tell"),
+        ((WHOLE, WHOLE), FACTS, "does not record"),
+        ((WHOLE, WHOLE), None, "does not record"),
     ],
 )
 def test_slices_that_cannot_be_joined_are_told(tmp_path, arrays, facts, words):
