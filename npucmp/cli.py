@@ -15,20 +15,20 @@ import click
 from npucmp.version import __version__
 
 COMMANDS = {  # name → module of npucmp.commands, imported only for a call of the command or its help
-    "compare": ("compare", "Which operator diverged first, and did it cause it?"),
-    "check": ("check", "What one run tells of its own health: weights, gradients, activations, modes, loss, data."),
-    "overflow": ("overflow", "Where NaN, Inf or saturation is born, and how it spreads."),
-    "fusion-diff": ("fusion_diff", "Which fused operator differs from its unfused chain."),
-    "rerun-diff": ("rerun_diff", "Which operator gives different bits for the same bits in."),
-    "replay": ("replay", "Which operator is not what float64 makes of its own inputs? No golden needed."),
-    "precheck": ("precheck", "Are two runs comparable at all? Network, data, weights, settings."),
-    "merge": ("merge", "Reports of compare, made on several machines, become one."),
-    "plan": ("plan", "The dump that answers a question: its files, lines and commands."),
-    "extract": ("extract", "One operator of a dump as a case that runs without npucmp."),
-    "ticket": ("ticket", "A report as one page, or an archive, that a vendor can work with."),
-    "diff": ("diff", "Is it fixed? What is new, gone and the same between two reports."),
-    "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
-    "formats": ("show", "What npucmp reads, by who writes it, and what to point at."),
+    "compare": ("compare", "Find the operator that diverged first, and test whether it is the cause."),
+    "check": ("check", "Check the health of one run: weights, gradients, activations, modes, loss, data."),
+    "overflow": ("overflow", "Find the operators that produce NaN, Inf or saturation, and trace the spread."),
+    "fusion-diff": ("fusion_diff", "Compare fused operators with their unfused chains."),
+    "rerun-diff": ("rerun_diff", "Find operators that produce different bits from the same input bits."),
+    "replay": ("replay", "Recompute operators in float64 from their own inputs; needs no golden run."),
+    "precheck": ("precheck", "Check whether two runs are comparable: network, data, weights, settings."),
+    "merge": ("merge", "Merge reports that compare wrote on several machines."),
+    "plan": ("plan", "Write the files, script lines and commands for a dump that answers a question."),
+    "extract": ("extract", "Write one operator of a dump as a case that runs without npucmp."),
+    "ticket": ("ticket", "Write a report as one page or an archive for a vendor's engineers."),
+    "diff": ("diff", "Compare two reports: new, gone and unchanged findings."),
+    "show": ("show", "Show the contents of a dump: runs, operators, tensors, statistics."),
+    "formats": ("show", "List the dump formats by producer, and the path to pass to npucmp."),
 }
 
 
@@ -81,7 +81,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
-_VERSION_HELP = "Show the version and which kernel is at work, and exit."
+_VERSION_HELP = "Show the version and the kernel in use, and exit."
 
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -105,7 +105,7 @@ def _is_path(one: click.Parameter) -> bool:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Compares tensor dumps of an Ascend NPU run (target) with those of a reference run (golden).
+    help="""Compare tensor dumps of an Ascend NPU run (target) with those of a reference run (golden).
 
 \b
   npucmp compare npu_dump gpu_dump -o report

@@ -177,7 +177,7 @@ def broken(tmp_path):
     [
         ("absent", "no such file or folder"),
         ("empty", "the folder is empty"),
-        ("other", "no dump is recognised here; see `npucmp formats`"),
+        ("other", "no dump is recognised here; `npucmp formats` lists"),
         ("half", "dump.json: is not complete JSON"),
         ("list", "no msprobe dump"),
         ("network", "look like different networks"),
@@ -202,10 +202,10 @@ def test_a_path_near_a_dump_is_told_from_it(broken, tmp_path):
     [record] = Path(SOFTMAX[0]).rglob("dump.json")
     for words, says in [
         (("show", Path(SOFTMAX[0]).with_name("targte")), f"; nearest: {Path(SOFTMAX[0])}"),
-        (("show", record.with_name("stack.json")), f"is a file beside the records of a dump: give {record}"),
+        (("show", record.with_name("stack.json")), f"is a file of a dump; pass {record}"),
         (
             ("compare", report, SOFTMAX[1]),
-            f"{report}: is a report of npucmp and no dump; npucmp diff, ticket and merge",
+            f"{report}: is a report of npucmp, not a dump; npucmp diff, ticket and merge",
         ),
         (("diff", report / "report.html", report), f"is a file of a report; give its folder, {report}"),
         (("extract", SOFTMAX[0], "*softmax.0*", "-o", tmp_path / "case"), "nearest: Functional.softmax.0.forward, "),
@@ -218,7 +218,7 @@ def test_a_path_near_a_dump_is_told_from_it(broken, tmp_path):
 def test_dumps_below_a_path_are_named(broken):
     got = run("compare", broken / "above", broken / "above")
     a, b, c = (broken / "above" / name for name in "abc")
-    assert got.stderr.endswith(f"no dump is recognised here, but below it: give {a} or {b} or {c}\n")
+    assert got.stderr.endswith(f"no dump is recognised here, but in subfolders: pass {a} or {b} or {c}\n")
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def test_dumps_below_a_path_are_named(broken):
             for command in (["compare", *CLEAN], ["show", CLEAN[0]], ["overflow", CLEAN[0]], ["rerun-diff", *CLEAN])
         ),
         (["compare", *CLEAN, "--tolerances", README], "README.md: not a table of tolerances: it has no column limit"),
-        (["compare", *CLEAN, "--format", "npy"], "no operator of a dump of format npy is in it; without --format it"),
-        (["show", TENSORS], f"give the folder with dump.json, {TENSORS.parent}"),
-        (["compare", TENSORS, CLEAN[1]], f"give the folder with dump.json, {TENSORS.parent}"),
+        (["compare", *CLEAN, "--format", "npy"], "contains no operator of a npy dump; without --format it"),
+        (["show", TENSORS], f"pass the folder with dump.json, {TENSORS.parent}"),
+        (["compare", TENSORS, CLEAN[1]], f"pass the folder with dump.json, {TENSORS.parent}"),
         (["compare", STEPS[0] / "step0", STEPS[1] / "step1"], "; pair them by --pair step0=step1, "),
         (["compare", *CLEAN, "--mapping", "/absent.yaml"], "/absent.yaml"),
         (["compare", *CLEAN, "--tolerances", "/absent.csv"], "/absent.csv"),
@@ -484,7 +484,7 @@ def test_help_of_compare_begins_with_its_arguments_and_output_in_groups():
     assert lines[:4] == ["Arguments:", "TARGET", "GOLDEN", "-o,"]
     titles = [line for line in text.splitlines() if line.endswith(":") and line[0] != " " and "Exit" not in line]
     assert titles == [
-        "Arguments:", "Output:", "Which runs, operators and names:", "Judgement:", "Execution:", "Other:",
+        "Arguments:", "Output:", "Selection of runs, operators and names:", "Judgement:", "Execution:", "Other:",
     ]  # fmt: skip
     other = text[text.index("\nOther:") :]
     assert "--help" in other and other.count("\n  -") == 1  # every option stands in a group

@@ -502,7 +502,7 @@ def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, job
     """Of the process, as `kill` sends it, or of all, as `timeout` and SLURM do."""
     status, errors, workers = left_by(whom, place, jobs, apart)
     assert (status, workers) == (143, [])
-    assert errors == "npucmp: ended by SIGTERM; the same command with --resume goes on from what was measured\n"
+    assert errors == "npucmp: ended by SIGTERM; to continue, repeat the command with --resume\n"
     left = [file.name for file in (place / "out").iterdir()]
     assert left and all(name.startswith(FILE) for name in left)
     if apart:

@@ -97,7 +97,7 @@ def test_help_fits_a_terminal(command):
 def test_a_report_is_not_written_into_a_dump(tmp_path):
     dump = tmp_path / "dump"
     dump.mkdir()
-    with pytest.raises(UsageError, match="is what is to be read; name another folder"):
+    with pytest.raises(UsageError, match="the folder is an input; name another folder"):
         npucmp.main(["compare", SOFTMAX[0], str(dump), "-q", "-o", f"{dump}/../dump"], standalone_mode=False)
 
 

@@ -1,1 +1,1 @@
-"""Options in, workflow called, reports written. One command per file."""
+"""The commands, one per file: each passes its options to a workflow and writes the report."""

@@ -11,21 +11,21 @@ from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out, tell
 from npucmp.workflows.option_fields import CheckFields, ScreenFields, spelled
 
-HELP = """What one run tells of its own health, without a second one: weights that do not move, gradients that vanish,
-dead activations, wrong modes, losses and labels that cannot be right, odd inputs.
+HELP = """Check the health of one run without a reference: weights that do not change, vanishing gradients, dead
+activations, wrong modes, implausible losses and labels, unusual inputs.
 
-All steps and ranks of DUMP are read once; more steps and values let more rules decide. A finding that follows from
-another stands under it, so that the first line is the one to mend. --list tells every rule, and with DUMP which of
-them it can decide. docs/health.md explains them.
+All steps and ranks of DUMP are read once. More steps and values allow more rules to decide. A finding that follows
+from another finding is listed below it, so fix the first line first. --list prints every rule; with DUMP, it also
+shows the rules that this dump can decide. docs/health.md explains the rules.
 
 \b
   npucmp check npu_dump -o report
-  npucmp check --list npu_dump                     which rules can this dump decide?
+  npucmp check --list npu_dump                     rules that this dump can decide
   npucmp check npu_dump --skip 'input.repeated' --fail-on error
-  npucmp check npu_dump --loss train.log           and what its loss curve tells
+  npucmp check npu_dump --loss train.log           also checks the loss curve
   npucmp check npu_dump --rules own.toml --plugin own_rules.py
 
-Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decide (bad usage, unreadable tensors).
+Exit status: 0 no finding at or above --fail-on · 1 a finding · 2 undecided (bad usage, unreadable tensors).
 """
 
 SHARED = (
@@ -37,7 +37,7 @@ SHARED = (
 @click.command(help=HELP)
 @click.argument("dump", required=False)
 @declared(CheckFields, only="only skip phase start fail_on loss column rules plugin plugins")
-@click.option("--list", "listed", is_flag=True, help="Print every rule, and which of them DUMP can decide.")
+@click.option("--list", "listed", is_flag=True, help="Print every rule; with DUMP, also whether DUMP can decide it.")
 @declared(ScreenFields, CheckFields, only=SHARED)
 @click.pass_context
 def check(context: click.Context, /, dump: Optional[str], listed: bool, **given: Any) -> None:

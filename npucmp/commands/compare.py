@@ -12,10 +12,10 @@ from npucmp.commands.options import SHARED, declared
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import ClusterFields, CompareFields, ScreenFields
 
-HELP = """Which operator diverged first, and did it cause it?
+HELP = """Find the operator that diverged first, and test whether it is the cause.
 
-TARGET is the run under test, GOLDEN the reference; each is a dump's root, a step or rank folder, a dump.json, or a
-folder of .npy files.
+TARGET is the run under test, GOLDEN the reference run. Each is the root of a dump, a step or rank folder, a
+dump.json, or a folder of .npy files.
 
 \b
   npucmp compare npu_dump gpu_dump -o report
@@ -23,13 +23,13 @@ folder of .npy files.
   npucmp compare npu_dump gpu_dump --recompute all
   npucmp compare npu_dump gpu_dump -o report --scheduler scheduler.json
 
-Exit status: 0 all golden tensors are covered and agree · 1 something diverged · 2 could not decide (a part of the
-golden was not compared, unreadable tensors, statistics that prove nothing, nothing in common, bad usage).
+Exit status: 0 all golden tensors are covered and agree · 1 a tensor diverged · 2 undecided (a part of the golden was
+not compared, unreadable tensors, statistics that prove nothing, no common tensors, bad usage).
 """
 
 
 def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """One line per rule, by kind."""
+    """Print one line per rule, sorted by kind."""
     if not asked or context.resilient_parsing:
         return
     from npucmp.localise.rules import RULES
@@ -40,9 +40,9 @@ def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None
     context.exit()
 
 
-GROUPS = {  # title → options of the help, in this order; all others stand in the last group
+GROUPS = {  # title → options of the help, in this order; the last group lists all others
     "Output": "output top json junit quiet verbose color show_progress parts parquet excel xlsx",
-    "Which runs, operators and names": "step rank pair include exclude mapping graph also format limits",
+    "Selection of runs, operators and names": "step rank pair include exclude mapping graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict coverage skip_rules list_rules metrics baseline "
     "precheck recompute replay",
     "Execution": "jobs resume scheduler disk",
@@ -51,17 +51,17 @@ ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The referenc
 
 
 class _Command(click.Command):
-    """`--replay` needs no value, and does not take the dump behind it for one."""
+    """The command compare. `--replay` needs no value, so a dump that follows it is not read as its value."""
 
     def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """TARGET, GOLDEN and -o, then the text."""
+        """Write TARGET, GOLDEN and -o, then the text."""
         rows = {option.name: option.get_help_record(context) for option in self.get_params(context)}
         with formatter.section("Arguments"):
             formatter.write_dl([*ARGUMENTS, *filter(None, [rows["output"]])])
         super().format_help_text(context, formatter)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options by what they are for."""
+        """Write the options in groups by purpose."""
         options = [one for one in self.get_params(context) if isinstance(one, click.Option) and one.name != "output"]
         rows = {option.name: option.get_help_record(context) for option in options}
         groups = {title: [rows.pop(name, None) for name in names.split()] for title, names in GROUPS.items()}
@@ -92,7 +92,7 @@ class _Command(click.Command):
     is_eager=True,
     expose_value=False,
     callback=_list_rules,
-    help="Print the rules that judge, each with its evidence, and exit.",
+    help="Print the rules with their evidence, and exit.",
 )
 @declared(ScreenFields, CompareFields, only=SHARED)
 @click.pass_context
@@ -105,7 +105,7 @@ def compare(context: click.Context, /, target: str, golden: str, scheduler: str 
 
 @contextmanager
 def _executor(scheduler: str | None, target: str, golden: str, given: dict[str, Any]) -> Iterator[Any]:
-    """Who compares; None: this process, and others beside it."""
+    """Yield the Dask cluster that compares; None: this process and its worker processes."""
     if scheduler is None:
         yield None
         return
@@ -113,7 +113,7 @@ def _executor(scheduler: str | None, target: str, golden: str, given: dict[str, 
     from npucmp.measure.dask_executor import Cluster
 
     if not given["output"]:
-        raise UsageError("--scheduler needs -o DIR, a folder that all its workers see: what they find lies there")
+        raise UsageError("--scheduler needs -o DIR, a folder that all workers can access: their results go there")
     files = [given[name] for name in ("mapping", "tolerances", "noise") if given[name] is not None]
     with Cluster(scheduler, [target, golden, *files], given["output"]) as cluster:
         yield cluster

@@ -10,18 +10,18 @@ from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
-HELP = """Is it fixed? What is new, gone and the same between two reports, and what got better or worse.
+HELP = """Compare two reports: new, gone and unchanged findings, and tensors that became better or worse.
 
-BEFORE and AFTER are folders that -o of the same command wrote: compare, check, replay, rerun-diff, fusion-diff,
-overflow or precheck. Better and worse are tensors beyond their limit whose error changed by more than reruns of
-one program do. `compare --baseline BEFORE` asks the same in one go, for a pipeline.
+BEFORE and AFTER are report folders that the same command wrote with -o: compare, check, replay, rerun-diff,
+fusion-diff, overflow or precheck. A tensor beyond its limit is better or worse if its error changed by more than
+reruns of one program do. In a pipeline, `compare --baseline BEFORE` does both steps at once.
 
 \b
   npucmp diff report_monday report_today
   npucmp diff report_monday report_today --junit diff.xml
 
-Exit status: 0 nothing new · 1 something is new or worse · 2 could not tell (no report, reports of different commands
-or networks, or what was accused before was not looked at again).
+Exit status: 0 no new finding · 1 a finding is new or worse · 2 undecided (no report, reports of different commands or
+networks, or an earlier suspect was not examined again).
 """
 
 

@@ -12,19 +12,19 @@ from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
 
 @click.command(
-    help="""Reports of compare, each of some steps and ranks, become one of all.
+    help="""Merge reports of compare, each with some steps and ranks, into one report.
 
-Each DIR is a folder that compare wrote with -o, perhaps on another machine, with --parts or --parquet. Rows are put in
-the order of steps and ranks, roots are ranked over all of them. What crosses ranks was settled within each report: give
-all ranks of a step to one of them where you can.
+Each DIR is a report folder that compare wrote with -o, possibly on another machine, with --parts or --parquet. Rows are
+sorted by step and rank; roots are ranked over all reports. Dependencies between ranks are resolved only within each
+report, so compare all ranks of a step in one report if possible.
 
 \b
   npucmp compare npu_dump gpu_dump --step 0-7 -o first      on one machine
   npucmp compare npu_dump gpu_dump --step 8-15 -o second    on another
   npucmp merge first second -o report
 
-Exit status: 1 where any report has 1, else 2 where any has 2, else 0; 2 too for reports of other rules or of another
-npucmp, and for a step and rank that two of them have.
+Exit status: 1 if any report has 1, else 2 if any has 2, else 0. Also 2 if the reports used different rules or versions
+of npucmp, or if two reports have the same step and rank.
 """
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")

@@ -1,4 +1,4 @@
-"""The options of the command line, made of what workflows/option_fields.py declares."""
+"""The options of the command line, made from the declarations in workflows/option_fields.py."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _CHECKS: dict[str, Callable[..., Any]] = {"limits": _limits, "numbers": _numbers
 
 
 def declared(*kinds: Any, only: str = "", without: str = "") -> Callable[[Command], Command]:
-    """The options that dataclasses declare, as a decorator of a command: all of them, `only` those of these names, or
-    those `without` these."""
+    """Return a decorator that adds to a command the options that dataclasses declare: all, `only` these names, or all
+    `without` these names."""
 
     def decorated(command: Command) -> Command:
         found = [(one.name, one.default, spelling) for kind in kinds for one, spelling in spelled(kind)]
@@ -58,7 +58,7 @@ def declared(*kinds: Any, only: str = "", without: str = "") -> Callable[[Comman
 
 
 def _options(name: str, default: Any, one: Spelling) -> Iterator[Callable[[Any], Any]]:
-    """The click options of a field: one, or one for each of its values."""
+    """Yield the click options of a field: one, or one for each of its values."""
     for word, (value, help_) in one.values.items():
         yield click.option(word, name, flag_value=value, help=help_)
     if one.values:

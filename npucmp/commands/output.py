@@ -1,4 +1,4 @@
-"""How every result is shown, by the options that say how: the screen, the files, the exit status."""
+"""Show every result by its options: screen, files, exit status."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from npucmp.report import Form
     from npucmp.report.answer import Answer
 
-WIDTH = 80  # columns of a picture where no terminal tells how many there are
+WIDTH = 80  # columns of a picture if stdout is no terminal
 
 
 @uncollected()
 def carry_out(context: click.Context, given: dict[str, Any], work: Callable[..., Result]) -> None:
-    """Runs a workflow with the options that are its own, shows its result by the others, and exits with its status."""
+    """Run a workflow with its own options, show its result by the others, and exit with its status."""
     names = [one.name for one, _ in spelled(ScreenFields)]
     screen = ScreenFields(**{name: given.pop(name) for name in names if name in given})
     folder = screen.output
@@ -49,15 +49,15 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
 
     answer = answer_of(result, metrics)
     if known is not None:
-        from npucmp.commands.baseline import held_against
+        from npucmp.commands.baseline import mark_known
 
-        answer = held_against(answer, known)
+        answer = mark_known(answer, known)
     if folder:
         from npucmp.report.table_files import with_table_files
 
         answer = with_table_files(answer, parts, parquet)
     if answer.result.exit_status == 2:
-        answer = _with_what_lacks(answer, given)
+        answer = _with_missing_data(answer, given)
     files = write(answer, folder, form) if folder else []
     if screen.junit:
         from npucmp.report import junit
@@ -81,7 +81,7 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
 
 
 def _progress(wanted: bool) -> ContextManager[Any]:
-    """The progress bar, or None in its place."""
+    """Return the context of the progress bar; its value is None if no bar is wanted."""
     if not wanted:
         return nullcontext()
     from npucmp.commands.progress import bar
@@ -90,34 +90,36 @@ def _progress(wanted: bool) -> ContextManager[Any]:
 
 
 @contextmanager
-def _resumable(kept: bool) -> Iterator[None]:
-    """Whoever is ended by a signal is told if what was measured by then is `kept`."""
+def _resumable(has_journal: bool) -> Iterator[None]:
+    """Add to the message of a signal that the run can be resumed, if it has a journal."""
     try:
         yield
     except SystemExit as end:
-        if kept:
-            end.args += ("the same command with --resume goes on from what was measured",)
+        if has_journal:
+            end.args += ("to continue, repeat the command with --resume",)
         raise
 
 
 def _wrapped(text: str, columns: int) -> str:
-    """The text in lines that fit a terminal."""
+    """Return the text, wrapped to the width of a terminal."""
     from npucmp.report.wrap import wrap_text
 
     return wrap_text(text, columns)
 
 
 def _require_own(context: click.Context, folder: Optional[str]) -> None:
-    """Nothing is written among the files of what is read."""
+    """Refuse an output folder that is also an input.
+
+    Raises UsageError."""
     given = [context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument)]
     words = [word for some in given for word in (some if isinstance(some, tuple) else (some,)) if word]
     if folder and os.path.isdir(folder) and any(os.path.realpath(word) == os.path.realpath(folder) for word in words):
-        raise UsageError(f"-o {folder}: is what is to be read; name another folder")
+        raise UsageError(f"-o {folder}: the folder is an input; name another folder")
 
 
 def _baseline_report(folder: Optional[str], command: str, given: dict[str, Any], work: Callable[..., Result]) -> Any:
-    """The report that --baseline names, read and compared with the options before anything is measured; None without
-    one."""
+    """Return the report that --baseline names, and compare its options with the given ones before tensors are measured;
+    None without --baseline."""
     if folder is None:
         return None
     from npucmp.workflows.diff import baseline
@@ -130,8 +132,8 @@ def _baseline_report(folder: Optional[str], command: str, given: dict[str, Any],
     return found
 
 
-def _with_what_lacks(answer: Answer, given: dict[str, Any]) -> Answer:
-    """The answer of a command that could not decide, and which dump lacks what for it (npucmp show --fit)."""
+def _with_missing_data(answer: Answer, given: dict[str, Any]) -> Answer:
+    """Return the answer of an undecided command, with the data that its dumps lack (as npucmp show --fit)."""
     from npucmp.workflows.plan import lacks
     from npucmp.workflows.select_runs import RunSelection
 
@@ -141,14 +143,14 @@ def _with_what_lacks(answer: Answer, given: dict[str, Any]) -> Answer:
 
 
 def tell(text: str, is_needed: bool = True) -> None:
-    """Text for stdout. Where that was closed before the start nobody is told: an OSError, if nothing else tells it."""
+    """Write text to stdout. If stdout was closed before the start and the text is needed, raise OSError."""
     if sys.stdout is None and is_needed:
-        raise OSError(errno.EBADF, "closed: nobody is told", "standard output")
+        raise OSError(errno.EBADF, "closed, so the result cannot be printed", "standard output")
     click.echo(text, nl=False, color=True)
 
 
 def shows_colour(wanted: Optional[str]) -> bool:
-    """--color always or never; auto by NO_COLOR (no-color.org), FORCE_COLOR, and whether a terminal shows it."""
+    """Return whether to colour: by --color always or never; auto by NO_COLOR (no-color.org), FORCE_COLOR and isatty."""
     if wanted in ("always", "never"):
         return wanted == "always"
     if os.environ.get("NO_COLOR"):
@@ -157,12 +159,12 @@ def shows_colour(wanted: Optional[str]) -> bool:
 
 
 def width() -> int:
-    """Columns of the terminal that shows stdout; 0 where none does: lines are left as they are then."""
+    """Return the columns of the terminal of stdout; 0 if it is no terminal, so that lines are not wrapped."""
     return shutil.get_terminal_size((0, 0)).columns if _is_terminal(sys.stdout) else 0
 
 
 def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> Form:
-    """How files are written; what is missing for it is told before anything is read."""
+    """Return the form of the files. A missing package is reported before a dump is read."""
     from npucmp.report import Form
 
     if (excel or xlsx) and not folder:
@@ -175,7 +177,7 @@ def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> Form:
 
 
 def _layout(folder: Optional[str], parts: bool, parquet: bool) -> tuple[bool, bool]:
-    """--parts and --parquet, which are known not to work before anything is read."""
+    """Return --parts and --parquet. A missing folder or package is reported before a dump is read."""
     if (parts or parquet) and not folder:
         raise UsageError(f"{'--parts' if parts else '--parquet'} needs -o DIR, the folder of the report")
     if parquet:
@@ -186,12 +188,12 @@ def _layout(folder: Optional[str], parts: bool, parquet: bool) -> tuple[bool, bo
 
 
 def _columns(names: str) -> list[str]:
-    """The columns that --metrics asks for."""
+    """Return the columns that --metrics requests."""
     from npucmp.measure.metrics import requested_columns
 
     return requested_columns(names.split(","))
 
 
 def _is_terminal(stream: Any) -> bool:
-    """Whether somebody looks at it; a stream that was closed before the start is None."""
+    """Return whether a stream is a terminal. A stream that was closed before the start is None."""
     return stream is not None and bool(stream.isatty())

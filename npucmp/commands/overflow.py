@@ -11,17 +11,17 @@ from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import OverflowFields, ScreenFields
 
-HELP = """Where NaN, Inf or saturation is born, how it spreads, and where it is masked.
+HELP = """Find the operators that produce NaN, Inf or saturation, trace the spread, and find where it is masked.
 
-DUMP is any dump, of values, of statistics, or of the device's own overflow records (Opdebug files). With --golden
-each event is held against a run that is right: does it have the same, or would its values overflow in this type too?
+DUMP has values, statistics, or the device's own overflow records (Opdebug files). With --golden, each event is compared
+with a correct run: whether that run has the same event, or its values would overflow in this type too.
 
 \b
   npucmp overflow npu_dump -o report
-  npucmp overflow npu_dump --headroom 2          what is within a factor of four of its type's limit
+  npucmp overflow npu_dump --headroom 2          tensors within a factor of four of their type's limit
   npucmp overflow npu_dump --golden gpu_dump
 
-Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad usage, unreadable tensors).
+Exit status: 0 no overflow · 1 overflow found · 2 undecided (bad usage, unreadable tensors).
 """
 
 

@@ -10,8 +10,8 @@ from npucmp.commands.options import declared
 from npucmp.commands.output import tell
 from npucmp.workflows.option_fields import PlanFields
 
-HELP = """The dump that answers a question: writes the files that make it into DIR, and prints the lines for the script,
-what to run, and the npucmp command for afterwards.
+HELP = """Prepare a dump that answers a question: write its configuration files into DIR, and print the lines for the
+training script, the commands to run, and the npucmp command that reads the dump.
 
 QUESTION is compare, overflow, fusion-diff, rerun-diff, replay, check or precheck. NAME is pytorch, mindspore (dynamic
 graph), mindspore-graph, tensorflow (1), tensorflow2, acl (offline models), vllm, sglang or mindie.
@@ -19,20 +19,20 @@ graph), mindspore-graph, tensorflow (1), tensorflow2, acl (offline models), vllm
 \b
   npucmp plan compare --framework pytorch -o npu
   npucmp plan compare --framework pytorch -o npu --from npu_statistics --disk 200GB
-  npucmp plan fusion-diff --framework tensorflow --side golden -o off       the run without fusion
+  npucmp plan fusion-diff --framework tensorflow --side golden -o off       run without fusion
   npucmp plan rerun-diff --framework vllm --steps 0-2 -o again
 
 \b
-Exit status: 0 written · 2 not: an unknown word, a file that is there already.
+Exit status: 0 written · 2 not written (unknown word, file exists already).
 """
 
 
 @click.command(help=HELP)
 @click.argument("question")
-@click.option("--framework", metavar="NAME", required=True, help="What the run is made with.")
-@click.option("-o", "--output", metavar="DIR", required=True, help="Where the files go; the dump goes below it.")
+@click.option("--framework", metavar="NAME", required=True, help="Framework of the run.")
+@click.option("-o", "--output", metavar="DIR", required=True, help="Folder of the files; the dump is written below it.")
 @declared(PlanFields, without="format limits")
-@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @declared(PlanFields, only="format limits")
 def plan(question: str, framework: str, output: str, force: bool, **given: Any) -> None:
     from npucmp.report.plan import text, write

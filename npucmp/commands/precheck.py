@@ -12,11 +12,11 @@ from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import PrecheckFields, ScreenFields
 
-HELP = """Are these two runs comparable at all? Network, data, weights, settings, before any number is compared.
+HELP = """Check whether two runs are comparable: network, data, weights and settings, before tensors are compared.
 
-Most differences are no operator's fault: another batch, another normalisation of images, other weights, dropout left
-on, another epsilon or learning rate. Each row holds one of these against the other run and names what it is:
-"target = 1.429*golden - 0.4286". "-" for both dumps compares files alone.
+Most differences are not caused by an operator, but by another batch, image normalisation, weights, active dropout,
+another epsilon or learning rate. Each row compares one of these between the runs and names the difference, for example
+"target = 1.429*golden - 0.4286". If both dumps are "-", only files are compared.
 
 \b
   npucmp precheck npu_dump gpu_dump -o report
@@ -24,8 +24,8 @@ on, another epsilon or learning rate. Each row holds one of these against the ot
   npucmp precheck - - --config npu.yaml gpu.yaml --curve npu.log gpu.log
   npucmp precheck npu_bf16_dump gpu_dump --mixed
 
-Exit status: 0 comparable · 1 not (--strict: also with reservations) · 2 operators, inputs or weights unknown and
-nothing else differs, or bad usage.
+Exit status: 0 comparable · 1 not comparable (--strict: also with reservations) · 2 operators, inputs or weights are
+unknown and no other row differs, or bad usage.
 """
 
 
@@ -46,6 +46,6 @@ def precheck(context: click.Context, /, target: str, golden: str, **given: Any) 
 
     for name in ("env", "config", "curve", "repeat_curve", "repeat"):
         for path in (given[name],) if isinstance(given[name], str) else given[name] or ():
-            if not os.path.exists(path):  # a slip of whoever typed it; what is wrong in a file costs its rows
+            if not os.path.exists(path):  # a usage error; an error within a file only affects its rows
                 raise UsageError(f"--{name.replace('_', '-')} {path}: no such file or folder")
     carry_out(context, given, partial(run, target, golden))

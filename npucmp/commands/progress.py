@@ -8,7 +8,7 @@ from typing import Callable, Iterator
 
 @contextmanager
 def bar() -> Iterator[Callable[[int, int], None]]:
-    """A function (bytes done, bytes in all) that draws."""
+    """Yield a function (bytes done, bytes in all) that draws the bar."""
     from tqdm import tqdm
 
     with tqdm(unit="B", unit_scale=True, desc="measuring", leave=False, delay=0.5) as drawn:

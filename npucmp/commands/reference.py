@@ -12,18 +12,18 @@ from npucmp.workflows.option_fields import KINDS, Spelling, meaning, spelling_of
 
 HEAD = """# Options
 
-This page is made of `npucmp/workflows/option_fields.py`, where every option is declared once: as the command line
-spells it, as a keyword argument in Python, and what it means. `npucmp COMMAND --help` lists the options of one command.
+This page is generated from `npucmp/workflows/option_fields.py`, which declares every option once: its spelling on the
+command line, its keyword argument in Python, and its meaning. `npucmp COMMAND --help` lists the options of one command.
 """
 
 
 def page() -> str:
-    """The page in Markdown: a table for each dataclass of options."""
+    """Return the page in Markdown: a table for each dataclass of options."""
     return "\n".join([HEAD, *(line for kind in KINDS for line in _table(kind))])
 
 
 def _table(kind: Any) -> Iterator[str]:
-    """The rows of a dataclass, without those that it inherits."""
+    """Yield the lines of a dataclass, without the options that it inherits."""
     inherited = {one.name for parent in kind.__mro__[1:-1] for one in fields(parent)}
     title, _, more = " ".join(str(kind.__doc__).split()).partition(". ")
     parents = [str(parent.__doc__).partition(".")[0] for parent in kind.__bases__ if parent is not object]
@@ -43,7 +43,7 @@ def _table(kind: Any) -> Iterator[str]:
 
 
 def _typed(name: str, spelling: Optional[Spelling]) -> str:
-    """What is typed in a shell."""
+    """Return the spelling in a shell."""
     if spelling is None:
         return ""
     flags = spelling.flags or tuple(spelling.values) or (option_fields.flag(name),)
@@ -52,13 +52,13 @@ def _typed(name: str, spelling: Optional[Spelling]) -> str:
 
 
 def _python(name: str, spelling: Optional[Spelling]) -> str:
-    """What is written in Python."""
+    """Return the spelling in Python."""
     words = name if spelling is None or not spelling.python else spelling.python
     return words if words == "–" else f"`{words}`"
 
 
 def _default(one: Field[Any]) -> str:
-    """The default as Python writes it, "" for None and nothing."""
+    """Return the default as Python writes it; "" for None and empty values."""
     value = None if one.default is MISSING else one.default
     return f"`{value!r}`" if isinstance(value, (bool, int, float)) or (isinstance(value, str) and value) else ""
 

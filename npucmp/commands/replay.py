@@ -12,25 +12,25 @@ from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import ReplayFields, ScreenFields
 
-HELP = """Which operators are not what float64 makes of their own inputs? No golden run is needed.
+HELP = """Recompute operators in float64 from their own inputs, and report wrong outputs. No golden run is needed.
 
-Each operator of DUMP is computed again in float64 from the inputs and arguments that were dumped with it. What its
-output lacks to that is this operator's error alone, whatever came before; it is held against the rounding that is due
-for this call. Gradients between operators are held against the sum of what their consumers hand back, and inputs that
-no operator wrote get the name of the function that makes them. Operators that cannot be replayed are told with the
-reason. Without torch, numpy recomputes the common calls of PyTorch and their gradients; torch recomputes more (pip
-install -e '.[replay]'). MindSpore's kernels, TensorFlow and CANN need their graph, beside the dump or by --graph.
+Each operator of DUMP is recomputed in float64 from its dumped inputs and arguments. The difference to the dumped output
+is this operator's own error, independent of upstream errors; it is compared with the rounding that the call can cause.
+Gradients between operators are compared with the sum of the gradients that their consumers return. For inputs without a
+producer in the dump, npucmp names the function that computes them. Operators that cannot be replayed are listed with
+the reason. Without torch, numpy recomputes the common calls of PyTorch and their gradients; torch recomputes more (pip
+install -e '.[replay]'). Kernels of MindSpore, TensorFlow and CANN need their graph, in the dump's folder or by --graph.
 
 \b
   npucmp replay npu_dump -o report
   npucmp replay npu_dump --include '*softmax*'
   npucmp replay npu_dump --reproducer Functional.softmax.1.forward case
-  npucmp replay npu_dump --golden gpu_dump -o report    which of the two is wrong, and the vendor's double benchmark
-  npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
+  npucmp replay npu_dump --golden gpu_dump -o report    which run is wrong, and the vendor's double benchmark
+  npucmp replay npu_dump --budget-from clean_npu_dump   limits of this device from a clean run
   npucmp replay tf_dump --graph graph.pbtxt
 
-Exit status: 0 nothing is guilty · 1 an operator is, or a gradient is broken · 2 could not decide (no values,
-no engine, bad usage).
+Exit status: 0 no operator is guilty · 1 an operator is guilty, or a gradient is broken · 2 undecided (no values, no
+engine, bad usage).
 """
 
 
@@ -41,7 +41,7 @@ no engine, bad usage).
     "--reproducer",
     nargs=2,
     metavar="OP DIR",
-    help="Write operator OP into the new folder DIR, as npucmp extract does.",
+    help="Also write operator OP into the new folder DIR, as npucmp extract does.",
 )
 @declared(
     ScreenFields,

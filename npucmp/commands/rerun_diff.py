@@ -11,17 +11,17 @@ from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import CompareFields, ScreenFields
 
-HELP = """Which operator gives different bits for the same bits in?
+HELP = """Find operators that produce different bits from the same input bits.
 
-Each RUN is a dump of the same thing: same inputs, same weights, same seeds. All are compared with the first, bit for
-bit; with three or more, the odd one out is told per operator. noise.csv under -o holds how far each tensor wanders
-between runs; `npucmp compare --noise` takes it into account.
+Each RUN is a dump of the same program: same inputs, same weights, same seeds. All runs are compared with the first, bit
+for bit. With three or more runs, npucmp names the deviating run per operator. With -o, noise.csv records how much each
+tensor varies between runs; `npucmp compare --noise` takes it into account.
 
 \b
   npucmp rerun-diff run1 run2 run3 -o report
   npucmp compare npu_dump gpu_dump --noise report/noise.csv
 
-Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could not decide (statistics prove no equality).
+Exit status: 0 all runs are bit-identical · 1 they are not · 2 undecided (statistics cannot prove equality).
 """
 
 

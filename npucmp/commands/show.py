@@ -12,12 +12,12 @@ from npucmp.workflows.option_fields import ShowFields
 
 
 @click.command(
-    help="""What is in a dump: runs, operators, tensors, statistics.
+    help="""Show the contents of a dump: runs, operators, tensors, statistics.
 
-PATTERN is a glob on operator names; with one, every tensor of the operators that fit is read and shown. --include and
---exclude narrow the list without reading. --values also shows how the values are spread, the largest and the smallest
-with their places, and corners. --fit says what the dump lacks for a question, each in one line with the
-setting that would bring it: the exit status is 1 then.
+PATTERN is a glob on operator names; every tensor of the operators that match is read and shown. --include and --exclude
+shorten the list without reading tensors. --values also shows a histogram, the largest and smallest values with their
+indices, and the corners. --fit lists what the dump lacks for a question, one line each with the setting that records
+it; the exit status is then 1.
 
 \b
   npucmp show npu_dump
@@ -29,10 +29,18 @@ setting that would bring it: the exit status is 1 then.
 @click.argument("dump")
 @click.argument("pattern", required=False)
 @click.option(
-    "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
+    "--top",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Operators to list without a PATTERN.",
 )
 @declared(ShowFields, only="values slot at")
-@click.option("--fit", metavar="QUESTION", help="Does the dump answer compare, overflow, replay … (npucmp plan)?")
+@click.option(
+    "--fit",
+    metavar="QUESTION",
+    help="List what the dump lacks for compare, overflow, replay … (the questions of npucmp plan).",
+)
 @declared(ShowFields, only="include exclude step rank format limits")
 @click.pass_context
 def show(
@@ -65,12 +73,14 @@ def show(
         tell(f"note: {visible(note)}\n")
 
 
-@click.command(help="What npucmp reads, by who writes it: the tree, what tells step and rank, what to point at.")
+@click.command(
+    help="List the dump formats by producer: folder tree, location of step and rank, and the path to pass to npucmp."
+)
 def formats() -> None:
     from npucmp.dump.catalogue import PRODUCERS, SPELLINGS, format_lines
     from npucmp.dump.formats import FORMATS
 
     for producer in PRODUCERS:
         tell(f"{producer.name}\n" + "".join(f"  {line}\n" for line in format_lines(producer)))
-    tell("\nspellings of folders\n" + "".join(f"  {line}\n" for line in SPELLINGS))
-    tell(f"\n--format NAME chooses one; else the first that knows the path reads it:\n  {', '.join(FORMATS)}\n")
+    tell("\nfolder names\n" + "".join(f"  {line}\n" for line in SPELLINGS))
+    tell(f"\n--format NAME selects a format (default: the first that recognises the path):\n  {', '.join(FORMATS)}\n")

@@ -30,8 +30,8 @@ _FOLDERS = "folders step{N} and rank{M}, in any spelling"
 SPELLINGS = (  # of folders; readers/places.py
     "step     step{N}  step_{N}  token_{N}  {npu | cuda}{D}_{pid}/{N}",
     "rank     rank{M}  rank_{M}  worldsize{W}_global_rank{M}  {npu | cuda}{M}_{pid}",
-    "neither  pid{P}  pid_{P}  proc{P}  rank: a process; several of one step are refused with their names",
-    "         micro_batch_{K}  micro_step{K}  microbatch{K}: a part of its step, in front of the operators' names",
+    "neither  pid{P}  pid_{P}  proc{P}  rank: a process; several processes of one step are refused, with their names",
+    "         micro_batch_{K}  micro_step{K}  microbatch{K}: a part of its step, a prefix of operator names",
 )
 _ANY = "the root, any folder of it, or one file"
 
@@ -82,7 +82,7 @@ PRODUCERS = (
                 "level L2, kernels of MindSpore and PyTorch (adump)",
                 (
                     "{root}/rank_{M}/{time}/step_{N}/{type}.{name}.{task}.{stream}.{time}.{input | output}.{n}.….npy",
-                    "{the same}.{format}.{DTYPE}                 the bytes alone, UNVERIFIED",
+                    "{the same}.{format}.{DTYPE}                 bytes without a header, UNVERIFIED",
                 ),
                 "folders: step_{N}, rank_{M}",
                 _ANY,
@@ -97,7 +97,7 @@ PRODUCERS = (
                 "raw dumps of a device, a file per executed operator; statistics; nano dumps; overflow records",
                 (
                     "{root}/{time}/{device}/{model}/{model id}/{step}/{type}.{name}.{task}.{stream}.{time}[.csv]",
-                    "{root}/ge_proto_*.txt, {om}.json, dynamo_*.txt      graphs, found beside the dump",
+                    "{root}/ge_proto_*.txt, {om}.json, dynamo_*.txt      graphs, found next to the dump",
                 ),
                 "folders: {device} is the rank, {step}; or step_{N}, rank_{M}",
                 _ANY,
@@ -194,14 +194,14 @@ PRODUCERS = (
         (
             Tree(
                 "tfdbg",
-                "the debugger's own folders, with the graph in them",
+                "folders of the debugger, which contain the graph",
                 ("{root}/run_{…}/_tfdbg_device_{…}/{scope}/{node}_{output}_DebugIdentity_{time}",),
                 "each run is a step",
                 "the root, a run, or a device",
             ),
             Tree(
                 "npy",
-                "the same as precision_tool unpacks it; graph.pbtxt or graph.pb beside it is found",
+                "the same, unpacked by precision_tool; graph.pbtxt or graph.pb in the folder is read",
                 ("{op}.{output}.{time}.npy",),
                 _FOLDERS,
                 "the folder of the files",
@@ -248,5 +248,5 @@ def format_lines(producer: Producer) -> list[str]:
     lines: list[str] = []
     for tree in producer.trees:
         lines += [f"{tree.format:11}  {tree.what}", *(f"{'':13}{file}" for file in tree.files)]
-        lines += [f"{'':13}step and rank   {tree.numbers}", f"{'':13}give            {tree.give}"]
+        lines += [f"{'':13}step and rank   {tree.numbers}", f"{'':13}path            {tree.give}"]
     return lines

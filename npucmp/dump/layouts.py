@@ -138,7 +138,7 @@ def _require(layout: str, origin: str) -> None:
         raise UnsupportedError(f"the layout {layout} has no conversion")
     if layout not in _MATRIX and origin not in origins(layout):
         known = ", ".join(origins(layout))
-        raise UnsupportedError(f"the layout {layout} has no conversion to {origin!r}", f"it has to {known}")
+        raise UnsupportedError(f"the layout {layout} has no conversion to {origin!r}", f"it has conversions to {known}")
 
 
 def _plan(layout: str, origin: str, shape: Shape) -> _Plan:

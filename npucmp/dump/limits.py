@@ -84,7 +84,7 @@ def _parsed(text: str) -> tuple[str, int]:
         raise UsageError(f"--limit {text}: no limit {name!r}", get_close_matches(name, NAMES) or NAMES)
     found = re.fullmatch(r"\s*([0-9]{1,18})\s*([KMGTP]?)(?:i?B)?\s*", value, re.IGNORECASE)
     if not found or not int(found[1]):
-        raise UsageError(f"--limit {text}: a positive number is wanted, as in --limit tensor_bytes=32T")
+        raise UsageError(f"--limit {text}: needs a positive number, for example --limit tensor_bytes=32T")
     return name, int(found[1]) * _UNITS[found[2].upper()]
 
 

@@ -22,7 +22,7 @@ from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import holds_weights_alone
 
 Entries = Callable[[RegularFile], "dict[str, Union[Payload, str]]"]
-_GUESSED = "order: guessed, the file does not tell it; operators stand by name"
+_GUESSED = "order: guessed, the file does not record it; operators are sorted by name"
 
 
 def runs_of(path: Path, endings: tuple[str, ...], format: str, entries: Entries, context: ReadContext) -> list[Run]:

@@ -109,15 +109,15 @@ class _Found:
     def notes(self, run: Run, other: Run, operators: int) -> list[str]:
         """Return the notes for the report."""
         of = f"{other.path} joins {run.path}"
-        found = [f"{of}: {operators} operators are in both, {self.values} tensors get values"]
+        found = [f"{of}: {operators} operators are in both dumps, {self.values} tensors receive values"]
         if self.unlike:
             found.append(
-                f"{of}: {len(self.unlike)} tensors have another shape or type ({first_of(self.unlike)}), as is"
+                f"{of}: {len(self.unlike)} tensors differ in shape or type ({first_of(self.unlike)}) and are not joined"
             )
         if self.moved:
             found.append(
-                f"{of}: of {self.recorded} tensors with statistics in both {self.moved} have others: the values are of "
-                "another execution"
+                f"{of}: statistics of {self.moved} of {self.recorded} tensors differ between the dumps: the values are "
+                "of another execution"
             )
         return found
 

@@ -48,10 +48,10 @@ PANELS = (  # column, title, limit: the panels drawn along the network
     ("output_rms", "rms of the outputs of operators", None),
 )
 MEANING = {
-    "error": "the run cannot be right as it is",
-    "warning": "most likely wrong, or it needs a reason",
-    "hint": "may be meant; fine if it is",
-    "FOLLOWS": "goes away with what stands above it",
+    "error": "the run cannot be correct",
+    "warning": "probably wrong, unless there is a reason for it",
+    "hint": "no fault if it is intended",
+    "FOLLOWS": "disappears when the finding above it is fixed",
 }
 
 
@@ -65,7 +65,7 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
     undecided = undecided_words(report.decisions)
     decided = sum(one.decided != "no" for one in report.decisions)
     aligned = f"{decided} of {count_of(len(report.decisions), 'rule')} decided"
-    lines = [] if roots or not decided else [Line("Nothing is wrong", "good", ", as far as this dump tells")]
+    lines = [] if roots or not decided else [Line("No fault found", "good", ", within the limits of this dump")]
     return Answer(
         result=report,
         word=word,
@@ -77,10 +77,10 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
         ],
         suspects=suspects,
         places="health.csv",
-        title="What is to be mended" if roots else "",
-        compared="What was checked",
+        title="Findings to fix" if roots else "",
+        compared="Checked run",
         aligned=aligned,
-        nothing=[] if roots else ["No rule found anything."],
+        nothing=[] if roots else ["No rule found a fault."],
         counts=Counter(one.severity for one in report.symptoms),
         notes=[Listing("not decided", undecided, "checks.csv"), Listing("note", notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
@@ -100,7 +100,7 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
 
 
 def _behind(one: Decision) -> str:
-    return "what it found follows from another finding" if one.found else ""
+    return "its finding follows from another finding" if one.found else ""
 
 
 def _dump_words(report: Checked) -> str:
@@ -184,7 +184,7 @@ def _verdict(report: Checked) -> tuple[str, str]:
     words += "it" if sum(roots.values()) == 1 else "them"
     words = words if follow else words.partition(";")[0]
     if status == 130:
-        return "PARTIAL", "interrupted before any rule was asked"
+        return "PARTIAL", "interrupted before a rule was decided"
     if status == 1:
         return "UNHEALTHY", words
     if status == 0:
@@ -193,11 +193,11 @@ def _verdict(report: Checked) -> tuple[str, str]:
     if failed:
         return (
             "UNDECIDED",
-            f"{count_of(len(failed), 'rule')} failed ({', '.join(failed[:3])}), the others found nothing",
+            f"{count_of(len(failed), 'rule')} failed ({', '.join(failed[:3])}), the others found no fault",
         )
     if report.unreadable or report.broken:
-        return "UNDECIDED", "some tensors could not be read, and nothing is wrong with the others"
-    return "UNDECIDED", "no rule could be decided of this dump"
+        return "UNDECIDED", "some tensors could not be read, no fault found in the others"
+    return "UNDECIDED", "this dump cannot decide any rule"
 
 
 def _row(one: Symptom) -> Row:

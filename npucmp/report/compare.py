@@ -58,20 +58,20 @@ if TYPE_CHECKING:
     from npucmp.report.tensor_rows import Linked
 
 MEANING = {
-    "BORN": "inputs agree, output does not",
-    "GAP": "an input differs although everything dumped upstream agrees",
-    "WORSENED": "differs far more than its inputs explain",
-    "SUSPECT": "by statistics alone it stands out of the noise before it; not proven",
-    "UNKNOWN": "its inputs are not known",
-    "PROPAGATED": "passes on what it got",
+    "BORN": "inputs agree, output differs",
+    "GAP": "an input differs although all tensors dumped upstream agree",
+    "WORSENED": "output differs far more than its inputs explain",
+    "SUSPECT": "statistics only: exceeds the upstream noise; not proven",
+    "UNKNOWN": "output differs; its inputs are not known",
+    "PROPAGATED": "propagates an upstream error",
 }
 NEXT = {  # docs/workflow.md explains each in more words
-    "BORN": "hold its arguments and source line against the golden's; then run it alone: npucmp extract makes the case",
-    "GAP": "read the source between the two operators, or dump at level mix: the fault is in what was not compared",
-    "WORSENED": "look at the places before it first; alone at the top it may be ill-conditioned, or a second fault",
-    "SUSPECT": "dump the values of this operator and of what it reads (next_dump.json), then compare again",
-    "UNKNOWN": "dump inputs too, or values instead of statistics (next_dump.json); a graph may tell who wrote them",
-    "PROPAGATED": "nothing: it follows from an operator before it",
+    "BORN": "compare its arguments and source line with the golden; then run it alone: npucmp extract writes the case",
+    "GAP": "read the source between the two operators, or dump at level mix: the fault is in code not compared",
+    "WORSENED": "check the suspects before it first; the first suspect may be ill-conditioned, or have a second fault",
+    "SUSPECT": "dump the values of this operator and of its inputs (next_dump.json), then compare again",
+    "UNKNOWN": "dump inputs too, or values instead of statistics (next_dump.json); a graph may name their producers",
+    "PROPAGATED": "no action: the error comes from an upstream operator",
 }
 FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")  # columns that a page shows first
 OF_FIRST = ("format", "detail", "step", "rank")  # values of the first run of a side in summary.json
@@ -143,7 +143,7 @@ def several(runs: Sequence[Ran]) -> str:
     return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
 
-LOST = "telling what came of it ended the process: {because}"
+LOST = "the process ended while it summarised the result: {because}"
 
 
 def _lost_part(where: Sequence[Where], number: int, because: str) -> RankSummary:
@@ -218,7 +218,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         suspects=suspects,
         places="roots.csv",
         title=next((one.title for one in sections if one.title), ""),
-        compared="What was compared",
+        compared="Compared runs",
         sides=parts.sides(),
         aligned=parts.coverage.words(),
         passed_words=Passed.sum([one.passed for one in parts.every]).words(),
@@ -233,7 +233,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         undecided=[*parts.undecided()],
         unlisted=sum(one.unlisted[0] for one in sections),
         remarks=lambda folder: further.remarks(folder) if folder else [],
-        remarks_title="What to do next",
+        remarks_title="Next steps",
         texts=further.texts,
         rules=report.rules,
         meaning=MEANING,
@@ -395,47 +395,46 @@ def _sentence(report: Report, tally: VerdictTally, status: int) -> str:
         return f"{unreadable} could not be read, none of the others diverged"
     bare = ""
     if tally.bare and counts[Verdict.MATCH]:
-        bare = f"nothing could be compared in {tally.bare:,} of {len(report.comparisons):,} steps and ranks"
+        bare = f"no tensor could be compared in {tally.bare:,} of {len(report.comparisons):,} steps and ranks"
     uncompared = counts[Verdict.MATCH] and (tally.coverage.tensors > tally.undecided or not tally.undecided)
     unpaired = [run for side, run in report.unpaired if side == "golden"]
     if uncompared and (tally.coverage.tensors or unpaired):
         return "; ".join(filter(None, [bare, open_words(tally.coverage, counts[Verdict.MATCH], unpaired)]))
     if undecided := tally.undecided:
-        what, advice = "statistics prove", "dump with task tensor or md5, or pass --trust-statistics"
+        what, advice = "statistics", "dump with task tensor or md5, or pass --trust-statistics"
         if any("XOR" in one.because for one in tally.coverage.first):
-            what, advice = "equal XOR checksums prove", "dump with task tensor, or with md5 as the summary mode"
-        return f"{what} no agreement of {count_of(undecided, 'tensor')}; {advice}"
+            what, advice = "equal XOR checksums", "dump with task tensor, or with md5 as the summary mode"
+        return f"{what} cannot prove agreement of {count_of(undecided, 'tensor')}; {advice}"
     if bare:
         return f"{bare}, {count_of(counts[Verdict.MATCH], 'tensor')} of the others agree"
-    why = "partners are missing, of types that have nothing in common, or empty"
-    return f"nothing could be compared: {why}"
+    return "no tensor could be compared: partners are missing, have incompatible types, or are empty"
 
 
 def found_words(tally: VerdictTally, unpaired: int = 0) -> str:
     """Describe the tensors that differ, or that statistics suggest."""
     if tally.is_suspected:
-        return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
+        return f"statistics only, not proven: {', '.join(_suspected_words(tally.causes))}"
     return ", ".join(_diverged_words(tally, unpaired))
 
 
 def _suspected_words(causes: Counter[Cause]) -> Iterator[str]:
     """Describe the operators that are suspects by statistics alone."""
-    yield f"{count_of(causes[Cause.SUSPECT], 'operator')} out of the noise before it"
+    yield f"{count_of(causes[Cause.SUSPECT], 'operator')} above the upstream noise"
     if causes[Cause.PROPAGATED]:
-        yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
+        yield f"{causes[Cause.PROPAGATED]} downstream proven to differ"
 
 
 def _diverged_words(tally: VerdictTally, unpaired: int) -> Iterator[str]:
     causes, counts = tally.causes, tally.verdicts
     differing = sum(counts[verdict] for verdict in DIFFERS)
     if causes[Cause.BORN] + causes[Cause.GAP]:
-        yield f"error is born in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
+        yield f"error originates in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
     if causes[Cause.WORSENED]:
         yield f"worsened in {causes[Cause.WORSENED]}"
     if causes[Cause.UNKNOWN]:
         yield f"{count_of(causes[Cause.UNKNOWN], 'operator')} of unknown cause"
     if causes[Cause.PROPAGATED]:
-        yield f"{causes[Cause.PROPAGATED]} pass it on"
+        yield f"propagated by {causes[Cause.PROPAGATED]}"
     if not causes and differing:
         yield f"{count_of(differing, 'tensor')} differ"
     elif not causes:

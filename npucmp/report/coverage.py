@@ -114,9 +114,9 @@ class Unseen(NamedTuple):
     def words(self) -> str:
         """Describe the tensors in one clause; "" if there are none."""
         were = "was" if self.uncompared == 1 else "were"
-        words = [f"{count_of(self.uncompared, 'tensor')} before it {were} not compared"] if self.uncompared else []
+        words = [f"{count_of(self.uncompared, 'earlier tensor')} {were} not compared"] if self.uncompared else []
         if self.alike:
-            of = f"{self.alike:,}" if words else f"{count_of(self.alike, 'tensor')} before it"
+            of = f"{self.alike:,}" if words else f"{count_of(self.alike, 'earlier tensor')}"
             words.append(f"{'' if words else 'only '}the recorded figures of {of} agree")
         return ", ".join(words)
 
@@ -147,13 +147,13 @@ def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) 
         names = [*dict.fromkeys(one.op for one in coverage.first)]
         if len(names) <= NAMED and coverage.tensors <= len(coverage.first):
             options.append("exclude with " + " ".join(f"--exclude '{_glob(name)}'" for name in names))
-        options.append("give partners with --mapping")
+        options.append("set partners with --mapping")
     if unpaired:
         where = " ".join(where_words(unpaired[0])) or unpaired[0].path
         few = len(unpaired) == 1
         runs = "1 golden step or rank has" if few else f"{len(unpaired):,} golden steps or ranks have"
         said.append(f"{runs} no partner, {'' if few else 'the first: '}{where}")
-        options.append("choose others with --step and --rank")
+        options.append("select other runs with --step and --rank")
     return "; ".join([*said, " or ".join(options)])
 
 
@@ -179,7 +179,7 @@ def _glob(name: str) -> str:
 def covered_words(report: Report, coverage: Coverage) -> Iterator[str]:
     """Yield clauses on the golden tensors without a comparison of their own."""
     if coverage.accounted:
-        yield f"{coverage.accounted:,} accounted for by tensors that agree"
+        yield f"{coverage.accounted:,} covered by tensors that agree"
     if coverage.excluded:
         yield f"{coverage.excluded:,} excluded by --include or --exclude"
     if report.excluded:

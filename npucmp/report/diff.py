@@ -10,21 +10,21 @@ from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of
 
-COLUMNS = tuple("what step rank op slot rule before after error_before error_after limit because stack".split(" "))
+COLUMNS = "what", *("step rank op slot rule before after error_before error_after limit because stack".split(" "))
 FIRST = 50  # changes of each kind in summary.json
 MEANING = {
-    "new": "the earlier report does not accuse it",
-    "gone": "accused before; looked at, and no longer",
-    "worse": "beyond the limit, and further off than before by more than noise",
-    "open": "accused before; now it was not looked at, or it passes on the error of another",
-    "same": "accused by both reports",
-    "better": "was beyond the limit, and is nearer now by more than noise",
+    "new": "the earlier report does not list it",
+    "gone": "suspect before; examined again, and no longer a suspect",
+    "worse": "beyond the limit, and the error grew by more than noise",
+    "open": "suspect before; now it was not examined, or it propagates the error of another operator",
+    "same": "suspect in both reports",
+    "better": "was beyond the limit, and the error shrank by more than noise",
 }
 TITLES = {  # titles of the lists below the new findings, in this order
     "gone": "Gone",
     "worse": "Worse",
-    "open": "Open, not looked at any more or behind another",
-    "same": "The same",
+    "open": "Open: not examined again, or downstream of another suspect",
+    "same": "Unchanged",
     "better": "Better",
 }
 
@@ -41,7 +41,7 @@ def answer(report: Difference, metrics: Sequence[str] = ()) -> Answer:
         for name, title in TITLES.items()
         if kinds[name]
     ]  # fmt: skip
-    lines = [] if report.new else [Line("Nothing is new", "good")]
+    lines = [] if report.new else [Line("No new finding", "good")]
     return Answer(
         result=report,
         word=word,
@@ -50,10 +50,10 @@ def answer(report: Difference, metrics: Sequence[str] = ()) -> Answer:
                           listings=listings)],
         suspects=suspects,
         places="diff.csv",
-        title="What is new" if report.new else "",
-        compared="What was compared",
+        title="New findings" if report.new else "",
+        compared="Compared reports",
         aligned=", ".join(f"{len(some)} {name}" for name, some in kinds.items() if some),
-        nothing=[] if report.new else ["Nothing is new."],
+        nothing=[] if report.new else ["No new finding."],
         counts={name: len(some) for name, some in kinds.items() if some},
         notes=[Listing("note", report.notes, "summary.json")],
         unreadable=Listing("unreadable", [], "summary.json"),
@@ -78,16 +78,16 @@ def _words(one: Written) -> str:
 
 
 def _verdict(report: Difference) -> tuple[str, str]:
-    tail = [f"{len(some)} {word}" for some, word in ((report.gone, "gone"), (report.same, "the same")) if some]
+    tail = [f"{len(some)} {word}" for some, word in ((report.gone, "gone"), (report.same, "unchanged")) if some]
     if report.exit_status == 1:
         words = [f"{count_of(len(report.new), 'place')} new"] if report.new else []
         words += [f"{count_of(len(report.worse), 'tensor')} worse"] if report.worse else []
         return "NEW", ", ".join([*words, *tail])
     if report.exit_status == 2:
         if report.open:
-            words = [f"{count_of(len(report.open), 'place')} not looked at any more, or behind another"]
+            words = [f"{count_of(len(report.open), 'place')} not examined again, or downstream of another suspect"]
         else:
-            words = ["the later report could not decide; nothing new in what it did"]
+            words = ["the later report is undecided; no new finding in its decided part"]
         return "UNDECIDED", ", ".join([*words, *tail])
     if report.gone and not report.same:
         return "FIXED", f"{count_of(len(report.gone), 'place')} gone, none new"

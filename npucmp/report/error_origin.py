@@ -12,10 +12,10 @@ from npucmp.report.rank_cell import ARRIVED, HERE, Cell
 
 WAYS = 2  # operators named as ways to other ranks, before "and n more"
 HEADS = {
-    "GAP": "begins at {where}, before operator {op}, which reads what differs already",
-    "SUSPECT": "seems to begin at {where}, operator {op} (by statistics; not proven)",
-    "UNKNOWN": "is first seen at {where}, operator {op}; where it begins is not known",
-    "PROPAGATED": "is first seen at {where}, operator {op}, which passes it on",
+    "GAP": "begins at {where}, before operator {op}, whose inputs already differ",
+    "SUSPECT": "seems to begin at {where}, operator {op} (statistics only; not proven)",
+    "UNKNOWN": "is first seen at {where}, operator {op}; its origin is not known",
+    "PROPAGATED": "is first seen at {where}, operator {op}, which propagates it",
 }
 KNOWN = "AGREES", "DIVERGED", "SUSPECTED"  # verdicts of cells in which at least one tensor was decided
 HEAD = "begins at {where}, operator {op}"
@@ -61,7 +61,7 @@ class Begin(NamedTuple):
         if not self.unseen:
             return []
         more = f" and {len(self.unseen) - 1} more of earlier steps" if len(self.unseen) > 1 else ""
-        return [f"nothing was decided of {self.unseen[0].where}{more}"]
+        return [f"{self.unseen[0].where}{more} could not be evaluated"]
 
     def _where(self) -> str:
         known = self.coordinates.words
@@ -88,11 +88,11 @@ class Begin(NamedTuple):
         if not self.others or (not reached and words):
             return words
         if not reached:
-            differs = "differs" if self.agree else "is seen to differ"
+            differs = "differs" if self.agree else "is known to differ"
             return [f"no other rank of the step {differs}"] if self._ranked() else []
         ways = [f"{self._whom(way, reached)} through {way.through}" for way in self.ways[:WAYS]]
         more = len(self.ways) - WAYS
-        ways += [f"others through {count_of(more, 'operator')} more"] if more > 0 else []
+        ways += [f"others through {count_of(more, 'more operator')}"] if more > 0 else []
         return [f"reaches {', '.join(ways)}", *words]
 
     def _whom(self, way: Way, reached: int) -> str:
@@ -154,13 +154,13 @@ def _common(cells: Sequence[Cell]) -> Coordinates:
 
 def odd_words(one: Odd) -> str:
     """Describe a rank that holds other values than its replicas; the words contain names from the dump."""
-    more = f" and {count_of(one.tensors - 1, 'tensor')} more" if one.tensors > 1 else ""
+    more = f" and {count_of(one.tensors - 1, 'more tensor')}" if one.tensors > 1 else ""
     since = "" if one.step is None else f" since step {one.step}"
     which, others = numbers("rank", one.ranks), numbers("rank", one.others)
-    what = f"{'hold' if len(one.ranks) > 1 else 'holds'} another {one.what}"
-    told = f"{which} {what} than {others}" if others != which else f"{which} each hold another {one.what}"
-    weak = "" if one.wrong else "; it may be rounding: none of them is proven to differ from its golden"
-    return f"{told}{since}: {' '.join(one.first)}{more}; the golden's ranks hold the same{weak}"
+    what = f"{'have' if len(one.ranks) > 1 else 'has'} a different {one.what}"
+    told = f"{which} {what} than {others}" if others != which else f"{which} each have a different {one.what}"
+    weak = "" if one.wrong else "; this may be rounding: no rank is proven to differ from its golden"
+    return f"{told}{since}: {' '.join(one.first)}{more}; in the golden, these ranks are identical{weak}"
 
 
 def odd_facts(one: Odd) -> dict[str, Any]:

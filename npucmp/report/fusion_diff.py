@@ -59,13 +59,13 @@ def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
     every = [one for comparison in report.comparisons for one in _fused(comparison)]
     off = switch(report)
     config = json.dumps({"Switch": off}, indent=4, ensure_ascii=True) + "\n"
-    title = "fusion_switch.cfg: turns off the passes behind these" if off else ""
+    title = "fusion_switch.cfg: disables the passes that created these operators" if off else ""
     return replace(
         found,
         tables=[*found.tables, tables.table("fusion.csv", COLUMNS, lambda: map(_row, every))],
         texts=lambda: [Text("fusion_switch.cfg", config, title)],
         facts=lambda: {**compare.facts(parts), "passes": [effect._asdict() for effect in report.passes]},
-        remarks_title="What fusion has to do with it",
+        remarks_title="Effect of fusion",
         advice={},  # the title of the remarks replaces the advice
         remarks=lambda folder: [*remarks(report, every, folder)],
         chains=[*_chains(every)],
@@ -228,7 +228,7 @@ def remarks(report: Fused, every: Sequence[FusedOperator], folder: str) -> Itera
     """Yield the fused operators to blame, the passes of one run only, and the next step for the user."""
     causes = Counter(one.cause for one in every)
     kinds = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]
-    kinds += [f"{causes['']} without suspicion"] if causes[""] else []
+    kinds += [f"{causes['']} not suspected"] if causes[""] else []
     yield f"fused operators: {len(every)}" + (f" ({', '.join(kinds)})" if kinds else "")
     found = [root for comparison in report.comparisons for root in suspects(comparison)]
     for root in found[:FEW]:
@@ -243,16 +243,16 @@ def remarks(report: Fused, every: Sequence[FusedOperator], folder: str) -> Itera
     if names:
         where = f"{folder}/fusion_switch.cfg" if folder else "fusion_switch.cfg (with -o DIR)"
         off = some_of(names, FEW)
-        yield f"next: switch off {off} with {where}, dump again, and compare with the run without fusion"
+        yield f"next: disable {off} with {where}, dump again, and compare with the run without fusion"
     elif found:
         yield (
-            "next: no pass is known for these; dump the graphs as well (DUMP_GE_GRAPH=2), or switch off half of the "
-            "passes that took effect, and so on"
+            "next: the passes of these operators are not known; dump the graphs too (DUMP_GE_GRAPH=2), or bisect: "
+            "disable half of the passes that took effect"
         )
     elif any(_is_open(one, root) for one in report.comparisons for root in one.roots):
-        yield "next: dump all that operators read and write, with the graphs (DUMP_GE_GRAPH=2), to see where it begins"
+        yield "next: dump all inputs and outputs, with the graphs (DUMP_GE_GRAPH=2), to find the origin of the error"
     elif report.roots and every:
-        yield "no fusion is to blame: error is not born in a fused operator"
+        yield "fusion is not the cause: the error does not originate in a fused operator"
 
 
 def _is_open(comparison: Comparison, root: Root) -> bool:
@@ -275,7 +275,7 @@ def _writer(tensor: Optional[TensorRef]) -> str:
 
 def _effect_words(report: Fused) -> str:
     if not report.passes:
-        return "passes: no fusion_result.json beside the dumps"
+        return "passes: no fusion_result.json in the dumps' folders"
     only = [f"{effect.name} ({effect.on}×)" for effect in report.passes if effect.on and not effect.off]
     where = "with fusion" if all(effect.off is None for effect in report.passes) else "only with fusion"
     return f"passes that took effect {where}: {some_of(only, 8) or 'none'}"

@@ -23,7 +23,7 @@ def svg_data(one: DifferenceMap) -> dict[str, Any]:
     """Return the picture for the template."""
     down = len(one.counts) // one.across
     size = f"{one.rows:,} × {one.columns:,}"
-    held = f"{sum(map(bool, one.counts)):,} of {down} × {one.across} cells of the picture"
+    cells = f"{sum(map(bool, one.counts)):,} of {down} × {one.across} cells of the picture"
     cell = f"about {round(one.rows / down):,} × {round(one.columns / one.across):,} elements"
     if (one.rows, one.columns) == (down, one.across):
         cell = "an element"
@@ -32,7 +32,7 @@ def svg_data(one: DifferenceMap) -> dict[str, Any]:
         "down": down,
         "height": min(HEIGHT, max(LEAST, 12 * down)),
         "paths": _paths(one, down),
-        "label": f"{sum(one.counts):,} of {size} elements differ, in {held}",
+        "label": f"{sum(one.counts):,} of {size} elements differ, in {cells}",
         "size": size,
         "cell": f"a cell is {cell}",
         "bits": _bits(one),

@@ -47,7 +47,7 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
     section = Section(
         "",
         [DumpSummary("report", one.path, _words(one)) for one in report.sources],
-        title="Where the runs differ" if suspects.first else "",
+        title="Differences" if suspects.first else "",
         suspects=suspects,
         unlisted=unlisted,
         passed_words=passed,
@@ -60,7 +60,7 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
         suspects=suspects,
         places="roots.csv",
         title=section.title,
-        compared="What was joined",
+        compared="Merged reports",
         aligned=f"{count_of(int(aligned['operators']), 'operator')} were aligned",
         passed_words=passed,
         counts={verdict.value: count for verdict, count in tally.verdicts.items() if count},
@@ -120,11 +120,11 @@ def _tally(report: Merged) -> VerdictTally:
 def _sentence(report: Merged, tally: VerdictTally, status: int) -> str:
     count = count_of(len(report.sources), "report")
     if status == 1:
-        return f"{compare.found_words(tally, len(_unpaired(report)))}; joined from {count}"
+        return f"{compare.found_words(tally, len(_unpaired(report)))}; merged from {count}"
     if status == 0:
         return f"{count_of(tally.verdicts[Verdict.MATCH], 'tensor')} compared in {count}, none diverged"
     undecided = sum(one.status == 2 for one in report.sources)
-    return f"{undecided} of {count} could not decide, the others agree"
+    return f"{undecided} of {count} undecided, the others agree"
 
 
 def _words(one: SourceReport) -> str:

@@ -86,12 +86,12 @@ class NextDump(NamedTuple):
         """Return the command to run next, in one line."""
         if not self.files:
             return (
-                f"next: the values of none of {count_of(self.wanted, 'operator')} fit on a disk of "
-                f"{in_bytes(report.disk or 0)}; the smallest take {in_bytes(self.bytes)}"
+                f"next: none of {count_of(self.wanted, 'requested operator')} fits into {in_bytes(report.disk or 0)}; "
+                f"the smallest needs {in_bytes(self.bytes)}"
             )
         where = " and ".join(f"{folder}/{name}" for name in self.files)
         more = "" if self.operators < self.wanted else " in more steps or ranks"
-        few = "" if self.complete else f", what fits of {self.wanted:,}{more}"
+        few = "" if self.complete else f"; {self.wanted:,} were requested{more}, the rest does not fit"
         whose = "both runs" if len(self.sides) > 1 else f"the {self.sides[0]} run"
         also = *report.also, *(f"{side}=DUMP" for side in self.sides)
         command = shlex.join(["npucmp", "compare", *report.paths, *(word for one in also for word in ("--also", one))])

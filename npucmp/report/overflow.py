@@ -29,11 +29,11 @@ COLUMNS = tuple(
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "stack")
 OF_FILES = ("first_at", "limit")  # the page derives the first from first_index, and draws its own limit
 DEEPEST = 12  # limit of the indentation of a path of propagation
-BEGUN = {  # verbs for the cause of the overflow of an operator
-    Cause.BORN: "born in",
-    Cause.GAP: "came in at",
+BEGUN = {  # phrases for the cause of the overflow of an operator
+    Cause.BORN: "produced by",
+    Cause.GAP: "already in the inputs of",
     Cause.UNKNOWN: "of unknown origin in",
-    Cause.PROPAGATED: "passed on by",
+    Cause.PROPAGATED: "propagated by",
 }
 
 
@@ -53,11 +53,11 @@ def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
         sections=sections,
         suspects=suspects,
         places="roots.csv",
-        title="Where it is born" if suspects.first else "",
-        compared="What was scanned",
+        title="Origin" if suspects.first else "",
+        compared="Scanned run",
         aligned=f"{count_of(sum(scan.tensors for scan in report.scans), 'tensor')} scanned",
-        nothing=[] if suspects.first else ["Nothing happened at the limits of any type."],
-        counts=Counter(event.kind or "close to the edge" for event in report.events),
+        nothing=[] if suspects.first else ["No tensor reaches a limit of its type."],
+        counts=Counter(event.kind or "near the limit" for event in report.events),
         notes=[Listing("note", notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
         undecided=[f"unreadable: {words}" for words in unreadable],
@@ -86,7 +86,7 @@ def _section(scan: Scan, report: Overflow) -> Section:
     if scan.golden is not None:
         sides.append(DumpSummary("golden", report.golden_path, describe(scan.golden)))
     near = [_what(event) for event in scan.events if not event.kind and event.extremes is not None]
-    title = f"Close to the edge: {count_of(len(near), 'tensor')}"
+    title = f"Near the limit of their type: {count_of(len(near), 'tensor')}"
     return Section(
         where=" ".join(where),
         sides=sides,
@@ -141,19 +141,16 @@ def _what(event: Event) -> str:
 def _notes(report: Overflow) -> Iterator[str]:
     yield from dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])
     silent = [event for event in report.events if event.kind and not event.alarm and event.operator is not None]
-    thrown = [event for event in silent if event.evidence[-1].kind == "thrown away"]
-    yield from dict.fromkeys(_thrown_away(event) for event in thrown if event.origin == "born")
-    raw = (event.operator.name for event in silent if event.operator and event not in thrown)
-    yield from (
-        f"{name}: hands out memory that no operator has written; its contents are not blamed"
-        for name in dict.fromkeys(raw)
-    )
+    discarded = [event for event in silent if event.evidence[-1].kind == "thrown away"]
+    yield from dict.fromkeys(_discarded(event) for event in discarded if event.origin == "born")
+    raw = (event.operator.name for event in silent if event.operator and event not in discarded)
+    yield from (f"{name}: returns uninitialised memory; its content is not reported" for name in dict.fromkeys(raw))
 
 
-def _thrown_away(event: Event) -> str:
-    how = "a choice throws away at once, and nothing else reads"
+def _discarded(event: Event) -> str:
+    how = "a selection discards at once, and that no other operator reads"
     if event.evidence[-1] == AS_INTEGER:
-        how = "becomes a whole number, which is thrown away"
+        how = "becomes an integer that is discarded"
     return f"{event.operator.name if event.operator else ''}: an Inf that {how}: no alarm"
 
 
@@ -167,8 +164,8 @@ def _verdict(report: Overflow) -> tuple[str, str]:
     if status == 0:
         return "CLEAN", f"{count_of(tensors, 'tensor')} scanned, no NaN, no Inf, nothing saturated"
     if tensors:
-        return "UNDECIDED", "some tensors could not be read, none of the others overflowed"
-    return "UNDECIDED", "nothing could be read, or nothing is known of any tensor"
+        return "UNDECIDED", "some tensors could not be read, no overflow in the others"
+    return "UNDECIDED", "no tensor could be read, or the dump records no figures"
 
 
 def _overflow_words(report: Overflow) -> str:

@@ -35,10 +35,10 @@ def multi_rank_answer(answer: Answer, parts: Sequence[RankSummary], lost: Sequen
     joints = [one.joint for one in parts if one.joint is not None]
     every = [*_with_coordinates(cells, joints), *lost]
     odd, pages = odd_ones(joints), pages_to_write(cells)
-    told = [one for one in odd if one.wrong] or odd  # possible rounding differences are not shown beside proven ones
+    some = [one for one in odd if one.wrong] or odd  # possible rounding differences are not shown beside proven ones
     found, facts = overviewed(every)
     matrix = found._replace(
-        odd=[*map(odd_words, told[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(told) > ODD else [])],
+        odd=[*map(odd_words, some[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(some) > ODD else [])],
         pages=[cells[at].name for at in pages],
         unwritten=unwritten(cells, pages),
     )
@@ -114,7 +114,7 @@ def _section(answer: Answer, parts: Sequence[RankSummary], matrix: Matrix) -> Se
     if listings:
         lines = [f"{where}: {words}" for where, one in listings for words in one.lines]
         more = sum(one.more for _, one in listings)
-        title = f"{count_of(len(lines) + more, 'tensor')} diverged, in no operator that could be judged:"
+        title = f"{count_of(len(lines) + more, 'tensor')} diverged, but their operators could not be evaluated:"
         return section._replace(listings=[Listing(title, lines, "tensors.csv", more)])
     if agreement.tensors:
         return section._replace(agreeing=agreement.tensors, lines=[agreement.line()])
@@ -196,6 +196,6 @@ def unwritten(cells: Sequence[Cell], pages: Sequence[int]) -> str:
     """Describe the steps and ranks without a page, and the reason; "" if all have one."""
     without = [cells[at].verdict == "AGREES" for at in {*range(len(cells))} - {*pages}]
     agree, others = sum(without), len(without) - sum(without)
-    told = [(agree, "that agree"), (others, f"that do not, behind the first {MOST_PAGES}")]
-    words = " and ".join(f"{count:,} {what}" for count, what in told if count)
-    return f"of {len(cells):,} {words} have none (compare them alone, with --step and --rank)" if words else ""
+    kinds = [(agree, "that agree"), (others, f"after the first {MOST_PAGES} that do not agree")]
+    words = " and ".join(f"{count:,} {what}" for count, what in kinds if count)
+    return f"of {len(cells):,}, {words} have no page (compare them separately with --step and --rank)" if words else ""

@@ -23,7 +23,7 @@ _KINDS = {
     VALUES: "values",
     STATISTICS: "statistics",
     MD5: "checksums",
-    DETECTION: "what the device finds to overflow",
+    DETECTION: "overflow records of the device",
 }
 
 
@@ -32,7 +32,7 @@ def write(found: Planned, force: bool = False) -> list[Path]:
     folder, contents = Path(found.folder), {**found.files, NOTES: text(found)}
     for name in () if force else contents:
         if os.path.lexists(folder / name):
-            raise UsageError(f"{folder / name}: is there already; another -o DIR, or --force to write over it")
+            raise UsageError(f"{folder / name}: exists already; use another -o DIR, or --force to overwrite it")
     try:
         files.write(folder, {name: data.encode() for name, data in contents.items()}, is_report=False)
     except OSError as error:
@@ -66,7 +66,7 @@ def _lines(found: Planned) -> Iterator[str]:
     yield f"{number}. Run:"
     yield from (f"     {command}" for command in found.run)
     if found.other:
-        yield f"{number + 1}. The other side:"
+        yield f"{number + 1}. For the other side:"
         yield f"     {found.other}"
         number += 1
     yield f"{number + 1}. Then:"
@@ -79,12 +79,12 @@ def _size(size: Size | None) -> Iterator[str]:
     if size is not None:
         some = f", {size.operators:,} of {size.known:,} operators" if size.operators < size.known else ""
         parts = f"{count_of(size.steps, 'step')} × {count_of(size.ranks, 'rank')}"
-        yield f"{in_bytes(size.each)} for a step of a rank, {in_bytes(size.total)} for {parts}{some}"
+        yield f"{in_bytes(size.each)} per step and rank, {in_bytes(size.total)} for {parts}{some}"
 
 
-_BESIDE = {
-    "golden": ", held against a second one (npucmp plan --side golden)",
-    "run": ", held against a second run (run.sh once more)",
+_SECOND = {
+    "golden": ", compared with a golden dump (npucmp plan --side golden)",
+    "run": ", compared with a second run (execute run.sh again)",
 }
 
 
@@ -93,6 +93,6 @@ def fit(run: Run, question: str, found: Sequence[MissingData]) -> str:
     where = " ".join(where_words(run))
     head = f"{run.path}{f' ({where})' if where else ''}"
     if not found:
-        return visible(f"{head}: answers {question}{_BESIDE.get(QUESTIONS[question].second, '')}") + "\n"
-    lines = [f"{head}: {count_of(len(found), 'thing')} missing for {question}"]
+        return visible(f"{head}: suffices for {question}{_SECOND.get(QUESTIONS[question].second, '')}") + "\n"
+    lines = [f"{head}: {count_of(len(found), 'item')} missing for {question}"]
     return "\n".join(map(visible, [*lines, *(f"  {one.words}" for one in found)])) + "\n"

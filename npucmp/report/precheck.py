@@ -20,11 +20,11 @@ INPUTS = tuple("step rank op slot role target_shape golden_shape target_dtype go
 CURVES = tuple("step_from step_to target golden relative error parts curve".split(" "))
 TONES = {"error": "bad", "warning": "open", "note": "title"}
 MEANING = {
-    "same": "what was asked is the same in both runs",
-    "close": "the same within round-off or 1 %",
-    "DIFFERS": "it differs: an error forbids to compare numbers, a warning wants an explanation",
-    "unknown": "neither dump tells; the row says what would",
-    "n/a": "nothing to be held against each other",
+    "same": "equal in both runs",
+    "close": "equal within round-off or 1 %",
+    "DIFFERS": "different: after an error, do not compare tensors; a warning needs an explanation",
+    "unknown": "not recorded; the row names the missing data",
+    "n/a": "not applicable: no data to compare",
 }
 WIDE = 18  # columns for the name of an item
 
@@ -42,10 +42,10 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
         sections=[_section(report, differing)],
         suspects=Suspects.of([_suspect(place, row) for place, row in enumerate(differing, 1)]),
         places="precheck.csv",
-        title="What differs" if differing else "",
-        compared="What was compared",
+        title="Differences" if differing else "",
+        compared="Compared runs",
         aligned=", ".join(f"{count} {status.value}" for status, count in report.statuses.items()),
-        nothing=[] if differing else ["Nothing that was asked differs."],
+        nothing=[] if differing else ["No row differs."],
         counts={status.value: count for status, count in report.statuses.items()},
         notes=[Listing("note", report.notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
@@ -140,15 +140,15 @@ def _verdict(report: Precheck) -> tuple[str, str]:
     if status == 1:
         many = forbidding or reserved
         clear = "it" if many == 1 else "them"
-        more = f", {reserved} more want{'s' if reserved == 1 else ''} an explanation" if forbidding and reserved else ""
+        more = f", {reserved} more need{'s' if reserved == 1 else ''} an explanation" if forbidding and reserved else ""
         differ = f"{count_of(many, 'row')} differ{'s' if many == 1 else ''}"
-        return "NOT COMPARABLE", f"{differ}{more}; clear {clear} before npucmp compare"
+        return "NOT COMPARABLE", f"{differ}{more}; resolve {clear} before npucmp compare"
     if status == 0:
         words = f"{count_of(found[Status.SAME] + found[Status.CLOSE], 'row')} the same"
         if reserved:
             return "COMPARABLE", f"with reservations: {count_of(reserved, 'row')} to explain, {words}"
         return "COMPARABLE", words
-    return "UNDECIDED", "operators, inputs or weights are unknown, and nothing else differs"
+    return "UNDECIDED", "operators, inputs or weights are unknown, and no other row differs"
 
 
 def _row(row: Told) -> Row:

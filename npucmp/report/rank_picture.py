@@ -19,13 +19,13 @@ class CellState(NamedTuple):
     tone: str
 
 
-FIRST = CellState("1", "first", "the place to look at first", "BORN")
-BEGINS = CellState("X", "begins", "an error begins here", "BORN")
-SUSPECTED = CellState("S", "suspected", "suspected by statistics, not proven", "SUSPECT")
-PASSED = CellState("o", "passed", "differs: passed on from elsewhere", "WORSENED")
+FIRST = CellState("1", "first", "first suspect: check it first", "BORN")
+BEGINS = CellState("X", "begins", "an error originates here", "BORN")
+SUSPECTED = CellState("S", "suspected", "suspected, statistics only, not proven", "SUSPECT")
+PASSED = CellState("o", "passed", "differs: error propagated from elsewhere", "WORSENED")
 OPEN_CAUSE = CellState("u", "unknown", "differs, of unknown cause", "WORSENED")
 LOST = CellState("!", "unreadable", "could not be read", "warning")
-ALONE = CellState("/", "alone", "in one of the dumps only", "UNKNOWN")
+ALONE = CellState("/", "alone", "in one dump only", "UNKNOWN")
 UNDECIDED = CellState("?", "undecided", "undecided", "UNKNOWN")
 AGREES = CellState("·", "agrees", "agrees", "good")
 NOTHING = CellState(" ", "nothing", "not dumped", "")
@@ -104,4 +104,4 @@ def folded_words(picture: Picture) -> str:
     """Describe how many steps and ranks a character covers; "" if each covers one."""
     axes = ((picture.across, picture.name), (picture.down, picture.other))
     folds = " and ".join(f"{count} {name}s" for count, name in axes if count > 1)
-    return f"each sign stands for up to {folds} and shows the worst of them" if folds else ""
+    return f"each sign covers up to {folds} and shows the worst" if folds else ""

@@ -117,12 +117,12 @@ class Agreement(NamedTuple):
 
     def line(self) -> Line:
         """Describe the agreement in one line."""
-        how = "every tensor that was compared "
-        how += "is bit for bit the same" if self.in_bits else "holds the same values"
-        how += " but for masks" if self.masks else ""
+        how = "all compared tensors "
+        how += "are bit-identical" if self.in_bits else "have the same values"
+        how += " except for masks" if self.masks else ""
         if self.largest or self.trusted:
-            beyond = " above its limit, which the errors before it explain" if self.explained else ""
-            how = "as far as statistics tell" if self.trusted else f"largest rel_l2 {brief(self.largest)}{beyond}"
+            beyond = ", above its limit but explained by upstream errors" if self.explained else ""
+            how = "by statistics only" if self.trusted else f"largest rel_l2 {brief(self.largest)}{beyond}"
         return Line("No operator diverged", "good", f": {count_of(self.tensors, 'tensor')} agree, {how}")
 
 
@@ -254,11 +254,11 @@ def lost_part(number: int, where: Where, because: str) -> RankSummary:
     """Return the part of a comparison that ends its worker process."""
     tally = VerdictTally(Counter({Verdict.UNREADABLE: 1}), Counter())
     cell = Cell(*where, "", "", "UNREADABLE", because=because)
-    lines = [Line("Nothing could be told", "UNKNOWN", f": {because}")]
+    lines = [Line("No result", "UNKNOWN", f": {because}")]
     section = Section(where=cell.where, sides=(), lines=lines)
-    told = f"{cell.where}: {because}"
+    words = f"{cell.where}: {because}"
     known = number, *where, "UNDECIDED", 2, tally, section, AlignedShare({}, (0, 0), 0, 0, 0)
-    return RankSummary(*known, unreadable=(told,), examples={Verdict.UNREADABLE: told}, cell=cell)
+    return RankSummary(*known, unreadable=(words,), examples={Verdict.UNREADABLE: words}, cell=cell)
 
 
 def word_of(status: int, tally: VerdictTally) -> str:
@@ -297,11 +297,11 @@ def _section(
         listed = [
             f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing[:most]
         ]
-        title = f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:"
+        title = f"{count_of(len(differing), 'tensor')} diverged, but their operators could not be evaluated:"
         return section._replace(listings=[Listing(title, listed, "tensors.csv", len(differing) - len(listed))])
     if agreement.tensors:
         return section._replace(agreeing=agreement.tensors, lines=[agreement.line()])
-    return section._replace(lines=[Line("Nothing could be decided", "UNKNOWN")])
+    return section._replace(lines=[Line("No tensor could be evaluated", "UNKNOWN")])
 
 
 def _by_kind(roots: Sequence[Root]) -> tuple[Sequence[Root], Sequence[Root]]:
@@ -319,13 +319,13 @@ def _title(one: Comparison, groups: Groups) -> str:
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
     unseen = upstream_unseen(one, groups, first.pair.order).words()
     if not (one.target.ordered and one.golden.ordered):
-        return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
+        return "Diverging operators (the dumps do not record the order of execution, so the first is unknown)"
     if unseen and first.cause is not Cause.SUSPECT:
         return f"Earliest diverging operator found ({unseen})"
     if first.cause is Cause.SUSPECT:
-        return "First operator out of the noise before it (by statistics; not proven)"
+        return "First operator above the upstream noise (statistics only; not proven)"
     if first.cause is Cause.UNKNOWN:
-        return "Earliest diverging operator found (not all that it reads is known)"
+        return "Earliest diverging operator found (some of its inputs are unknown)"
     return "First diverging operator"
 
 

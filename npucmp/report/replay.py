@@ -39,13 +39,13 @@ COLUMNS = tuple(
 )
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "stack")
 MEANING = {
-    "CLEAN": "what float64 makes of the operator's own inputs, but for the rounding that is due",
-    "GUILTY": "more than that: the operator computes something else",
-    "AMPLIFIER": "more than that too, but so is a CPU in the same types, or every operator of the kind",
-    "BROKEN": "a gradient that is not the sum of what its consumers hand back: changed between operators",
-    "UNKNOWN": "it could not be replayed; the status says why",
+    "CLEAN": "matches float64 of the operator's own inputs within the expected rounding",
+    "GUILTY": "exceeds the expected rounding: the operator computes something else",
+    "AMPLIFIER": "exceeds the expected rounding, but so does a CPU in the same types, or every operator of this kind",
+    "BROKEN": "a gradient differs from the sum that its consumers return: it was changed between operators",
+    "UNKNOWN": "could not be replayed; the status gives the reason",
 }
-NOTHING = "Nothing could be replayed"
+NOTHING = "No operator could be replayed"
 
 
 def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
@@ -65,10 +65,10 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
         sections=sections,
         suspects=suspects,
         places="replay.csv",
-        title="Operators that are not what float64 makes of their inputs" if suspects.first else "",
-        compared="What was replayed",
+        title="Operators that do not match float64 of their own inputs" if suspects.first else "",
+        compared="Replayed run",
         aligned=" · ".join(one.aligned for one in sections),
-        nothing=[] if suspects.first else ["No operator is beyond the rounding that is due." if done else NOTHING],
+        nothing=[] if suspects.first else ["No operator exceeds the expected rounding." if done else NOTHING],
         counts={name.value: count for name, count in sorted(report.verdicts.items())},
         notes=[Listing("not replayed", undone, "replay.csv"), Listing("note", notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
@@ -152,7 +152,7 @@ def _suspect(some: Sequence[Replayed], one: Replay, place: int) -> Suspect:
         Judged.GUILTY.value,
         where=" · ".join(where_words(one.run)),
         line=source_line(operator),
-        aside="its forward is guilty too" if under else "",
+        aside="its forward operator is guilty too" if under else "",
         figures=tuple(_figures(worst, operator)),
         picture=worst.picture,
     )
@@ -180,13 +180,13 @@ def _evidence(row: Replayed) -> Iterator[Evidence]:
         facts = {name: Fact(getattr(row, name), slot=row.slot) for name in ("rms_ratio", "max_ratio", "rel_l2")}
         units = "" if row.rel_l2_u is None else " = {units:,.2g} u"
         facts["units"] = Fact(row.rel_l2_u)
-        words = "error {rms_ratio:,.2g} times the rounding that is due, {max_ratio:,.2g} times at its worst element"
+        words = "error {rms_ratio:,.2g} times the expected rounding, {max_ratio:,.2g} times at the worst element"
         yield Evidence("budget", f"{words}; rel_l2 {{rel_l2}}{units}", facts)
     if row.where:
         yield Evidence("where", "its elements beyond the limit lie in {box}", {"box": Fact(row.where)})
     if row.bias is not None and 0.25 < abs(row.bias) < 2:  # in this range, the other figures show less
         toward = "toward" if row.bias > 0 else "away from"
-        yield Evidence("bias", f"on the average {{bias:.2f}} u {toward} zero", {"bias": Fact(abs(row.bias))})
+        yield Evidence("bias", f"on average {{bias:.2f}} u {toward} zero", {"bias": Fact(abs(row.bias))})
     if row.same_dtype_ratio is not None:
         facts = {"ratio": Fact(row.same_dtype_ratio)}
         words = "{ratio:,.2g} times the error of the same call on a CPU in these types"
@@ -218,22 +218,22 @@ def _verdict(report: Replays) -> tuple[str, str]:
     found, status = report.verdicts, report.exit_status
     clean = f"{count_of(found[Judged.CLEAN], 'output')} clean"
     rest = [f"{found[name]:,} {words}" for name, words in
-            ((Judged.AMPLIFIER, "coarse, but excused"), (Judged.UNKNOWN, "unknown")) if found[name]]  # fmt: skip
+            ((Judged.AMPLIFIER, "coarse but excused"), (Judged.UNKNOWN, "unknown")) if found[name]]  # fmt: skip
     if status == 130:
         return "PARTIAL", f"interrupted after {count_of(len(report.rows), 'output')}"
     if status == 1:
         orders = sum(len(_guilty(one)) for one in report.replays)
         edges = sum(len(one.broken_edges) for one in report.replays)
-        words = [f"{count_of(orders, 'operator')} {'is' if orders == 1 else 'are'} not what float64 makes of "
-                 f"{'its' if orders == 1 else 'their'} inputs"] if orders else []  # fmt: skip
-        words += [f"{count_of(edges, 'gradient')} not what {'its' if edges == 1 else 'their'} consumers hand back"
-                  ] if edges else []  # fmt: skip
+        words = [f"{count_of(orders, 'operator')} {'does' if orders == 1 else 'do'} not match float64 of "
+                 f"{'its' if orders == 1 else 'their'} own inputs"] if orders else []  # fmt: skip
+        words += [f"{count_of(edges, 'gradient')} {'differs' if edges == 1 else 'differ'} from the sum of "
+                  f"{'its' if edges == 1 else 'their'} consumers"] if edges else []  # fmt: skip
         return "GUILTY", ", ".join([*words, clean, *rest])
     odd = sum(len(replay_tables.differences(one)) for one in report.replays)
-    rest += [f"but {count_of(odd, 'input')} another function than in other layers"] if odd else []
+    rest += [f"but {count_of(odd, 'input')} computed by another function than in other layers"] if odd else []
     if status == 0:
-        return "INNOCENT", ", ".join([f"{clean}, none beyond the rounding that is due", *rest])
-    return "UNDECIDED", "nothing could be replayed" if not found[Judged.CLEAN] else ", ".join([clean, *rest])
+        return "INNOCENT", ", ".join([f"{clean}, none exceeds the expected rounding", *rest])
+    return "UNDECIDED", "no operator could be replayed" if not found[Judged.CLEAN] else ", ".join([clean, *rest])
 
 
 def _all(report: Replays, rows: Callable[[Replay], Iterator[Row]]) -> list[Row]:

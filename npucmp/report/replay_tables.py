@@ -56,7 +56,7 @@ def broken(edge: Edge, one: Replay, place: int) -> Suspect:
         line=source_line(operator),
         figures=tuple(
             (name, f"{value:.3g}")
-            for name, value in (("times what is due", edge.ratio), ("rel_l2 in u", edge.rel_l2_u))
+            for name, value in (("times the expected rounding", edge.ratio), ("rel_l2 in u", edge.rel_l2_u))
             if value is not None
         ),
     )
@@ -64,8 +64,8 @@ def broken(edge: Edge, one: Replay, place: int) -> Suspect:
 
 def _evidence(edge: Edge, one: Replay) -> Iterator[Evidence]:
     names = [one.operators[order].name for order in edge.consumers]
-    verb = "hands" if len(names) == 1 else "hand"
-    words = "what reaches it is not what {consumers} " + verb + " back"
+    verb = "returns" if len(names) == 1 else "return"
+    words = "the incoming gradient differs from the gradient that {consumers} " + verb
     facts = {"consumers": Fact(" and ".join(names))}
     if edge.via != "bit-equal":
         words, facts = words + " ({via})", {**facts, "via": Fact(edge.via)}
@@ -74,7 +74,7 @@ def _evidence(edge: Edge, one: Replay) -> Iterator[Evidence]:
         yield Evidence("explanation", "{words}", {"words": Fact(edge.explanation)})
     if edge.ratio is not None and edge.rel_l2_u is not None:
         facts = {"ratio": Fact(edge.ratio, slot=edge.slot), "units": Fact(edge.rel_l2_u, slot=edge.slot)}
-        yield Evidence("budget", "{ratio:,.2g} times the rounding that is due; rel_l2 {units:,.2g} u", facts)
+        yield Evidence("budget", "{ratio:,.2g} times the expected rounding; rel_l2 {units:,.2g} u", facts)
 
 
 def differing(one: Replay) -> list[Line]:

@@ -27,8 +27,8 @@ COLUMNS = tuple(
 NOISE_COLUMNS = ("op", "slot", "rel_l2", "max_abs_err", "runs")
 FIGURES = ("exact_ratio", "max_ulp", "max_abs_err", "rel_l2")
 NEXT = {  # docs/workflow.md explains each in more words
-    "BORN": "this operator is not deterministic, or its memory is touched by another: run it alone, many times",
-    "GAP": "read the source between the two operators: code that was not dumped, or memory that changes in between",
+    "BORN": "this operator is not deterministic, or another operator writes to its memory: run it alone, many times",
+    "GAP": "read the source between the two operators: code that was not dumped, or memory that changed in between",
     "UNKNOWN": "dump inputs too",
 }
 
@@ -39,7 +39,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     found = compare.compare_answer(parts, FIGURES)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
     begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
-    title = "Where the runs begin to differ" if begins else "What is not the same in all runs"
+    title = "First differences between the runs" if begins else "Differences between the runs"
     share = percent(parts.coverage.share)
     section = _section(report, parts.coverage, suspects)
     word, sentence = _verdict(report)
@@ -69,7 +69,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         texts=tuple,
         nothing=[],
         marked=report.paths if report.reruns else (),
-        rest="What differs after that",
+        rest="Downstream differences",
     )
 
 
@@ -166,24 +166,24 @@ def _verdict(report: Repeated) -> tuple[str, str]:
     if status == 130:
         return "PARTIAL", f"interrupted after {count_of(len(report.findings), 'tensor')}"
     if status == 1:
-        return "DIFFERS", ", ".join(_differs_words(report)) or "the runs are not the same"
+        return "DIFFERS", ", ".join(_differs_words(report)) or "the runs differ"
     if status == 0:
         other_bits = _other_bits(report)
-        how = "the same values" if other_bits else "bit for bit the same"
+        how = "the same values" if other_bits else "bit-identical"
         text = f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, {how} in all runs"
-        text += f", {other_bits} with other signs of zeros or payloads of NaNs" if other_bits else ""
+        text += f", {other_bits} with other signs of zeros or other payloads of NaNs" if other_bits else ""
         for verdict, what in ((Verdict.UNKNOWN, "undecided"), (Verdict.MISSING, "without a partner")):
             text += f", {counts[verdict]} {what}" if counts[verdict] else ""
         return "SAME", text
     if report.broken or counts[Verdict.UNREADABLE]:
-        return "UNDECIDED", "some tensors could not be read, the others are the same"
+        return "UNDECIDED", "some tensors could not be read, the others are identical"
     if incomplete := "; ".join(report.tally.incomplete):
-        return "UNDECIDED", f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, all the same"
+        return "UNDECIDED", f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, all identical"
     uncovered = report.tally.coverage
     if counts[Verdict.MATCH] and uncovered.tensors > report.tally.undecided:
         return "UNDECIDED", open_words(uncovered, counts[Verdict.MATCH])
     if any(finding.is_undecided for finding in report.findings):
-        return "UNDECIDED", f"{_unproven(report)} prove no equality of bits; dump with task tensor or md5"
+        return "UNDECIDED", f"{_unproven(report)} cannot prove bit equality; dump with task tensor or md5"
     return "UNDECIDED", "no tensor with elements could be compared"
 
 
@@ -201,13 +201,13 @@ def _differs_words(report: Repeated) -> Iterator[str]:
     excused = sum(one.excused and one.cause is not Cause.PROPAGATED for one in report.reruns)
     passed = sum(one.cause is Cause.PROPAGATED for one in report.reruns)
     if causes[Cause.BORN] + causes[Cause.GAP]:
-        yield f"begins in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
+        yield f"difference originates in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
     if causes[Cause.UNKNOWN]:
         yield f"{count_of(causes[Cause.UNKNOWN], 'operator')} of unknown cause"
     if excused:
         yield f"{excused} random or asynchronous on purpose"
     if passed:
-        yield f"{passed} pass it on"
+        yield f"propagated by {passed}"
 
 
 def _other_bits(report: Repeated) -> int:

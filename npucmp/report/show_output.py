@@ -35,7 +35,7 @@ def listing(run: Run, rows: Sequence[tuple[Operator, Sequence[Seen]]], top: Opti
     for operator, measured in rows[:top]:
         lines += _operator(operator, measured)
     if top is not None and len(rows) > top:
-        lines.append(f"  … and {len(rows) - top:,} more; name a PATTERN, or --top {len(rows)}")
+        lines.append(f"  … and {len(rows) - top:,} more; use a PATTERN, or --top {len(rows)}")
     return "\n".join(lines) + "\n"
 
 
@@ -51,10 +51,10 @@ def case(
     for row in rows:
         words = row.explanation or row.status
         if row.status == REPLAYED and row.rms_ratio is not None:
-            words = f"error {row.rms_ratio:,.2g} times the rounding that is due"
+            words = f"error {row.rms_ratio:,.2g} times the expected rounding"
             words += f"; rel_l2 {brief(row.rel_l2)}" if row.rel_l2 is not None else ""
         lines.append(visible(f"  {row.slot}  {row.verdict.value}  {words}"))
-    lines += [f"  cut to {cut[0]:,} of {cut[1]:,} rows"] if cut else []
+    lines += [f"  reduced to {cut[0]:,} of {cut[1]:,} rows"] if cut else []
     return "\n".join([*lines, visible(f"  {', '.join(files)}"), visible(f"  python {folder / 'run.py'}")]) + "\n"
 
 
@@ -68,7 +68,7 @@ def rules(known: Sequence[RuleWords], decisions: Sequence[Decision]) -> str:
         lines.append(f"    {one.says}; needs {one.needs}")
         if one.name in asked:
             decision = asked[one.name]
-            words = f"looks at {decision.looked_at:,}" if decision.decided != "no" else decision.why_not
+            words = f"{decision.looked_at:,} examined" if decision.decided != "no" else decision.why_not
             lines.append(f"    decided: {decision.decided} ({visible(words)})")
     return "\n".join(lines) + "\n"
 

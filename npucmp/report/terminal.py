@@ -145,7 +145,7 @@ class _Screen:
         for suspect in passed if self.verbose else ():
             yield from self.suspect(suspect)
         if self.verbose and one.unlisted[1]:
-            yield f"     … and {one.unlisted[1]} more that pass it on in {self.answer.places}"
+            yield f"     … and {one.unlisted[1]} more that propagate it in {self.answer.places}"
         if passed and not self.verbose:
             yield f"     {passed[0].word}  {visible(one.passed_words)}"
         yield from map(self.line, one.lines)
@@ -177,7 +177,7 @@ class _Screen:
         for step in way if self.verbose else way[:STEPS]:
             yield f"     {'  ' * step.depth}{step.word:10}  {visible(step.words)}"
         if len(way) > STEPS and not self.verbose:
-            yield f"       … and {count_of(len(way) - STEPS, 'operator')} more on its way"
+            yield f"       … and {count_of(len(way) - STEPS, 'more operator')} downstream"
 
     def below(self, folder: str) -> Iterator[str]:
         """Yield the lines below all sections, the verdict last."""

@@ -11,13 +11,13 @@ from npucmp.model.ticket import Cells, Ticket
 from npucmp.report.sanitise import block, code, homeless, visible
 
 CAUSES = {
-    "BORN": "its inputs agree, its output does not: the error is born in this operator",
-    "GAP": "an input differs although what was dumped before it agrees: the error comes from what was not compared",
+    "BORN": "its inputs agree, its output differs: the error originates in this operator",
+    "GAP": "an input differs although all tensors dumped upstream agree: the error comes from code not compared",
     "WORSENED": "its output differs far more than its inputs explain",
-    "SUSPECT": "by statistics alone it stands out of the noise before it; this is not proven",
-    "UNKNOWN": "its output differs, and it is not known whether its inputs do",
-    "GUILTY": "its output is not what float64 makes of the inputs that were dumped with it",
-    "BROKEN": "the gradient that reached it is not the sum of what its consumers hand back",
+    "SUSPECT": "statistics only: its output exceeds the upstream noise; this is not proven",
+    "UNKNOWN": "its output differs; the errors of its inputs are not known",
+    "GUILTY": "its output does not match float64 of its dumped inputs",
+    "BROKEN": "its incoming gradient differs from the sum that its consumers return",
 }
 FIGURES = (  # column of tensors.csv, title
     ("rel_l2", "rel_l2"), ("limit", "limit"), ("cosine", "1 − cosine"), ("max_abs_err", "max abs err"),
@@ -32,15 +32,15 @@ PLAIN = (  # columns of other tables, in one list
 ).split(" ")
 BAR = "\\|"  # a bar would end a cell, even in a code span
 TO_FILL = ("device and driver", "CANN", "framework and torch_npu / MindSpore", "golden: device and release",
-           "does it repeat?")  # fmt: skip
+           "reproducible in a rerun?")  # fmt: skip
 MEANING = (
-    "- **rel_l2** is ‖target − golden‖ / ‖golden‖. The limit is what rounding may make of it here; beyond it the "
-    "tensor is `diverged`.",
+    "- **rel_l2** is ‖target − golden‖ / ‖golden‖. The limit is the error that rounding can cause here; beyond it, "
+    "the tensor is `diverged`.",
     "- **Mixed tolerance** passes if at least 99 % of the elements lie within atol + rtol·|golden|, and the largest "
     "error is at most the limit of the type, or 32 ulp. **MERE/MARE**, the older rule, passes if the mean of "
     "|x − y| / (|y| + 1e-7) is below t, and its maximum below 10 t.",
-    "- **Small values** are elements of the golden below s, so near 0 that a relative error means nothing; they are "
-    "wrong if they are off by more than e.",
+    "- **Small values** are elements of the golden below s, so near 0 that a relative error is meaningless; they are "
+    "wrong if their error exceeds e.",
 )
 LIMITS = (("rtol", "rtol"), ("atol", "atol"), ("most", "limit"), ("mean", "t"), ("small", "s"), ("small_error", "e"))
 
@@ -58,7 +58,7 @@ def _what(ticket: Ticket) -> Iterator[str]:
     yield f"# {_code(name)}: {visible(cause)}"
     yield ""
     slot = f"{_code(row['slot'])} " if row.get("slot") else ""
-    yield f"{_code(name)} {slot}— {CAUSES.get(cause, 'it stands out')}. Found by `npucmp {ticket.command}`."
+    yield f"{_code(name)} {slot}— {CAUSES.get(cause, 'it is a suspect')}. Found by `npucmp {ticket.command}`."
     yield ""
     known = [one for one in _list(ticket.accused.get("evidence")) if isinstance(one, str)]
     yield from (f"- {_code(words)}" for words in known or [_because(row)] if words)
@@ -83,7 +83,7 @@ def _where(ticket: Ticket) -> Iterator[str]:
     arguments = [one for one in _list(ticket.accused.get("arguments")) if isinstance(one, dict)]
     if arguments:
         yield from _table(("argument", "target", "golden", ""), (
-            (_code(one.get("name")), _code(one.get("target"), "not there"), _code(one.get("golden"), "not there"),
+            (_code(one.get("name")), _code(one.get("target"), "missing"), _code(one.get("golden"), "missing"),
              "" if one.get("target") == one.get("golden") else "**differs**")
             for one in arguments
         ))  # fmt: skip
@@ -120,7 +120,7 @@ def _figures(ticket: Ticket) -> Iterator[str]:
     ))  # fmt: skip
     vendor = [one for one in _list(ticket.accused.get("vendor")) if isinstance(one, dict)]
     if vendor:
-        yield "\nBy the vendor's rules for single operators, target against golden:"
+        yield "\nResults of the vendor's rules for single operators, target compared with golden:"
         yield from _table(
             (
                 "tensor",
@@ -155,7 +155,7 @@ def _vendor(one: Mapping[str, Any]) -> Sequence[str]:
 def _compared(ticket: Ticket) -> Iterator[str]:
     """Yield the section on the dumps that were compared and the rules."""
     summary = ticket.summary
-    yield "## What was compared, and by which rules"
+    yield "## Compared runs and rules"
     yield ""
     for side in ("target", "golden"):
         found = summary.get(side)
@@ -185,7 +185,7 @@ def _versions(ticket: Ticket) -> Iterator[str]:
     yield "## Versions and environment"
     yield ""
     yield f"- npucmp {_code(ticket.summary.get('npucmp'))}, `{ticket.command}`"
-    yield "- The dumps do not tell the following; please fill in:"
+    yield "- The dumps do not record the following; please fill in:"
     yield from (f"  - {name}: " for name in TO_FILL)
 
 
@@ -197,12 +197,12 @@ def _again(ticket: Ticket) -> Iterator[str]:
     lines = [shlex.join(["npucmp", *argv])] if argv else []
     name = ticket.row.get("target_op") or ticket.row.get("op")
     if ticket.case:
-        yield "The folder `case` has the inputs, the dumped and the float64 results of this one call:"
+        yield "The folder `case` has the inputs, the dumped results and the float64 results of this call:"
         lines.append("python case/run.py")
     elif name:
         found = ticket.summary.get("target")
         dump = homeless(str(found.get("path", "DUMP"))) if isinstance(found, dict) else "DUMP"
-        yield "This one call as a folder that runs without npucmp, where the dump has its values and arguments:"
+        yield "If the dump has values and arguments of this call, extract it into a folder that runs without npucmp:"
         lines += [shlex.join(["npucmp", "extract", dump, name, "-o", "case"]), "python case/run.py"]
     yield ""
     yield block(lines)

@@ -46,7 +46,7 @@ def write_ticket(ticket: Ticket, file: str | os.PathLike[str]) -> list[str]:
 def require_ending(file: str | os.PathLike[str]) -> None:
     """Raise UsageError unless the name ends in .md or .zip."""
     if Path(file).suffix.lower() not in (".md", ".zip"):
-        raise UsageError(f"-o {os.fspath(file)}: a name ending in .md or .zip is wanted")
+        raise UsageError(f"-o {os.fspath(file)}: the name must end in .md or .zip")
 
 
 def write(path: Path, page: str, files: Iterable[tuple[str, Iterable[bytes]]]) -> list[str]:
@@ -132,7 +132,7 @@ def _deflated(text: str) -> str:
     unpacker = zlib.decompressobj()
     found = unpacker.decompress(base64.b64decode(text), _INFLATED)
     if not unpacker.eof:
-        raise ValueError("more than the data of a page")
+        raise ValueError("larger than the data of a page")
     packed = json.dumps(_without(json.loads(found)), separators=(",", ":"))
     return base64.b64encode(zlib.compress(packed.encode(), LEVEL)).decode()
 

@@ -95,47 +95,45 @@ def meaning(one: Field[Any]) -> str:
 
 @dataclass(frozen=True)
 class DumpFields:
-    """The options of every command that reads a dump. In Python a single name may replace a sequence of names."""
+    """The options of every command that reads a dump. In Python, options that take several values also accept one."""
 
     format: Optional[str] = option(
         None,
-        "Format of the dumps (default: detected): msprobe, cann, npy, …; npucmp formats lists them.",
+        "Format of the dumps (default: recognised): msprobe, cann, npy, …; npucmp formats lists them.",
         metavar="NAME",
     )
     step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
     rank: Numbers = option(None, "Only these ranks: --rank 0, --rank 0,8-15.", metavar="N", check="numbers")
     pair: Sequence[str] = option(
         (),
-        "Compare a step or rank of the target with a different one of the golden: --pair step1=step0, "
-        "--pair rank8=rank0; repeatable.",
+        "Compare a step or rank of the target with another step or rank of the golden: --pair step1=step0, --pair "
+        "rank8=rank0; repeatable.",
         metavar="A=B",
         repeats=True,
         check="pairs",
     )
-    include: Sequence[str] = option(
-        (), "Only operators with a matching name; repeatable.", metavar="GLOB", repeats=True
-    )
-    exclude: Sequence[str] = option((), "No operators with a matching name; repeatable.", metavar="GLOB", repeats=True)
+    include: Sequence[str] = option((), "Only operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
+    exclude: Sequence[str] = option((), "No operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
     mapping: Union[StrPath, Names, None] = option(
         None,
-        "Target names → golden names: YAML, TOML or CSV, or msprobe's layer, cell, api or data mapping: "
+        "Names of the target and their golden names: YAML, TOML or CSV, or msprobe's layer, cell, api or data mapping: "
         "--mapping layer_mapping.yaml.",
         metavar="FILE",
     )
     graph: Sequence[StrPath] = option(
         (),
-        "GE graph (text or JSON) or TensorFlow GraphDef (text or binary) of a run, or a tfdbg dump with its own "
-        "graph, instead of the graphs beside the dumps; repeatable.",
+        "GE graph (text or JSON) or TensorFlow GraphDef (text or binary) of a run, or a tfdbg dump that contains its "
+        "graph. It replaces the graphs in the dumps' folders; repeatable.",
         metavar="FILE",
         repeats=True,
     )
     jobs: Optional[int] = option(
-        None, "Number of processes (default: the cores of this process).", least=1, is_whole=True
+        None, "Number of worker processes (default: the cores of this process).", least=1, is_whole=True
     )
     progress: Optional[Progress] = keyword(None, "A function that is called with (bytes done, bytes in all).")
     limits: Limits = option(
         Limits(),
-        "Change a size limit: --limit tensor_bytes=32T. Error messages name the limit; repeatable.",
+        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
         "--limit",
         metavar="NAME=VALUE",
         repeats=True,
@@ -146,7 +144,7 @@ class DumpFields:
 
 @dataclass(frozen=True)
 class ScreenFields:
-    """The options of the command line for the terminal and the files of a report."""
+    """The options of the screen and of the files that are written."""
 
     output: Optional[str] = option(
         None,
@@ -158,7 +156,7 @@ class ScreenFields:
     )
     excel: bool = option(
         False,
-        "Write CSV files with a byte-order mark, so that Excel detects UTF-8.",
+        "Write CSV files with a byte-order mark, so that Excel reads them as UTF-8.",
         python="npucmp.write_reports(result, DIR, excel=True)",
     )
     xlsx: bool = option(
@@ -168,13 +166,13 @@ class ScreenFields:
     )
     metrics: Optional[str] = option(
         None,
-        "Further columns of tensors.csv, comma-separated: euclidean,snr,gain; docs/metrics.md lists them.",
+        "Additional columns of tensors.csv, comma-separated: --metrics euclidean,snr,gain; docs/metrics.md lists them.",
         metavar="NAMES",
         python='npucmp.write_reports(result, DIR, metrics="snr,gain")',
     )
     parts: bool = option(
         False,
-        "Write a file per step and rank instead of tensors.csv: -o report --parts writes report/tensors-0-3.csv …",
+        "Write one file per step and rank instead of tensors.csv: -o report --parts writes report/tensors-0-3.csv …",
         python="npucmp.write_reports(result, DIR, parts=True)",
     )
     parquet: bool = option(
@@ -182,30 +180,30 @@ class ScreenFields:
         "Write tensors.parquet instead of tensors.csv; needs pyarrow: pip install -e '.[parquet]'.",
         python="npucmp.write_reports(result, DIR, parquet=True)",
     )
-    top: int = option(10, "Number of suspects on the terminal.", least=1, is_whole=True, shows_default=True, python="–")
+    top: int = option(10, "Suspects to show on the terminal.", least=1, is_whole=True, shows_default=True, python="–")
     show_progress: Optional[bool] = option(
-        None, "Show progress (default: on a terminal).", "--progress/--no-progress", python="progress=FUNCTION"
+        None, "Show a progress bar (default: on a terminal).", "--progress/--no-progress", python="progress=FUNCTION"
     )
     verbose: bool = option(
-        False, "Also show operators that propagate the error, and all notes.", "-v", "--verbose", python="–"
+        False, "Also list operators that propagate errors, and all notes.", "-v", "--verbose", python="–"
     )
-    quiet: bool = option(False, "Print nothing; the exit status is the result.", "-q", "--quiet", python="–")
-    json: bool = option(False, "Print summary.json on stdout, and nothing else.", python="result.to_dict()")
+    quiet: bool = option(False, "Print nothing; only set the exit status.", "-q", "--quiet", python="–")
+    json: bool = option(False, "Print only summary.json, on stdout.", python="result.to_dict()")
     junit: Optional[str] = option(
         None,
-        "Write JUnit XML for continuous integration: a case per suspect and rule.",
+        "Write JUnit XML for continuous integration: one test case per suspect and rule.",
         metavar="FILE",
         python="npucmp.write_junit(result, FILE)",
     )
     baseline: Optional[str] = option(
         None,
-        "An earlier report of -o: findings that it contains do not set exit status 1.",
+        "Earlier report folder. Suspects that it already lists do not cause exit status 1.",
         metavar="REPORT",
         python="npucmp.diff(REPORT, result)",
     )
     color: Optional[str] = option(
         None,
-        "Colours: auto (default) on a terminal, by NO_COLOR and FORCE_COLOR; always for `| less -R`.",
+        "Colours. auto (default): on a terminal, subject to NO_COLOR and FORCE_COLOR; always: for `| less -R`.",
         choices=("auto", "always", "never"),
         python="–",
     )
@@ -213,80 +211,80 @@ class ScreenFields:
 
 @dataclass(frozen=True)
 class CompareFields(DumpFields):
-    """The options of compare and of the commands that use it."""
+    """The options of compare, and of the commands that are built on it."""
 
-    rtol: Optional[float] = option(None, "Decide by |x-y| ≤ atol + rtol·|y| instead of the default rule.", least=0)
+    rtol: Optional[float] = option(None, "Judge by |x-y| ≤ atol + rtol·|y| instead of the default limits.", least=0)
     atol: Optional[float] = option(None, "See --rtol.", least=0)
     tolerances: Union[StrPath, Sequence[Tolerance], None] = option(
-        None, "Your own rules: CSV or TOML of metric, limit, dtype, op_type, why.", metavar="FILE"
+        None, "Own limits: CSV or TOML with metric, limit, dtype, op_type, why.", metavar="FILE"
     )
     trust_statistics: bool = option(False, "Accept equal statistics (max, min, mean, norm) as agreement.")
     noise: Optional[StrPath] = option(
-        None, "noise.csv of rerun-diff: accept differences no larger than between reruns.", metavar="FILE"
+        None, "Run-to-run noise: noise.csv of rerun-diff. Differences within it are not faults.", metavar="FILE"
     )
-    strict: bool = option(False, "Exit with 1 also if an operator has no partner.")
+    strict: bool = option(False, "Exit 1 also if an operator has no partner.")
     coverage: float = option(
         1.0,
-        "Accept a target that covers at least this share of the golden's elements: --coverage 0.8. Default: 1, all "
-        "elements.",
+        "Smallest share of the golden's elements that the target must cover: --coverage 0.8. Default: 1, all elements.",
         metavar="SHARE",
         least=0,
         most=1,
     )
     skip_rules: Sequence[str] = option(
-        (), "Judge without this rule (--list-rules); repeatable.", "--skip-rule", metavar="NAME", repeats=True
+        (), "Do not apply this rule (see --list-rules); repeatable.", "--skip-rule", metavar="NAME", repeats=True
     )
     disk: Union[int, str, None] = option(
         None,
-        "Maximum size of the next dump of a side: --disk 20GB. next_dump.json requests the tensors that fit, nearest "
-        "to the first root cause first.",
+        "Disk space for the next dump of each side: --disk 20GB. next_dump.json requests the operators that fit, "
+        "nearest to the first root first.",
         metavar="SIZE",
     )
     also: Sequence[StrPath] = option(
         (),
-        "A further dump of a side, for example values of a few operators in addition to statistics of all: "
-        "--also target=DUMP, --also golden=DUMP, or --also DUMP for the side that matches; repeatable.",
+        "An additional dump of one side, for example values of a few operators and statistics of all: "
+        "--also target=DUMP, --also golden=DUMP, or --also DUMP for the side that it matches; repeatable.",
         metavar="[SIDE=]DUMP",
         repeats=True,
     )
     recompute: str = option(
         "auto",
-        "Recompute operators of both runs in float64 from their own inputs: auto, suspected or excused operators, by "
-        "numpy; all, every operator, by torch (pip install -e '.[replay]'); none, no operator. Default: auto.",
+        "Recompute operators of both runs in float64 from their own inputs. auto (default): suspected and excused "
+        "operators, by numpy; all: every operator, by torch (pip install -e '.[replay]'); none: no operator.",
         metavar="[none|auto|all]",
         choices=("none", "auto", "all"),
     )
     replay: Optional[str] = option(
         None,
-        "Alias: --replay suspects (or no value) is --recompute auto, --replay all is --recompute all.",
+        "Alias: --replay suspects (or without a value) is --recompute auto; --replay all is --recompute all.",
         metavar="[suspects|all]",
         choices=("suspects", "all"),
     )
     precheck: bool = option(
-        True, "Do not warn about runs that are not comparable (npucmp precheck).", "--no-precheck",
+        True, "Skip the comparability check and its one-line warning (see npucmp precheck).", "--no-precheck",
         python="precheck=False",
     )  # fmt: skip
     journal: Optional[StrPath] = keyword(
-        None, "A folder for the checkpoint and for results of steps and ranks; -o DIR on the command line."
+        None, "A folder for the checkpoint and the results of steps and ranks; -o DIR on the command line."
     )
     resume: bool = option(
         False,
-        "Continue an interrupted comparison: same command, same -o DIR. Measured tensors are not read again.",
+        "Continue an interrupted comparison: repeat the same command with the same -o DIR. Measured tensors are not "
+        "read again.",
         python='journal="report", resume=True',
     )
     executor: Optional[Executor] = keyword(
-        None, "Executor of the tasks, for example npucmp.Cluster; None: local processes."
+        None, "Runs the tasks, for example npucmp.Cluster; None: processes on this machine."
     )
 
 
 @dataclass(frozen=True)
 class ClusterFields:
-    """The options for the workers of a cluster."""
+    """The option that runs compare on a cluster."""
 
     scheduler: Optional[str] = option(
         None,
-        "Let the workers of a Dask cluster compare steps and ranks: --scheduler tcp://127.0.0.1:8786, --scheduler "
-        "tls://HOST:PORT, or the scheduler's file. All workers must see the dumps and -o DIR. Needs pip "
+        "Compare steps and ranks on the workers of a Dask cluster: --scheduler tcp://127.0.0.1:8786, --scheduler "
+        "tls://HOST:PORT, or the scheduler's file. All workers must have access to the dumps and -o DIR. Needs pip "
         "install -e '.[dask]'.",
         metavar="ADDRESS",
         python="executor=npucmp.Cluster(ADDRESS, reads, writes)",
@@ -307,49 +305,49 @@ class FusionFields(CompareFields):
 class OverflowFields(DumpFields):
     """The options of overflow."""
 
-    golden: Optional[StrPath] = option(None, "A correct run, to compare every event with.", metavar="DUMP")
+    golden: Optional[StrPath] = option(None, "A correct run to compare every event with.", metavar="DUMP")
     headroom: Optional[float] = option(
-        None, "List tensors within this many bits of their type's limit.", metavar="BITS", least=0
+        None, "Also list tensors closer than this to their type's limit.", metavar="BITS", least=0
     )
 
 
 @dataclass(frozen=True)
 class CheckFields(DumpFields):
-    """The options of check. Globs select rules; with None, the file of --rules decides."""
+    """The options of check. Globs match names of rules. If an option is None, the file of --rules sets it."""
 
-    only: Sequence[str] = option((), "Only rules with a matching name; repeatable.", metavar="GLOB", repeats=True)
-    skip: Sequence[str] = option((), "No rules with a matching name; repeatable.", metavar="GLOB", repeats=True)
+    only: Sequence[str] = option((), "Only rules whose name matches; repeatable.", metavar="GLOB", repeats=True)
+    skip: Sequence[str] = option((), "No rules whose name matches; repeatable.", metavar="GLOB", repeats=True)
     phase: Optional[str] = option(
         None,
-        "Phase of the run; auto (default): training if it has a backward pass.",
+        "Kind of the run; auto (default): training if it has a backward pass.",
         choices=("auto", "train", "eval"),
     )
     start: Optional[str] = option(
         None,
-        "Initial weights; auto (default): fresh if the weights of all norms are constant.",
+        "Initial weights; auto (default): fresh if the weights of all normalisations are constant.",
         choices=("auto", "fresh", "trained"),
     )
     fail_on: Optional[str] = option(
         None,
-        "Lowest severity that sets exit status 1 (default: warning).",
+        "Lowest severity that causes exit status 1 (default: warning).",
         choices=("error", "warning", "hint"),
     )
     loss: Optional[StrPath] = option(
         None,
-        "Log of the training: CSV, JSON lines, trainer_state.json, a text log, event files.",
+        "Training log: CSV, JSON lines, trainer_state.json, a text log, event files.",
         metavar="FILE",
     )
-    column: str = option("", "Column of the loss in --loss.", metavar="NAME")
-    rules: Optional[StrPath] = option(None, "Settings: limits, severities, expected facts; TOML.", metavar="FILE")
+    column: str = option("", "The column of --loss that holds the loss.", metavar="NAME")
+    rules: Optional[StrPath] = option(None, "Settings in TOML: limits, severities, expectations.", metavar="FILE")
     plugin: Sequence[StrPath] = option(
-        (), "Python file with your own rules, which npucmp executes; repeatable.", metavar="FILE", repeats=True
+        (), "A Python file with additional rules; npucmp executes it; repeatable.", metavar="FILE", repeats=True
     )
     plugins: bool = option(True, "Also apply rules of installed packages (default: yes).", "--plugins/--no-plugins")
 
 
 @dataclass(frozen=True)
 class PrecheckFields(DumpFields):
-    """The options of precheck. Further files are given in pairs, for target and golden."""
+    """The options of precheck. T G are a file of the target and a file of the golden."""
 
     env: Optional[tuple[str, str]] = option(
         None,
@@ -362,56 +360,55 @@ class PrecheckFields(DumpFields):
     )
     curve: Optional[tuple[str, str]] = option(
         None,
-        "Logs of both trainings, to find divergence: CSV, JSON lines, trainer_state.json, text, TensorBoard events.",
+        "Logs of both trainings, to find where they diverge: CSV, JSON lines, trainer_state.json, text, TensorBoard "
+        "events.",
         metavar="T G",
         words=2,
     )
     repeat_curve: Optional[str] = option(
-        None, "Log of a second golden run: accept differences no larger than its own.", metavar="FILE"
+        None, "Log of a second golden run. Differences within this noise are not faults.", metavar="FILE"
     )
-    column: str = option("", "Metric of the logs (default: the training loss).", metavar="NAME")
+    column: str = option("", "The column of the logs to compare (default: the training loss).", metavar="NAME")
     repeat: Optional[StrPath] = option(
-        None, "A dump of a repeated TARGET run, to check for equal bits.", metavar="DUMP"
+        None, "A second dump of the TARGET run, to test whether it is bit-identical.", metavar="DUMP"
     )
     rules: Optional[StrPath] = option(
-        None, "Settings: TOML with skip, and severities and ignored names of rows.", metavar="FILE"
+        None, "Settings in TOML: rows to skip, severities and ignored names of rows.", metavar="FILE"
     )
-    mixed: bool = option(False, "Mixed precision against full precision is intended.")
-    only: Sequence[str] = option((), "Only rows with a matching name; repeatable.", metavar="GLOB", repeats=True)
-    skip: Sequence[str] = option((), "No rows with a matching name; repeatable.", metavar="GLOB", repeats=True)
-    strict: bool = option(False, "Exit with 1 also for differences that need an explanation.")
+    mixed: bool = option(False, "Mixed precision is intentionally compared with full precision.")
+    only: Sequence[str] = option((), "Only rows whose name matches; repeatable.", metavar="GLOB", repeats=True)
+    skip: Sequence[str] = option((), "No rows whose name matches; repeatable.", metavar="GLOB", repeats=True)
+    strict: bool = option(False, "Exit 1 also for rows that need an explanation.")
 
 
-_MEMORY = "Memory limit of {} (default 8192)."
+_MEMORY = "Memory that {} may take (default 8192)."
 
 
 @dataclass(frozen=True)
 class ReplayFields(DumpFields):
     """The options of replay."""
 
-    engine: Optional[str] = option(None, "Replay with this engine only: torch or numpy.", metavar="NAME")
+    engine: Optional[str] = option(None, "Use only this engine: torch or numpy.", metavar="NAME")
     golden: Optional[StrPath] = option(
-        None, "Another run of the network, replayed too, to find the wrong run.", metavar="DUMP"
+        None, "Another run of the network, also replayed, to find which run is wrong.", metavar="DUMP"
     )
     budget: float = option(1.0, "Multiply every limit by X.", metavar="X", least=0, is_open=True)
     budget_from: Optional[StrPath] = option(
-        None, "A clean run: its error ratios set the limits of each kind of operator.", metavar="DUMP"
+        None, "A clean run; its error ratios per kind of operator set the limits.", metavar="DUMP"
     )
     limit_memory: Optional[int] = option(
         None, _MEMORY.format("one operator"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
     )
-    strict: bool = option(False, "Exit with 2 also if an output could not be replayed.")
+    strict: bool = option(False, "Exit 2 also if an output could not be replayed.")
 
 
 @dataclass(frozen=True)
 class ExtractFields(DumpFields):
     """The options of extract."""
 
-    smallest: bool = option(
-        False, "Only the fewest rows that still show the fault, if rows do not depend on each other."
-    )
+    smallest: bool = option(False, "If rows are independent, write only the fewest rows that still show the fault.")
     limit_memory: Optional[int] = option(
-        None, _MEMORY.format("the operator"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
+        None, _MEMORY.format("it"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
     )
 
 
@@ -419,12 +416,12 @@ class ExtractFields(DumpFields):
 class ShowFields(DumpFields):
     """The options of show."""
 
-    pattern: Optional[str] = keyword(None, "A glob on operator names: all tensors of matching operators are measured.")
-    values: bool = option(False, "Show values: histogram, extremes, corners.")
+    pattern: Optional[str] = keyword(None, "A glob on operator names; all tensors of matching operators are measured.")
+    values: bool = option(False, "Show the values: histogram, extremes, corners.")
     slot: Sequence[str] = option((), "Only these tensors: --slot output:0; repeatable.", metavar="GLOB", repeats=True)
     at: Sequence[str | int] = option(
         (),
-        "The element at an index: --at 0,3,12, or one number in C order; repeatable.",
+        "Show the element at an index: --at 0,3,12, or one number in C order; repeatable.",
         metavar="INDEX",
         repeats=True,
     )
@@ -434,13 +431,13 @@ class ShowFields(DumpFields):
 class PlanFields:
     """The options of plan."""
 
-    side: str = option("target", "target or golden.", metavar="SIDE", shows_default=True)
-    steps: Numbers = option(None, "Steps, counted from 0: --steps 3, --steps 0-2.", metavar="N")
-    ranks: Numbers = option(None, "Ranks: --ranks 0,8-15 (default: all).", metavar="N")
-    ops: Sequence[str] = option((), "Only operators with a matching name; repeatable.", metavar="GLOB", repeats=True)
+    side: str = option("target", "Side to dump: target or golden.", metavar="SIDE", shows_default=True)
+    steps: Numbers = option(None, "Steps to dump, from 0: --steps 3, --steps 0-2.", metavar="N")
+    ranks: Numbers = option(None, "Ranks to dump: --ranks 0,8-15 (default: all).", metavar="N")
+    ops: Sequence[str] = option((), "Only operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
     kind: Optional[str] = option(
         None,
-        "Recorded data of tensors: values, statistics or md5.",
+        "Recorded per tensor: values, statistics or md5.",
         values={
             "--values": ("values", "Record values of tensors."),
             "--statistics": ("statistics", "Record maximum, minimum, mean, norm."),
@@ -450,21 +447,21 @@ class PlanFields:
     )
     before: Optional[StrPath] = option(
         None,
-        "An earlier dump of the same network, of values or statistics, for the size and the operators of --ops.",
+        "An earlier dump of the same network (statistics suffice). It gives the size, and the operators of --ops.",
         "--from",
         metavar="DUMP",
         python="before=DUMP",
     )
-    disk: int | str | None = option(None, "With --from: request only tensors that fit, --disk 20GB.", metavar="SIZE")
-    model: str = option("model", "For acl: the file of the offline model, without .om.", metavar="NAME")
+    disk: int | str | None = option(None, "With --from: request only operators that fit: --disk 20GB.", metavar="SIZE")
+    model: str = option("model", "For acl: file name of the offline model, without .om.", metavar="NAME")
     format: Optional[str] = option(
         None,
-        "Format of the dumps (default: detected): msprobe, cann, npy, …; npucmp formats lists them.",
+        "Format of the dumps (default: recognised): msprobe, cann, npy, …; npucmp formats lists them.",
         metavar="NAME",
     )
     limits: Limits = option(
         Limits(),
-        "Change a size limit: --limit tensor_bytes=32T. Error messages name the limit; repeatable.",
+        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
         "--limit",
         metavar="NAME=VALUE",
         repeats=True,

@@ -36,7 +36,7 @@ def test_a_difference_and_its_files(tmp_path):
     got = called("precheck", *sides, "--skip", "*.health", "-o", tmp_path / "out", "--jobs", 1)
     assert got.exit_code == 1, got.output
     assert "DIFFERS" in got.output and "target = 1.429·golden − 0.4286" in got.output
-    assert got.output.splitlines()[-2].startswith("NOT COMPARABLE: 1 row differs; clear it before npucmp compare.")
+    assert got.output.splitlines()[-2].startswith("NOT COMPARABLE: 1 row differs; resolve it before npucmp compare.")
     table = rows(tmp_path / "out" / "precheck.csv")
     assert [*table[0]] == [*COLUMNS]
     (found,) = [row for row in table if row["status"] == "DIFFERS"]

@@ -314,7 +314,7 @@ def test_layouts_without_a_conversion(layout, origin):
 
 @pytest.mark.parametrize(("layout", "origin"), [("NC1HWC0", "ND"), ("NC1HWC0", "NCDHW"), ("FRACTAL_Z_3D", "NCHW")])
 def test_origins_without_a_conversion(layout, origin):
-    with pytest.raises(UnsupportedError, match=f"{layout} has no conversion to '{origin}'; it has to"):
+    with pytest.raises(UnsupportedError, match=f"{layout} has no conversion to '{origin}'; it has conversions to"):
         to_logical(np.zeros((1, 1, 1, 1, 16)), layout, origin, (1, 1, 1, 1))
     assert not fits((1, 1, 1, 1, 16), layout, origin, (1, 1, 1, 1))
 

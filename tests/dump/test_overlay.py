@@ -40,12 +40,12 @@ def test_the_figures_of_the_first_dump_stand():
         run(("a", tensor(statistics=FIGURES))), run(("a", tensor(statistics=OTHER_FIGURES, file="a.npy")), path="new")
     )
     assert the_one(joined).statistics == FIGURES
-    assert "of 1 tensors with statistics in both 1 have others" in joined.notes[-1]
+    assert "statistics of 1 of 1 tensors differ between the dumps" in joined.notes[-1]
 
 
 def test_equal_figures_need_no_note():
     both = run(("a", tensor(statistics=FIGURES))), run(("a", tensor(statistics=FIGURES, file="a.npy")), path="new")
-    assert join(*both).notes == ("new joins old: 1 operators are in both, 1 tensors get values",)
+    assert join(*both).notes == ("new joins old: 1 operators are in both dumps, 1 tensors receive values",)
 
 
 def test_the_larger_dump_tells_the_order():
@@ -71,7 +71,7 @@ def test_tensors_that_one_dump_lacks_are_there():
 def test_another_shape_is_another_tensor():
     joined = join(run(("a", tensor(statistics=FIGURES))), run(("a", tensor(shape=(4, 3), file="a.npy")), path="new"))
     assert the_one(joined) == tensor(statistics=FIGURES)
-    assert "1 tensors have another shape or type (a output:0)" in joined.notes[-1]
+    assert "1 tensors differ in shape or type (a output:0)" in joined.notes[-1]
 
 
 def test_values_that_cannot_be_read_are_not_passed_over():

@@ -67,7 +67,7 @@ def test_what_is_printed(tmp_path, monkeypatch):
         "debugger.stop(); debugger.step()  # npucmp: at the end of each step, after the optimizer",
     ]
     assert section(text, "Run") == ["bash npu/run.sh python train.py"]
-    assert section(text, "The other side") == [
+    assert section(text, "For the other side") == [
         "npucmp plan compare --framework pytorch --side golden -o npu-golden --steps 3"
     ]
     assert section(text, "Then") == ["npucmp compare npu/dump npu-golden/dump -o report"]
@@ -80,11 +80,11 @@ def test_both_sides_name_each_other(framework, tmp_path, monkeypatch):
     """The command that is printed for the other side is understood, and ends in the same command for afterwards."""
     monkeypatch.chdir(tmp_path)
     _, first, _ = called("compare", "--framework", framework, "-o", "a b", "--statistics", "--ranks", "0-1")
-    (other,) = section(first, "The other side")
+    (other,) = section(first, "For the other side")
     status, second, _ = called(*shlex.split(other)[2:])
     assert status == 0 and Path("a b-golden/run.sh").is_file()
     assert section(second, "Then")[0].split(" -o ")[0].startswith(section(first, "Then")[0].split(" -o ")[0])
-    assert shlex.split(section(second, "The other side")[0])[2:] == [
+    assert shlex.split(section(second, "For the other side")[0])[2:] == [
         "compare", "--framework", framework, "--side", "target", "-o", "a b", "--statistics", "--ranks", "0-1"
     ]  # fmt: skip
     for text in (first, second):
@@ -241,7 +241,7 @@ def test_nothing_is_written_over(tmp_path):
     (tmp_path / "config.json").write_text("mine")
     (tmp_path / "next_dump.json").write_text("mine too")
     status, _, because = called("compare", "--framework", "pytorch", "-o", tmp_path)
-    assert status == 2 and "config.json: is there already" in because and "--force" in because
+    assert status == 2 and "config.json: exists already" in because and "--force" in because
     assert sorted(os.listdir(tmp_path)) == ["config.json", "next_dump.json"]
     assert called("compare", "--framework", "pytorch", "-o", tmp_path, "--force")[0] == 0
     assert json.loads((tmp_path / "config.json").read_text())["task"] == "tensor"
@@ -306,9 +306,9 @@ def test_the_size_is_shown(before, tmp_path):
     _, text, _ = called("compare", "--framework", "pytorch", "--from", before, "--disk", "3KB", "-o", tmp_path / "out")
     lines = text.splitlines()
     assert lines[0] == "compare · pytorch · target: values of 1 name, step 0, all ranks"
-    assert lines[1].startswith("size: 2.05 KB for a step of a rank, 2.05 KB for 1 step × 1 rank, 1 of ")
+    assert lines[1].startswith("size: 2.05 KB per step and rank, 2.05 KB for 1 step × 1 rank, 1 of ")
     assert lines[2].startswith("warning: the first 1 of ")
-    assert f"--from {before} --disk 3KB" in section(text, "The other side")[0]
+    assert f"--from {before} --disk 3KB" in section(text, "For the other side")[0]
 
 
 def test_names_of_a_dump_stay_text(tmp_path):

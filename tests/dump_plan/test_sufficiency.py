@@ -97,8 +97,8 @@ def test_every_word_has_its_meaning():
 @pytest.mark.parametrize(
     "sample, question, status, words",
     [
-        ("msprobe_softmax/target", "compare", 0, "answers compare"),
-        ("cann_fusion_pass/target", "fusion-diff", 0, "answers fusion-diff"),
+        ("msprobe_softmax/target", "compare", 0, "suffices for compare"),
+        ("cann_fusion_pass/target", "fusion-diff", 0, "suffices for fusion-diff"),
         (
             "msprobe_softmax/target",
             "check",

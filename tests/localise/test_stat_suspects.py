@@ -65,7 +65,7 @@ def test_the_first_of_all_operators_that_are_off_is_suspected(tmp_path):
     assert [one.kind for one in first.evidence] == ["moved", "noise before", "others"]
     assert "0 of 64 preceding operators changed by at least as much" in first.because
     last = screen(report).splitlines()[-1]
-    assert last.startswith("SUSPECTED: by statistics; not proven")
+    assert last.startswith("SUSPECTED: statistics only, not proven")
 
 
 def test_a_suspect_is_named_on_all_ranks_and_steps(tmp_path):

@@ -105,7 +105,7 @@ def test_all_finds_what_a_comparison_cannot_see(tmp_path):
     with open(tmp_path / "report" / "roots.csv", newline="") as stream:
         (row,) = csv.DictReader(stream)
     assert (row["cause"], row["rule"]) == ("BORN", "recompute") and "expected rounding" in row["evidence"]
-    assert terminal.render(answer_of(report)).splitlines()[-1].startswith("DIVERGED: error is born in 1 place")
+    assert terminal.render(answer_of(report)).splitlines()[-1].startswith("DIVERGED: error originates in 1 place")
 
 
 @needs_torch

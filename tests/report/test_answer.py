@@ -48,7 +48,7 @@ def answer(result, metrics=()):
         suspects=suspects,
         places="checks.csv",
         title="What is not well",
-        compared="What was checked",
+        compared="Checked run",
         aligned="1 tensor checked",
         counts={"sick": 1},
         notes=[Listing("note", ["be careful"], "summary.json")],
@@ -77,7 +77,7 @@ def test_every_presenter_shows_a_new_command(checked, tmp_path):
     assert (summary["command"], summary["sick"], summary["exit_status"]) == ("health-check", 1, 1)
     page = files[2].read_text()
     for words in (
-        "What was checked",
+        "Checked run",
         "All checks",
         "<li>half of it is zero; &lt;b&gt;why&lt;/b&gt;</li>",
         "be careful",

@@ -83,26 +83,26 @@ SENTENCES = {
     ),
     "not all are decided": (
         [born(0, 0), cell(0, 1, "UNDECIDED"), cell(0, 2)],
-        "begins at step 0, rank 0, operator softmax.1; no other rank of the step is seen to differ",
+        "begins at step 0, rank 0, operator softmax.1; no other rank of the step is known to differ",
     ),
     "not all before is known": (
         [cell(0, 0, "UNREADABLE"), cell(0, 1, "UNDECIDED"), cell(1, 0), born(1, 1)],
         "begins at step 1, rank 1, operator softmax.1; no other rank of the step differs; "
-        "nothing was decided of step 0 rank 0 and 1 more of earlier steps",
+        "step 0 rank 0 and 1 more of earlier steps could not be evaluated",
     ),
     "no ranks": ([cell(0, None), born(1, None)], "begins at step 1, operator softmax.1"),
     "a gap": (
         [cell(0, 0, "DIVERGED", "linear.1", "GAP", origin=HERE), cell(0, 1)],
-        "begins at step 0, rank 0, before operator linear.1, which reads what differs already; "
+        "begins at step 0, rank 0, before operator linear.1, whose inputs already differ; "
         "no other rank of the step differs",
     ),
     "suspected": (
         [cell(0, 0, "SUSPECTED", "linear.1", "SUSPECT", origin=HERE), cell(1, 0)],
-        "seems to begin at step 0, rank 0, operator linear.1 (by statistics; not proven)",
+        "seems to begin at step 0, rank 0, operator linear.1 (statistics only; not proven)",
     ),
     "unknown": (
         [cell(0, 0, "DIVERGED", "linear.1", "UNKNOWN", origin=UNKNOWN), cell(1, 0)],
-        "is first seen at step 0, rank 0, operator linear.1; where it begins is not known",
+        "is first seen at step 0, rank 0, operator linear.1; its origin is not known",
     ),
 }  # fmt: skip
 
@@ -118,10 +118,10 @@ def test_where_it_begins(name):
 def test_who_differs_from_its_peers():
     odd = Odd(2, (3,), (0, 1, 2), "weight", ("linear.0", "input:1"), 8, True)
     assert odd_words(odd) == (
-        "rank 3 holds another weight than ranks 0-2 since step 2: linear.0 input:1 and 7 tensors more; "
-        "the golden's ranks hold the same"
+        "rank 3 has a different weight than ranks 0-2 since step 2: linear.0 input:1 and 7 more tensors; "
+        "in the golden, these ranks are identical"
     )
-    assert "ranks 0-1 each hold another weight" in odd_words(odd._replace(ranks=(0, 1), others=(0, 1)))
+    assert "ranks 0-1 each have a different weight" in odd_words(odd._replace(ranks=(0, 1), others=(0, 1)))
     assert "rounding" in odd_words(odd._replace(wrong=False))
 
 
@@ -164,7 +164,7 @@ def test_folded_it_shows_the_worst(ranks, width):
 def test_many_steps_are_folded_too_and_those_of_one_rank_lie():
     picture = fold_matrix([cell(step, rank) for step in range(100) for rank in (0, 1)], None, 80, 40)
     assert len(picture.lines) == 34 and picture.lines[0][0] == "steps 0-2" and picture.lines[-1][0] == "step 99"
-    assert folded_words(picture) == "each sign stands for up to 3 steps and shows the worst of them"
+    assert folded_words(picture) == "each sign covers up to 3 steps and shows the worst"
     lying = fold_matrix([cell(step, None) for step in range(9)] + [born(9, None)], (9, 0), 80)
     assert drawn(lying) == [("rank 0", "·········1")] and lying.name == "step"
 
@@ -188,12 +188,12 @@ def test_which_shards_have_a_page(monkeypatch):
     assert pages_to_write(cells) == [*range(20)] and unwritten(cells, pages_to_write(cells)) == ""
     monkeypatch.setattr(overview, "PAGES", 12)
     assert pages_to_write(cells) == [*range(19, 9, -1), 0, 1]
-    assert unwritten(cells, pages_to_write(cells)).startswith("of 20 8 that agree have none (")
+    assert unwritten(cells, pages_to_write(cells)).startswith("of 20, 8 that agree have no page (")
     monkeypatch.setattr(overview, "MOST_PAGES", 3)
     monkeypatch.setattr(overview, "PAGES", 5)
     assert pages_to_write(cells) == [19, 18, 17]
     assert unwritten(cells, pages_to_write(cells)).startswith(
-        "of 20 10 that agree and 7 that do not, behind the first 3 have"
+        "of 20, 10 that agree and 7 after the first 3 that do not agree have no page"
     )
 
 
@@ -262,7 +262,7 @@ def test_what_only_passes_on_is_no_suspect_that_only_the_table_has(tmp_path, mon
 def test_a_rank_with_another_weight_is_told(tmp_path):
     paths = written_runs(tmp_path, parallel, stale=6)
     got = CliRunner().invoke(group, ["compare", *map(str, paths), "-o", str(tmp_path / "out")])
-    told = "rank 6 holds another weight than rank 4 since step 0: Functional.linear.1.forward input:1; the"
+    told = "rank 6 has a different weight than rank 4 since step 0: Functional.linear.1.forward input:1; in"
     assert told in got.output and told in (tmp_path / "out/report.html").read_text()
     (odd,) = json.loads((tmp_path / "out/summary.json").read_text())["peers"]
     assert (odd["ranks"], odd["others"], odd["what"], odd["proven"]) == ([6], [4], "weight", True)

@@ -81,7 +81,7 @@ def test_a_disk_that_holds_nothing(dumps, tmp_path):
     report = npucmp.compare(*dumps, disk="1KB")
     assert next_of(report).files == {}
     (line,) = answer_of(report).remarks("out")
-    assert line == "next: the values of none of 3 operators fit on a disk of 1 KB; the smallest take 2.05 KB"
+    assert line == "next: none of 3 requested operators fits into 1 KB; the smallest needs 2.05 KB"
 
 
 @pytest.mark.parametrize(
@@ -242,4 +242,5 @@ def test_a_disk_too_small_for_all_ranks_holds_the_first(tmp_path):
     found, config = asked(report)
     assert (config["rank"], len(config["tensor"]["list"]), found.bytes, found.complete) == ([0], 3, 3 * KB, False)
     (line,) = answer_of(report).remarks("out")
-    assert line.startswith("next: dump the values of 3 operators (6.14 KB, what fits of 3 in more steps or ranks)")
+    some = "6.14 KB; 3 were requested in more steps or ranks, the rest does not fit"
+    assert line.startswith(f"next: dump the values of 3 operators ({some})")

@@ -56,10 +56,10 @@ def test_every_column_has_a_cell_for_every_finding(report):
     "uncompared, alike, says",
     [
         (0, 0, ""),
-        (1, 0, "1 tensor before it was not compared"),
-        (50, 0, "50 tensors before it were not compared"),
-        (50, 1455, "50 tensors before it were not compared, the recorded figures of 1,455 agree"),
-        (0, 2, "only the recorded figures of 2 tensors before it agree"),
+        (1, 0, "1 earlier tensor was not compared"),
+        (50, 0, "50 earlier tensors were not compared"),
+        (50, 1455, "50 earlier tensors were not compared, the recorded figures of 1,455 agree"),
+        (0, 2, "only the recorded figures of 2 earlier tensors agree"),
     ],
 )
 def test_the_title_tells_figures_that_agree_from_what_was_not_compared(uncompared, alike, says):

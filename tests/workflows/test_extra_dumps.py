@@ -80,7 +80,7 @@ def test_the_command_takes_them(dumps, tmp_path):
     assert got.exit_code == 1, got.output
     assert "BORN        Functional.linear.3.forward" in got.stdout
     assert "L1 statistics + L1 tensor" in got.stdout
-    assert "3 operators are in both, 9 tensors get values" in got.stdout
+    assert "3 operators are in both dumps, 9 tensors receive values" in got.stdout
     assert not (tmp_path / "out" / "next_dump.json").exists()
 
 

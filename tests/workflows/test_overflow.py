@@ -68,7 +68,7 @@ def test_the_birth_comes_first_and_the_way_below_it(tmp_path):
         (9, "KILLED"),
     ]
     assert "output:0: 1 of 16 Inf, the first at [2, 1]" in got.stdout
-    assert "OVERFLOW: born in 1 operator, passed on by 1 operator." in got.stdout
+    assert "OVERFLOW: produced by 1 operator, propagated by 1 operator." in got.stdout
 
 
 def test_files_are_those_of_the_contract(tmp_path):

@@ -162,7 +162,7 @@ def test_a_rank_of_which_nothing_is_compared_is_no_agreement(tmp_path):
     for executor in crews:
         found = npucmp.compare(*sides, executor=executor)
         assert found.exit_status == 2
-        assert "nothing could be compared in 1 of 2 steps and ranks" in screen(found).splitlines()[-1]
+        assert "no tensor could be compared in 1 of 2 steps and ranks" in screen(found).splitlines()[-1]
     (sides[1] / "step0/rank1/dump.json").write_text(file.read_text())
     assert {npucmp.compare(*sides, executor=executor).exit_status for executor in crews} == {0}  # there is nothing
 
@@ -398,13 +398,13 @@ def test_a_shard_that_cannot_be_told_is_undecided(pipelined, tmp_path):
     report = npucmp.compare(pipelined[1], pipelined[1], executor=Dying(), precheck=False)
     text = screen(report)
     assert not text.splitlines()[-1].startswith("AGREES")
-    assert "step 1 rank 0: telling what came of it ended the process: status 9" in text
+    assert "step 1 rank 0: the process ended while it summarised the result: status 9" in text
     npucmp.write_reports(report, tmp_path)
     with open(tmp_path / "tensors.csv", newline="") as file:
         rows = [*csv.DictReader(file)]
     (row,) = [one for one in rows if one["verdict"] == "unreadable"]
     assert (row["step"], row["rank"]) == ("1", "0")
-    assert "telling what came of it ended the process: status 9" in row["because"]
+    assert "the process ended while it summarised the result: status 9" in row["because"]
     assert {("0", "0"), ("0", "1"), ("1", "1")} <= {(one["step"], one["rank"]) for one in rows}
 
 

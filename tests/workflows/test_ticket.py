@@ -49,11 +49,11 @@ def test_a_page_in_the_order_of_a_reader(report):
     text = page(Bundle(report).ticket())
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     assert heads == [
-        f"`{SOFTMAX}`: BORN", "Where", "Figures", "What was compared, and by which rules", "Versions and environment",
+        f"`{SOFTMAX}`: BORN", "Where", "Figures", "Compared runs and rules", "Versions and environment",
         "How to reproduce", "Further suspects",
     ]  # fmt: skip
     for words in (
-        "its inputs agree, its output does not: the error is born in this operator",
+        "its inputs agree, its output differs: the error originates in this operator",
         "- `output:0: rel_l2 1.72e-03, limit 4.77e-07`",
         "- source line: `make.py:67  x = x + torch.matmul(F.softmax(scores, dim=-1), self.value(h))`",
         "| `dim` | `-1` | `-1` |  |",

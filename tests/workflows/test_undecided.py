@@ -97,7 +97,7 @@ def test_values_against_checksums_agree_or_name_the_operator(tmp_path):
     told = with_checksums(write_run(tmp_path / "told", chain()))
     good, bad = write_run(tmp_path / "good", chain()), write_run(tmp_path / "bad", chain(faults={3: 1.001}))
     for pair in ((good, told), (told, good)):
-        assert "is bit for bit the same" in screen(npucmp.compare(*pair))
+        assert "are bit-identical" in screen(npucmp.compare(*pair))
         assert npucmp.compare(*pair).exit_status == npucmp.rerun_diff(pair).exit_status == 0
     for report in (npucmp.compare(bad, told), npucmp.compare(told, bad), npucmp.rerun_diff([bad, told])):
         assert (report.roots[0].pair.operator.name, report.exit_status) == ("Functional.linear.3.forward", 1)
@@ -134,18 +134,18 @@ def test_flags_of_nan_check_name_the_first_operator_and_prove_no_agreement(tmp_p
 def test_values_in_other_bits_are_not_called_the_same_bits(tmp_path):
     x, y = np.array([0.0, 1.0, 2.0], np.float32), np.array([-0.0, 1.0, 2.0], np.float32)
     runs = [write_run(tmp_path / name, {"Torch.op.0.forward": {"out": [one]}}) for name, one in (("a", x), ("b", y))]
-    assert "every tensor that was compared holds the same values" in screen(npucmp.compare(*runs))
+    assert "all compared tensors have the same values" in screen(npucmp.compare(*runs))
     same = npucmp.compare(runs[0], runs[0])
-    assert "every tensor that was compared is bit for bit the same" in screen(same)
+    assert "all compared tensors are bit-identical" in screen(same)
 
 
 HELD = np.linspace(1.0, 2.0, 8, dtype=np.float32)
 LOW = np.array([-1e4] * 4 + [1.0, 2.0], np.float16), np.array([-1e9] * 4 + [1.0, 2.0], np.float32)
 ALIKE = {
-    "the same bits": (HELD, HELD, "bit for bit", "is bit for bit the same"),
-    "zeros of another sign": (np.append(HELD, 0.0), np.append(HELD, -0.0), "the same values", "holds the same values"),
-    "another type": (HELD.astype(np.float64), HELD, "the same values", "holds the same values"),
-    "other masks": (*LOW, "the same values except masks", "holds the same values but for masks"),
+    "the same bits": (HELD, HELD, "bit for bit", "are bit-identical"),
+    "zeros of another sign": (np.append(HELD, 0.0), np.append(HELD, -0.0), "the same values", "have the same values"),
+    "another type": (HELD.astype(np.float64), HELD, "the same values", "have the same values"),
+    "other masks": (*LOW, "the same values except masks", "have the same values except for masks"),
 }
 
 
@@ -156,7 +156,7 @@ def test_how_values_are_alike_is_told_as_it_is(tmp_path, target, golden, how, wh
     good = npucmp.compare(
         write_run(tmp_path / "t", {"Torch.op.0.forward": {"in": [target]}}), write_run(tmp_path / "g", right)
     )
-    assert f"every tensor that was compared {whole}\n" in screen(good)
+    assert f"all compared tensors {whole}\n" in screen(good)
     (root,) = npucmp.compare(write_run(tmp_path / "f", faulty), tmp_path / "g").roots
     assert (root.cause.value, root.evidence[0].sentence()) == ("BORN", f"inputs agree ({how})")
 

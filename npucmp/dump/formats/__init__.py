@@ -141,7 +141,7 @@ def open_head(head: Head, context: ReadContext = ANYWHERE) -> Run:
     runs: list[Run] = module.open_runs(Path(head.dump), context)
     found = next((run for run in runs if _head_of(run, head.dump) == head), None)
     if found is None:
-        raise DumpError(head.path, "is not there any more")
+        raise DumpError(head.path, "no longer exists")
     return found
 
 
@@ -154,7 +154,7 @@ def _found(
 ) -> tuple[Path, ModuleType, ReadContext]:
     where = Path(path)
     if not os.path.exists(where):
-        words = "no such file or folder; give the dump's root, a step or rank folder, or a dump.json"
+        words = "no such file or folder; pass the dump's root, a step or rank folder, or a dump.json"
         raise DumpError(where, words + "".join(f"; nearest: {near}" for near in _near(where)))
     forget_links()
     context = context.within(where)
@@ -165,8 +165,8 @@ def _other_format(path: Path, format: str, context: ReadContext) -> str:
     """Return why a requested format finds nothing here."""
     other = _sniffed(path, context)
     if other is None or format == other.NAME:
-        return f"no operator of a dump of format {format} is in it; npucmp formats tells what each looks like"
-    return f"no operator of a dump of format {format} is in it; without --format it is read as {other.NAME}"
+        return f"contains no operator of a {format} dump; npucmp formats describes the formats"
+    return f"contains no operator of a {format} dump; without --format it is read as {other.NAME}"
 
 
 def _require_one_dump(path: Path, runs: Sequence[Run | Head]) -> None:
@@ -177,15 +177,15 @@ def _require_one_dump(path: Path, runs: Sequence[Run | Head]) -> None:
     several = next((paths for paths in places.values() if len(paths) > 1), None)
     if several:
         inside = first_of([os.path.relpath(one, path) for one in several], LISTED)
-        raise DumpError(path, f"holds several dumps of one step and rank ({inside}); give one of them")
+        raise DumpError(path, f"contains several dumps of one step and rank ({inside}); pass one of them")
 
 
 def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
     """Return the dump at a path, or the only dump below it."""
     record = path.absolute().parent / "dump.json"
     if path.name == DATA_FOLDER and record.is_file():
-        words = "holds the tensors of a dump, whose names and order stand beside it"
-        raise DumpError(path, f"{words}: give the folder with dump.json, {path.parent}")
+        words = "contains the tensors of a dump without their names and order"
+        raise DumpError(path, f"{words}; pass the folder with dump.json, {path.parent}")
     module = _sniffed(path, context)
     if module is not None:
         return path, module
@@ -193,23 +193,21 @@ def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
         raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
     packed = _archive(path)
     if packed:
-        raise DumpError(path, f"{packed} is an archive; unpack it and give the folder that comes of it")
+        raise DumpError(path, f"{packed} is an archive; unpack it and pass the resulting folder")
     below, all_of_them = _below(path, context)
     if len(below) == 1 and all_of_them:
         return below[0]
     if below:
         words = " or ".join(str(folder) for folder, _ in below)
-        raise DumpError(path, f"no dump is recognised here, but below it: give {words}")
+        raise DumpError(path, f"no dump is recognised here, but in subfolders: pass {words}")
     if record.is_file():
-        raise DumpError(path, f"is a file beside the records of a dump: give {record}")
+        raise DumpError(path, f"is a file of a dump; pass {record}")
     if all((path / name).is_file() for name in OF_REPORTS):
-        raise DumpError(path, "is a report of npucmp and no dump; npucmp diff, ticket and merge read it")
+        raise DumpError(path, "is a report of npucmp, not a dump; npucmp diff, ticket and merge read it")
     for folder in (path, *_folders(path)):
         if not os.access(folder, os.R_OK):
             raise DumpError(folder, "cannot be read: permission denied")
-    raise DumpError(
-        path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format"
-    )
+    raise DumpError(path, "no dump is recognised here; `npucmp formats` lists the formats, --format selects one")
 
 
 def _near(path: Path) -> list[str]:

@@ -274,7 +274,9 @@ def _tensor(
         if other is not None:
             payload = _read(other, context).payload
             if payload is not None and (payload.dtype, payload.shape) != (found.dtype, found.shape):
-                raise DumpError(file, f"names {found.link[:80]!r}, which holds {payload.dtype} {list(payload.shape)}")
+                raise DumpError(
+                    file, f"names {found.link[:80]!r}, which contains {payload.dtype} {list(payload.shape)}"
+                )
     except DumpError as error:
         return TensorRef("", "", (), file=file, problem=error.because, label=label)
     return TensorRef(

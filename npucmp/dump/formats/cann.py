@@ -299,7 +299,7 @@ def _statistics(group: Sequence[Record], context: ReadContext) -> tuple[TensorRe
     except DumpError as error:
         return (_broken(first, error.because),)
     if len(group) > 1:
-        problem = f"computed in {len(group)} slices, and statistics of slices do not tell those of the whole"
+        problem = f"computed in {len(group)} slices; statistics of slices do not give those of the whole tensor"
         return tuple(tensor._replace(problem=problem) for tensor in tensors)
     return tensors
 

@@ -137,13 +137,13 @@ def _detail(dump: _Dump, operators: list[_Operator]) -> str:
 def _notes(found: reader.FileListing, torch: bool, ordered: bool) -> tuple[str, ...]:
     notes = []
     if not ordered and torch:
-        notes.append("datasets outside /{operator}/{number}/{input|output} stand after the others")
+        notes.append("datasets outside /{operator}/{number}/{input|output} follow the others")
     elif not ordered:
-        notes.append("the file does not keep the order of creation: operators stand in the order of their names")
+        notes.append("the file does not record the order of creation; operators are sorted by name")
     if found.soft:
         notes.append(f"{found.soft} soft links were not followed")
     if found.again:
-        notes.append(f"{found.again} further names of groups were not entered")
+        notes.append(f"{found.again} additional names of groups were not followed")
     return tuple(notes)
 
 

@@ -274,7 +274,7 @@ def _run(place: MindsporePlace, step: Optional[int], found: PlaceContents, besid
     kinds = Counter(kind(op_name) for op_name in {entry.name.op_name for entry in entries})
     timed = bool(order) or all(group[0].name.time for group in groups)
     if not timed:
-        notes.append("not every tensor has a time: operators without one stand in the order of their names")
+        notes.append("some tensors have no time; their operators are sorted by name")
     operators = [_operator(number, group, kinds, beside) for number, group in enumerate(groups)]
     if not any(set(operator.tasks) - {DeviceTask(0, 0)} for operator in operators):
         operators = [operator._replace(tasks=()) for operator in operators]

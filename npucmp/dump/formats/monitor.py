@@ -59,7 +59,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
             for row in _rows(file, notes, context):
                 found.setdefault((str(file.parent), row.step), []).append(row)
     if not found:
-        raise DumpError(path, "; ".join(notes) or "holds no table of msprobe's monitor")
+        raise DumpError(path, "; ".join(notes) or "contains no table of msprobe's monitor")
     return [_run(folder, step, rows, tuple(notes)) for (folder, step), rows in found.items()]
 
 
@@ -103,7 +103,7 @@ def _rows(file: Path, notes: list[str], context: ReadContext) -> list[_Row]:
     rows = [_row(kind["kind"] if kind else file.stem, line, rounding) for line in told]
     lost = rows.count(None)
     if lost:
-        notes.append(f"{file}: {lost} rows do not name a tensor and are left out")
+        notes.append(f"{file}: {lost} rows name no tensor and are skipped")
     return [row for row in rows if row]
 
 
@@ -173,7 +173,7 @@ def _run(folder: str, step: int, rows: list[_Row], notes: tuple[str, ...]) -> Ru
         made.setdefault(row.operator, {})[row.tensor.slot] = row
     twice = len(rows) - sum(map(len, made.values()))
     if twice:
-        notes = (*notes, f"{folder}: {twice} rows of step {step} stand twice; the last ones are read")
+        notes = (*notes, f"{folder}: {twice} rows of step {step} occur twice; the last ones are read")
     ranks = (_RANK.fullmatch(part) for part in reversed(Path(folder).absolute().parts))
     rank = next((int(found.group(1)) for found in ranks if found), None)
     operators = tuple(_operator(name, order, list(slots.values())) for order, (name, slots) in enumerate(made.items()))

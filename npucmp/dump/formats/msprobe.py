@@ -157,7 +157,7 @@ def _all_operators(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opene
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
     if "data" in _repeated(top):
-        raise DumpError(path, 'holds "data" more than once, and only one of them can be meant')
+        raise DumpError(path, 'contains "data" more than once')
     (stacks, notes), (scopes, more) = _parsed(beside[0], _stacks), _parsed(beside[1], _scopes)
     folder = path.parent / DATA_FOLDER
     unclear = _unclear(top["data"])
@@ -242,13 +242,13 @@ def _of_files(path: Path, dump: _Dump, operators: Sequence[Operator], names_file
     tensors = [tensor for one in operators for tensor in one.tensors]
     yield from unnamed(dump.folder, chain(map(attrgetter("file"), tensors), dump.others))
     if dump.repeats:
-        yield f"{path}: keys that stand more than once make what they are of unreadable: {first_of(dump.repeats, 3)}"
+        yield f"{path}: duplicate keys make their operator or tensor unreadable: {first_of(dump.repeats, 3)}"
     if dump.others:
-        yield f"{path}: arrays of text are not compared, but for type and shape: {first_of(dump.others, 3)}"
+        yield f"{path}: arrays of text are compared only by type and shape: {first_of(dump.others, 3)}"
     if names_files and not dump.is_there:
-        yield f"{dump.folder}: no such folder; what dump.json recorded of its tensors stands in, which proves less"
+        yield f"{dump.folder}: no such folder; statistics of dump.json are compared instead, which prove less"
     if path.with_name(_FAILED).is_file():
-        yield f"{path.with_name(_FAILED)}: msprobe could not collect all that it was to"
+        yield f"{path.with_name(_FAILED)}: msprobe could not collect all requested data"
 
 
 def _names_files(operators: Sequence[Operator]) -> bool:
@@ -329,7 +329,7 @@ def _parsed(one: _Beside, parse: Callable[[Any], Mapping[str, Any]]) -> tuple[di
     try:
         tree = _tree(file, data)
         found, repeats = parse(tree), _repeated(tree)
-        note = f"{file}: keys that stand more than once are ignored: {first_of(repeats, 3)}"
+        note = f"{file}: duplicate keys are ignored: {first_of(repeats, 3)}"
         return {key: value for key, value in found.items() if key not in repeats}, (note,) if repeats else ()
     except (DumpError, TypeError, ValueError, AttributeError) as error:
         return {}, (f"{file}: ignored, {getattr(error, 'because', 'not as expected')}",)
@@ -411,7 +411,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
 def _unreadable(name: str, tensors: list[TensorRef], key: str) -> list[TensorRef]:
     """Return the tensors of an operator with a problem, because its record, or a key in it, is repeated."""
     what = f"a key {key!a:.60}" if key else "its operator"
-    problem = f"dump.json holds {what} more than once"
+    problem = f"dump.json contains {what} more than once"
     return [one._replace(problem=problem) for one in tensors] or [TensorRef("", "", (), problem=problem, label=name)]
 
 

@@ -94,7 +94,7 @@ def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set
     if order:
         notes.append(NOTE)
     elif not timed:
-        notes.append("not every file name holds a time: operators with no time stand in the order of their names")
+        notes.append("some file names have no time; their operators are sorted by name")
     step, rank, _ = place_of((path.parent if read is None else path).absolute().parts)
     about = "outputs only" if outputs else ""
     return Run(str(path), NAME, operators, step, rank, about, tuple(notes), ordered=timed)
@@ -123,7 +123,7 @@ def _below(folder: Path, names: list[Path], read: set[Path]) -> Optional[str]:
     found = [path.name for path in unread if any(map(may_be_tensor, some_names(path)))]
     if not found:
         return None
-    return f"{folder}: folders beside the files are not read: {first_of(found, 3)}"
+    return f"{folder}: folders next to the files are not read: {first_of(found, 3)}"
 
 
 def _is_tensor(file: Path, real: Mapping[str, str]) -> bool:

@@ -47,7 +47,7 @@ ENDINGS = (".pt", ".pth")
 _HOOKED = re.compile(r"(?P<role>input|output)(?P<path>(?:_[0-9]+)*)")
 _SERIAL = re.compile(r".+_([0-9]{1,18})")
 _FIELD = re.compile(r"___?(?=[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*=)")
-_GUESSED = "order: guessed, the files do not tell it; operators stand by the numbers of their calls, then by name"
+_GUESSED = "order: guessed, the files do not record it; operators are sorted by call number, then by name"
 _STEPS = ("forward_pass_id", "step")
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 

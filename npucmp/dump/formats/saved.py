@@ -122,7 +122,7 @@ def _run(place: SavedPlace, files: Sequence[SavedFile], notes: Sequence[str], co
         groups.sort(key=lambda group: min(one.number for one in group))
     else:
         groups.sort(key=lambda group: (group[0].micro, natural(group[0].operator), group[0].number))
-        notes = [*notes, "nothing tells the order in which these were saved: they stand in that of their names"]
+        notes = [*notes, "order: the files do not record it; operators are sorted by name"]
     return Run(
         path=place.dump,
         format=NAME,

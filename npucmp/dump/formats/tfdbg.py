@@ -109,7 +109,7 @@ class RunContents(NamedTuple):
     def notes(self) -> Iterator[str]:
         if self.others:
             ops = ", ".join(sorted(self.others)[:5])
-            yield f"{sum(self.others.values())} files of other debug ops than {_TENSOR_OP} are left out: {ops}"
+            yield f"{sum(self.others.values())} files of debug ops other than {_TENSOR_OP} are left out: {ops}"
         yield from (f"{self.left[why]} {why}" for why in (_HANDLE, _STRANGER, _DEEP, _LINK, _CLOSED) if self.left[why])
 
 
@@ -309,7 +309,7 @@ def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> WireFiel
     for one in fields.get(number, ()):
         if one.wire == 2:
             return one
-    raise DumpError(cursor.file.path, f"holds no tensor of the TensorFlow debugger: no {word}")
+    raise DumpError(cursor.file.path, f"contains no tensor of the TensorFlow debugger: no {word}")
 
 
 def _shape(cursor: Cursor, message: WireField) -> tuple[int, ...]:
@@ -338,11 +338,11 @@ def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fie
     word = dtype or ("string" if number == _TEXT else _UNREAD.get(number, f"DT_{number}"))
     bare = TensorRef(f"output:{file.slot}", word, shape, file=file.path, label=file.label)
     if number == _TEXT:
-        return bare._replace(problem="text, no numbers")
+        return bare._replace(problem="text, not numbers")
     if number in _UNREAD:
         return bare._replace(problem=f"elements of type {word}: not read")
     if not dtype:
-        return bare._replace(problem=f"elements of an unknown type, number {number} of TensorFlow")
+        return bare._replace(problem=f"elements of an unknown type, TensorFlow's number {number}")
     try:
         offset = _offset(file.path, dtype, shape, fields, limits)
     except DumpError as error:

@@ -44,7 +44,7 @@ _FOLDER = re.compile(r"graphs?|model|pid_.*")
 _PROCESS = re.compile(r"pid_.*|[0-9]+_[0-9]+")  # "{pid}_{device}" below extra-info/graph
 _STAGE = re.compile(r"ge_proto_?[0-9]*_?(graph_[0-9]+_)?(.*)\.(?:txt|json)")
 _EXPECTED = (
-    "not a graph that is read here: GE text or JSON with `graph { op { … } }`, or a GraphDef as text with `node { … }` "
+    "not a graph that npucmp reads: GE text or JSON with `graph { op { … } }`, or a GraphDef as text with `node { … }` "
     "or binary"
 )
 

@@ -89,7 +89,7 @@ def _clean_text(value: Any) -> Any:
 
 
 def _constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def ge_graphs(tree: Message, path: object) -> list[Graph]:

@@ -53,7 +53,7 @@ def read_atb(file: RegularFile) -> AtbTensor:
         file.prefetch(0, MOST)
     head, end, _ = file.read(0, min(file.size, MOST)).partition(_END)
     if not end:
-        raise DumpError(file.path, f"no $End=1 in its first {MOST} bytes: cut short, or no file of ATB", 0)
+        raise DumpError(file.path, f"no $End=1 in its first {MOST} bytes: cut short, or not an ATB file", 0)
     told = _attributes(file, head)
     dtype, layout, shape = _dtype(file, told), _layout(file, told), _shape(file, told)
     row = lookup(dtype)
@@ -65,7 +65,7 @@ def read_atb(file: RegularFile) -> AtbTensor:
     offset, size = _value_range(file, told, len(head) + len(_END))
     needed = row.stored(math.prod(shape))
     if size < needed:
-        raise DumpError(file.path, f"shape {list(shape)} needs {needed} bytes, {size} are there", offset)
+        raise DumpError(file.path, f"shape {list(shape)} needs {needed} bytes, the file has {size}", offset)
     if "$Object.data" not in told and size != needed:
         raise DumpError(file.path, f"holds {size} bytes of data, its header promises {needed}", offset)
     return AtbTensor(dtype, shape, layout, Payload(file.path, dtype, shape, offset))
@@ -75,12 +75,12 @@ def _attributes(file: RegularFile, head: bytes) -> dict[str, str]:
     try:
         lines = head.decode("ascii").splitlines()
     except UnicodeDecodeError as error:
-        raise DumpError(file.path, "its header is no text: no file of ATB", error.start) from None
+        raise DumpError(file.path, "its header is not text: not an ATB file", error.start) from None
     if not all(map(_LINE.fullmatch, lines)):
         raise DumpError(file.path, "a line of its header is not name=value")
     told = dict(line.split("=") for line in lines)
     if len(told) < len(lines):
-        raise DumpError(file.path, "its header says something twice")
+        raise DumpError(file.path, "its header contains a name twice")
     return told
 
 
@@ -99,10 +99,10 @@ def _layout(file: RegularFile, told: dict[str, str]) -> str:
 
 def _shape(file: RegularFile, told: dict[str, str]) -> tuple[int, ...]:
     if "dims" not in told:
-        raise DumpError(file.path, "its header tells no dims")
+        raise DumpError(file.path, "its header has no dims")
     words = told["dims"].split(",") if told["dims"] else []
     if not all(map(_NUMBER.fullmatch, words)):
-        raise DumpError(file.path, f"its dims are no shape: {told['dims'][:40]!r}")
+        raise DumpError(file.path, f"its dims are not a shape: {told['dims'][:40]!r}")
     return tuple(map(int, words))
 
 
@@ -114,5 +114,5 @@ def _value_range(file: RegularFile, told: dict[str, str], start: int) -> tuple[i
         raise DumpError(file.path, f"holds {held} bytes of data, its header promises {promised[:20]}", start)
     words = told.get("$Object.data", f"0,{held}").split(",")
     if len(words) != 2 or not all(map(_NUMBER.fullmatch, words)) or sum(map(int, words)) > held:
-        raise DumpError(file.path, f"its values cannot lie at {','.join(words)[:40]!r} of {held} bytes", start)
+        raise DumpError(file.path, f"its values cannot be at {','.join(words)[:40]!r} of {held} bytes", start)
     return start + int(words[0]), int(words[1])

@@ -56,7 +56,7 @@ def read_nano(file: RegularFile) -> RawDump:
             role, record = _ROLES[block.kind]
             tensors[role] += _tensors(file.path, header, block, record)
     if not tensors["input"] and not tensors["output"]:
-        raise DumpError(file.path, "no tensor in its header: cut short, or no dump")
+        raise DumpError(file.path, "no tensor in its header: cut short, or not a dump")
     found: list[RawTensor] = []
     at = len(header)
     for role in ("input", "output"):
@@ -86,7 +86,7 @@ def _tensors(path: str, header: bytes, block: _Block, record: struct.Struct) -> 
     found: list[TensorHeader] = []
     for _ in range(count):
         if block.end - at < record.size:
-            raise DumpError(path, f"ended early: {count} tensors promised, {len(found)} there", at)
+            raise DumpError(path, f"ended early: {count} tensors announced, {len(found)} found", at)
         values = record.unpack_from(header, at)
         data_type, layout, size, nested = values[0], values[1], values[-2], values[-1]
         at += record.size

@@ -47,23 +47,23 @@ _ORDER = ("input", "output", "buffer", "space")  # of the payloads in a version 
 def read_raw(file: RegularFile) -> RawDump:
     """Read the header of a dump file of either version; DumpError if it is neither."""
     if file.size < 9:
-        raise DumpError(file.path, f"ended early: {file.size} bytes are no dump")
+        raise DumpError(file.path, f"ended early: {file.size} bytes are not a dump")
     cursor = Cursor(file)
     length = int.from_bytes(cursor.bytes(0, 8), "little")
     if length <= file.size - 8:
         file.limits.require(file.path, "cann_header_bytes", length, "a header of {} bytes", 0)
         message = _message(cursor, 8, 8 + length)
         if not message.op_name and not any(message.tensors.values()):  # a header of zeros parses as an empty message
-            raise DumpError(file.path, "neither tensors nor the name of an operator in its header: no dump", 0)
+            raise DumpError(file.path, "neither tensors nor the name of an operator in its header: not a dump", 0)
         return _assemble(file, message, 8 + length)
     if not length >> 32:  # a message does not start with such bytes
         raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)
     try:
         message = _message(cursor, 0, file.size)
     except DumpError:
-        raise DumpError(file.path, "neither the length of a header nor protobuf stands at its start", 0) from None
+        raise DumpError(file.path, "it begins neither with the length of a header nor with protobuf", 0) from None
     if not message.op_name:  # written after the tensors: without it the file may be cut between two tensors
-        raise DumpError(file.path, "no operator name where its header should end: cut short, or no dump")
+        raise DumpError(file.path, "no operator name where its header should end: cut short, or not a dump")
     return _assemble(file, message, None)
 
 
@@ -79,7 +79,7 @@ def _message(cursor: Cursor, start: int, end: int) -> _Message:
     op_name = ""
     for field in cursor.fields(start, end):
         if field.number in (1, 3, 4, 5, 6, 7, 8) and field.wire != 2:
-            raise DumpError(cursor.file.path, f"field {field.number} of the header is no message", field.start)
+            raise DumpError(cursor.file.path, f"field {field.number} of the header is not a message", field.start)
         if field.number in _ROLES:
             role, numbers = _ROLES[field.number]
             tensors[role].append(_tensor(cursor, field, numbers))
@@ -123,7 +123,7 @@ def _origin(cursor: Cursor, message: WireField) -> str:
 
 def _shape(cursor: Cursor, message: WireField) -> tuple[int, ...]:
     if message.wire != 2:
-        raise DumpError(cursor.file.path, "a shape is no message", message.start)
+        raise DumpError(cursor.file.path, "a shape is not a message", message.start)
     dims: list[int] = []
     limits = cursor.file.limits
     for field in cursor.fields(message.start, message.end):

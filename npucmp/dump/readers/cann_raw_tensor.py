@@ -46,7 +46,7 @@ def _problem(file: RegularFile, tensor: RawTensor, known: bool) -> str:
     if not known:
         return f"unknown {tensor.dtype}"
     if tensor.dtype in NOT_NUMBERS:
-        return f"elements of type {tensor.dtype} are no numbers"
+        return f"elements of type {tensor.dtype} are not numbers"
     if row is None:
         return f"unsupported: elements of type {tensor.dtype}"
     try:

@@ -74,10 +74,10 @@ def join(parts: Sequence[RawTensor], axis: Optional[int], slices: int) -> RawTen
     first = parts[0]
     if axis == -1 or slices == 1:
         return first
-    missing = f"only {len(parts)} of {slices} slices hold it" if len(parts) < slices else ""
+    missing = f"only {len(parts)} of {slices} slices contain it" if len(parts) < slices else ""
     problem = next((part.problem for part in parts if part.problem), missing)
     if axis is None:
-        problem = problem or f"computed in {len(parts)} slices, and the dump does not tell where they were cut"
+        problem = problem or f"computed in {len(parts)} slices, and the dump does not record the positions of the cuts"
         return first._replace(problem=problem)
     others = {part.shape[:axis] + part.shape[axis + 1 :] for part in parts}
     if axis >= len(first.shape) or len(others) > 1 or len({part.dtype for part in parts}) > 1:

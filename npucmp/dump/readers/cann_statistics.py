@@ -34,7 +34,7 @@ def read_statistics(path: str, context: ReadContext = ANYWHERE) -> tuple[TensorR
         raise DumpError(path, f"not CSV: {error}") from None
     found = tuple(filter(None, (_tensor(_stripped(row), Path(path).name, None in row.values()) for row in rows)))
     if not found:
-        raise DumpError(path, "no row with Input/Output and Index: cut short, or no statistics")
+        raise DumpError(path, "no row with Input/Output and Index: cut short, or not statistics")
     return found
 
 

@@ -68,7 +68,7 @@ def read_rows(
     for names, frame, _ in read_blocks(path, pieces):
         for name in needs:
             if name not in names:
-                raise DumpError(path, f"has no column {name}, so it is no such table of npucmp")
+                raise DumpError(path, f"has no column {name}, so it is not this table of npucmp")
         places = {name: at for at, name in enumerate(names) if not wanted or name in wanted}
         columns = [frame[at].tolist() for at in places.values()] if len(frame) else []
         yield from (dict(zip(places, cells)) for cells in zip(*columns))
@@ -108,7 +108,7 @@ def _frame(path: str, head: bytes, text: bytes) -> DataFrame:
     import pandas
 
     if b"\0" in text or b"\0" in head:
-        raise DumpError(path, "not CSV: it holds a NUL")
+        raise DumpError(path, "not CSV: it contains a NUL")
     try:
         return pandas.read_csv(
             io.BytesIO(head + text),

@@ -157,7 +157,7 @@ def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
     call = os.path.realpath(path), ATTRIBUTES, asdict(limits), seconds
     # The same import path as here and no other: the working directory may be the dump.
     where = [os.path.abspath(place) for place in sys.path]
-    code = f"import sys; sys.path[:] = {where!r}; from npucmp.dump.readers.hdf5_child import tell; tell(*{call!r})"
+    code = f"import sys; sys.path[:] = {where!r}; import npucmp.dump.readers.hdf5_child as c; c.write_facts(*{call!r})"
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     environment = {**os.environ, **threads, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE"}
     child = subprocess.Popen(
@@ -202,12 +202,12 @@ def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
         place: Sequence[str] = json.loads(at)["at"] if at else ()
         if not place:
             raise DumpError(path, because)
-        yield {"parts": place, "problem": f"{because}; what follows is not read"}
+        yield {"parts": place, "problem": f"{because}; the rest is not read"}
 
 
 def _end_of(status: int, seconds: int, limits: Limits) -> str:
     if status in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", 0)):
-        return limits.beyond(f"HDF5 did not come to an end within {seconds} seconds", "hdf5_seconds")
+        return limits.beyond(f"HDF5 did not finish within {seconds} seconds", "hdf5_seconds")
     name = next((one.name for one in signal.Signals if one == -status), f"exit status {status}")
     return f"cannot be read by HDF5: the library crashed ({name})"
 
@@ -218,7 +218,7 @@ def payload_at(entry: Entry, dtype: str = "") -> Payload:
     `dtype` is the dump's type name for elements of one byte: writers store bool and uint8 as int8.
     """
     if entry.payload is None:
-        raise DumpError(entry.name, entry.problem or "is no dataset")
+        raise DumpError(entry.name, entry.problem or "is not a dataset")
     if dtype in DTYPES and entry.payload.dtype in ("int8", "uint8") and DTYPES[dtype].itemsize == 1:
         return entry.payload._replace(dtype=dtype)
     return entry.payload
@@ -231,10 +231,10 @@ def strided(payload: Payload, strides: Sequence[int]) -> Payload:
         raise DumpError(payload.path, f"strides {list(strides)} do not fit shape {list(shape)}")
     if reach(shape, strides) > math.prod(shape):
         kept = math.prod(shape)
-        raise DumpError(payload.path, f"strides {list(strides)} reach beyond the {kept} elements that were kept")
+        raise DumpError(payload.path, f"strides {list(strides)} reach beyond the {kept} stored elements")
     steps = compact(shape, strides)
     if steps and payload.dataset:
-        raise DumpError(payload.path, "unsupported: strides of a dataset that does not lie in one piece")
+        raise DumpError(payload.path, "unsupported: strides of a dataset that is not contiguous")
     return payload._replace(strides=steps)
 
 

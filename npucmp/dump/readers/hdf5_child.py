@@ -29,7 +29,7 @@ from npucmp.errors import DumpError, MissingExtra
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder per line
 
 
-def tell(path: str, attributes: list[str], given: dict[str, int], seconds: int) -> None:
+def write_facts(path: str, attributes: list[str], given: dict[str, int], seconds: int) -> None:
     """Write the facts, or {"error": why} or {"missing": package}."""
     limits = Limits(**given)
     out = sys.stdout.buffer
@@ -44,7 +44,7 @@ def tell(path: str, attributes: list[str], given: dict[str, int], seconds: int) 
     except (ImportError, MissingExtra):
         out.write(_line({"missing": "h5py"}))
     except MemoryError:
-        out.write(_line({"error": limits.beyond("memory that HDF5 wants for it", "hdf5_memory")}))
+        out.write(_line({"error": limits.beyond("memory that HDF5 needs for it", "hdf5_memory")}))
     except DumpError as error:
         out.write(_line({"error": error.because}))
     out.flush()

@@ -69,7 +69,7 @@ def _storage_of(file: H5File, dataset: Any) -> Fact:
     if direct:
         offset = dataset.get_offset()
         if not 0 <= offset <= file.size - needed:
-            raise DumpError(file.path, f"its values do not lie in the file, which ends at {file.size} (byte {offset})")
+            raise DumpError(file.path, f"its values are not within the file, which ends at {file.size} (byte {offset})")
         return {**kind, "offset": int(offset)}
     if not chunk:
         return {**kind, "data": b64encode(_compact(dataset, shape)).decode()}
@@ -94,9 +94,7 @@ def _table(path: str, dataset: Any, shape: Sequence[int], chunk: Sequence[int]) 
     wanted = list(np.ndindex(*grid))
     missing = sum(place not in places for place in wanted)
     if missing:
-        raise DumpError(
-            path, f"was not wholly written: {len(wanted) - missing} of {len(wanted)} chunks are in the file"
-        )
+        raise DumpError(path, f"is incomplete: {len(wanted) - missing} of {len(wanted)} chunks are in the file")
     return [number for place in wanted for number in places[place]]
 
 
@@ -109,9 +107,9 @@ def _require_own_bytes(path: str, properties: Any) -> bool:
 
     layout = properties.get_layout()
     if layout == h5d.VIRTUAL:
-        raise DumpError(path, "refused: a virtual dataset, made of other files")
+        raise DumpError(path, "refused: a virtual dataset, composed of other files")
     if properties.get_external_count():
-        raise DumpError(path, "refused: external storage, its values lie in other files")
+        raise DumpError(path, "refused: external storage, its values are in other files")
     for code, _ in _filters(properties):
         if code not in FILTERS:
             word = _OTHER_FILTERS.get(code, "unknown")
@@ -165,7 +163,7 @@ def _shape(path: str, dataset: Any) -> tuple[int, ...]:
 
     space = dataset.get_space()
     if space.get_simple_extent_type() == h5s.NULL:
-        raise DumpError(path, "holds nothing: its data space is null")
+        raise DumpError(path, "is empty: its data space is null")
     return tuple(int(dim) for dim in space.get_simple_extent_dims())
 
 
@@ -175,7 +173,7 @@ def _require_stored(file: H5File, dataset: Any, shape: Sequence[int], needed: in
         return
     stored = min(int(dataset.get_storage_size()), file.size)
     if not stored:
-        raise DumpError(file.path, "was never written: the file holds no values of it")
+        raise DumpError(file.path, "was never written: the file contains no values of it")
     if not chunk and needed > stored:
         raise DumpError(file.path, f"holds {stored} bytes of data, its shape promises {needed}")
     if chunk and not file.whole:
@@ -203,7 +201,7 @@ def _chunked_bytes(file: H5File, dataset: Any, shape: Sequence[int], chunk: Sequ
     needed = math.prod(-(-dim // step) for dim, step in zip(shape, chunk))
     written = dataset.get_num_chunks()
     if written < needed:
-        raise DumpError(file.path, f"was not wholly written: {written} of {needed} chunks are in the file")
+        raise DumpError(file.path, f"is incomplete: {written} of {needed} chunks are in the file")
     return needed * size
 
 

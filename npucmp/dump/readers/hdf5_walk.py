@@ -72,7 +72,7 @@ def h5py_errors(path: str, limits: Limits) -> Iterator[None]:
     except NpucmpError:
         raise
     except MemoryError:
-        raise DumpError(path, limits.beyond("memory that HDF5 wants for it", "hdf5_memory")) from None
+        raise DumpError(path, limits.beyond("memory that HDF5 needs for it", "hdf5_memory")) from None
     except H5PY_ERRORS as error:
         words = " ".join(str(error).split())[:160]
         raise DumpError(path, f"cannot be read by HDF5: {words or type(error).__name__}") from None
@@ -115,7 +115,7 @@ class FileWalk:
 
         def take(name: bytes, info: Any) -> Optional[str]:
             if name in found:
-                return "is damaged: a group holds one name twice"  # or its index is cyclic
+                return "is damaged: a group contains a name twice"  # or its index is cyclic
             found[name] = info.corder if info.corder_valid else None, info.type
             self._count += 1
             self._names += len(name)

@@ -37,5 +37,5 @@ def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object of these pairs; ValueError for a repeated key."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name that stands twice")
+        raise ValueError("a duplicate name")
     return found

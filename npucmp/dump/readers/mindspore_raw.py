@@ -55,10 +55,10 @@ def raw_tensor(name: MindsporeName, file: str, row: Optional[TensorRef], context
     if kind is None and row:
         return row
     if kind is None:
-        words = f"no file tells their type ({name.dtype!r:.40})" if name.dtype else "no file tells their type"
+        words = f"no file records their type ({name.dtype!r:.40})" if name.dtype else "no file records their type"
         return made._replace(problem=f"raw bytes without a header: {words}", dtype=canonical(from_name(name.dtype)))
     if size % kind.itemsize and not kind.bits:
-        return made._replace(problem=f"cut short: {size} bytes are no whole number of {dtype}")
+        return made._replace(problem=f"cut short: {size} bytes are not a multiple of {dtype}")
     layout = device_layout(name.layout)
     made = made._replace(
         layout=layout, statistics=row.statistics if row else None, checksum=row.checksum if row else ""

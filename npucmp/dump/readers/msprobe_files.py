@@ -57,7 +57,7 @@ def files_at(path: str) -> MsprobeFiles:
         where = where.parent
     found = next((one for one in files_of(where) if str(one.path) == path), None)
     if found is None:
-        raise DumpError(path, "is not there any more")
+        raise DumpError(path, "no longer exists")
     return found
 
 
@@ -106,7 +106,7 @@ def _without_helpers(files: list[Path]) -> list[Path]:
         processes = {_owner(file).name: None for file in files if _owner(file).parent == step and _is_process(file)}
         if len(processes) > 1:
             raise DumpError(
-                step, f"holds dumps of {len(processes)} processes ({', '.join(processes)}); give one of them"
+                step, f"contains dumps of {len(processes)} processes ({', '.join(processes)}); pass one of them"
             )
     return files
 

@@ -34,8 +34,8 @@ def left_out(folder: object, names: Iterable[str]) -> Optional[str]:
     if not found:
         return None
     if len(found) == 1:
-        return f"{folder}: 1 file has no name that is understood and is left out: {found[0]}"
-    return f"{folder}: {len(found)} files have no name that is understood and are left out, as {found[0]}"
+        return f"{folder}: 1 file has an unknown name and is skipped: {found[0]}"
+    return f"{folder}: {len(found)} files have unknown names and are skipped, for example {found[0]}"
 
 
 def unnamed(folder: str, known: Iterable[str]) -> Iterator[str]:
@@ -50,7 +50,7 @@ def unnamed(folder: str, known: Iterable[str]) -> Iterator[str]:
     names = {os.path.basename(file) for file in known}
     left = sorted(name for name in there if name not in names and may_be_tensor(name))
     if left:
-        yield f"{folder}: {len(left)} files that no record names are left out: {first_of(left)}"
+        yield f"{folder}: {len(left)} files that no record names are skipped: {first_of(left)}"
 
 
 def may_be_tensor(name: str) -> bool:

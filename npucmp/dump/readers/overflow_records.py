@@ -190,7 +190,7 @@ def _payloads(file: RegularFile) -> list[tuple[int, int]]:
     if not outputs and file.size == OLD_LAYOUT:  # its first bytes look like the header of an empty dump
         return whole
     if not outputs:
-        raise DumpError(file.path, "a dump without an output: no overflow record")
+        raise DumpError(file.path, "a dump without an output: not an overflow record")
     return outputs
 
 
@@ -310,7 +310,7 @@ def _unit(path: str, kind: object) -> str:
 def _from_names(path: str, unit: str, named: object) -> DeviceRecord:
     """Return the record of a JSON object; stream, task and status are required, other fields vary by product."""
     if not isinstance(named, dict):
-        raise DumpError(path, f"the data of {unit} are no object")
+        raise DumpError(path, f"the data of {unit} is not an object")
     missing = [name for name in ("stream_id", "task_id", "status") if name not in named]
     if missing:
         raise DumpError(path, f"{missing[0]} of {unit} is missing")
@@ -332,7 +332,7 @@ def _number(path: str, name: str, value: object, least: int = 0) -> int:
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         value = int(value, 16 if value[:2] in ("0x", "0X") else 10)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DumpError(path, f"{name} is no integer")
+        raise DumpError(path, f"{name} is not an integer")
     if not least <= value <= _ALL_ONES:
         raise DumpError(path, f"{name} is {value}, not from {least} to 2^64 - 1")
     return value

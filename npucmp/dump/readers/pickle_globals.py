@@ -131,7 +131,7 @@ def _view(arguments: tuple[Any, ...], metadata: tuple[Any, ...]) -> PickledTenso
 
 def _dtype(word: object) -> str:
     if type(word) is not AllowedName or word.role != "dtype":
-        raise RefusedPickle("a damaged pickle: a dtype that is none")
+        raise RefusedPickle("a damaged pickle: an invalid dtype")
     return word.name
 
 

@@ -53,7 +53,7 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
 def _span(file: RegularFile, name: str, fact: Any) -> tuple[int, int]:
     """Return begin and end of the values of an entry, after checking the types of its fields."""
     if not isinstance(fact, dict) or fact.keys() != _KEYS or not isinstance(fact["dtype"], str):
-        raise DumpError(file.path, f"the header does not tell dtype, shape and data_offsets of {name!a:.60}")
+        raise DumpError(file.path, f"the header lacks dtype, shape or data_offsets of {name!a:.60}")
     offsets = fact["data_offsets"]
     if not (_counts(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1] and _counts(fact["shape"])):
         raise DumpError(file.path, f"an impossible shape or place of {name!a:.60}")

@@ -43,5 +43,5 @@ def rows_of(
         return []
     lost = found.count(None)
     if lost or not found:
-        notes.append(f"{file}: {lost} rows do not name a tensor and are left out" if lost else f"{file}: has no rows")
+        notes.append(f"{file}: {lost} rows name no tensor and are skipped" if lost else f"{file}: has no rows")
     return [one for one in found if one is not None]

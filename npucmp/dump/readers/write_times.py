@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.name_rules import natural
 
-NOTE = "order: guessed by the times at which the files were written"
+NOTE = "order: guessed from the write times of the files"
 _FEWEST = 8  # minimum number of operators for an order by times
 _DISTINCT = 0.5  # minimum share of operators with distinct times
 

@@ -1,5 +1,5 @@
 "use strict";
-// Errors along the order of the network, on canvas: 20,000 operators are drawn anew in a few milliseconds.
+// Errors in the order of the network, on canvas: 20,000 operators are redrawn in a few milliseconds.
 
 const LEFT = 64, RIGHT = 96, TOP = 12, BOTTOM = 24;
 
@@ -53,13 +53,13 @@ function showPanels(panels) {
   drawChart();
 }
 
-// One figure of the network by depth; a limit is a band, of those that have one.
+// A figure of the network by depth; a limit is drawn as a band.
 function depthPanel({ column, title, limit }, marks) {
   const known = marks.map((mark) => ({ ...mark, wrote: cell(column, firstRow[mark.operator]), limit: limit ?? null })).filter((mark) => mark.wrote !== null);
   return known.length ? panel(title, known) : null;
 }
 
-// Events are shown in lanes, and above them how near each operator comes to the largest value of its type.
+// Events are drawn in lanes; the panel above shows |x| of each operator as a share of the largest value of its type.
 function panelsOf(title, marks) {
   if (data.kind !== "events") return [panel(title, marks)];
   const near = marks.some((mark) => [mark.read, mark.wrote].some(Number.isFinite)) ? marks.filter((mark) => mark.limit !== null) : [];
@@ -71,17 +71,17 @@ function fillKey() {
   const any = (test) => chart.panels.some((one) => one.marks.some(test));
   const events = data.kind === "events", depth = data.kind === "health";
   const words = [
-    depth ? "● a parameter, or an operator, at its place in the network; ◆ with a number: a finding and its place." : events ? "◆ born · ● passed on · × masked or thrown away · ○ of unknown origin or close to the edge." : "rel_l2 of each operator: ● its outputs, ○ its inputs; ◆ with a number: a suspect and its place.",
+    depth ? "● a parameter or operator at its place in the network; ◆ with a number: a finding and its place." : events ? "◆ origin · ● propagated · × masked or discarded · ○ unknown origin or near the limit." : "rel_l2 of each operator: ● its outputs, ○ its inputs; ◆ with a number: a suspect and its place.",
     !events && any((mark) => mark.limit !== null) ? "Green, below the dashed line: within the limit." : "",
-    any((mark) => mark.excused) ? "□ above the line and no fault: explained, mostly by the errors of what it read." : "",
-    any((mark) => mark.alone) ? "Hatched: no partner on the other side." : "",
-    "Drag or + and − to zoom, double click for all; click an operator to open it; with the keyboard ← → and Enter.",
+    any((mark) => mark.excused) ? "□ above the limit but no fault: explained, mostly by the errors of its inputs." : "",
+    any((mark) => mark.alone) ? "Hatched: no partner in the other run." : "",
+    "Drag or + and − to zoom, double click to show all. Click an operator to open it, or use ← → and Enter.",
   ];
   document.getElementById("chart-key").textContent = words.filter(Boolean).join(" ");
 }
 
-// The largest error of what an operator read; of what it wrote that which goes furthest beyond its limit, with this limit.
-// Excused is what lies above its limit and is no fault: what it read explains it, or another rule takes it back.
+// The largest error of the inputs of an operator, and its output that exceeds its limit most, with this limit.
+// An output is excused if it exceeds its limit but is no fault: its inputs explain it, or another rule excuses it.
 function errorMark(operator) {
   const mark = { operator, at: operators.order[operator], read: null, wrote: null, limit: null, dtype: "", excused: "", alone: Boolean(ofOperator("alone", operator)) };
   let furthest = null;
@@ -105,7 +105,7 @@ function errorMark(operator) {
 
 const larger = (a, b) => (a === null ? b : Number.isNaN(a) || Number.isNaN(b) ? NaN : Math.max(a, b));
 
-// The events of an operator, and how near what it reads and writes comes to the limit of its type: NaN and Inf are beyond.
+// The events of an operator, and the largest |x| of inputs and outputs as a share of the type's limit; infinite for NaN and Inf.
 function eventMark(operator) {
   const mark = { operator, at: operators.order[operator], read: null, wrote: null, limit: null, alone: false, events: [] };
   for (const row of rowsOf(operator)) {
@@ -122,10 +122,10 @@ function eventMark(operator) {
 function panel(title, marks, lanes = false) {
   marks.sort((a, b) => a.at - b.at);
   const [under, over] = [element("canvas", { "aria-hidden": "true" }), element("canvas", { class: "over", tabindex: 0, role: "img" })];
-  over.setAttribute("aria-label", `${title || "network"}: ${marks.length} operators; arrow keys go along them, Enter opens one`);
+  over.setAttribute("aria-label", `${title || "network"}: ${marks.length} operators; arrow keys select an operator, Enter opens it`);
   const box = element("div", { class: lanes ? "panel lanes" : "panel" }, title ? element("p", {}, title) : null, under, over);
   const made = { title, marks, box, under, over, cursor: -1, drag: null };
-  const length = data.lengths?.[chart.run]; // events stand in the order of the whole run
+  const length = data.lengths?.[chart.run]; // events have the order of the whole run
   made.first = length ? 0 : marks[0].at;
   made.last = Math.max(length ? length - 1 : marks[marks.length - 1].at, made.first + 1);
   made.lanes = lanes ? LANES.filter((lane) => marks.some((mark) => mark.events.some(([kind]) => kind === lane))) : null;
@@ -139,7 +139,7 @@ function panel(title, marks, lanes = false) {
   return made;
 }
 
-// Where an order stands in a panel, in pixels, and the way back.
+// Convert an order to pixels in a panel, and back.
 function across(one, at) {
   const share = ((at - one.first) / (one.last - one.first) - chart.from) / (chart.to - chart.from);
   return LEFT + 6 + share * (one.width - LEFT - RIGHT - 12);
@@ -190,7 +190,7 @@ function drawChart() {
   }
 }
 
-// What lies over the drawing: the operator under the pointer or opened, and the part that is being chosen.
+// Draw the overlay: the operator under the pointer, the opened operator, and the selected range.
 function drawOver(one) {
   if (!one.inks) return;
   const pen = one.over.getContext("2d");
@@ -216,7 +216,7 @@ function markOperator() {
   for (const one of chart.panels) drawOver(one);
 }
 
-// The mark that is nearest to a point; by the order alone it is found at once, the height decides among neighbours.
+// Return the mark nearest to a point: a search by order, then by height among neighbours.
 function nearest(one, x, y) {
   const at = one.first + shareAt(one, x) * (one.last - one.first);
   let low = 0, high = one.marks.length - 1;
@@ -247,8 +247,8 @@ function tell(one, x, y) {
   if (get("cause")) lines.push(`${SHAPES[get("cause")]} ${get("cause")}${get("place") ? `, place ${get("place")}` : ""}`);
   if (events) lines.push(...events.slice(0, 6).map((words) => words.filter(Boolean).join(" ")), ...(limit === null ? [] : [`largest |x|: ${[read, wrote].map((share, i) => (share === null ? "" : `${["inputs", "outputs"][i]} ${percent(share)}`)).filter(Boolean).join(", ")} of the type's largest`]));
   else if (data.kind === "health") lines.push(`${one.title}: ${written(wrote)}`);
-  else if (get("alone")) lines.push(`only the ${get("alone")} has it`);
-  else lines.push(`inputs ${read === null ? "not known" : written(read)}, outputs ${wrote === null ? "not known" : written(wrote)}${limit === null ? "" : `, limit ${written(limit)}`}${excused ? `; above it, explained by ${excused}` : ""}`);
+  else if (get("alone")) lines.push(`only in the ${get("alone")}`);
+  else lines.push(`inputs ${read === null ? "not known" : written(read)}, outputs ${wrote === null ? "not known" : written(wrote)}${limit === null ? "" : `, limit ${written(limit)}`}${excused ? `; above the limit, explained by ${excused}` : ""}`);
   showHint(lines.join("\n"), x, y, get("op"));
 }
 

@@ -1,5 +1,5 @@
 "use strict";
-// The data of the page: columns of operators and of rows, and how their values are written.
+// The data of the page: columns of operators and of rows, and the format of their values.
 
 const SHAPES = {
   match: "✓", diverged: "✗", nonfinite: "∞", shape: "▦", dtype: "≠", missing: "∅", unreadable: "!", unknown: "?",
@@ -20,7 +20,7 @@ const TONES = {
 };
 const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "SUSPECT", "UNKNOWN", "GUILTY", "error", "warning"]);
 
-let data; // what page_data.py packed
+let data; // unpacked from page_json.py
 let operators; // column name → values, one per operator
 let rows; // column name → values, one per row
 let ofRow; // row → operator
@@ -40,7 +40,7 @@ async function loadData() {
   }
 }
 
-// The columns that the first rows do without stand at the end of the page.
+// Columns that the first rows do not need are at the end of the page.
 async function loadOthers() {
   if (document.readyState === "loading") await new Promise((read) => addEventListener("DOMContentLoaded", read));
   const packed = document.getElementById("others");
@@ -58,7 +58,7 @@ function inflated(text) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
-// Columns by name, each made when it is first asked for: most are for the view of one operator only.
+// Columns by name, unpacked on first use: most are needed only for the view of one operator.
 function unpacked({ length, columns }) {
   const found = {};
   for (const [name, column] of Object.entries(columns)) {
@@ -84,7 +84,7 @@ function valuesOf(column, length) {
   return column.number ? column.values.map(read) : column.values;
 }
 
-// One cell of an operator or of a row; null where nothing is known.
+// A cell of an operator or of a row; null if unknown.
 const ofOperator = (name, operator) => operators[name]?.[operator] ?? null;
 
 function cell(name, row) {
@@ -109,12 +109,12 @@ function written(value) {
   return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
-// A figure of a column; a cosine as what it lacks to 1, in which all that it tells lies.
+// A figure of a column; a cosine near 1 is written as 1 − x, because only x carries information.
 function shown(name, value) {
   return name === "cosine" && value > 0.99 && value < 1 ? `1 − ${(1 - value).toExponential(2)}` : written(value);
 }
 
-// Where in a shape a flat index lies: [1, 0, 7].
+// The position of a flat index in a shape: [1, 0, 7].
 function position(index, shape) {
   const sizes = (shape?.match(/\d+/g) ?? []).map(Number);
   if (index === null || !sizes.length) return "";
@@ -126,7 +126,7 @@ function position(index, shape) {
   return `[${found.join(", ")}]`;
 }
 
-// Elements are made of text by these two alone.
+// Only these two functions create elements; they insert text, never markup.
 function element(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
@@ -144,7 +144,7 @@ function filled(made, attributes, children) {
   return made;
 }
 
-// A word with its shape, so that it is told without colour.
+// A word with its shape, so that it is readable without colour.
 function sign(word) {
   return element("span", { class: `w-${TONES[word] ?? ""}` }, `${SHAPES[word] ? `${SHAPES[word]} ` : ""}${word}`);
 }

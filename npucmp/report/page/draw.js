@@ -1,9 +1,9 @@
 "use strict";
-// What stands in a panel of the chart: errors as marks on a logarithmic scale, or events in lanes.
+// Draw a panel of the chart: errors as marks on a logarithmic scale, or events in lanes.
 
-const LANES = ["nan", "inf", "saturated", "device", "close to the edge"];
+const LANES = ["nan", "inf", "saturated", "device", "near the limit"];
 
-// One scale for all panels: decades from the least to the largest error or limit; no error below, infinite above.
+// One scale for all panels: decades from the smallest to the largest error or limit; no error is below, infinite above.
 function heightScale() {
   let low = Infinity, high = -Infinity, infinite = false;
   for (const one of chart.panels) if (!one.lanes) for (const mark of one.marks) for (const value of [mark.read, mark.wrote, mark.limit]) {
@@ -133,7 +133,7 @@ function drawOrders(one, pen, right) {
   pen.fillText("order", right + 10, one.height - 6);
 }
 
-// The limits by dtype, at the right-hand end.
+// Draw the limits by dtype at the right-hand end.
 function drawLimits(one, pen, right) {
   const counts = new Map();
   for (const { limit, dtype } of one.marks) if (limit !== null) {
@@ -153,7 +153,7 @@ function drawLimits(one, pen, right) {
   }
 }
 
-// Of a rule, as far as one has this limit; an operator of several dtypes has the limit of the coarsest.
+// The dtype of a rule with this limit; an operator of several dtypes has the limit of the coarsest.
 function dtypeOf(limit) {
   const rule = (data.rules ?? []).find((one) => one.dtype && Math.abs(one.limit / limit - 1) < 1e-3);
   return rule?.dtype ?? "";
@@ -190,7 +190,7 @@ function drawInputs(one, pen, seen, size) {
   }
 }
 
-// A mark among very many; of those that fall on the same place one is drawn.
+// Draw a mark among very many; marks on the same place are drawn once.
 function dot(pen, drawn, x, y, size) {
   const place = Math.round(x) * 8192 + Math.round(y);
   if (drawn.has(place)) return;
@@ -209,7 +209,7 @@ function drawOutputs(one, pen, seen, size) {
   for (const wanted of ["out", "passed", "bad"]) drawDiscs(one, pen, seen.filter((mark) => mark.wrote !== null && tone(mark) === wanted), size, wanted);
 }
 
-// Outputs above their limit that were taken back.
+// Draw outputs above their limit that are excused.
 function drawSquares(one, pen, seen, size) {
   [pen.strokeStyle, pen.fillStyle, pen.lineWidth] = [one.inks.out, one.inks.paper, 1.4];
   const side = Math.max(2, 1.8 * size);
@@ -283,7 +283,7 @@ function drawLanes(one) {
   }
 }
 
-// Where the marks of an operator stand.
+// The positions of the marks of an operator.
 function heightsOf(one, mark) {
   if (one.lanes) return mark.events.map(([kind]) => laneHeight(one, kind));
   return [mark.wrote, mark.read].filter((value) => value !== null).map((value) => heightOf(one, value));

@@ -1,6 +1,6 @@
 "use strict";
-// The graph around an operator: two steps up to those that wrote what it reads, two down to those that read what it
-// wrote. Each column is a step; a click moves the middle.
+// The graph around an operator: its producers, two steps upstream, and its consumers, two steps downstream. Each column
+// is a step; a click selects a new centre.
 
 const HOPS = 2;
 const BOX = { high: 44, gap: 10, least: 168, most: 250, between: 34, letter: 6.7 };
@@ -9,7 +9,7 @@ const AROUND = 40; // suspects to choose from
 
 const around = { operator: -1, suspects: [] };
 
-// Of reports on single tensors, and of a replay, nobody knows who reads whom.
+// Reports on single tensors and replays contain no consumers.
 const knowsReaders = () => Boolean(data.readers);
 
 function startGraph() {
@@ -19,7 +19,7 @@ function startGraph() {
   around.suspects.forEach((one) => select.append(element("option", { value: one }, [ofOperator("place", one), ofOperator("cause", one), ofOperator("op", one)].filter(Boolean).join(" "))));
   select.addEventListener("change", () => showAround(Number(select.value)));
   document.getElementById("around-open").addEventListener("click", () => openOperator(around.operator));
-  document.getElementById("around-key").textContent = "Left: who wrote what it reads, right: who reads it, two steps each way. ◆ ▲ △ ? a suspect, ● the error passes through, ✓ within its limit, □ above it but explained, dashed: not compared. A heavy line carries what differs. A click moves the middle, one on the middle opens it.";
+  document.getElementById("around-key").textContent = "Left: producers of its inputs, right: consumers of its outputs, two steps each. ◆ ▲ △ ? suspect, ● propagates the error, ✓ within its limit, □ above its limit but explained, dashed: not compared. A heavy line carries a differing tensor. Click an operator to centre it; click the centre to open it.";
   new ResizeObserver(() => { if (section.clientWidth !== around.width) drawAround(); }).observe(section);
   if (around.suspects.length) showAround(around.suspects[0]);
 }
@@ -35,7 +35,7 @@ function showAround(operator) {
   drawAround();
 }
 
-// Operator → its column, from -2 to 2: of two ways the longer one, so that lines lead to the right.
+// Operator → its column, from -2 to 2, by the longest path, so that lines lead to the right.
 function columnsAround(middle) {
   const found = new Map([[middle, 0]]);
   for (const [next, sign] of [[writers, -1], [readers, 1]]) {
@@ -48,7 +48,7 @@ function columnsAround(middle) {
   return found;
 }
 
-// What differs most is shown where there is no room for all; those shown stand as their neighbours further in do.
+// If there is no room for all, the operators with the largest errors are shown, in the order of their inner neighbours.
 function placedAround(middle) {
   const columnOf = columnsAround(middle), placed = new Map([[middle, { column: 0, line: 0 }]]), more = {};
   for (const column of [-1, 1, -2, 2]) {
@@ -71,12 +71,12 @@ function loudness(operator) {
   return (SUSPECTS.has(ofOperator("cause", operator)) ? 1e9 : 0) + (Number.isNaN(wrote) ? 1e6 : Math.min(1e6, (wrote ?? 0) / (limit ?? 1)));
 }
 
-// What a box says: [tone, shape, words].
+// The state of a box: [tone, shape, words].
 function stateOf(operator) {
   const cause = ofOperator("cause", operator), alone = ofOperator("alone", operator), mark = errorMark(operator);
   const figure = mark.wrote === null ? "" : mark.wrote === 0 ? "no error" : `${written(mark.wrote)}`;
   if (cause) return [TONES[cause], SHAPES[cause], [cause, figure].filter(Boolean).join(" ")];
-  if (alone) return ["lone", "∅", `only the ${alone} has it`];
+  if (alone) return ["lone", "∅", `only in the ${alone}`];
   if (mark.wrote === null) return ["lone", "?", "not compared"];
   return mark.excused ? ["excused", "□", `${figure} explained`] : mark.limit !== null && !(mark.wrote <= mark.limit) ? ["passed", "✗", figure] : ["good", "✓", figure];
 }
@@ -100,11 +100,11 @@ function drawAround() {
   const held = box.contains(document.activeElement);
   box.replaceChildren(drawing);
   box.scrollLeft = at(placed.get(middle))[0] + wide / 2 - box.clientWidth / 2;
-  if (placed.size === 1) box.append(element("p", { class: "muted" }, "Nobody is known to have written what it reads, nor to read what it wrote."));
+  if (placed.size === 1) box.append(element("p", { class: "muted" }, "No producer and no consumer of this operator is known."));
   if (held) drawing.querySelector(".middle").focus({ preventScroll: true });
 }
 
-// From who wrote to who read; heavy where what was read differs.
+// A line from producer to consumer; heavy if the tensor differs.
 function line_between(writer, reader, [x, y], [u, v], wide) {
   const read = rowsOf(reader).filter((row) => cell("producer", row) === writer);
   const off = read.some((row) => DIFFERS.has(cell("verdict", row)));
@@ -134,7 +134,7 @@ function boxOf(operator, middle, [x, y], wide) {
   return made;
 }
 
-// A name in so many letters; its ends tell most.
+// Shorten a name to a number of letters; both ends are kept.
 function fitted(name, most) {
   const letters = [...name];
   return letters.length <= most ? name : `${letters.slice(0, Math.floor(most / 3)).join("")}…${letters.slice(letters.length - most + 1 + Math.floor(most / 3)).join("")}`;

@@ -1,14 +1,14 @@
 "use strict";
-// One operator: what it read and wrote with all figures, who wrote that and who reads it; and its text for a ticket.
+// One operator: its inputs and outputs with all figures, its producers and consumers, and its text for a ticket.
 
 const FIGURES = ["rel_l2", "limit", "cosine", "max_abs_err", "max_abs_at", "max_rel_err", "max_rel_at", "mean_abs_err", "mean_rel_err", "rmse", "max_ulp", "exact_ratio", "mismatch_ratio", "err_1e3_ratio", "err_5e3_ratio", "nonfinite_mismatch", "elements"];
 const EVENT_FIGURES = ["count", "ratio", "first_at", "min", "max", "headroom_bits", "device_status", "device_bits", "golden_event"];
-const FINITE = { min: "least finite", max: "largest finite" }; // of a tensor that may hold infinities
+const FINITE = { min: "smallest finite", max: "largest finite" }; // of a tensor that may contain infinities
 const COUNTED = ["target_nan", "target_inf", "golden_nan", "golden_inf"];
 const MOST_LINKS = 12;
 
 let opened = -1;
-let consumers; // operator → operators that read what it wrote
+let consumers; // operator → operators that read its outputs
 
 function readers(operator) {
   if (!consumers) {
@@ -29,7 +29,7 @@ function writers(operator) {
   return [...new Set([...found, ...parentsOf(operator)])];
 }
 
-// All suspects, the first place first.
+// All suspects, by place.
 function suspectsByPlace() {
   const found = [];
   for (let one = 0; one < data.operators.length; one++) if (SUSPECTS.has(ofOperator("cause", one))) found.push(one);
@@ -65,7 +65,7 @@ function fragmentOf(operator) {
   return `#${new URLSearchParams(words)}`;
 }
 
-// The operator that a fragment names: as exactly as it can, by its name at least. -1 if there is none.
+// The operator that a fragment names: the best match with the same name; -1 if there is none.
 function operatorOf(fragment) {
   const words = new URLSearchParams(fragment.replace(/^#/, ""));
   const name = words.get("op");
@@ -81,19 +81,19 @@ function operatorOf(fragment) {
 function operatorParts(operator) {
   const get = (name) => ofOperator(name, operator);
   const tools = element("span", { class: "tools" },
-    element("button", { type: "button", onclick: () => copy(ticket(operator)) }, "copy for a ticket"),
-    element("button", { type: "button", onclick: () => revealRow(firstRow[operator]) }, "in the table"),
+    element("button", { type: "button", onclick: () => copy(ticket(operator)) }, "copy as ticket text"),
+    element("button", { type: "button", onclick: () => revealRow(firstRow[operator]) }, "show in table"),
     element("button", { type: "button", onclick: closeOperator, "aria-label": "close", id: "close" }, "✕"));
   const facts = [get("op_type"), get("phase"), get("order") === null ? null : `order ${get("order")}`, data.runs.length > 1 ? data.runs[get("run")] : null];
   const parts = [tools, element("h2", {}, get("op") ?? "no name")];
   parts.push(element("p", { class: "muted" }, facts.filter(Boolean).join(" · ")));
   if (get("golden_op")) parts.push(element("p", {}, "golden: ", element("code", {}, get("golden_op"))));
-  if (get("alone")) parts.push(element("p", { class: "w-warn" }, `∅ only the ${get("alone")} has this operator`));
+  if (get("alone")) parts.push(element("p", { class: "w-warn" }, `∅ only in the ${get("alone")}`));
   if (get("cause")) parts.push(element("p", {}, sign(get("cause")), get("place") ? ` · place ${get("place")}` : ""));
   if (get("evidence")) parts.push(element("ul", {}, get("evidence").map((words) => element("li", {}, words))));
   if (get("path")) parts.push(element("p", { class: "muted" }, "module ", element("code", {}, get("path"))));
-  if (get("originals")) parts.push(chainOf("stands for", get("originals"), get("golden_op")));
-  if (get("passes")) parts.push(element("p", {}, "made by ", element("code", {}, get("passes").join(", "))));
+  if (get("originals")) parts.push(chainOf("fused from", get("originals"), get("golden_op")));
+  if (get("passes")) parts.push(element("p", {}, "created by ", element("code", {}, get("passes").join(", "))));
   if (get("arguments")) parts.push(element("p", {}, "arguments that differ:"), element("pre", {}, get("arguments").join("\n")));
   parts.push(...linkLine("reads from", writers(operator)), ...linkLine("read by", readers(operator)));
   parts.push(element("div", { class: "sides" }, half("Inputs", operator, false), half("Outputs", operator, true)));
@@ -122,12 +122,12 @@ function half(title, operator, output) {
 
 function card(row) {
   const word = cell("verdict", row) ?? cell("event", row);
-  const head = element("p", {}, element("b", { class: "mono" }, cell("slot", row) ?? "device"), " ", word ? sign(word) : "close to the edge", cell("origin", row) ? [" ", sign(cell("origin", row))] : "");
+  const head = element("p", {}, element("b", { class: "mono" }, cell("slot", row) ?? "device"), " ", word ? sign(word) : "near the limit", cell("origin", row) ? [" ", sign(cell("origin", row))] : "");
   const figures = (data.kind === "events" ? EVENT_FIGURES : FIGURES).map((name) => [FINITE[name] && data.kind === "events" ? FINITE[name] : name.replace(/_at$/, " at"), figure(name, row)]);
   const extra = data.columns.slice(data.columns.indexOf("golden_l2") + 1).filter((name) => !["stack", "cause", ...FIGURES].includes(name) && data.kind === "pairs" && name in rows);
   figures.push(...[...COUNTED.filter((name) => cell(name, row)), ...extra].map((name) => [name, shown(name, cell(name, row))]));
   const lines = figures.filter(([, words]) => words !== "").map(([name, words]) => element("tr", {}, element("th", {}, name), element("td", {}, words)));
-  const linked = cell("producer", row) === null || cell("producer", row) === ofRow[row] ? "" : element("p", { class: "muted" }, `written by ${ofOperator("op", cell("producer", row))} (${cell("linked", row)})`);
+  const linked = cell("producer", row) === null || cell("producer", row) === ofRow[row] ? "" : element("p", { class: "muted" }, `produced by ${ofOperator("op", cell("producer", row))} (${cell("linked", row)})`);
   const made = element("div", { class: `card ${TONES[word] ?? ""}`, "data-row": row }, head,
     element("p", { class: "muted mono" }, typesOf(row)),
     element("p", {}, cell("because", row) ?? ""), linked, element("table", {}, element("tbody", {}, lines)));
@@ -139,7 +139,7 @@ function typesOf(row) {
   const both = (name) => [cell(`target_${name}`, row), cell(`golden_${name}`, row)];
   const joined = (name) => {
     const [x, y] = both(name);
-    return x && y && x !== y ? `${x} against ${y}` : x ?? y ?? "";
+    return x && y && x !== y ? `${x} (golden ${y})` : x ?? y ?? "";
   };
   return [joined("dtype"), joined("shape"), joined("layout"), cell("dtype", row), cell("shape", row)].filter(Boolean).join(" ");
 }
@@ -151,13 +151,13 @@ function figure(name, row) {
   return index === null || index < 0 ? "" : position(index, cell("golden_shape", row) ?? cell("target_shape", row) ?? cell("shape", row)) || String(index);
 }
 
-// Where the error lies in a tensor, as the page has drawn it among the suspects, or kept it.
+// The map of the error in a tensor: copied from the suspects, or from the hidden maps.
 function lookAt(row) {
-  const key = `${ofOperator("order", ofRow[row])}/${cell("slot", row)}`; // a page with rows is of one step and rank
+  const key = `${ofOperator("order", ofRow[row])}/${cell("slot", row)}`; // a page with rows has one step and rank
   return [...document.querySelectorAll("[data-look]")].find((one) => one.dataset.look === key)?.cloneNode(true);
 }
 
-// Elements by the decade of their relative error. Bin 0 holds those without error, bin k errors from 10^(k-20) on.
+// Elements by the decade of their relative error. Bin 0 counts elements without error, bin k errors from 10^(k-20) on.
 function histogram(row) {
   const text = cell("histogram", row);
   if (!text) return null;
@@ -169,7 +169,7 @@ function histogram(row) {
   const most = Math.max(...shown.map(([, count]) => count));
   const width = 340 / Math.max(8, shown.length);
   const made = svg("svg", { viewBox: "0 0 340 92", role: "img", "aria-label": `elements by relative error: ${shown.map(([bin, count]) => `${count} ${bin ? `from 1e${bin - 20}` : "equal"}`).join(", ")}` });
-  made.append(svg("text", { x: 0, y: 9 }, "elements by relative error: from the number below a bar to the next"));
+  made.append(svg("text", { x: 0, y: 9 }, "elements by relative error: from the number below a bar to the next number"));
   shown.forEach(([bin, count], i) => {
     const height = count ? Math.max(2, 52 * Math.log1p(count) / Math.log1p(most)) : 0;
     made.append(svg("rect", { class: "count", x: i * width + 1, y: 78 - height, width: Math.max(3, width - 3), height }, svg("title", {}, `${count.toLocaleString("en-US")} elements ${bin ? `from 1e${bin - 20} to 1e${bin - 19}` : "without error"}`)));
@@ -181,7 +181,7 @@ function histogram(row) {
 
 const short = (count) => (count < 1000 ? String(count) : count < 1e6 ? `${Number((count / 1e3).toPrecision(3))}k` : `${Number((count / 1e6).toPrecision(3))}M`);
 
-// From least to largest of both sides on one scale, with a stroke at the mean.
+// Ranges from minimum to maximum of both sides on one scale, with a stroke at the mean.
 function ranges(row) {
   const sides = ["target", "golden"].map((side) => [side, ...["min", "max", "mean"].map((name) => cell(`${side}_${name}`, row))]).filter(([, low, high]) => Number.isFinite(low) && Number.isFinite(high));
   if (!sides.length) return null;
@@ -196,7 +196,7 @@ function ranges(row) {
   return made;
 }
 
-// Least, mean and largest value of each side.
+// Minimum, mean and maximum of each side.
 function bothSides(row) {
   const names = ["min", "mean", "max"];
   const known = ["target", "golden"].filter((side) => names.some((name) => cell(`${side}_${name}`, row) !== null));
@@ -206,7 +206,7 @@ function bothSides(row) {
   return element("table", {}, element("tbody", {}, head, lines));
 }
 
-// What to put into a ticket about an operator, or about one of its rows.
+// The ticket text of an operator, or of one of its rows.
 function ticket(operator, only = null) {
   const get = (name) => ofOperator(name, operator);
   const lines = [[get("cause"), get("op"), get("op_type") && `(${get("op_type")})`, data.runs.length > 1 ? data.runs[get("run")] : null].filter(Boolean).join("  ")];
@@ -215,7 +215,7 @@ function ticket(operator, only = null) {
   for (const row of only === null ? rowsOf(operator) : [only]) {
     const figures = ["rel_l2", "cosine", "max_abs_err", "max_ulp", "count", "headroom_bits"].filter((name) => cell(name, row) !== null).map((name) => `${name} ${shown(name, cell(name, row))}`);
     const at = figure("max_abs_at", row);
-    lines.push(`  ${cell("slot", row) ?? "device"}: ${cell("verdict", row) ?? `${cell("event", row) ?? "close to the edge"} ${cell("origin", row) ?? ""}`}; ${typesOf(row)}; ${figures.join(", ")}${at ? ` at ${at}` : ""}`);
+    lines.push(`  ${cell("slot", row) ?? "device"}: ${cell("verdict", row) ?? `${cell("event", row) ?? "near the limit"} ${cell("origin", row) ?? ""}`}; ${typesOf(row)}; ${figures.join(", ")}${at ? ` at ${at}` : ""}`);
     if (cell("because", row)) lines.push(`    ${cell("because", row)}`);
   }
   if (get("stack")) lines.push(`  ${get("stack")}`);

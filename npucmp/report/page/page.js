@@ -1,11 +1,11 @@
 "use strict";
-// Starts the page; the way of an overflow from birth on; keys, fragments and printing.
+// Start the page; the propagation of overflows; keys, fragments and printing.
 
-const STEPS = 200; // of one chain that are drawn
-const STEP = 30; // pixels from one to the next
+const STEPS = 200; // drawn steps of a chain
+const STEP = 30; // pixels between two steps
 const LANE = 18;
 
-// The operators that an overflow reached from one birth, in order, each with those that it came from.
+// The operators that an overflow reached from its origin, in order.
 function descendants(birth) {
   const seen = new Set([birth]);
   const waiting = [birth];
@@ -19,10 +19,10 @@ function startChains() {
   document.getElementById("chain").hidden = false;
   const place = document.getElementById("chains");
   for (const birth of births.slice(0, 10)) place.append(drawnChain(descendants(birth)));
-  if (births.length > 10) place.append(element("p", { class: "muted" }, `… and ${births.length - 10} more births in the table`));
+  if (births.length > 10) place.append(element("p", { class: "muted" }, `… and ${births.length - 10} more origins in the table`));
 }
 
-// As a history is drawn: each operator on its own line, a reader below its writer in the first lane that is free.
+// Draw each operator on its own line, a consumer below its producer in the first free lane.
 function drawnChain(whole) {
   const steps = whole.slice(0, STEPS);
   const lineOf = new Map(steps.map((one, i) => [one, i]));
@@ -46,11 +46,11 @@ function drawnChain(whole) {
   drawing.setAttribute("width", lanes * LANE + 10);
   drawing.setAttribute("height", steps.length * STEP);
   const lines = steps.map((one) => stepLine(one, lanes * LANE + 8));
-  const more = whole.length > steps.length ? element("p", { class: "muted" }, `… and ${whole.length - steps.length} operators more on its way`) : null;
+  const more = whole.length > steps.length ? element("p", { class: "muted" }, `… and ${whole.length - steps.length} more operators downstream`) : null;
   return element("div", { class: "chain" }, drawing, lines, more);
 }
 
-// The lane for a line between two steps, the one wished for if nothing runs in it there; it is taken from then on.
+// Return a lane for a line between two steps, `wish` if it is free there, and reserve it.
 function freeLane(taken, from, to, wish = 0) {
   const free = (lane) => !(taken[lane] ?? []).some(([a, b]) => a < to && b > from);
   let lane = free(wish) ? wish : 0;
@@ -59,7 +59,7 @@ function freeLane(taken, from, to, wish = 0) {
   return lane;
 }
 
-// A line to a second writer, beside those that run between.
+// A line to a second producer, in a lane of its own.
 function detour(fromLane, fromLine, toLane, toLine, lane) {
   const [x, y, u, v, by] = [laneX(fromLane), fromLine * STEP + STEP / 2, laneX(toLane), toLine * STEP + STEP / 2, laneX(lane)];
   return svg("path", { class: "edge", d: `M${x} ${y}Q${by} ${y} ${by} ${y + STEP / 2}V${v - STEP / 2}Q${by} ${v} ${u} ${v}` });
@@ -101,7 +101,7 @@ function goToFragment() {
   openOperator(operator);
 }
 
-// The next suspect after the opened operator, by place, or the one before.
+// Open the next suspect by place, or the previous one.
 function stepSuspect(by) {
   const suspects = suspectsByPlace();
   if (!suspects.length) return;
@@ -137,7 +137,7 @@ async function startPage() {
   await loadData();
   startTable();
   document.documentElement.dataset.rows = String(Math.round(performance.now()));
-  await new Promise((painted) => setTimeout(painted)); // the first rows are seen before the rest is made
+  await new Promise((painted) => setTimeout(painted)); // paint the first rows before the rest is unpacked
   data.facets.forEach(addFacet);
   await loadOthers();
   table.texts = [];

@@ -1,8 +1,8 @@
 "use strict";
-// The table of all rows. Only the rows in sight are in the document, so that 20,000 cost no more than 50.
+// The table of all rows. Only visible rows are in the document, so that 20,000 rows cost no more than 50.
 
 const HEIGHT = 27; // of a row, as report.css has it: 26 and a border
-const MARGIN = 12; // rows above and below what is in sight
+const MARGIN = 12; // rows above and below the visible ones
 const PRINTED = 200;
 const WIDTHS = { op: 300, op_type: 120, because: 420, stack: 360, slot: 90, verdict: 110, cause: 130, target_tensor: 260, golden_tensor: 260, target_op: 260, golden_op: 260, order: 70, event: 100, origin: 120, device_bits: 260, run: 110 };
 const LEAST = { target_shape: 130, golden_shape: 130, shape: 130 };
@@ -13,8 +13,8 @@ const table = {
   chosen: -1, // place in `visible`
   sorted: { name: "", down: false },
   selects: {},
-  opening: true, // what differs alone is shown, if anything does, until somebody says otherwise
-  texts: [], // of each row, what the text filter looks at
+  opening: true, // if any row differs, only differing rows are shown, until the user changes the filter
+  texts: [], // text of each row for the text filter
 };
 
 function startTable() {
@@ -75,7 +75,7 @@ function textOf(row) {
   return (table.texts[row] ??= words.map((name) => cell(name, row) ?? "").join(" ").toLowerCase());
 }
 
-// Sets the filters: {text, verdict, cause, …}; what is not named is taken away.
+// Set the filters: {text, verdict, cause, …}; other filters are removed.
 function showOnly(wanted) {
   document.getElementById("text-filter").value = wanted.text ?? "";
   for (const [name, select] of Object.entries(table.selects)) select.value = wanted[name] ?? "";
@@ -116,7 +116,7 @@ function sortRows() {
   const sign = down ? -1 : 1;
   table.visible.sort((a, b) => {
     const x = keys.get(a), y = keys.get(b);
-    if (x === null || y === null) return (x === null) - (y === null) || a - b; // nothing known comes last either way
+    if (x === null || y === null) return (x === null) - (y === null) || a - b; // unknown values come last in both directions
     if (typeof x === "string") return sign * (x < y ? -1 : x > y ? 1 : 0) || a - b;
     if (Number.isNaN(x) || Number.isNaN(y)) return sign * (Number.isNaN(x) - Number.isNaN(y)) || a - b;
     return sign * (x < y ? -1 : x > y ? 1 : 0) || a - b;
@@ -141,7 +141,7 @@ function drawHead() {
 
 function sortBy(name) {
   const { name: by, down } = table.sorted;
-  const first = isNumber(name) && name !== "order"; // of figures the largest is looked for
+  const first = isNumber(name) && name !== "order"; // figures are sorted in descending order first
   table.sorted = by !== name ? { name, down: first } : down === first ? { name, down: !first } : { name: "", down: false };
   drawHead();
   sortRows();
@@ -158,7 +158,7 @@ function drawRows() {
   const lines = [spacer(from)];
   for (let place = from; place < to; place++) lines.push(line(place));
   lines.push(spacer(whole - to));
-  if (!whole) lines.push(element("tr", {}, element("td", { class: "muted", colspan: table.shown.length }, "no row passes these filters; “reset” shows all")));
+  if (!whole) lines.push(element("tr", {}, element("td", { class: "muted", colspan: table.shown.length }, "no row matches these filters; “reset” shows all rows")));
   body.querySelector("tbody").replaceChildren(...lines);
   body.style.height = table.printing ? "auto" : `${Math.min(520, whole * HEIGHT + 46)}px`;
   body.querySelector("table").setAttribute("aria-rowcount", String(table.visible.length));
@@ -210,7 +210,7 @@ function onTableKey(event) {
   }
 }
 
-// Brings an operator into sight; filters that hide it are taken away.
+// Scroll to a row; remove the filters if they hide it.
 function revealRow(row) {
   let place = table.visible.indexOf(row);
   if (place < 0) {

@@ -175,7 +175,7 @@ def test_a_link_is_the_tensor_that_it_names(tmp_path):
     found = {one.label.rpartition("/")[2]: one for one in operator.tensors}
     assert np.array_equal(next(blocks(found["outtensor0.bin"].payload)), bent.reshape(-1))
     assert [found[f"intensor{n}.bin"].file for n in (0, 1)] == ["", ""]
-    assert "which holds float32 [6, 8]" in found["intensor2.bin"].problem
+    assert "which contains float32 [6, 8]" in found["intensor2.bin"].problem
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
@@ -252,7 +252,9 @@ def test_what_is_none_is_told(tmp_path):
     notes = opened(tmp_path / "d").notes
     assert sum("op_param.json: ignored" in note for note in notes) == 1
     assert (
-        sum("1 file has no name" in note for note in notes) == sum("1 rows do not name" in note for note in notes) == 1
+        sum("1 file has an unknown name" in note for note in notes)
+        == sum("1 rows name no tensor" in note for note in notes)
+        == 1
     )
 
 

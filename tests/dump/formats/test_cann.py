@@ -173,14 +173,14 @@ def test_a_dump_of_an_unusual_name_is_read_by_its_bytes(tmp_path, name):
 def test_a_name_that_is_not_understood_is_told(tmp_path, name):
     save(tmp_path, **{file("a"): SMALL, name: b"no dump", "fusion_result.json": b"", "ge_proto_1.txt": b""})
     run = opened(tmp_path)
-    words = f"1 file has no name that is understood and is left out: {name}"
+    words = f"1 file has an unknown name and is skipped: {name}"
     assert names(run) == ["a"] and run.notes == (f"{tmp_path}: {words}",)
 
 
 def test_files_of_a_folder_that_holds_no_tensor_are_told(tmp_path):
     save(tmp_path / "net", **{file("a"): SMALL})
     save(tmp_path / "weights", **{"w.bin": b"no dump", "w.txt": b""})
-    words = "1 file has no name that is understood and is left out: weights/w.bin"
+    words = "1 file has an unknown name and is skipped: weights/w.bin"
     assert opened(tmp_path).notes == (f"{tmp_path}: {words}",)
 
 
@@ -548,12 +548,12 @@ def test_a_missing_slice_is_told(tmp_path):
     facts = {**FACTS, "slice_instance_num": 3, "outputCutList": [[3, 1]]}
     run = opened(slices(tmp_path, np.split(WHOLE, [1]), facts))
     assert "2 of 3 slices" in run.notes[0] and run.operators[0].tensors[1].shape == (4, 6)
-    assert run.operators[0].tensors[1].problem == "only 2 of 3 slices hold it"  # its shape is no difference to blame
+    assert run.operators[0].tensors[1].problem == "only 2 of 3 slices contain it"  # its shape is no difference to blame
 
 
 def test_of_all_slices_but_one_missing_that_is_told_too(tmp_path):
     run = opened(slices(tmp_path, [WHOLE], {**FACTS, "outputCutList": [[2, 1]]}))
-    assert "1 of 2 slices" in run.notes[0] and run.operators[0].tensors[1].problem == "only 1 of 2 slices hold it"
+    assert "1 of 2 slices" in run.notes[0] and run.operators[0].tensors[1].problem == "only 1 of 2 slices contain it"
 
 
 @pytest.mark.parametrize(
@@ -562,8 +562,8 @@ def test_of_all_slices_but_one_missing_that_is_told_too(tmp_path):
         ((WHOLE[:, :2], WHOLE), {**FACTS, "outputCutList": [[2, 1]]}, "do not fit"),
         ((WHOLE, WHOLE.astype(np.float32)), {**FACTS, "outputCutList": [[2, 1]]}, "do not fit"),
         ((WHOLE, WHOLE), {**FACTS, "outputCutList": [[1, 1, 2]]}, "do not fit"),
-        ((WHOLE, WHOLE), FACTS, "does not tell"),
-        ((WHOLE, WHOLE), None, "does not tell"),
+        ((WHOLE, WHOLE), FACTS, "does not record"),
+        ((WHOLE, WHOLE), None, "does not record"),
     ],
 )
 def test_slices_that_cannot_be_joined_are_told(tmp_path, arrays, facts, words):

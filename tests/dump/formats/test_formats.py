@@ -64,7 +64,7 @@ def test_the_only_dump_below_a_path_is_meant_and_of_several_none(tmp_path):
     assert formats.open_head(head) == run
     (tmp_path / "run" / "cpu").mkdir()
     np.save(tmp_path / "run" / "cpu" / "a.npy", np.ones(2))
-    with pytest.raises(DumpError, match=r"below it: give .*cpu or .*npu"):
+    with pytest.raises(DumpError, match=r"in subfolders: pass .*cpu or .*npu"):
         formats.open_runs(tmp_path)
 
 
@@ -72,5 +72,5 @@ def test_where_not_all_could_be_looked_at_none_is_the_only_one(tmp_path):
     for number in range(formats.LOOKED_AT + 5):
         (tmp_path / f"d{number:04}").mkdir()
     np.save(tmp_path / "d0000" / "a.npy", np.ones(2))
-    with pytest.raises(DumpError, match=r"below it: give .*d0000"):
+    with pytest.raises(DumpError, match=r"in subfolders: pass .*d0000"):
         formats.open_runs(tmp_path)

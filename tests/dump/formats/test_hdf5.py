@@ -238,7 +238,7 @@ def test_what_is_outside_the_hierarchy_stands_after_it(tmp_path):
 
     run = made(tmp_path / "x.h5", write)
     assert [operator.name for operator in run.operators] == ["op:0", "about", "op/text"]
-    assert not run.ordered and "stand after" in run.notes[0]
+    assert not run.ordered and "follow the others" in run.notes[0]
 
 
 @pytest.mark.parametrize("name", ["9" * 30, "²", "1e3", "-1", ""])
@@ -312,7 +312,7 @@ def test_tensors_of_one_operator_are_together(tmp_path):
     run = made(tmp_path / "x.h5", write)
     assert [operator.name for operator in run.operators] == ["conv2", "conv10"]
     assert [one.slot for one in run.operators[0].tensors] == ["input:9", "input:10", "output:0"]
-    assert not run.ordered and "order of their names" in run.notes[0]
+    assert not run.ordered and "sorted by name" in run.notes[0]
 
 
 def test_the_order_of_creation_is_kept(tmp_path):
@@ -352,7 +352,7 @@ def test_a_folder_is_a_run_per_file(tmp_path):
     ]
     assert runs[0].notes == ()
     (tmp_path / "weights.npy").touch()
-    words = "1 file has no name that is understood and is left out: weights.npy"
+    words = "1 file has an unknown name and is skipped: weights.npy"
     assert [run.notes for run in hdf5.open_runs(tmp_path)] == [(f"{tmp_path}: {words}",), (), ()]
 
 
@@ -443,7 +443,7 @@ def test_circles_end(tmp_path):
 
     run = made(tmp_path / "x.h5", write)
     assert [operator.name for operator in run.operators] == ["g/a", "h"]
-    assert any("2 further names of groups" in note for note in run.notes)
+    assert any("2 additional names of groups" in note for note in run.notes)
 
 
 def test_depth_is_bounded(tmp_path):

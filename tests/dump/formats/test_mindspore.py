@@ -528,7 +528,7 @@ def test_bytes_of_no_known_type_are_unreadable_rows(tmp_path, word):
     folder = touch(tmp_path, kernel("a-op0", 1))
     (folder / f"Sub.b-op0.0.0.2.output.0{word}").write_bytes(bytes(12))
     (tensor,) = opened(folder).operators[1].tensors
-    assert tensor.slot == "output:0" and "no file tells their type" in tensor.problem
+    assert tensor.slot == "output:0" and "no file records their type" in tensor.problem
 
 
 def test_bytes_under_a_number_for_a_name(tmp_path):
@@ -562,7 +562,7 @@ def test_other_files_are_counted_and_one_is_named(tmp_path, other):
     folder = touch(tmp_path, kernel("a-op0", 1), "weights.npy")
     (folder / other).write_bytes(bytes(12))
     (note,) = opened(folder).notes
-    assert note == f"{folder}: 2 files have no name that is understood and are left out, as {min(other, 'weights.npy')}"
+    assert note == f"{folder}: 2 files have unknown names and are skipped, for example {min(other, 'weights.npy')}"
 
 
 def test_files_of_a_folder_that_holds_no_tensor_are_told(tmp_path):
@@ -570,7 +570,7 @@ def test_files_of_a_folder_that_holds_no_tensor_are_told(tmp_path):
     touch(tmp_path / "rank_0" / "Net" / "0" / "more", "weights.npy")
     (tmp_path / "rank_0" / "notes.txt").write_text("")
     (note,) = opened(tmp_path).notes
-    assert note == f"{tmp_path}: 1 file has no name that is understood and is left out: rank_0/Net/0/more/weights.npy"
+    assert note == f"{tmp_path}: 1 file has an unknown name and is skipped: rank_0/Net/0/more/weights.npy"
 
 
 class TestTables:

@@ -125,8 +125,8 @@ def test_rows_that_are_none_and_rows_that_stand_twice_are_told(tmp_path):
     write_monitor(tmp_path, {"grad_0-0.csv": HEAD + "\n" + row + bad + row.replace("1.0", "3.0")})
     run = first(tmp_path)
     assert [one.statistics.max for op in run.operators for one in op.tensors] == [3.0]
-    assert any("3 rows do not name a tensor" in note for note in run.notes)
-    assert any("1 rows of step 0 stand twice" in note for note in run.notes)
+    assert any("3 rows name no tensor" in note for note in run.notes)
+    assert any("1 rows of step 0 occur twice" in note for note in run.notes)
 
 
 @pytest.mark.parametrize("shape", ["[99999999999999999999]", "[4" + ", 1" * 70 + "]"])

@@ -664,7 +664,7 @@ def test_tensor_files_that_no_record_names_are_told(tmp_path):
         (data / name).write_bytes(b"")
     write(tmp_path, {"a.0.forward": record(output=[leaf(data_name="a.0.forward.output.0.pt")])}, task="tensor")
     (run,) = open_runs(tmp_path)
-    words = "2 files that no record names are left out: b.0.forward.input.0.pt, b.0.forward.output.0.pt"
+    words = "2 files that no record names are skipped: b.0.forward.input.0.pt, b.0.forward.output.0.pt"
     assert run.notes == (f"{data}{os.sep}: {words}",)
 
 

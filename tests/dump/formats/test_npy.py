@@ -157,9 +157,9 @@ def test_files_that_are_no_npy_are_counted_and_one_is_named(tmp_path):
     for name in ("a.0.1619494134703053.raw", "b.ND.BF16", "notes.txt", "graph.pbtxt", "mapping.csv", ".hidden"):
         (folder / name).write_bytes(b"")
     run = opened(folder)
-    words = "2 files have no name that is understood and are left out, as a.0.1619494134703053.raw"
+    words = "2 files have unknown names and are skipped, for example a.0.1619494134703053.raw"
     assert [operator.name for operator in run.operators] == ["x"]
-    assert run.notes == (f"{folder}: {words}", f"{folder}: folders beside the files are not read: below")
+    assert run.notes == (f"{folder}: {words}", f"{folder}: folders next to the files are not read: below")
 
 
 def test_a_terabyte_opens_at_once(tmp_path):

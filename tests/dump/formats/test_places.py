@@ -175,7 +175,7 @@ def test_what_is_ambiguous_is_listed(tmp_path, format):
         WRITERS[format](tmp_path / name / "step0" / "rank0")
     with pytest.raises(DumpError) as caught:
         open_runs(tmp_path)
-    assert "monday" in str(caught.value) and "tuesday" in str(caught.value) and "give one of them" in str(caught.value)
+    assert "monday" in str(caught.value) and "tuesday" in str(caught.value) and "pass one of them" in str(caught.value)
 
 
 @pytest.mark.parametrize("format", ["msprobe", "pt", "npy"])
@@ -184,4 +184,4 @@ def test_processes_of_one_step_are_listed(tmp_path, format):
         WRITERS[format](tmp_path / "step0" / f"pid{process}")
     with pytest.raises(DumpError) as caught:
         open_runs(tmp_path)
-    assert "pid7" in str(caught.value) and "pid8" in str(caught.value) and "give one of them" in str(caught.value)
+    assert "pid7" in str(caught.value) and "pid8" in str(caught.value) and "pass one of them" in str(caught.value)

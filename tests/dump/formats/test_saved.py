@@ -79,7 +79,7 @@ def test_numbers_are_the_order_where_no_two_are_one(tmp_path):
     put(place, "a_grad_float32_1.npy", np.zeros(3, np.float32))
     run = opened(tmp_path / "d")
     assert [(op.name, op.phase) for op in run.operators] == [("a", ""), ("a_grad", "backward"), ("z", ""), ("z", "")]
-    assert not run.ordered and "nothing tells the order" in run.notes[0]
+    assert not run.ordered and "the files do not record it" in run.notes[0]
 
 
 def test_the_type_in_a_name_is_what_was_computed_in(tmp_path):

@@ -43,7 +43,7 @@ def test_load_knows_a_graph_by_its_content(tmp_path, text, names):
 def test_load_refuses_what_is_no_graph(tmp_path, text):
     path = tmp_path / "graph.pbtxt"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(DumpError, match=r"not a graph that is read here: .*`node") as caught:
+    with pytest.raises(DumpError, match=r"not a graph that npucmp reads: .*`node") as caught:
         graphs.load_graphs(path)
     assert caught.value.path == str(path)
 

@@ -90,7 +90,7 @@ def test_slices_are_joined_along_their_axis():
         ([part(2, 3), part(2)], 0, "do not fit"),
         ([part(2), part(2)], 1, "do not fit"),
         ([part(2), part(2, dtype="float16")], 0, "do not fit"),
-        ([part(2), part(2)], None, "does not tell"),
+        ([part(2), part(2)], None, "does not record"),
         ([part(2)], 0, "only 1 of 2"),
         ([part(2), part(2, problem="ended early")], 0, "ended early"),
     ],
