@@ -194,7 +194,7 @@ def test_a_ticket_is_that_of_the_command(found, tmp_path):
     for place in (0, -1, 3):
         with pytest.raises(UsageError, match=f"has 2 suspects, none at place {place}"):
             npucmp.ticket(folder, place=place)
-    with pytest.raises(UsageError, match=r"t\.pdf: a name ending in \.md or \.zip is wanted"):
+    with pytest.raises(UsageError, match=r"t\.pdf: the name must end in \.md or \.zip"):
         npucmp.write_ticket(npucmp.ticket(folder), "t.pdf")
 
 

@@ -260,7 +260,7 @@ def test_ctrl_c_keeps_what_is_finished(dump, place, monkeypatch, measured, after
     summary = json.loads((place / "out" / "summary.json").read_text())
     assert summary["partial"] and summary["exit_status"] == 130
     assert sum(summary["verdicts"].values()) == after + 1
-    assert any("with --resume goes on" in note for note in summary["notes"])
+    assert any("with --resume continues" in note for note in summary["notes"])
     measured.clear()
     assert finished(place, monkeypatch, "--resume") == 1
     assert len(measured) == 72 - after - 1

@@ -86,7 +86,7 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
         if not isinstance(known, (kind, type(None))):
             wrong = (
                 hint
-                or f"{function.__name__}(): {str(known)[:80]!r} is not a {kind.__name__}; name options, as in jobs=2"
+                or f"{function.__name__}(): {str(known)[:80]!r} are no {kind.__name__}; name options, as in jobs=2"
             )
             raise UsageError(wrong)
         more = {name: value for name, value in given.items() if name in declared}

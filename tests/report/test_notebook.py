@@ -63,7 +63,7 @@ def test_keywords_are_laid_over_options_and_wrong_ones_refused():
         npucmp.compare(*DUMPS, includ="*softmax*")
     with pytest.raises(UsageError, match="give the runs as one list"):
         npucmp.rerun_diff(*DUMPS)
-    with pytest.raises(UsageError, match="is no Options"):
+    with pytest.raises(UsageError, match="are no Options"):
         npucmp.compare(*DUMPS, "*softmax*")
     with pytest.raises(TypeError):
         npucmp.compare(DUMPS[0])

@@ -86,6 +86,6 @@ def test_times_of_a_copy_order_nothing(tmp_path, times):
 def test_the_report_says_what_the_order_rests_on(tmp_path):
     kept = compare(hooked(tmp_path / "a"), hooked(tmp_path / "b"))
     same = compare(hooked(tmp_path / "c", times="same"), hooked(tmp_path / "d", times="same"))
-    assert any("times at which the files were written" in note for note in kept.comparisons[0].target.notes)
+    assert any("write times of the files" in note for note in kept.comparisons[0].target.notes)
     assert any("of equal content" in note for note in same.comparisons[0].notes)
     assert kept.exit_status == same.exit_status == 0

@@ -190,7 +190,7 @@ def test_close_to_the_edge_the_closest_first(tmp_path):
     report = overflow(write_run(tmp_path, run), headroom=3)
     edge = [(event.operator.name, event.slot) for event in report.events if not event.kind]
     assert edge == [("Torch.mul.1.forward", "output:0"), ("Torch.mul.0.forward", "output:0")]
-    assert "Close to the edge: 2 tensors" in screen(report)
+    assert "Near the limit of their type: 2 tensors" in screen(report)
     assert overflow(tmp_path, exclude=["*exp*"], headroom=3).exit_status == 0
 
 
@@ -403,5 +403,5 @@ def test_what_a_choice_throws_away_is_a_note_and_no_overflow(tmp_path):
     report = overflow(write_run(tmp_path / "dump", run))
     assert report.exit_status == 0
     shown = screen(report)
-    assert "Torch.log.0.forward: an Inf that a choice throws away at once" in shown
+    assert "Torch.log.0.forward: an Inf that a selection discards at once" in shown
     assert "memory that nobody" not in shown

@@ -200,7 +200,7 @@ def test_an_archive_is_whole_or_not_there(report, tmp_path):
     ("words", "why"),
     [
         (["nowhere", "-o", "t.md"], "holds no summary.json"),
-        (["{report}", "-o", "t.pdf"], "a name ending in .md or .zip is wanted"),
+        (["{report}", "-o", "t.pdf"], "the name must end in .md or .zip"),
         (["{report}", "-o", "t.md", "--case", "nowhere"], "holds no call.json"),
         (["{report}", "-o", "{report}/roots.csv/t.md"], "the ticket was not written"),
     ],
@@ -260,7 +260,7 @@ OTHERS = {
     ),
     "replay": (
         {"replay": ("order,op,slot,verdict,rms_ratio,vendor_mixed,explanation", "1,op,output:0,GUILTY,9.5,False,odd")},
-        ["# `op`: GUILTY", "is not what float64 makes", "- `odd`", "rms_ratio `9.5`", "vendor_mixed `False`"],
+        ["# `op`: GUILTY", "not match float64 of its dumped inputs", "- `odd`", "rms_ratio `9.5`", "vendor_mixed `False`"],
     ),
     "overflow": (
         {

@@ -1,4 +1,4 @@
-"""A key that stands twice in dump.json or beside it: JSON readers keep the last, npucmp calls it unreadable."""
+"""A key that occurs twice in dump.json or beside it: JSON readers keep the last, npucmp calls it unreadable."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_mapping_that_names_an_operator_twice(tmp_path, name, text):
     got = CliRunner().invoke(group, ["compare", str(clean), str(clean), "--mapping", str(tmp_path / name)])
     assert got.exit_code != 0 and isinstance(got.exception, NpucmpError) and name in str(got.exception)
     if name != "map.toml":
-        assert f"'{FIRST}' stands twice" in str(got.exception)
+        assert f"'{FIRST}' occurs twice" in str(got.exception)
 
 
 def test_an_array_and_a_member_of_its_name(tmp_path):
