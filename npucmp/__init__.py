@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from npucmp.dump.limits import Limits
     from npucmp.dump_plan.plan_result import Planned
     from npucmp.errors import NpucmpError
-    from npucmp.judge.tolerances import Tolerances
+    from npucmp.judge.tolerance import Tolerances
     from npucmp.localise.rules import RULES
     from npucmp.measure.dask_executor import Cluster
     from npucmp.model import Report, Run
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from npucmp.workflows.diff import diff
     from npucmp.workflows.extract import ExtractOptions, extract
     from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
-    from npucmp.workflows.load import load
     from npucmp.workflows.merge import merge
     from npucmp.workflows.options import Options
     from npucmp.workflows.overflow import OverflowOptions, overflow
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.precheck import PrecheckOptions, precheck
     from npucmp.workflows.replay import ReplayOptions, replay
     from npucmp.workflows.rerun_diff import rerun_diff
-    from npucmp.workflows.show import ShowOptions, show
+    from npucmp.workflows.show import ShowOptions, load, show
     from npucmp.workflows.ticket import ticket
 
 _DOOR = {  # module → its names for users
@@ -54,7 +53,7 @@ _DOOR = {  # module → its names for users
     "dump.limits": "Limits",
     "dump.catalogue": "formats",
     "measure.dask_executor": "Cluster",
-    "judge.tolerances": "Tolerances",
+    "judge.tolerance": "Tolerances",
     "localise.rules": "RULES",
     "dump_plan.plan_result": "Planned",
     "workflows.check": "CheckOptions check check_rules",
@@ -62,7 +61,7 @@ _DOOR = {  # module → its names for users
     "workflows.diff": "diff",
     "workflows.extract": "ExtractOptions extract",
     "workflows.fusion_diff": "FusionOptions fusion_diff",
-    "workflows.load": "load",
+    "workflows.show": "ShowOptions load show",
     "workflows.merge": "merge",
     "workflows.options": "Options",
     "workflows.overflow": "OverflowOptions overflow",
@@ -70,7 +69,6 @@ _DOOR = {  # module → its names for users
     "workflows.precheck": "PrecheckOptions precheck",
     "workflows.replay": "ReplayOptions replay",
     "workflows.rerun_diff": "rerun_diff",
-    "workflows.show": "ShowOptions show",
     "workflows.ticket": "ticket",
     "report": "write_junit write_reports",
     "report.ticket_zip": "write_ticket",

@@ -23,15 +23,14 @@ from typing import Callable, Iterator
 from npucmp.dump.formats import open_runs
 from npucmp.dump.graphs import load_graphs as load_graph
 from npucmp.dump.readers import (
-    cann_nano,
     cann_raw,
-    cann_statistics,
     fusion_result,
     hdf5,
     header,
-    npz,
     overflow_records,
     safetensors,
+    statistics_csv,
+    stored_zip,
     torch_pt,
 )
 from npucmp.dump.readers.atb import read_atb
@@ -119,7 +118,7 @@ CHANGES = [_cut, _flip, _flip, _byte, _byte, _fill, _drop, _double, _number, _wo
 
 def _raw(path: str) -> None:
     with open_regular(path) as file:
-        (cann_nano.read_nano if cann_nano.is_nano(file) else cann_raw.read_raw)(file)
+        (cann_raw.read_nano if cann_raw.is_nano(file) else cann_raw.read_raw)(file)
 
 
 def _atb(path: str) -> None:
@@ -156,12 +155,12 @@ def _pickle(path: str) -> None:
 READERS: dict[str, list[Callable[[str], object]]] = {
     ".npy": [_values(partial(header, "npy"))],
     ".pt": [_values(partial(header, "torch_pt")), _entries(torch_pt.entries)],
-    ".npz": [_entries(npz.entries)],
+    ".npz": [_entries(stored_zip.entries)],
     ".safetensors": [_entries(safetensors.entries)],
     ".h5": [lambda path: list(map(hdf5.payload_at, hdf5.entries_of(path).entries.values()))],
     ".txt": [load_graph],
     ".json": [load_graph, fusion_result.read_effects, overflow_records.read_records, lambda path: open_runs(path)],
-    ".csv": [cann_statistics.read_statistics],
+    ".csv": [statistics_csv.read_statistics],
     ".bin": [_atb],
     "": [_raw, overflow_records.read_records],
 }

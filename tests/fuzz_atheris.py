@@ -31,9 +31,9 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
 
     from npucmp.dump.formats import open_runs
     from npucmp.dump.graphs import load_graphs
-    from npucmp.dump.readers import cann_statistics, fusion_result, header, overflow_records
+    from npucmp.dump.readers import fusion_result, header, overflow_records, statistics_csv
+    from npucmp.dump.readers.inert_pickle import RefusedPickle
     from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
-    from npucmp.dump.readers.pickle_globals import RefusedPickle
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.pairs import payload_of
 
@@ -75,7 +75,7 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
         "pickle": ("x.pkl", pickle),
         "cann_raw": ("Add.a.1.2.1763700000000000", dump),
         "cann_nano": ("Add.a.1.2.1763700000000000", dump),
-        "cann_csv": ("Add.a.1.2.1763700000000000.csv", lambda path: cann_statistics.read_statistics(path)),
+        "cann_csv": ("Add.a.1.2.1763700000000000.csv", lambda path: statistics_csv.read_statistics(path)),
         "textproto": ("graph.pbtxt", lambda path: load_graphs(path)),
         "tfdbg": ("run_1_1/_tfdbg_device_,job_localhost,replica_0,task_0,device_CPU_0/a_0_DebugIdentity_1", dump),
         "opdebug": ("Opdebug.Node_OpDebug.1.2.1763700000000000", overflow_records.read_records),

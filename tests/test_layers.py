@@ -137,13 +137,12 @@ def test_no_module_imports_itself_round_a_circle():
 INDEPENDENT = {  # modules of these rooms → where their imports may lie at most
     "model": ("errors", "presenter", "model"),
     "dump.limits": ("errors", "dump.limits"),
-    "dump.context": ("errors", "dump.limits", "dump.context"),
-    "dump.readers": ("errors", "model", "dump.context", "dump.limits", "dump.readers", "dump.layouts"),
-    "dump.graphs": ("errors", "model", "dump.context", "dump.limits", "dump.readers", "dump.layouts", "dump.graphs"),
-    "align": ("errors", "model", "dump.context", "dump.readers", "dump.graphs", "dump.layouts", "align"),
+    "dump.readers": ("errors", "model", "dump.limits", "dump.readers", "dump.layouts"),
+    "dump.graphs": ("errors", "model", "dump.limits", "dump.readers", "dump.layouts", "dump.graphs"),
+    "align": ("errors", "model", "dump.limits", "dump.readers", "dump.graphs", "dump.layouts", "align"),
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
-    "flow": ("model", "dump.readers.name_rules", "flow"),
+    "flow": ("model", "dump.readers.names", "flow"),
     "dump_plan": ("errors", "model", "dump_plan"),
     "report": (  # opens no dump, judges nothing
         "errors",
@@ -214,7 +213,7 @@ def test_torch_is_imported_by_modules_that_only_child_processes_import():
     engine = {name for name in MODULES if name.startswith("npucmp.recompute.torch_")} - {
         "npucmp.recompute.torch_engine"
     }
-    assert users == engine | {f"npucmp.recompute.{name}" for name in ("npu_formulas", "rounding_noise", "random_walk")}
+    assert users == engine | {f"npucmp.recompute.{name}" for name in ("npu_formulas", "rounding_noise")}
     wrong = [f"{module} imports {name}" for module in {*MODULES} - users for name in sorted(at_top[module] & users)]
     assert not wrong, listed(wrong)
 
@@ -250,7 +249,7 @@ def test_only_cli_prints_or_exits():
 
 BOUNDARIES = {  # modules that catch every error: what runs there is another process, or code of others
     "npucmp.health.evaluate": 1,  # rules, of users too
-    "npucmp.health.plugins": 2,  # the files and packages of users
+    "npucmp.health.rule": 2,  # the files and packages of users
     "npucmp.measure.executor": 1,  # the last frame of a worker; its parent raises the error
     "npucmp.recompute.run": 4,  # the last frames of a child
 }

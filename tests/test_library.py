@@ -92,16 +92,15 @@ def test_nothing_else_is_loaded_until_it_is_asked_for():
 
 NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step and rank does not need
     "health", "overflow_events", "dump_plan", "comparability", *(f"recompute.{name}" for name in (
-        "run", "data_flow", "gradient_edges", "gaps", "torch_engine", "torch_bind_call", "rounding_noise",
+        "run", "data_flow", "gaps", "torch_engine", "torch_bind_call", "rounding_noise",
     )),
     *(f"align.{name}" for name in (
-        "fused_chains", "mapping", "cross_framework.alignment", "cross_framework.fused_weights",
-        "cross_framework.weight_match",
+        "mapping", "cross_framework.alignment", "cross_framework.weight_match",
     )),
-    "dump.graphs", "dump.overlay", "dump.micro_batches",
+    "dump.graphs", "dump.overlay",
     *(f"localise.{name}" for name in (
-        "remote_inputs", "parallel_layout", "golden_graph", "stat_baseline", "rank_digest", "next_dump",
-        "stat_test", "stat_facts", "open_tensors", "replica_check", "rank_equality", "rerun", "stat_suspects",
+        "remote_inputs", "parallel_layout", "golden_graph", "rank_digest", "next_dump", "stat_test", "stat_facts",
+        "open_tensors", "rerun", "stat_suspects",
     )),
     *(f"measure.{name}" for name in ("bitwise", "dask_executor", "checkpoint", "tensor_stats", "range_scan", "views")),
     *(f"report.{name}" for name in (
@@ -109,10 +108,10 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
         "xlsx",
     )),
     "flow.collectives", *(f"workflows.{name}" for name in (
-        "extra_dumps", "graphs", "parquet", "replay_gaps", "scratch",
+        "extra_dumps", "graphs", "replay_gaps", "scratch",
     )),
 }  # fmt: skip
-MOST_MODULES = 171  # without what recomputes suspects by numpy
+MOST_MODULES = 165  # without what recomputes suspects by numpy
 
 
 def modules_of(*words):
@@ -128,7 +127,7 @@ def modules_of(*words):
 def test_a_plain_comparison_loads_what_it_needs():
     loaded, own = modules_of("compare", TARGET, GOLDEN)
     assert {"cli", "workflows.compare", "run_differences.warning"} <= own
-    engine = {name for name in own if name.partition(".")[0] == "recompute"} | {"dump.readers.msprobe_call"}
+    engine = {name for name in own if name.partition(".")[0] == "recompute"} | {"dump.readers.msprobe_record"}
     assert len(own - engine) <= MOST_MODULES
     assert not {name for name in own for other in NOT_OF_ONE_RANK if f"{name}.".startswith(f"{other}.")}
     assert not {name.split(".")[0] for name in loaded} & {"torch", *HEAVY} - {"ml_dtypes"}  # the sample has bfloat16

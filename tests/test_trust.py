@@ -15,11 +15,10 @@ from typing import Callable
 import numpy as np
 import pytest
 
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import FORMATS, open_runs
 from npucmp.dump.graphs import load_graphs as load_graph
-from npucmp.dump.limits import NAMES, Limits
-from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, overflow_records
+from npucmp.dump.limits import NAMES, Limits, ReadContext
+from npucmp.dump.readers import cann_raw, fusion_result, hdf5, header, overflow_records, statistics_csv
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError, UsageError
 from tests import fuzz
@@ -310,7 +309,7 @@ def fresh(folder: Path, data: bytes, name: str = "x") -> str:
 
 def through(path: str, context: ReadContext) -> None:
     with open_regular(path, context) as file:
-        (cann_nano.read_nano if cann_nano.is_nano(file) else cann_raw.read_raw)(file)
+        (cann_raw.read_nano if cann_raw.is_nano(file) else cann_raw.read_raw)(file)
 
 
 def one(pattern: str) -> str:
@@ -352,7 +351,7 @@ BEYOND: dict[str, tuple[int, Ask]] = {  # a value that is too little, and what a
     "json_bytes": (10, lambda _, context: open_runs(SAMPLES / "msprobe_clean" / "golden", context=context)),
     "statistics_bytes": (
         10,
-        lambda folder, context: cann_statistics.read_statistics(fresh(folder, STATISTICS), context),
+        lambda folder, context: statistics_csv.read_statistics(fresh(folder, STATISTICS), context),
     ),
     "table_bytes": (
         10,

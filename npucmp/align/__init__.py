@@ -19,7 +19,7 @@ from npucmp.align import cross_framework, fused, name, updates
 from npucmp.align.axis_order import settle_axes
 from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Names
 from npucmp.align.shape_match import same_but_for_rows, same_shapes
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
 
@@ -163,7 +163,7 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
         return
     found = joined or [*_pairs(alignment)]
     if any(one is not None and one.is_unshaped for pair in found for one in (pair.target, pair.golden)):
-        from npucmp.align.infer_shape import shaped
+        from npucmp.align.shape_match import shaped
 
         found = [*map(shaped, found)]
     yield from settle_axes(found)

@@ -15,7 +15,7 @@ import math
 import zlib
 from typing import Any, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of

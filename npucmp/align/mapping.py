@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 
 from npucmp.align.cross_framework.msprobe_mapping import Api, MsprobeMapping, Names, vendor_of
-from npucmp.dump.readers.tensor_names import parse_tensor_name
-from npucmp.dump.readers.text import read_text
-from npucmp.dump.readers.toml import load_toml
+from npucmp.dump.readers.names import parse_tensor_name
+from npucmp.dump.readers.text import load_toml, read_text
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
 

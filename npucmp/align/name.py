@@ -17,7 +17,7 @@ from typing import Callable, Optional, Sequence
 
 from npucmp.align.shape_match import same_shapes
 from npucmp.align.updates import is_update
-from npucmp.dump.readers.name_rules import escaped
+from npucmp.dump.readers.names import escaped
 from npucmp.model import Match, Operator, TensorRef
 
 VIA = "name"

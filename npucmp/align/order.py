@@ -22,7 +22,7 @@ from typing import Any, Iterator, Sequence
 from npucmp.align.content_match import content
 from npucmp.align.name import longest_increasing
 from npucmp.align.shape_match import output_shapes, outputs, signature
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator
 
 VIA = "order"

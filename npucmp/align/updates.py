@@ -22,7 +22,7 @@ from typing import Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.content_match import content
 from npucmp.align.shape_match import output_shapes, signature
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator, Pair, TensorRef, first_of
 from npucmp.model.optypes import is_gradient, op_type_of
 

@@ -1,4 +1,9 @@
-"""Show every result by its options: screen, files, exit status."""
+"""Show every result by its options: screen, files, exit status.
+
+--baseline REPORT: suspects of an earlier report do not fail a pipeline.
+
+A progress bar on stderr, by bytes, with the time left.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,13 @@ from npucmp.workflows.option_fields import ScreenFields, spelled
 if TYPE_CHECKING:
     from npucmp.report import Form
     from npucmp.report.answer import Answer
+from npucmp.model.saved_report import Difference, Written
+from npucmp.report import diff, notebook
+from npucmp.report.answer import Answer, Listing, Suspect, Suspects
+from npucmp.report.phrases import count_of
+from npucmp.report.sanitise import inert
+from npucmp.workflows.diff import compare_reports, excused
+from npucmp.workflows.report_reader import of_files
 
 WIDTH = 80  # columns of a picture if stdout is no terminal
 
@@ -49,11 +61,9 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
 
     answer = answer_of(result, metrics)
     if known is not None:
-        from npucmp.commands.baseline import mark_known
-
         answer = mark_known(answer, known)
     if folder:
-        from npucmp.report.table_files import with_table_files
+        from npucmp.report.tables import with_table_files
 
         answer = with_table_files(answer, parts, parquet)
     if answer.result.exit_status == 2:
@@ -84,7 +94,6 @@ def _progress(wanted: bool) -> ContextManager[Any]:
     """Return the context of the progress bar; its value is None if no bar is wanted."""
     if not wanted:
         return nullcontext()
-    from npucmp.commands.progress import bar
 
     return bar()
 
@@ -102,7 +111,7 @@ def _resumable(has_journal: bool) -> Iterator[None]:
 
 def _wrapped(text: str, columns: int) -> str:
     """Return the text, wrapped to the width of a terminal."""
-    from npucmp.report.wrap import wrap_text
+    from npucmp.report.terminal import wrap_text
 
     return wrap_text(text, columns)
 
@@ -123,7 +132,7 @@ def _baseline_report(folder: Optional[str], command: str, given: dict[str, Any],
     if folder is None:
         return None
     from npucmp.workflows.diff import baseline
-    from npucmp.workflows.settings import require_settings
+    from npucmp.workflows.options import require_settings
 
     found = baseline(folder, command, given.get("limits"))
     kind = getattr(getattr(work, "func", None), "options", None)
@@ -197,3 +206,52 @@ def _columns(names: str) -> list[str]:
 def _is_terminal(stream: Any) -> bool:
     """Return whether a stream is a terminal. A stream that was closed before the start is None."""
     return stream is not None and bool(stream.isatty())
+
+
+def mark_known(answer: Answer, baseline: Written) -> Answer:
+    """Return the answer with known suspects marked; the exit status is 1 only for suspects that are not known."""
+    result = answer.result
+    strict = bool(getattr(result, "strict", False))
+    found = compare_reports(baseline, of_files(notebook.files(answer)), strict)
+    result = replace(result, known=excused(result, found))
+    counts = {kind: len(some) for kind, some in diff.by_kind(found).items()}
+    facts = {"path": baseline.path, "excused": result.known, **counts}
+    listed = Listing("new", [diff.one_line(one) for one in (found.new or found.worse)], "summary.json")
+    return replace(
+        answer,
+        result=result,
+        suspects=_marked(answer.suspects, found),
+        notes=[*answer.notes, listed, Listing("baseline", [_words(found, baseline, result.exit_status)], "")],
+        facts=lambda: {**answer.facts(), "baseline": facts},
+    )
+
+
+def _words(found: Difference, baseline: Written, status: int) -> str:
+    words = [f"{len(found.same)} known", f"{len(found.new)} new"]
+    words += [f"{count_of(len(found.worse), 'tensor')} worse"] if found.worse else []
+    words += [f"{len(found.gone)} gone"] if found.gone else []
+    return f"{', '.join(words)}, compared with {baseline.path}: exit status {status}"
+
+
+def _marked(suspects: Suspects, found: Difference) -> Suspects:
+    """Return the suspects with known ones marked; a suspect of several steps and ranks is known if all of them are."""
+    new = {(one.key.op, one.key.slot) for one in (*found.new, *found.worse)}
+
+    def known(one: Suspect) -> Suspect:
+        return one._replace(known=(inert(one.op), inert(one.slot)) not in new)
+
+    return Suspects([*map(known, suspects.first)], suspects.passed)
+
+
+@contextmanager
+def bar() -> Iterator[Callable[[int, int], None]]:
+    """Yield a function (bytes done, bytes in all) that draws the bar."""
+    from tqdm import tqdm
+
+    with tqdm(unit="B", unit_scale=True, desc="measuring", leave=False, delay=0.5) as drawn:
+
+        def update(done: int, total: int) -> None:
+            drawn.total = total
+            drawn.update(done - drawn.n)
+
+        yield update

@@ -22,9 +22,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.text import read_bytes, text_of
-from npucmp.dump.readers.toml import load_toml
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers.text import load_toml, read_bytes, text_of
 from npucmp.errors import DumpError, UsageError
 
 LARGEST = 64 << 20  # bytes of a file

@@ -1,4 +1,7 @@
-"""Rows of the data: network inputs and their relation, labels, tokens."""
+"""Rows of the data: network inputs and their relation, labels, tokens.
+
+Values of tensors, from an earlier pass or read again.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,26 @@ from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.metadata import WEIGHTS_ALONE
 from npucmp.comparability.run_pair import Both
 from npucmp.comparability.settings import packed
-from npucmp.comparability.value_checks import known_values
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.health.facts import Step, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Operator, Statistics
 from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import holds_weights_alone, op_type_of
 from npucmp.model.precheck_result import InputRow, Relation, Status, Told
-from npucmp.model.run_roles import forward_of, is_layer, mark_of
-from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
-from npucmp.run_differences.data_relation import HARMLESS, same_values
-from npucmp.run_differences.partners import Together
-from npucmp.run_differences.tensors import TensorSummary, relation_of
+from npucmp.model.roles import forward_of, is_layer, mark_of
+from npucmp.run_differences.answers import Together, close, differs, not_applicable, same, unknown
+from npucmp.run_differences.data_relation import HARMLESS, Array, same_values
+from npucmp.run_differences.tensors import TensorSummary, readable_values, relation_of
+
+
+def known_values(one: Tensor, context: ReadContext) -> Optional[Array]:
+    """Return the values kept by an earlier pass; otherwise read them, bounded. None if they are not readable."""
+    values = one.found.get("whole")
+    if values is not None:
+        return np.asarray(values)
+    return readable_values(one.ref, context)
+
 
 FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
 MADE = "the network may derive them from its own outputs, which already differ"

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from npucmp.comparability import (
-    arguments,
-    code,
-    curves,
-    health,
-    inputs,
-    metadata,
-    network,
-    precision,
-    settings,
-    training,
-    weights,
-)
+from npucmp.comparability import code, health, inputs, metadata, network, settings, training, weights
 from npucmp.comparability.check_item import CheckItem
 
 ROWS: tuple[CheckItem, ...] = (
     *metadata.ROWS,
     *network.ROWS,
-    *arguments.ROWS,
+    *network.ARGUMENTS_ROWS,
     *inputs.ROWS,
     *weights.ROWS,
-    *precision.ROWS,
+    *network.PRECISION_ROWS,
     *training.ROWS,
     *code.ROWS,
     *health.ROWS,
     *settings.ROWS,
-    *curves.ROWS,
+    *training.CURVES_ROWS,
 )
 NAMES = tuple(row.name for row in ROWS)

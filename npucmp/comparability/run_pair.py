@@ -9,7 +9,7 @@ from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 from npucmp.align import align, pairs
 from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.comparability.config_check_zip import Pack, read_pack
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.health.curves.curve import Curve
 from npucmp.health.curves.curve_pair import Parting
@@ -23,8 +23,8 @@ from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model import Measurement, Pair, Run, TensorRef
 from npucmp.model.precheck_result import InputRow, Status, Told
+from npucmp.run_differences.answers import Together
 from npucmp.run_differences.operators import agreement
-from npucmp.run_differences.partners import Together
 
 SIDES = ("target", "golden")
 

@@ -8,10 +8,9 @@ from typing import Any, Iterable, NamedTuple, Optional
 import numpy as np
 
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.inputs import related
+from npucmp.comparability.inputs import known_values, related
 from npucmp.comparability.run_pair import Both, Twins
 from npucmp.comparability.settings import packed
-from npucmp.comparability.value_checks import known_values
 from npucmp.health.facts import Health, Op, Parameter, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import first_of

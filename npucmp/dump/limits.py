@@ -2,16 +2,25 @@
 
 The limits are far above the needs of real dumps and far below what does harm: a header is a few hundred bytes, a
 file of torch.save has about ten members, its pickle about forty opcodes. Each refusal names its limit; --limit sets it.
+
+The read context: size limits and the folders that may be read. A workflow makes it once and passes it on.
+
+The context is an argument, not a global or a ContextVar, for three reasons: a file opened by one call must not decide
+which files the next call may read, threads and processes need no preparation, and a review notices a reader without it.
+Few functions need it although there are many readers, because an open file knows its limits (RegularFile.limits):
+functions that open files take a context, functions that read from open files do not. tests/dump/test_context.py finds
+calls that drop it.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from npucmp.errors import DumpError, UsageError
 
@@ -116,3 +125,38 @@ def is_countable(shape: Sequence[int]) -> bool:
 def _amount(size: int) -> str:
     """Format a size of up to 64 dimensions; 2**63 and more is formatted as a power."""
     return f"{size:,}" if size < 1 << 63 else f"2^{size.bit_length() - 1}"
+
+
+class DumpFolder(NamedTuple):
+    """The folder of a dump: the path given by the user, and the path after all links are resolved."""
+
+    named: str
+    real: str
+
+
+@dataclass(frozen=True)
+class ReadContext:
+    """Limits and the dumps that are read. Files below a dump are not read through links that lead out of all dumps.
+
+    Frozen, hashable and picklable. A context without roots confines nothing; it serves for the user's own files.
+    """
+
+    limits: Limits = Limits()
+    roots: tuple[DumpFolder, ...] = ()
+
+    def within(self, *dumps: str | os.PathLike[str]) -> ReadContext:
+        """Return the same context, confined to these dumps too.
+
+        The given path may be a link or contain links, because the user chose it. For a file, its folder is the dump.
+        """
+        found = dict.fromkeys(self.roots)
+        for dump in dumps:
+            path = os.path.abspath(dump)
+            if not os.path.isdir(path):
+                found[DumpFolder(path, os.path.realpath(path))] = None
+                path = os.path.dirname(path)
+            found[DumpFolder(path, os.path.realpath(path))] = None
+        return replace(self, roots=tuple(found))
+
+
+ANYWHERE = ReadContext()  # default limits, no confinement

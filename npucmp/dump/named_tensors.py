@@ -2,21 +2,25 @@
 
 A tensor is an operator of its own, or a slot of an operator if its name says so (readers/tensor_names.py). Such files
 record no order: operators are sorted by name, and a module follows everything it contains.
+
+Read files of one tensor each as TensorRefs.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
-from npucmp.dump.context import ReadContext
-from npucmp.dump.readers.folder_scan import RunFiles, files_of
-from npucmp.dump.readers.name_rules import left_out, natural
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers import header
+from npucmp.dump.readers.folders import RunFiles, files_of
+from npucmp.dump.readers.mindspore_files import computed_in
+from npucmp.dump.readers.names import by_module, left_out, natural, operator_of, parse_tensor_name
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
-from npucmp.dump.readers.tensor_names import by_module, operator_of, parse_tensor_name
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import holds_weights_alone
@@ -71,3 +75,16 @@ def _operators(read: list[tuple[str, str, TensorRef]]) -> tuple[Operator, ...]:
         operator_of(name, order, tuple(tensors[name][slot] for slot in sorted(tensors[name], key=natural)))
         for order, name in enumerate(names)
     )
+
+
+def tensor_of(slot: str, file: str, encoding: str, word: str = "", context: ReadContext = ANYWHERE) -> TensorRef:
+    """Return the tensor of a file, from its header only; an unreadable tensor has a problem and no slot.
+
+    `word` is the type used in the computation according to the dump, if it differs from the type in the file.
+    """
+    label = os.path.basename(file)
+    try:
+        found = header(encoding, file, context)
+    except DumpError as error:
+        return TensorRef("", "", (), file=file, encoding=encoding, problem=error.because, label=label)
+    return TensorRef(slot, computed_in(word, found.dtype), found.shape, file=file, encoding=encoding, label=label)

@@ -2,6 +2,8 @@
 
 Operators match by name, executions of the same name counted from the last; tensors match by slot. Values come from the
 dump that has them; other recorded facts of a tensor come from the first dump that has them.
+
+Join the micro batches of one step, dumped separately, into one Run. Operator names begin with the batch name.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Sequence
 
+from npucmp.dump.readers.names import natural
 from npucmp.model import Operator, Run, TensorRef, first_of
 from npucmp.model.optypes import op_type_of
 
@@ -131,3 +134,26 @@ def _moved(one: TensorRef, other: TensorRef) -> bool:
 
 def _has_values(tensor: TensorRef) -> bool:
     return bool(tensor.file) and not tensor.problem
+
+
+def join_batches(path: str, batches: Sequence[tuple[str, Run]]) -> Run:
+    """Return one Run of the batches, in the order of the numbers in their names ("micro_batch_0")."""
+    sorted_batches = sorted(batches, key=lambda one: natural(one[0]))
+    operators = [(name, one) for name, run in sorted_batches for one in run.operators]
+    notes = dict.fromkeys(note for _, run in batches for note in run.notes)
+    named = tuple(_batch_operator(one, name, order) for order, (name, one) in enumerate(operators))
+    return replace(batches[0][1], path=path, operators=named, notes=tuple(notes))
+
+
+def _batch_operator(operator: Operator, batch: str, order: int) -> Operator:
+    def of(text: str) -> str:
+        return f"{batch}/{text}" if text else ""
+
+    return operator._replace(
+        name=of(operator.name),
+        kind=of(operator.kind),
+        call=of(operator.call),
+        scope=of(operator.scope),
+        path=of(operator.path),
+        order=order,
+    )

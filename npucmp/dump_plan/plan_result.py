@@ -1,15 +1,137 @@
-"""A plan: the files, the lines for the script, the commands to run, and the npucmp command that follows."""
+"""A plan: the files, the lines for the script, the commands to run, and the npucmp command that follows.
+
+run.sh: the environment of a dump around the command that makes it. It contains no text of a dump or of a user.
+
+The size of a dump on a disk, estimated from an earlier dump of the same network; and the part that fits.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump_plan.request import DUMP, DumpRequest, Framework, Prepared, ScriptLine
-from npucmp.dump_plan.run_script import RUN, run_sh
-from npucmp.dump_plan.size import Size
+from npucmp.dump_plan.dump_config import FORMATS, Growing, Recorded, RunFacts, recorded
+from npucmp.dump_plan.request import DETECTION, DUMP, VALUES, DumpRequest, Framework, Prepared, ScriptLine
+from npucmp.model import Run
+
+RECORD = 400  # bytes of a tensor's statistics in dump.json or a table: 220 to 580 were measured
+
+
+class Size(NamedTuple):
+    """The bytes of the largest step of a rank, and of the whole dump.
+
+    steps, ranks  the counts
+    operators     number of dumped operators, of `known` operators of a rank
+    """
+
+    each: int
+    steps: int
+    ranks: int
+    total: int
+    operators: int
+    known: int
+
+
+class FittedRequest(NamedTuple):
+    """A selection that fits: names ((): all), number of steps (None: unchanged), its size, and warnings on what was
+    cut."""
+
+    names: tuple[str, ...]
+    steps: Optional[int]
+    size: Size
+    warnings: tuple[str, ...] = ()
+
+
+def bytes_of(one: Recorded, kind: str, names: Sequence[str] = ()) -> tuple[int, int]:
+    """Return bytes and operator count of a run; the device's detection may dump all operators, or none."""
+    orders = {order for name in names for order in one.given(name)}
+    chosen = [operator for operator in one.run.operators if not names or operator.order in orders]
+    if kind in (VALUES, DETECTION):
+        return one.bytes([operator.order for operator in chosen]), len(chosen)
+    return RECORD * sum(len(operator.tensors) for operator in chosen), len(chosen)
+
+
+def sized(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str] = ()) -> Size:
+    """Return the size of a dump, with the largest run as the estimate of every run: steps × ranks of it."""
+    every = [recorded(run) or Recorded(run) for run in runs]
+    each, operators, known = max((*bytes_of(one, kind, names), len(one.run.operators)) for one in every)
+    return Size(each, steps, ranks, each * steps * ranks, operators, known)
+
+
+def fit_to_disk(
+    runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str], disk: int, least: int
+) -> FittedRequest:
+    """Return the selection that fits: all; else fewer steps, but `least` of them; else the first operators in time.
+
+    The first operators are selected because their errors come first. Names are returned unchanged if only steps are
+    cut.
+    """
+    size = sized(runs, kind, steps, ranks, names)
+    if size.total <= disk:
+        return FittedRequest(tuple(names), None, size)
+    few = min(steps, max(least, disk // max(1, size.each * ranks)))
+    size = size._replace(steps=few, total=size.each * few * ranks)
+    words = [f"{few:,} of {steps:,} steps fit"] if few < steps else []
+    if size.total <= disk:
+        return FittedRequest(tuple(names), few, size, tuple(words))
+    if kind != VALUES or not {run.format for run in runs} <= {*FORMATS}:
+        return FittedRequest(tuple(names), few, size, (*words, "the dump still exceeds the disk"))
+    first = _first(runs, names, disk // max(1, few * ranks))
+    if not first:
+        return FittedRequest(tuple(names), few, size, (*words, "not even the first operator fits"))
+    cut = sized(runs, kind, few, ranks, first)
+    share = f"the first {cut.operators:,} of {size.operators:,} operators in execution order fit"
+    return FittedRequest(first, few, cut, (*words, f"{share}: examine them first, then select the others with --ops"))
+
+
+def _first(runs: Sequence[Run], names: Sequence[str], disk: int) -> tuple[str, ...]:
+    """Return the names of the first operators of the largest run that fit into a rank's share of the disk."""
+    known = [one for run in runs if (one := recorded(run)) is not None]
+    largest = max(known, key=lambda one: bytes_of(one, VALUES, names)[0])
+    growing = Growing({0: RunFacts.of(largest.run)})
+    orders = {order for name in names for order in largest.given(name)}
+    for operator in largest.run.operators:
+        name = largest.asked(operator)
+        if not name or (names and operator.order not in orders):
+            continue
+        more = growing.more(0, name)
+        if growing.size + more.size > disk:
+            break
+        growing.take(more)
+    return tuple(growing.names)
+
+
+RUN = "run.sh"
+_START = """\
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
+if [ $# -eq 0 ]; then echo "run.sh: append the command: bash run.sh python train.py" >&2; exit 2; fi
+if [ -n "$(ls -A "$here/dump" 2>/dev/null)" ]; then
+    echo "run.sh: $here/dump is not empty: move it away, because two dumps of one step cannot be distinguished" >&2
+fi
+"""
+_NEXT_RUN = (  # each call is one run
+    'n=1; while [ -e "$here/run$n" ]; do n=$((n + 1)); done',
+    f'[ ! -e "$here/{DUMP}" ] || mv "$here/{DUMP}" "$here/run$n"',
+)
+
+
+def run_sh(asked: DumpRequest, framework: Framework, prepared: Prepared) -> str:
+    """Return the script. Its last commands run however the main command ends, including Ctrl-C."""
+    about = (
+        f"# {asked.question.name}, {framework.NAME}, {asked.side}: written by npucmp plan. Usage: bash run.sh COMMAND…"
+    )
+    lines = ["#!/usr/bin/env bash", about, f"# Source: {framework.SOURCE}."]
+    lines += [f"# UNVERIFIED: {words}." for words in prepared.unverified]
+    lines += _START.splitlines()
+    lines += [f'export {one.name}="{one.value}"  # {one.why}' for one in prepared.exports]
+    lines += prepared.before
+    after = [*prepared.after, *(_NEXT_RUN if asked.question.second == "run" else ())]
+    if after:
+        lines += ["finish() {", *(f"    {line}" for line in after), "}", "trap finish EXIT"]
+    return "\n".join([*lines, '"$@"']) + "\n"
+
 
 REPORT = "report"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import AbstractSet, Callable, NamedTuple, Optional
 
-from npucmp.dump_plan.questions import Question
-from npucmp.dump_plan.recorded_ops import level
+from npucmp.dump_plan.dump_config import level
+from npucmp.dump_plan.request import Question
 from npucmp.model import Run, TensorRef
 from npucmp.model.optypes import holds_weights_alone
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, Sequence, Union
 
-from npucmp.dump_plan.questions import DETECTION, MD5, STATISTICS, VALUES, Ranges
+from npucmp.dump_plan.request import DETECTION, MD5, STATISTICS, VALUES, Ranges
 
 Row = dict[str, Any]
 DEVICES = 8  # maximum of a server

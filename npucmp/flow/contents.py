@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-from npucmp.flow.row_cache import of_row
+from npucmp.flow.operators import of_row
 from npucmp.model import Finding, Measurement, TensorRef
 from npucmp.model.moments import FEW_BITS
 

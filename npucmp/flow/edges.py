@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
-from npucmp.dump.readers.name_rules import escaped
+from npucmp.dump.readers.names import escaped
 from npucmp.flow.contents import TINY, content_of, target_content_of
 from npucmp.model import Finding, Operator, Pair, TensorRef
 from npucmp.model.optypes import op_type_of

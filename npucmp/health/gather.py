@@ -9,14 +9,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.health.detectors import KEPT, PROBES, Inside, Moved
 from npucmp.health.facts import Health, Op, Parameter, Step, Tensor
 from npucmp.health.optimizer_kernels import UpdateGroup, groups_of, parameter_names, parameters_of
 from npucmp.measure.tensor_stats import Probe, StatsTask, TensorStats, Worked, work_through
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.run_roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
+from npucmp.model.roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
 
 SIDE_BY_SIDE = 64  # steps of a parameter that are read together
 NONE: Mapping[str, Any] = MappingProxyType({})

@@ -16,7 +16,7 @@ from npucmp.health.facts import Parameter, Tensor, Updated
 from npucmp.measure.tensor_stats import StatsTask
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.run_roles import Held, forward_of, kind_of
+from npucmp.model.roles import Held, forward_of, kind_of
 
 if TYPE_CHECKING:
     from npucmp.measure.kernel.range_stats import Array

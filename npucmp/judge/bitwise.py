@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.judge.tolerance import nothing_known
 from npucmp.measure.bitwise import differences, in_one_piece, measure_bits

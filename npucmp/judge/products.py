@@ -20,7 +20,7 @@ import math
 from itertools import chain, islice
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import SINGLE

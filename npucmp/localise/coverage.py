@@ -21,10 +21,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.localise.golden_rows import GoldenRow
 from npucmp.model import DECIDED, Finding, Pair, Verdict
-from npucmp.model.coverage import LISTED, Coverage, OpenTensor
+from npucmp.model.comparison import LISTED, Coverage, OpenTensor
 from npucmp.model.finding import MEANINGLESS
 from npucmp.model.roles import is_argument, is_meaningless
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, Optional, Sequence, Union
 from npucmp.judge.precision import rounded_to
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.rule_context import WHOLE, error_size, gain_of
-from npucmp.localise.skipped import Writer
+from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
 from npucmp.model.arguments import by_name, differing_arguments

@@ -7,9 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from typing import Hashable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers.name_rules import escaped
+from npucmp.dump.readers.names import escaped
 from npucmp.flow.contents import content_of
-from npucmp.flow.repeated_execution import ran_again
+from npucmp.flow.execution_order import ran_again
 from npucmp.localise.dead_ends import dead_ends
 from npucmp.localise.golden_rows import (
     GoldenRow,

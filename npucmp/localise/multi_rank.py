@@ -26,7 +26,7 @@ from npucmp.model import Cause, Comparison, Finding, Root
 if TYPE_CHECKING:
     from npucmp.flow.collectives import Communications
     from npucmp.localise.remote_inputs import Arrival
-    from npucmp.localise.stat_baseline import History
+    from npucmp.localise.stat_facts import History
     from npucmp.localise.stat_test import NoiseTest
 
 GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
@@ -138,8 +138,7 @@ class _Ranks:
         self._noise: Optional[NoiseTest] = None  # if only statistics exist
         self._history: Optional[History] = None  # the noise so far
         if by_round_off and rules.uses("suspected") and not any(map(has_values, self._walks)):
-            from npucmp.localise.stat_baseline import History
-            from npucmp.localise.stat_facts import facts_of, merge_facts
+            from npucmp.localise.stat_facts import History, facts_of, merge_facts
             from npucmp.localise.stat_test import NoiseTest
 
             facts = [facts_of(walk.nodes, walk.findings) for walk in self._walks]
@@ -170,7 +169,7 @@ class _Ranks:
         first operator that exceeds the noise, and the same operator on other ranks, are compared with the noise."""
         for group in self._in_order():
             if len(group) > 1:
-                from npucmp.localise.rank_equality import inequalities, outputs_of
+                from npucmp.localise.remote_inputs import inequalities, outputs_of
 
                 outputs = [(self._numbers[place.rank] or 0, outputs_of(self._node(place))) for place in group]
                 for place, found in zip(group, inequalities(outputs)):

@@ -19,6 +19,15 @@ deviations away from zero, and factors of one sign in all parameters are evidenc
 Three parameters of a step, and a tenth of those that differ, must exceed their bounds to show a wrong update. The mean
 of |x - y| of as many parameters must exceed 16 e_g of a step of the optimizer, twice the error before, and one
 round-off. In tensors that are likely to have a flipped sign, three elements must also be off by a step.
+
+Find parameters that only one run keeps as numbers of a 16-bit type, although both record them as float32.
+
+Loading a bfloat16 checkpoint into float32 has this effect, if operators cast up: each of them reads weights that differ
+from the golden's by one rounding. The parameters differ, but the precision of the run does not, because its results are
+rounded to float32. So the first parameter is a GAP, and the others follow from the same difference.
+
+Nine of ten parameters that differ must be rounded so. The evidence of the GAP has their number. Parameters recorded in
+a 16-bit type have the limit of that type.
 """
 
 from __future__ import annotations
@@ -33,10 +42,12 @@ from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
 from npucmp.localise.effective_precision import float_types, usual_precision
+from npucmp.localise.evidence import reason
 from npucmp.localise.rule_context import (
     FEW,
     FEW_FLIPS,
     FLIPPING,
+    MANY,
     TOGETHER,
     WHOLE,
     deviations_of,
@@ -46,8 +57,9 @@ from npucmp.localise.rule_context import (
 )
 from npucmp.localise.seen_errors import QUANTILE
 from npucmp.localise.stat_shift import likely_error
-from npucmp.model import Finding, Statistics, Verdict
-from npucmp.model.dtypes import MOST
+from npucmp.model import Evidence, Finding, Statistics, Verdict
+from npucmp.model.dtypes import MOST, lookup
+from npucmp.model.moments import SHORT_BITS
 from npucmp.model.roles import is_parameter
 
 UPDATE = 0.5  # of a parameter's size: chosen: no step of a training network changes a parameter by more, not measured
@@ -307,3 +319,40 @@ def _key(finding: Finding) -> tuple[str, str]:
 
 def _shape(finding: Finding) -> tuple[int, ...]:
     return finding.pair.golden.shape if finding.pair.golden is not None else ()
+
+
+TYPES = dict(zip(SHORT_BITS, ("bfloat16", "float16")))
+ROUNDED = 1.001  # times the round-off of the type: definition: one rounding to the nearest, with room for a float32
+
+
+def rounded_parameters(findings: Sequence[Finding]) -> tuple[frozenset[int], list[Evidence]]:
+    """Return the rows of parameters that are rounded alike, and the evidence; empty if they are fewer than nine of ten
+    of the differing parameters, or fewer than SEVERAL."""
+    differing = [one for one in findings if one.verdict is Verdict.DIVERGED and is_parameter(one.pair)]
+    found: dict[tuple[str, str], set[int]] = {}
+    for one in differing:
+        if (key := _rounding(one)) is not None:
+            found.setdefault(key, set()).add(one.row)
+    (dtype, run), rows = max(found.items(), key=lambda item: len(item[1]), default=(("", ""), set[int]()))
+    if len(rows) < max(SEVERAL, WHOLE * len(differing)):
+        return frozenset(), []
+    number = f"all {len(rows)}" if len(rows) == len(differing) else f"{len(rows)} of {len(differing)}"
+    words = "{number} parameters that differ are rounded to {dtype} in the {run} only, which stores them in that type"
+    return frozenset(rows), [reason("rounded parameters", words, number=number, dtype=dtype, run=run)]
+
+
+def _rounding(finding: Finding) -> Optional[tuple[str, str]]:
+    """The 16-bit type to which one side is rounded, and that run; None for other differences."""
+    moments = finding.measurement.moments
+    if moments is None or moments.mismatched or moments.compared < MANY:
+        return None
+    for run, side, other in (("target", moments.target, moments.golden), ("golden", moments.golden, moments.target)):
+        for bits, name in TYPES.items():
+            dtype = lookup(name)
+            if (
+                dtype is not None
+                and 0 < side.bits <= bits < other.bits
+                and moments.max_rel <= ROUNDED * dtype.round_off
+            ):
+                return name, run
+    return None

@@ -15,8 +15,7 @@ from typing import Callable, NamedTuple, Optional
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE, Precision, round_off_of, terms_summed
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.conditioning import Scale, amplification, scale_of
-from npucmp.localise.summation import Terms, terms
+from npucmp.localise.conditioning import Scale, Terms, amplification, scale_of, terms
 from npucmp.measure import metrics
 from npucmp.model import HISTOGRAM_BINS, Finding, Moments, Pair, Verdict
 from npucmp.model.dtypes import FEW as FEW

@@ -10,7 +10,7 @@ vectors that remain of cancelling sums count in neither figure, except single nu
 them. If outputs were not recorded, an input is also judged as the output of up to three operators just before it, or of
 the operator that a graph names.
 
-An operator is UNKNOWN if an input comes from an output that was not compared (localise/skipped.py). A backward operator
+An operator is UNKNOWN if an input comes from an output that was not compared (localise/sources.py). A backward operator
 is UNKNOWN if its forward was not recorded, cannot be read, or ran again on one side only with other values
 (checkpointing); sums, views and copies save nothing and are exempt. A collective or a receive whose own inputs agree is
 UNKNOWN if not all ranks of its group are compared: inputs of the other ranks may be wrong. Operators behind an UNKNOWN
@@ -32,8 +32,7 @@ from typing import Mapping, Optional, Sequence
 
 from npucmp.flow.contents import content_of, is_few, is_vector
 from npucmp.flow.edges import Edges
-from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.flow.row_cache import numbered
+from npucmp.flow.operators import OperatorFindings, nodes_of, numbered
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.products import BEHIND
 from npucmp.judge.tolerance import FACTOR, Limit
@@ -48,8 +47,7 @@ from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, rou
 from npucmp.localise.rules.growth import GROWTH
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
-from npucmp.localise.skipped import Uncompared, Writer
-from npucmp.localise.sources import Sources, TensorSource
+from npucmp.localise.sources import Sources, TensorSource, Uncompared, Writer
 from npucmp.localise.thresholds import disregard, overwritten
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -103,7 +101,7 @@ class RootSearch:
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared, estimator
         )
         if by_round_off and any(one.verdict is Verdict.DIVERGED and is_parameter(one.pair) for one in self.findings):
-            from npucmp.localise.rounded_parameters import rounded_parameters  # only needed if parameters differ
+            from npucmp.localise.parameter_drift import rounded_parameters  # only needed if parameters differ
 
             self._search.rounded = rounded_parameters(self.findings)
         self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources

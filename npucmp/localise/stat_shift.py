@@ -18,7 +18,7 @@ from typing import NamedTuple, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.flow.row_cache import of_row
+from npucmp.flow.operators import of_row
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.localise.conditioning import scale_of
 from npucmp.localise.golden_rows import MASKS

@@ -41,13 +41,11 @@ from typing import Callable, NamedTuple, Optional, Sequence
 from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
-from npucmp.localise.conditioning import Scale, amplification, scale_of
+from npucmp.localise.conditioning import Scale, amplification, scale_of, terms
 from npucmp.localise.rule_context import FEW, FLIPPING
 from npucmp.localise.search import RootSearch
-from npucmp.localise.stat_baseline import Contribution, NoiseBaseline
-from npucmp.localise.stat_facts import Facts, reuse, round_offs
+from npucmp.localise.stat_facts import Contribution, Facts, NoiseBaseline, reuse, round_offs
 from npucmp.localise.stat_shift import SUMS, Level, Movement, is_hidden, level, movement
-from npucmp.localise.summation import terms
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.roles import is_meaningless, is_parameter

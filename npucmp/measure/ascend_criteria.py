@@ -13,11 +13,11 @@ import math
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.measure.pairs import READ, alike, payload_of
 from npucmp.model.dtypes import Dtype, lookup, narrower
 from npucmp.model.dump import Payload
-from npucmp.model.pair import Pair
+from npucmp.model.finding import Pair
 from npucmp.model.ticket_facts import AscendCriteria
 
 if TYPE_CHECKING:

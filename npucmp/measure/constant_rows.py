@@ -17,7 +17,7 @@ import math
 from itertools import groupby
 from typing import Any, Iterator, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import READ, alike, payload_of

@@ -10,7 +10,7 @@ import math
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.ascend_criteria import figures_of
 from npucmp.measure.heat_map import Grid

@@ -15,7 +15,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.kernel.mask_values import FAR, are_rounded, holds_no_others, may_hold_masks, unseen_bounds
 from npucmp.measure.pairs import READ, Closeness, measure, payload_of

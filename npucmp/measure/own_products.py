@@ -11,7 +11,7 @@ import math
 from itertools import product
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.preview import array_of
 from npucmp.model import TensorRef

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.executor import read_distinct, workers
 from npucmp.measure.recorded_stats import SUMS_SLACK, equal_by_record, least_error, statistics_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UnsupportedError
 from npucmp.measure.error_map import histogram, number
 from npucmp.measure.pairs import READ, payload_of

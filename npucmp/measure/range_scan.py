@@ -8,7 +8,7 @@ import math
 from functools import partial
 from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.executor import read_distinct, workers
 from npucmp.measure.pairs import READ, payload_of

@@ -13,7 +13,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.executor import workers
 from npucmp.measure.pairs import READ, payload_of

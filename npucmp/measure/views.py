@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.strides import c_strides
 from npucmp.errors import NpucmpError
 from npucmp.measure.metrics import rel_l2

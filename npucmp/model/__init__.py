@@ -8,10 +8,10 @@ Everything is immutable. dtypes.py is the table of element types, stack.py finds
 
 from __future__ import annotations
 
-from npucmp.model.call import Call, Slot, SpelledArgument, Tree
 from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
 from npucmp.model.comparison import DECIDED, Comparison, PartOf, StoredComparisons, VerdictTally, Where, map_comparisons
 from npucmp.model.dump import (
+    Call,
     Device,
     DeviceTask,
     Head,
@@ -20,13 +20,15 @@ from npucmp.model.dump import (
     RankGroup,
     Run,
     Scalar,
+    Slot,
+    SpelledArgument,
     Statistics,
     TensorRef,
+    Tree,
     position,
 )
-from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
+from npucmp.model.finding import DIFFERS, Finding, Match, Measurement, Pair, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
-from npucmp.model.pair import Match, Pair
 from npucmp.model.replay_result import (
     GUILTY_ABOVE,
     REPLAYED,

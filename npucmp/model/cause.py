@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
-from npucmp.model.pair import Pair
+from npucmp.model.finding import Pair
 
 
 class Cause(str, Enum):

@@ -1,4 +1,7 @@
-"""Results of the commands: the only input of a presenter. A command adds a type, never a branch."""
+"""Results of the commands: the only input of a presenter. A command adds a type, never a branch.
+
+Methods that show a result in Python. `import npucmp` sets the presenter that produces the words.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,53 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, ClassVar, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
-from npucmp.model.comparison import Comparison, StoredComparisons, VerdictTally, tallies_of
-from npucmp.model.coverage import Coverage, OpenTensor
+from npucmp.model.comparison import Comparison, Coverage, OpenTensor, StoredComparisons, VerdictTally, tallies_of
 from npucmp.model.dump import Operator, Run, TensorRef
-from npucmp.model.finding import Finding, Tolerance, Verdict
+from npucmp.model.finding import Finding, Pair, Tolerance, Verdict
 from npucmp.model.moments import Extremes
-from npucmp.model.pair import Pair
-from npucmp.model.repr_html import Shown
 from npucmp.model.tensor_detail import DifferenceMap, Look
 from npucmp.model.ticket_facts import Accused
+from npucmp.presenter import present
+
+
+class Shown:
+    """A result as the output of the terminal, a line of less than 1 KB, a cell of a notebook, or a table."""
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the last line of the terminal output: "DIVERGED", "AGREES", "UNDECIDED" …"""
+        return str(present(self, "word"))
+
+    def __str__(self) -> str:
+        return str(present(self, "screen"))
+
+    def __repr__(self) -> str:
+        return str(present(self, "brief"))
+
+    def _repr_html_(self) -> str:
+        return str(present(self, "html"))
+
+    def to_pandas(self, table: str = "") -> Any:
+        """The rows of a CSV file of the report ("roots", "worst"; without a name those of its first, with `cause` and
+        `limit`) as a pandas DataFrame. docs/metrics.md lists the columns."""
+        return present(self, "frame", table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of summary.json, as `--json` prints it: NaN and infinities are words. docs/metrics.md lists the
+        keys.
+
+        json.dumps(report.to_dict())
+        """
+        found: dict[str, Any] = present(self, "summary")
+        return found
+
+    def files(self) -> dict[str, Any]:
+        """The tables and the summary.json by file name: bytes, or pieces of them."""
+        found: dict[str, Any] = present(self, "files")
+        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +67,7 @@ class Result(Shown, ABC):
     broken  (side, run) that cannot be read; `notes` are further remarks for the reader
     partial True if Ctrl-C ended the run: the result covers the work done by then
     known   True if the baseline report of the user contains every difference
-    settings  the options that affect a verdict and are not at their default (workflows/settings.py)
+    settings  the options that affect a verdict and are not at their default (workflows/options.py)
     """
 
     command: ClassVar[str]

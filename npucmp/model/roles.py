@@ -1,13 +1,21 @@
-"""The role of a tensor for its operator: output, argument, parameter, workspace; and the containers of an operator."""
+"""The role of a tensor for its operator: output, argument, parameter, workspace; and the containers of an operator.
+
+The roles of a run's tensors in the network, from the records alone: parameter, gradient, buffer, input, label.
+
+No value is read for this. The roles decide which tensors are read together, and which properties are computed then.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from functools import lru_cache
-from typing import Iterator, Mapping, Optional
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model.dump import Operator, TensorRef
-from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.pair import Pair
+from npucmp.model.dtypes import lookup
+from npucmp.model.dump import Operator, Run, TensorRef
+from npucmp.model.finding import Pair
+from npucmp.model.optypes import OpType, is_gradient, op_type, op_type_of
 
 PEERS = "input:1", "input:src", "input:dst"  # arguments that name a rank
 BUFFERS = "0", "tensor", "tensor_list", "output", "output_tensor", "output_tensor_list"  # inputs that are overwritten
@@ -88,3 +96,159 @@ def is_buffer(operator: Operator, tensor: TensorRef, rank: Optional[int]) -> boo
     if op.has("one to all"):
         return peer_of(operator) not in (None, rank)
     return any(one.is_output and one.shape == tensor.shape for one in operator.tensors)
+
+
+GIVEN = re.compile(r"inputs\d+|_arg_.*")  # names of the network's inputs in MindSpore and TensorFlow
+Held = tuple[Operator, TensorRef]
+
+
+class Weight(NamedTuple):
+    """A parameter in one step, and its gradient. `order` is that of the first operator of its module, `named` as in
+    facts."""
+
+    name: str
+    type: OpType
+    order: int
+    weight: Held
+    gradient: Optional[Held] = None
+    named: bool = True
+
+
+def kind_of(dtype: str) -> str:
+    """ "f" for floats, "i" and "u" for integers, "b", "c"; "" for an unknown type."""
+    row = lookup(dtype)
+    return row.kind if row is not None else ""
+
+
+def forward_of(run: Run) -> list[Operator]:
+    """Calls of the forward pass: those of operators, or of the innermost modules if no operators were dumped."""
+    found = [one for one in run.operators if not is_gradient(one) and any(t.is_output for t in one.tensors)]
+    found = [one for one in found if not op_type_of(one).has("updates")]
+    calls = [one for one in found if not one.path]
+    if calls:
+        return calls
+    around = {one.scope for one in found} | {one.path.rpartition(".")[0] for one in found}
+    return [one for one in found if one.name not in around and one.path not in around]
+
+
+def is_layer(kind: OpType) -> bool:
+    """Return whether an operator multiplies by its own weight: linear layers and convolutions."""
+    return kind.has("contracts") and bool({0, 1} & {*kind.parameters})
+
+
+def weights_of(run: Run) -> dict[str, Weight]:
+    """The parameters of a step by name: those of modules, or without modules the parameters that operators read."""
+    found = _of_modules(run.operators)
+    return found or _of_calls(forward_of(run), run.operators)
+
+
+def _of_modules(operators: Sequence[Operator]) -> dict[str, Weight]:
+    first: dict[str, int] = {}  # of the operators in a module
+    for one in operators:
+        if one.scope and not is_gradient(one):
+            first.setdefault(one.scope, one.order)
+    gradients = {
+        _within(one, tensor): (one, tensor) for one in operators for tensor in one.tensors if tensor.slot[:5] == "grad:"
+    }
+    found: dict[str, Weight] = {}
+    for one in operators:
+        for tensor in one.tensors:
+            if tensor.slot.startswith("param:") and not is_gradient(one):
+                name = _within(one, tensor)
+                order = min(one.order, first.get(one.name, one.order))
+                found.setdefault(name, Weight(name, op_type_of(one), order, (one, tensor), gradients.get(name)))
+    return found
+
+
+def _within(operator: Operator, tensor: TensorRef) -> str:
+    """ "layers.0.fc1.weight" of param:weight or grad:weight of Module.layers.0.fc1."""
+    path = operator.path.partition(".")[2]
+    return ".".join(filter(None, (path, tensor.slot.partition(":")[2])))
+
+
+def _of_calls(calls: Sequence[Operator], operators: Sequence[Operator]) -> dict[str, Weight]:
+    """Parameters, named by the calls that read them. A call after the first gradient that reads the same as an earlier
+    call is a recomputed forward (checkpointing), and has no parameters of its own."""
+    backward = {one.call: one for one in operators if one.phase == "backward" and one.call}
+    turn = next((one.order for one in operators if is_gradient(one)), math.inf)
+    found: dict[str, Weight] = {}
+    known: dict[object, str] = {}
+    for one in calls:
+        kind, gradient = op_type_of(one), backward.get(one.call)
+        for word, tensor in zip(("weight", "bias"), _read_as_parameters(one, kind)):
+            name, key = f"{one.call or one.name}.{word}", (kind, word, tensor.shape, mark_of(tensor))
+            made = _gradient_of(tensor, gradient)
+            if one.order > turn and mark_of(tensor) is not None and key in known:
+                again = found[known[key]]
+                found[again.name] = again._replace(gradient=again.gradient or made)
+                continue
+            known.setdefault(key, name)
+            found[name] = Weight(name, kind, one.order, (one, tensor), made, named=False)
+    return found
+
+
+def _read_as_parameters(operator: Operator, kind: OpType) -> Iterator[TensorRef]:
+    places = [place for place in kind.parameters if place not in kind.overwritten]
+    names = {f"input:{place}" for place in places} | ({"input:weight", "input:bias"} if places else set())
+    return (one for one in operator.tensors if one.slot in names and one.shape)
+
+
+def _gradient_of(tensor: TensorRef, backward: Optional[Operator]) -> Optional[Held]:
+    """The output of a backward in the shape of a parameter, or transposed as for Linear. The gradient of the input
+    comes first, so the last output is taken."""
+    for shape in (tensor.shape, tensor.shape[::-1]):
+        fitting = [one for one in backward.tensors if one.is_output and one.shape == shape] if backward else []
+        if fitting and backward is not None:
+            return backward, fitting[-1]
+    return None
+
+
+def inputs_of(run: Run, weights: Mapping[str, Weight]) -> list[Held]:
+    """Return the inputs of the network: a call of the forward pass reads them, no earlier call wrote them, and they are
+    not parameters. A float that is read after `made_from` is not an input.
+
+    Two tensors with the same statistics are the same tensor. If a dump has no statistics, the names of the framework
+    decide (GIVEN).
+    """
+    taken = {id(one.weight[1]) for one in weights.values()}
+    if not any(tensor.statistics or tensor.checksum for one in run.operators for tensor in one.tensors):
+        given = [one for one in run.operators if GIVEN.fullmatch(one.name)]
+        return [(one, tensor) for one in given for tensor in one.tensors[:1]]
+    calls = forward_of(run)
+    reading, last = {one.order for one in calls}, made_from(calls)
+    seen: set[object] = {mark_of(one.weight[1]) for one in weights.values()}
+    found = []
+    for one in run.operators:
+        if is_gradient(one):
+            break
+        kind = op_type_of(one)
+        own = {f"input:{place}" for place in kind.parameters}
+        for tensor in one.tensors if one.order in reading else ():
+            if tensor.is_output or tensor.slot in own or tensor.slot.startswith("param:") or id(tensor) in taken:
+                continue
+            mark = mark_of(tensor)
+            is_new = mark is not None and mark not in seen and math.prod(tensor.shape) > 1
+            if is_new and not tensor.trainable and (one.order <= last or kind_of(tensor.dtype) != "f"):
+                found.append((one, tensor))
+            seen.add(mark)
+        seen.update(mark_of(tensor) for tensor in one.tensors if tensor.is_output)
+    return found
+
+
+def made_from(calls: Sequence[Operator]) -> float:
+    """The place of the first layer whose output requires no gradient. A float that is read after it, and that no call
+    wrote, may be computed from that output by code that was not dumped: slices, caches. A tensor computed from an
+    output that requires a gradient requires one too."""
+    layers = (one for one in calls if op_type_of(one).has("contracts", "looks up"))
+    without_gradient = (
+        one for one in layers if not any(tensor.trainable for tensor in one.tensors if tensor.is_output)
+    )
+    return next((float(one.order) for one in without_gradient), math.inf)
+
+
+def mark_of(tensor: TensorRef) -> object:
+    """The record that identifies a tensor through views and copies; None if nothing was recorded."""
+    statistics, count = tensor.statistics, math.prod(tensor.shape)
+    if statistics is None or statistics.max is None:
+        return (count, tensor.identity) if tensor.identity else None
+    return count, statistics.max, statistics.min, None if statistics.norm is None else f"{statistics.norm:.4g}"

@@ -15,7 +15,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Seque
 
 from npucmp.model.comparison import Comparison
 from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
-from npucmp.model.pair import Pair
+from npucmp.model.finding import Pair
 from npucmp.model.table import Columns, Records, Shared, Table, figures_of, has_own_figures, pairs_of
 
 _OWN: Mapping[str, Any] = {"file": "", "checksum": "", "payload": None}  # with `statistics` the fields of each rank

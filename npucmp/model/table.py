@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
-from npucmp.model.finding import Finding, Measurement, Verdict
+from npucmp.model.finding import Finding, Measurement, Pair, Verdict
 from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field, Merge, Moments, Side
-from npucmp.model.pair import Pair
 
 Records = npt.NDArray[np.void]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Union
 
-from npucmp.model.pair import Pair
+from npucmp.model.finding import Pair
 from npucmp.model.ticket_facts import AscendCriteria
 
 Number = Union[int, float, complex]

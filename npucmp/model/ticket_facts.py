@@ -1,8 +1,11 @@
-"""Facts about an operator for a ticket besides its rows: its call, and the vendor's statistics of its outputs."""
+"""Facts about an operator for a ticket besides its rows: its call, and the vendor's statistics of its outputs.
+
+The content of a ticket: one operator of a report, with all facts about it from the report's files.
+"""
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
 
 
 class AscendCriteria(NamedTuple):
@@ -54,3 +57,31 @@ class Accused(NamedTuple):
     stack: tuple[str, ...] = ()
     vendor: tuple[AscendCriteria, ...] = ()
     unread: tuple[str, ...] = ()
+
+
+Cells = Mapping[str, str]  # a row of a table by column; "" for a missing cell
+Files = Iterator[tuple[str, Iterator[bytes]]]  # name and content, piece by piece
+
+
+class Ticket(NamedTuple):
+    """One suspect of a report.
+
+    command  that made the report, whose summary.json is `summary`
+    row      accuses it, in `file`; `place` is its number among the suspects, `others` are its further rows
+    rows     of its tensors or events, in `table`
+    accused  further facts from summary.json: arguments, call stack, the vendor's statistics
+    case     files of the case that `npucmp extract` made of it, empty if there is none
+    files    reads the other content of an archive: the tables of the report, and the case
+    """
+
+    command: str
+    summary: Mapping[str, Any]
+    place: int
+    file: str
+    row: Cells
+    others: tuple[Cells, ...]
+    table: str
+    rows: tuple[Cells, ...]
+    accused: Mapping[str, Any]
+    case: tuple[str, ...] = ()
+    files: Callable[[], Files] = lambda: iter(())

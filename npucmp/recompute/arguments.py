@@ -4,6 +4,8 @@ are refused, and a refusal affects this operator only.
 The reader accepts null, booleans, numbers, slices, an ellipsis, sizes, known element types, words of the row's
 vocabulary, and lists of these. The caller supplies tensors by slot. Arguments that depend on the environment (devices,
 generators, streams, process groups) are dropped.
+
+Values of a dumped tensor, if the file matches the record.
 """
 
 from __future__ import annotations
@@ -12,8 +14,13 @@ import math
 import re
 from typing import Any, Callable, Mapping, NamedTuple
 
-from npucmp.model import Call, Slot, SpelledArgument, Tree
-from npucmp.model.dtypes import DTYPES, canonical
+import numpy as np
+
+from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers import header, values
+from npucmp.errors import NpucmpError
+from npucmp.model import Call, Payload, Slot, SpelledArgument, TensorRef, Tree
+from npucmp.model.dtypes import DTYPES, canonical, numpy_dtype
 from npucmp.recompute.table import CallRow
 
 DEEP, LEAVES = 8, 256
@@ -146,3 +153,27 @@ def floats_in(tree: Any) -> list[float]:
     if isinstance(tree, Mapping):
         tree = [*tree.values()]
     return [one for part in tree for one in floats_in(part)] if isinstance(tree, (list, tuple)) else []
+
+
+READ_ERRORS = (NpucmpError, RefusedRecord, OSError, MemoryError)  # raised by reading the values of a tensor
+
+
+def read(tensor: TensorRef, context: ReadContext) -> Any:
+    """Return the values as an array of the logical shape."""
+    payload = payload_of(tensor, context)
+    found = [*values.blocks(payload, max(1, math.prod(payload.shape)), context=context)]
+    array = found[0] if found else np.empty(0, numpy_dtype(payload.dtype))
+    return array.reshape(tensor.shape)
+
+
+def payload_of(tensor: TensorRef, context: ReadContext) -> Payload:
+    """Return the place of the values. Raises RefusedRecord if it differs from the record, MissingTensor if there is
+    none."""
+    if tensor.problem:
+        raise RefusedRecord(tensor.problem)
+    if not tensor.file and tensor.payload is None:
+        raise MissingTensor(f"the dump holds no values of {tensor.slot}")
+    payload = tensor.payload or header(tensor.encoding, tensor.file, context)
+    if payload.shape != tensor.shape or payload.dtype != tensor.dtype:
+        raise RefusedRecord(f"the file of {tensor.slot} holds {payload.dtype} {list(payload.shape)}")
+    return payload

@@ -13,13 +13,13 @@ from collections import defaultdict
 from functools import cached_property
 from typing import Callable, Iterator, Mapping, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run, TensorRef
 from npucmp.model.optypes import op_type_of
+from npucmp.recompute.arguments import READ_ERRORS
 from npucmp.recompute.kind_baseline import FEWEST, excused, explained
-from npucmp.recompute.load_values import READ_ERRORS
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from functools import cached_property
 from typing import Callable, Mapping, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import REPLAYED, Operator, Replayed, Run
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.estimator import RecomputedOperators

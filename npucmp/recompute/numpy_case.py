@@ -7,11 +7,10 @@ from typing import Any, Collection, Optional
 
 import numpy as np
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import TensorRef
 from npucmp.model.optypes import op_type_of
-from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of
-from npucmp.recompute.load_values import read
+from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read
 from npucmp.recompute.numpy_calls import BackwardPlan, slots_of
 from npucmp.recompute.numpy_results import NumpyTask, computed
 from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of

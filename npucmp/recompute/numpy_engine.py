@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import REPLAYED, Replayed
 from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import NotInTable
@@ -21,7 +21,7 @@ class NumpyEngine:
         return ""
 
     def refuses(self, task: Task) -> tuple[str, str]:
-        from npucmp.recompute.fused_formula import plan_of
+        from npucmp.recompute.numpy_table import plan_of
 
         if not task.call.prefix.startswith(GRAPH):
             return _refused_call(task)

@@ -7,16 +7,14 @@ from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import ROUNDING, Dtype, lookup
 from npucmp.model.optypes import op_type
-from npucmp.recompute.arguments import RefusedRecord, TooLarge
+from npucmp.recompute.arguments import RefusedRecord, TooLarge, read
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.error_budget import BIAS, SAME, Due, judged, round_to
-from npucmp.recompute.fused_formula import Plan, plan_of
-from npucmp.recompute.load_values import read
 from npucmp.recompute.noisy_ops import Steps, sigma_of
 from npucmp.recompute.numpy_calls import (
     ANOTHER,
@@ -30,6 +28,7 @@ from npucmp.recompute.numpy_calls import (
 from npucmp.recompute.numpy_copies import as_type, shapes_fit
 from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
 from npucmp.recompute.numpy_sample import by_sample, is_large
+from npucmp.recompute.numpy_table import Plan, plan_of
 from npucmp.recompute.table import TURNED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
 

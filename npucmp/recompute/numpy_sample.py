@@ -11,12 +11,11 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype
-from npucmp.recompute.arguments import RefusedRecord, TooLarge, arguments_of
+from npucmp.recompute.arguments import RefusedRecord, TooLarge, arguments_of, read
 from npucmp.recompute.error_budget import BudgetTally
-from npucmp.recompute.load_values import read
 from npucmp.recompute.noisy_ops import sigma_of
 from npucmp.recompute.numpy_calls import ANOTHER, NEAR, slots_of, unit_of
 from npucmp.recompute.numpy_inputs import Array

@@ -12,7 +12,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.recompute.content_hash import bits_of, scrambled
+from npucmp.recompute.data_flow import bits_of, scrambled
 
 WINDOW = 8  # elements of a run that are hashed
 LARGEST = 1 << 23  # elements of a source

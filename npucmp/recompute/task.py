@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Call, Operator, Replayed, Run, TensorRef
 from npucmp.model.dtypes import size_of
 

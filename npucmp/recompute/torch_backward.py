@@ -18,13 +18,12 @@ from typing import Any, Callable, Optional, Sequence
 import numpy as np
 import torch
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import CALL_ERRORS, MissingTensor, RefusedRecord, floats_in
+from npucmp.recompute.arguments import CALL_ERRORS, READ_ERRORS, MissingTensor, RefusedRecord, floats_in, read
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.error_budget import Due, round_to
-from npucmp.recompute.load_values import READ_ERRORS, read
 from npucmp.recompute.numpy_calls import ANOTHER, NEAR, NEARER, is_near
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.rounding_noise import RoundingNoise

@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Call, Operator, Slot, SpelledArgument, TensorRef, Tree
 from npucmp.model.dtypes import canonical, lookup
 from npucmp.recompute.arguments import (
@@ -28,9 +28,9 @@ from npucmp.recompute.arguments import (
     TooLarge,
     arguments_of,
     floats_in,  # fmt: skip
+    read,
 )
-from npucmp.recompute.load_values import read
-from npucmp.recompute.random_walk import mapped
+from npucmp.recompute.rounding_noise import mapped
 from npucmp.recompute.table import ROUNDED_ONCE, CallRow
 from npucmp.recompute.task import first_line
 

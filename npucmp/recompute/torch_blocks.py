@@ -14,13 +14,12 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import values
 from npucmp.model import Call, Operator, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import arguments_of
+from npucmp.recompute.arguments import arguments_of, payload_of, read
 from npucmp.recompute.error_budget import BudgetTally
-from npucmp.recompute.load_values import payload_of, read
 from npucmp.recompute.table import ROW_BY_ROW, SEPARATE, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_bind_call import Bound, bound_with, load, slots_of, widened

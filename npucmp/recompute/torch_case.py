@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import torch
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Judged, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of
+from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read
 from npucmp.recompute.error_budget import BudgetTally
-from npucmp.recompute.load_values import read
 from npucmp.recompute.numpy_calls import NEAR
 from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of
 from npucmp.recompute.table import CallRow

@@ -16,15 +16,13 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import torch
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Edge, Held, Replayed, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup
-from npucmp.recompute.arguments import RefusedRecord
+from npucmp.recompute.arguments import RefusedRecord, read
 from npucmp.recompute.data_flow import Consumer, EdgeTask
 from npucmp.recompute.error_budget import MAX, MAX_16, RMS, RMS_16, Due, judged
-from npucmp.recompute.gap_functions import BINARY, SCALE, UNARY, applied
-from npucmp.recompute.gaps import cast
-from npucmp.recompute.load_values import read
+from npucmp.recompute.gaps import BINARY, SCALE, UNARY, applied, cast
 from npucmp.recompute.permutations import Permutation, places_in
 from npucmp.recompute.rounding_noise import RoundingNoise
 from npucmp.recompute.table import row_of

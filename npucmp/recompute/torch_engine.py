@@ -7,7 +7,7 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import REPLAYED, Call, Edge, Replayed
 from npucmp.recompute.data_flow import EdgeTask
 from npucmp.recompute.table import STOPPED, CallRow, row_of

@@ -1,26 +1,30 @@
-"""A forward record → rows: the call in float64, and its rounding budget. Only child processes import this."""
+"""A forward record → rows: the call in float64, and its rounding budget. Only child processes import this.
+
+Check indices of argmax, topk, sort and similar calls: a device may select any of several equal values.
+
+The recorded inputs are exact, so the value at an index must equal the value that float64 selects. Only child processes
+import this.
+"""
 
 from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import numpy as np
 import torch
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
-from npucmp.recompute import random_walk
-from npucmp.recompute.arguments import CALL_ERRORS, Arguments, TooLarge, floats_in
+from npucmp.recompute import rounding_noise
+from npucmp.recompute.arguments import CALL_ERRORS, Arguments, TooLarge, floats_in, read
 from npucmp.recompute.error_budget import Due
-from npucmp.recompute.load_values import read
 from npucmp.recompute.rounding_noise import RoundingNoise
 from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_bind_call import ANY, NARROW, Bound, bind, mapped_any, require
 from npucmp.recompute.torch_blocks import Blocks, cut_of
-from npucmp.recompute.torch_choices import free_choice
 from npucmp.recompute.torch_hypotheses import with_hypotheses
 from npucmp.recompute.torch_results import (
     SPREADS,
@@ -35,6 +39,50 @@ from npucmp.recompute.torch_results import (
     unknown_row,
 )
 from npucmp.recompute.torch_sampled_matmul import by_sample, product_of
+
+AFTER_A_NUMBER = ("topk", "kthvalue")  # their dim follows k
+LAST = ("topk", "kthvalue", "sort", "argsort", "mode")  # default to the last axis; other calls to all elements
+RANKED = ("topk", "sort", "argsort")  # no element is chosen twice
+BEFORE = ("cummax", "cummin")  # select among the preceding elements
+
+
+def free_choice(bound: Bound, recorded: Any, exact: Any) -> Optional[Any]:
+    """Return the expected indices: the recorded indices if they point to the same values as the `exact` indices, else
+    the `exact` indices. None if this is undecidable: with NaN, or if results are unsorted."""
+    x, axis = _chosen_from(bound)
+    name = bound.row.call.rpartition(".")[2]
+    unsorted = name == "topk" and not _argument(bound, 4, "sorted", True)
+    if x is None or not x.dim() or axis is None or unsorted or bool(torch.isnan(x).any()):
+        return None
+    own = exact if exact.dim() == x.dim() else exact.reshape(-1) if x.dim() == 1 else exact.unsqueeze(axis)
+    indices = torch.from_numpy(recorded.astype("int64")).reshape(own.shape)
+    fits = (indices >= 0) & (indices < x.shape[axis])
+    taken, wanted = (torch.take_along_dim(x, one, axis) for one in (torch.where(fits, indices, own), own))
+    right = fits & (taken == wanted)
+    if name in BEFORE:
+        place = torch.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(x.dim())])
+        right &= indices <= place
+    if name in RANKED:
+        once = (indices.sort(axis).values.diff(dim=axis) > 0).all(axis, keepdim=True)
+        right = (right.all(axis, keepdim=True) & once).expand(own.shape)
+    return torch.where(right, indices, own).reshape(exact.shape)
+
+
+def _chosen_from(bound: Bound) -> tuple[Any, Optional[int]]:
+    """The values and the axis, counted from the front; None if unknown."""
+    name = bound.row.call.rpartition(".")[2]
+    x = _argument(bound, 0, "input", None)
+    axis = _argument(bound, 2 if name in AFTER_A_NUMBER else 1, "dim", -1 if name in LAST else None)
+    if not isinstance(x, torch.Tensor):
+        return None, None
+    if axis is None:
+        return x.reshape(-1), 0
+    return x, axis % x.dim() if type(axis) is int and x.dim() and -x.dim() <= axis < x.dim() else None
+
+
+def _argument(bound: Bound, place: int, name: str, default: Any) -> Any:
+    return bound.args[place] if len(bound.args) > place else bound.kwargs.get(name, default)
+
 
 _THIRD = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split()
 ADDED = {**dict.fromkeys(_THIRD, (2, "bias")), "addmm": (0, "input"), "baddbmm": (0, "input")}  # bias
@@ -235,19 +283,21 @@ def due_of_either(bound: Bound, exact: list[Any], settings: ReplaySettings) -> t
     product = bound.call(Arguments(args, kwargs))[0]
     rounded = [product, exact[0] - product] if bound.treated else [product]
     before = torch.from_numpy(np.broadcast_to(sigmas[0], product.numel()).copy()).reshape(product.shape)
-    return [numpy_of(random_walk.of_rounded(before, rounded, bound.unit)), *sigmas[1:]], made_of
+    return [numpy_of(rounding_noise.of_rounded(before, rounded, bound.unit)), *sigmas[1:]], made_of
 
 
 def _walk(bound: Bound, exact: list[Any]) -> Any:
     """Sigma of the single result of a sum."""
     name, result = bound.row.call.rpartition(".")[2], exact[0]
     squares, ones = (bound.call(Arguments(*change([bound.args, bound.kwargs])))[0]
-                     for change in (random_walk.squared, random_walk.all_ones))  # fmt: skip
+                     for change in (rounding_noise.squared, rounding_noise.all_ones))  # fmt: skip
     if name == "mean":
-        found = random_walk.of_mean(result, squares, bound.args[0].numel() / max(1, result.numel()), bound.accumulator)
+        found = rounding_noise.of_mean(
+            result, squares, bound.args[0].numel() / max(1, result.numel()), bound.accumulator
+        )
     else:
         scatters = name.startswith(("index_add", "scatter_add"))
-        found = random_walk.sigma(result, squares, ones, bound.unit if scatters else bound.accumulator)
+        found = rounding_noise.sigma(result, squares, ones, bound.unit if scatters else bound.accumulator)
     return numpy_of(found)
 
 

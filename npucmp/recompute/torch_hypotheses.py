@@ -21,7 +21,7 @@ from npucmp.model.dtypes import DTYPES as KNOWN
 from npucmp.model.dtypes import Dtype, lookup
 from npucmp.recompute.arguments import CALL_ERRORS
 from npucmp.recompute.error_budget import RMS, RMS_16, round_to
-from npucmp.recompute.random_walk import mapped
+from npucmp.recompute.rounding_noise import mapped
 from npucmp.recompute.torch_bind_call import DTYPES, Bound
 from npucmp.recompute.torch_results import numpy_of
 

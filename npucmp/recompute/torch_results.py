@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import CALL_ERRORS, Arguments, RefusedRecord
+from npucmp.recompute.arguments import CALL_ERRORS, Arguments, RefusedRecord, read
 from npucmp.recompute.error_budget import BIAS, SAME, Due, judged
-from npucmp.recompute.load_values import read
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_bind_call import DTYPES, Bound, mapped_any
 

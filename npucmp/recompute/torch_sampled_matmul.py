@@ -10,13 +10,12 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import torch
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute import random_walk
-from npucmp.recompute.arguments import arguments_of
+from npucmp.recompute import rounding_noise
+from npucmp.recompute.arguments import arguments_of, read
 from npucmp.recompute.error_budget import BudgetTally
-from npucmp.recompute.load_values import read
 from npucmp.recompute.table import CallRow
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_bind_call import ANY, DTYPES, load, require, slots_of, widened
@@ -86,7 +85,7 @@ def by_sample(
     if product.bias is not None:
         bias = load(product.bias, context)[torch.from_numpy(down)]
         exact, squares, terms = exact + bias, squares + bias * bias, terms + 1
-    sigma = random_walk.sigma(exact, squares, terms, 2.0**-24)
+    sigma = rounding_noise.sigma(exact, squares, terms, 2.0**-24)
     actual = out.reshape(-1, columns)[:, down].astype(np.float64).reshape(-1)
     kind = f"{task.call.prefix}.{task.call.name}.{task.operator.phase}", product.out.slot
     limit = max(1.0, settings.known.get(kind, 1.0)) * settings.scale
@@ -98,7 +97,7 @@ def by_sample(
 
     found = judged(sigma)
     if found.verdict is Judged.GUILTY and product.bias is not None and dtype.itemsize <= 2:
-        again = judged(random_walk.of_rounded(sigma, [alone, exact - alone], dtype.round_off))
+        again = judged(rounding_noise.of_rounded(sigma, [alone, exact - alone], dtype.round_off))
         found = again if again.verdict is Judged.CLEAN else found
     share = f"1/{round(rows * columns / (across.size * down.size))}"
     index = _index(found.max_abs_index, across, down, rows, columns)

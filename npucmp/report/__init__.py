@@ -95,7 +95,7 @@ def write_reports(
         npucmp.write_reports(npucmp.compare("npu_dump", "gpu_dump"), "report", metrics="snr,gain")
     """
     from npucmp.measure.metrics import requested_columns
-    from npucmp.report.table_files import with_table_files
+    from npucmp.report.tables import with_table_files
 
     if parquet:
         from npucmp.report.parquet import require

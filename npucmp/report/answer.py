@@ -16,7 +16,7 @@ from npucmp.model import Cause, DifferenceMap, Evidence, Look, Operator, Rerun, 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
 if TYPE_CHECKING:
-    from npucmp.model.merged_report import FileRange
+    from npucmp.model.saved_report import FileRange
     from npucmp.report.rank_cell import Matrix
 
 Piece = Union[bytes, Path, "FileRange"]  # a piece of a file: its bytes, or another file that contains them

@@ -348,13 +348,13 @@ class _NextDump:
 
 
 def _columns_of(one: Comparison, metrics: Sequence[str]) -> Columns:
-    from npucmp.report.columns import columns_of
+    from npucmp.report.tensor_rows import columns_of
 
     return columns_of(one, metrics)
 
 
 def _tensor_columns(report: Report, metrics: Sequence[str]) -> Columns:
-    from npucmp.report.columns import tensor_columns
+    from npucmp.report.tensor_rows import tensor_columns
 
     return tensor_columns(report, metrics)
 

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.seen_errors import is_alike
 from npucmp.model import DECIDED, Comparison, Finding, Pair, Report, Run, TensorRef, Verdict
-from npucmp.model.coverage import Coverage
+from npucmp.model.comparison import Coverage
 from npucmp.model.roles import is_meaningless
 from npucmp.report.phrases import count_of, percent, where_words
 

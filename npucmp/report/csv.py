@@ -5,7 +5,7 @@ from __future__ import annotations
 from npucmp.report.answer import Answer, ReportTable
 from npucmp.report.csv_text import encoded
 from npucmp.report.files import Content, Joined
-from npucmp.report.table_files import PARQUET, head_of, rows_of
+from npucmp.report.tables import PARQUET, head_of, rows_of
 
 
 def render(answer: Answer) -> dict[str, Content]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.localise.parallel_layout import Coordinates
-from npucmp.localise.replica_check import Odd
+from npucmp.localise.rank_digest import Odd
 from npucmp.model import Cause
 from npucmp.report.phrases import count_of, numbers
 from npucmp.report.rank_cell import ARRIVED, HERE, Cell

@@ -23,8 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
 
-from npucmp.model.merged_report import FileRange
-from npucmp.model.saved_report import TENSORS
+from npucmp.model.saved_report import TENSORS, FileRange
 
 LAST = "summary.json"
 # files that only some reports have; an earlier one never belongs to a new report

@@ -23,12 +23,11 @@ from npucmp.model import brief
 from npucmp.report.answer import Answer, Flow, Within
 from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import Content, Joined
-from npucmp.report.heat_map_svg import svg_data
 from npucmp.report.page_json import FixedJson, page_data
 from npucmp.report.phrases import rate_of
-from npucmp.report.plot import plot_data
-from npucmp.report.rank_picture_html import matrix_data
+from npucmp.report.rank_picture import matrix_data
 from npucmp.report.sanitise import visible
+from npucmp.report.svg import plot_data, svg_data
 from npucmp.report.worst_elements import template_data as looked
 from npucmp.version import __version__
 

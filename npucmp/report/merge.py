@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import Cause, Evidence, Fact, Verdict, VerdictTally
-from npucmp.model.merged_report import Merged, SourceReport
+from npucmp.model.saved_report import Merged, SourceReport
 from npucmp.report import compare, matrix, tables
 from npucmp.report.answer import (
     Answer,

@@ -9,8 +9,7 @@ import shlex
 from functools import partial
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump_plan.dump_config import FORMATS, Growing, RunFacts, Sizes, recorded
-from npucmp.dump_plan.recorded_ops import Recorded, network
+from npucmp.dump_plan.dump_config import FORMATS, Growing, Recorded, RunFacts, Sizes, network, recorded
 from npucmp.dump_plan.tool_configs import text_of
 from npucmp.localise.next_dump import Open, Wishes, in_order
 from npucmp.model import Comparison, Operator, Pair, Report, map_comparisons

@@ -11,7 +11,7 @@ from npucmp.report import csv, json, terminal
 from npucmp.report.answer import Answer, Columns, Suspect
 from npucmp.report.files import Joined
 from npucmp.report.sanitise import visible
-from npucmp.report.table_files import head_of
+from npucmp.report.tables import head_of
 
 SHOWN = 10  # suspects in a notebook cell
 LONGEST = 120  # characters of a path in one line; a sentence may have 300

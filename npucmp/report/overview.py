@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.localise.parallel_layout import Coordinates, coordinates
-from npucmp.localise.rank_digest import Joint
-from npucmp.localise.replica_check import odd_ones
+from npucmp.localise.rank_digest import Joint, odd_ones
 from npucmp.model import Cause
 from npucmp.report.answer import Answer, Listing, Piece, Section, Shown, Suspect, Suspects, Within
 from npucmp.report.error_origin import begin_of, odd_facts, odd_words

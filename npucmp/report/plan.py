@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from npucmp.dump_plan.plan_result import Planned
-from npucmp.dump_plan.questions import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
-from npucmp.dump_plan.size import Size
+from npucmp.dump_plan.plan_result import Planned, Size
+from npucmp.dump_plan.request import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
 from npucmp.dump_plan.sufficiency import MissingData
 from npucmp.dump_plan.tool_configs import barred
 from npucmp.errors import DumpError, UsageError

@@ -14,10 +14,10 @@ from npucmp.localise.next_dump import Wishes
 from npucmp.model import Comparison, Verdict, Where
 from npucmp.report import tables, tensor_rows
 from npucmp.report.answer import Columns, Piece
-from npucmp.report.columns import columns_of
 from npucmp.report.csv_text import csv_of, encoded
 from npucmp.report.files import Joined
 from npucmp.report.next_dump import Wanted
+from npucmp.report.tensor_rows import columns_of
 
 
 class Filing(NamedTuple):

@@ -21,7 +21,7 @@ from npucmp.model import (
 )
 from npucmp.model.check_finding import Decision, RuleWords
 from npucmp.model.stack import source_line
-from npucmp.model.ticket import Ticket
+from npucmp.model.ticket_facts import Ticket
 from npucmp.report.phrases import count_of, describe, some_of
 from npucmp.report.sanitise import visible
 

@@ -46,7 +46,7 @@ def with_worst_elements(sections: Sequence[Section], looks: Sequence[Look]) -> l
 
 def template_data(look: Look) -> dict[str, Any]:
     """Return the picture and both histograms for the template."""
-    from npucmp.report.heat_map_svg import svg_data as picture
+    from npucmp.report.svg import svg_data as picture
 
     golden = look.pair.golden
     shape = list(golden.shape) if golden else []

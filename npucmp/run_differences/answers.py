@@ -1,9 +1,14 @@
-"""Make the answer of a check of two runs: same, close, differs, unknown, not applicable."""
+"""Make the answer of a check of two runs: same, close, differs, unknown, not applicable.
+
+Corresponding steps and ranks of two runs, as checks of two runs read them.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sized
+from typing import Any, NamedTuple, Optional, Protocol, Sequence, Sized
 
+from npucmp.align import Alignment
+from npucmp.model import Match, Pair, Run
 from npucmp.model.precheck_result import Status, Told
 
 NEARLY_ALL = 0.9  # share of differing random parameters from which on seed or checkpoint differ
@@ -43,3 +48,28 @@ def either(target: Optional[str], golden: Optional[str], what: str) -> Told:
     if target == golden:
         return same(target, target=target, golden=golden)
     return differs(f"{what}: {target} against {golden}", target=target, golden=golden)
+
+
+class Together(NamedTuple):
+    """A step and rank of both runs. If the runs cannot be aligned, `alignment` is None and `problem` has the reason."""
+
+    target: Run
+    golden: Run
+    alignment: Optional[Alignment]
+    pairs: tuple[Pair, ...]
+    problem: str = ""
+
+    @property
+    def matches(self) -> tuple[Match, ...]:
+        return self.alignment.matches if self.alignment is not None else ()
+
+
+class AlignedRuns(Protocol):
+    """Two aligned runs."""
+
+    @property
+    def together(self) -> Sequence[Together]:
+        """Each common step and rank, in order."""
+
+    def agree(self, pair: Pair) -> Optional[bool]:
+        """Return whether two float tensors agree within rounding; None if unknown."""

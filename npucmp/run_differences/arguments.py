@@ -15,8 +15,7 @@ from npucmp.model import Match, Scalar
 from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
 from npucmp.model.precheck_result import Told
-from npucmp.run_differences.answers import differs, many, same, unknown
-from npucmp.run_differences.partners import AlignedRuns
+from npucmp.run_differences.answers import AlignedRuns, differs, many, same, unknown
 
 FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # these change all numbers
 REDUCTIONS = frozenset(("reduction", "ignore_index", "label_smoothing", "size_average", "reduce"))

@@ -12,9 +12,8 @@ from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import is_short, lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.precheck_result import Told
-from npucmp.model.run_roles import mark_of
-from npucmp.run_differences.answers import differs, same, unknown
-from npucmp.run_differences.partners import AlignedRuns, Together
+from npucmp.model.roles import mark_of
+from npucmp.run_differences.answers import AlignedRuns, Together, differs, same, unknown
 
 MANY = 0.05  # above this share of operators without a partner the networks differ
 

@@ -10,14 +10,13 @@ import math
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.localise.rule_context import error_of
 from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, Pair, first_of
 from npucmp.model.precheck_result import Status
-from npucmp.model.run_roles import inputs_of, weights_of
+from npucmp.model.roles import inputs_of, weights_of
 from npucmp.run_differences import arguments, operators
-from npucmp.run_differences.answers import NEARLY_ALL
-from npucmp.run_differences.partners import Together
+from npucmp.run_differences.answers import NEARLY_ALL, Together
 
 INPUTS = 4
 LARGE = 0.1  # rel_l2 of a weight that noise of earlier steps does not reach
@@ -85,7 +84,7 @@ def _inputs(one: Comparison, odd: dict[int, Finding], context: ReadContext) -> I
     some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
     if not some:
         return
-    from npucmp.run_differences.inputs import input_difference
+    from npucmp.run_differences.tensors import input_difference
 
     for finding in some[:INPUTS]:
         pair = finding.pair

@@ -6,29 +6,26 @@ import time
 from dataclasses import dataclass, replace
 from typing import Optional, Sequence
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.health.curves.curve import Log
 from npucmp.health.curves.reading import read_log
 from npucmp.health.evaluate import Examined, examine
 from npucmp.health.facts import Health
 from npucmp.health.gather import build
-from npucmp.health.notes import notes_of
-from npucmp.health.plugins import own_rules
-from npucmp.health.rule import Rule
+from npucmp.health.rule import Rule, own_rules
 from npucmp.health.rules import RULES
 from npucmp.health.rules.activations import range_
 from npucmp.health.rules.locations import range_in
-from npucmp.health.settings import CheckSettings
-from npucmp.health.settings_file import load_settings
-from npucmp.health.table import parameter_rows, spreads
+from npucmp.health.settings import CheckSettings, load_settings
+from npucmp.health.table import notes_of, parameter_rows, spreads
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
 from npucmp.model.check_finding import Checked, RuleWords
 from npucmp.model.dtypes import size_of
-from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import CheckFields
+from npucmp.workflows.options import of_one
 from npucmp.workflows.select_runs import Meter, RunSelection, StrPath
 from npucmp.workflows.unused_options import unfit_globs
 

@@ -10,17 +10,15 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import graph_source
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Comparison, Head, Report, Run, map_comparisons
-from npucmp.workflows.api_signature import of_two
-from npucmp.workflows.options import Options
+from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compared
 from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, pair_runs
-from npucmp.workflows.tensor_details import with_looks
-from npucmp.workflows.ticket_facts import with_accused
+from npucmp.workflows.tensor_details import with_accused, with_looks
 
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory

@@ -6,14 +6,13 @@ import time
 from dataclasses import replace
 from typing import Iterator, Optional, Union
 
-from npucmp.dump.context import ReadContext
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model.result import Result
 from npucmp.model.saved_report import ALONE, SOUND, Change, Difference, Key, Written
+from npucmp.workflows.options import other_settings, refusal
 from npucmp.workflows.report_reader import of_files, read
 from npucmp.workflows.select_runs import StrPath
-from npucmp.workflows.settings import other_settings, refusal
 
 ALIKE = 0.5  # share of the smaller report's operators that the other must have, for both to be of the same network
 

@@ -18,8 +18,8 @@ from npucmp.recompute.repro_case import CALL
 from npucmp.recompute.run import replayed
 from npucmp.recompute.task import Engine, ReplaySettings, Task, tasks_of
 from npucmp.recompute.torch_engine import CaseEngine
-from npucmp.workflows.api_signature import of_three
 from npucmp.workflows.option_fields import ExtractFields
+from npucmp.workflows.options import of_three
 from npucmp.workflows.replay import supported
 from npucmp.workflows.select_runs import RunSelection, StrPath, operator_of
 

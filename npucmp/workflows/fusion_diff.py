@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional, Sequence
 
-from npucmp.align.fused_chains import guessed
-from npucmp.dump.context import ReadContext
+from npucmp.align.fused import guessed
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
 from npucmp.model import Fused, FusionPass, Run, first_of
-from npucmp.workflows.api_signature import of_two
 from npucmp.workflows.compare import Sides, compared_runs
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import FusionFields
-from npucmp.workflows.options import Options
+from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.tensor_details import with_looks
 

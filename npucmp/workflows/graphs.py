@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Sequence
 
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import graph_source, own_graphs
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
 from npucmp.workflows.select_runs import StrPath

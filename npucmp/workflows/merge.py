@@ -22,19 +22,18 @@ from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Optional, Se
 
 import numpy as np
 
-from npucmp.dump.context import ReadContext
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.readers.csv_table import read_blocks
 from npucmp.dump.readers.safe_open import Stream
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.multi_rank import Precedence, precedence
 from npucmp.model import Cause, first_of
-from npucmp.model.merged_report import FileRange, Merged, Numbers, SourceReport
+from npucmp.model.saved_report import FileRange, Merged, Numbers, SourceReport
 from npucmp.version import __version__
+from npucmp.workflows.options import KEY, SCOPE
 from npucmp.workflows.report_reader import PARQUET, SUMMARY, Folder
 from npucmp.workflows.scratch import ScratchFolder
 from npucmp.workflows.select_runs import StrPath
-from npucmp.workflows.settings import KEY, SCOPE
 
 LINE = 16 << 20  # bytes of a row
 BLOCK = 4 << 20  # bytes that are read at once

@@ -10,7 +10,7 @@ from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.align.cross_framework.msprobe_mapping import Names
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import overflow_records
 from npucmp.errors import DumpError, UsageError
 from npucmp.flow.collectives import Communications
@@ -22,9 +22,9 @@ from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair,
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.overflow_events.events import device_event, event_of, events_of
 from npucmp.overflow_events.special_values import amount, headroom, kinds_of
-from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import OverflowFields
+from npucmp.workflows.options import of_one
 from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names
 

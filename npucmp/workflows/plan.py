@@ -11,19 +11,16 @@ from typing import Optional, Sequence
 from npucmp.dump.formats import heads, open_head
 from npucmp.dump_plan.dump_config import recorded
 from npucmp.dump_plan.frameworks import framework as framework_of
-from npucmp.dump_plan.plan_result import Planned, planned
-from npucmp.dump_plan.questions import DETECTION, QUESTIONS, Question, Ranges
-from npucmp.dump_plan.request import DumpRequest, Framework
-from npucmp.dump_plan.size import Size, fit_to_disk, sized
+from npucmp.dump_plan.plan_result import Planned, Size, fit_to_disk, planned, sized
+from npucmp.dump_plan.request import DETECTION, QUESTIONS, DumpRequest, Framework, Question, Ranges
 from npucmp.dump_plan.sufficiency import MissingData, missing
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.model import Run
-from npucmp.workflows.api_signature import of_three, of_two
-from npucmp.workflows.byte_size import in_bytes
 from npucmp.workflows.graphs import with_graphs
 from npucmp.workflows.option_fields import PlanFields
+from npucmp.workflows.options import of_three, of_two
 from npucmp.workflows.select_runs import RunSelection, StrPath
-from npucmp.workflows.selectors import parse_numbers
+from npucmp.workflows.selectors import in_bytes, parse_numbers
 
 MOST = 8  # runs of an earlier dump that are read; the largest of them represents all
 

@@ -15,15 +15,14 @@ from npucmp.comparability.registry import NAMES, ROWS
 from npucmp.comparability.run_pair import Both, Curves, UserInput
 from npucmp.errors import UsageError
 from npucmp.health.rules import RULES
-from npucmp.health.settings import CheckSettings
-from npucmp.health.settings_file import load_settings
+from npucmp.health.settings import CheckSettings, load_settings
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
 from npucmp.model.dtypes import size_of
 from npucmp.model.precheck_result import CurvePair, Precheck, Told
-from npucmp.workflows.api_signature import of_two
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import PrecheckFields
+from npucmp.workflows.options import of_two
 from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, how_to_pair, keys, odd_pairs, pair_runs
 from npucmp.workflows.unused_options import unfit_names
 

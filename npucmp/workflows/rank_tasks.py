@@ -31,8 +31,8 @@ from typing import (
 from npucmp.align import align_or_part, pairs
 from npucmp.align.pairing_coverage import extent
 from npucmp.align.updates import is_update
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_head
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
@@ -47,7 +47,7 @@ from npucmp.measure.hidden_masks import with_hidden_masks
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.measure.recorded_stats import measured_by_record
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, VerdictTally, Where
-from npucmp.model.coverage import Coverage
+from npucmp.model.comparison import Coverage
 from npucmp.model.table import Table
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Meter, Progress, StrPath, odd_pairs
@@ -305,7 +305,7 @@ def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
     """Return the places of operators that one side ran once more; none if each operator has a partner."""
     if all(one.pair.target_op is not None and one.pair.golden_op is not None for one in findings):
         return frozenset()
-    from npucmp.flow.repeated_execution import ran_again
+    from npucmp.flow.execution_order import ran_again
 
     return ran_again(findings)
 
@@ -493,7 +493,7 @@ def _with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tupl
     """Return the roots; for roots that are optimizer calls, the evidence begins with the parameter."""
     if not any(is_update(root.pair.operator) for root in roots):
         return tuple(roots)
-    from npucmp.localise.updated_parameters import with_parameters
+    from npucmp.localise.notes import with_parameters
 
     return with_parameters(findings, roots)
 

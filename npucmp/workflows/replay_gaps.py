@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import MissingExtra, NpucmpError
 from npucmp.localise.evidence import reason
 from npucmp.measure.executor import default_jobs

@@ -11,7 +11,7 @@ from typing import Iterable, Mapping, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.align.pairing_coverage import extent
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.bitwise import judge_bits
 from npucmp.localise.coverage import coverage_of
@@ -23,9 +23,8 @@ from npucmp.measure.bitwise import measure_bits
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import map_pairs, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
-from npucmp.workflows.api_signature import of_one
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.options import Options
+from npucmp.workflows.options import Options, of_one
 from npucmp.workflows.select_runs import Meter, StrPath, odd_pairs, pair_runs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names
 

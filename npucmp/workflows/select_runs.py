@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union
 
 from npucmp.align.cross_framework.msprobe_mapping import Names
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Head, Operator, Pair, Run, first_of
 from npucmp.model.gc_pause import uncollected

@@ -1,4 +1,7 @@
-"""Parse selections of steps and ranks: `--step 0-9`, `--rank 0,8-15`, `--pair step1=step0`."""
+"""Parse selections of steps and ranks: `--step 0-9`, `--rank 0,8-15`, `--pair step1=step0`.
+
+Parse sizes as users write them: `--disk 20GB`.
+"""
 
 from __future__ import annotations
 
@@ -95,3 +98,13 @@ def _partner(text: str) -> Partner:
 
 def _ends(text: str) -> Iterator[re.Match[str]]:
     return (found for word in text.split("=") if (found := _END.fullmatch(word.strip())))
+
+
+def in_bytes(name: str, given: Union[int, str, None]) -> Optional[int]:
+    """Return bytes, None if no size is given. Units are powers of 1000, as on disks, or with "i" of 1024."""
+    if given is None or isinstance(given, int):
+        return given
+    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", given, re.IGNORECASE)
+    if not found or not float(found[1]):
+        raise UsageError(f"--{name} {given}: needs a positive size, as in --{name} 20GB")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))

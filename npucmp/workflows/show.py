@@ -1,5 +1,8 @@
 """Show the content of a dump: the operators of its runs and, if a pattern selects them, the statistics of their
-tensors."""
+tensors.
+
+Load the values of one tensor of a dump as an array.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,22 @@ import math
 import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.measure.pairs import measure
-from npucmp.measure.preview import peek
+from npucmp.measure.preview import array_of, peek
 from npucmp.model import Measurement, Operator, Pair, Peek, Run, TensorRef
-from npucmp.workflows.api_signature import of_one
+from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.option_fields import ShowFields
-from npucmp.workflows.select_runs import RunSelection, StrPath
+from npucmp.workflows.options import of_one
+from npucmp.workflows.select_runs import NEAR, RunSelection, StrPath, operator_of
+from npucmp.workflows.selectors import Numbers
 from npucmp.workflows.unused_options import unfit_globs
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 MOST = 12  # number of suggested slots
 
@@ -121,3 +129,47 @@ def _looked(operator: Operator, tensor: TensorRef, options: ShowOptions, context
     except NpucmpError:  # the file changed since the measurement
         return MeasuredTensor(found)
     return MeasuredTensor(found, values if options.values else values._replace(largest=(), smallest=(), corners=()))
+
+
+def load(
+    dump: StrPath,
+    op: Optional[str] = None,
+    slot: Optional[str] = None,
+    *,
+    step: Numbers = None,
+    rank: Numbers = None,
+    format: Optional[str] = None,
+    limits: Limits = Limits(),
+) -> npt.NDArray[Any]:
+    """Return the values of a tensor in its logical shape: device layouts are undone, slices are joined, bfloat16 is the
+    type of ml_dtypes.
+
+    op      the operator, by its whole name; None for the only one
+    slot    "output:0", "input:1", "param:weight"; None for the only tensor, or the only output
+    step, rank, format, limits  as for compare
+
+    Raises UsageError with the nearest names for an unknown name, and NpucmpError if no values were dumped.
+    """
+    choice = RunSelection(format=format, step=step, rank=rank, limits=limits)
+    context = choice.context(dump)
+    runs = [run for run in choice.runs(dump, context) if not run.problem]
+    runs = with_graphs(dump, runs, dump, loaded((), runs, context), context)  # graphs name the axes of a layout
+    if op is None:
+        names = [operator.name for run in runs for operator in run.operators]
+        if len(names) != 1:
+            raise UsageError(f"{dump}: name one of {len(names)} operators", names[:NEAR])
+        op = names[0]
+    _, operator = operator_of(op, dump, runs)
+    return array_of(_tensor(dump, operator, slot), context)
+
+
+def _tensor(dump: StrPath, operator: Operator, slot: Optional[str]) -> TensorRef:
+    outputs = [one for one in operator.tensors if one.is_output]
+    if slot is not None:
+        found = [one for one in operator.tensors if one.slot == slot]
+    else:
+        found = [*operator.tensors] if len(operator.tensors) == 1 else outputs
+    if len(found) == 1:
+        return found[0]
+    words = f"has no {slot}" if slot is not None else "has several tensors: name a slot"
+    raise UsageError(f"{dump}: {operator.name} {words}", [one.slot for one in operator.tensors])

@@ -1,20 +1,41 @@
 """Select the diverging tensors that are read a second time (measure/error_map.py): tensors of suspects by place,
-then others in order of execution; at most MOST tensors, with at most BYTES in total on both sides."""
+then others in order of execution; at most MOST tensors, with at most BYTES in total on both sides.
+
+Collect for the first suspects the ticket data that their rows lack: the call, and the vendor's metrics of their
+outputs. Values are read again unless tensor_details.py already read them for both.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
 from itertools import chain
-from typing import NamedTuple, Optional, TypeVar
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError
+from npucmp.measure.ascend_criteria import vendor_of
 from npucmp.measure.error_map import look
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.measure.pairs import payload_bytes
-from npucmp.model import Cause, Comparison, Finding, Look, Report, StoredComparisons, map_comparisons
+from npucmp.model import (
+    Cause,
+    Comparison,
+    Finding,
+    Look,
+    Operator,
+    Report,
+    Root,
+    StoredComparisons,
+    Verdict,
+    map_comparisons,
+)
+from npucmp.model.arguments import named_arguments
+from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output
+from npucmp.model.ticket_facts import Accused, ArgumentDifference, AscendCriteria
 from npucmp.workflows.select_runs import RunSelection
 
 AnyReport = TypeVar("AnyReport", bound=Report)
@@ -100,3 +121,96 @@ def _failed(one: _Candidate, because: str) -> Optional[Look]:
 
 def _weight(one: _Candidate) -> int:
     return payload_bytes(one.finding.pair)
+
+
+TICKET_FACTS_MOST = 10  # operators
+ELEMENTS = 1 << 26  # elements read for all of them; outputs that do not fit have no metrics
+WORDS, FRAMES = 200, 40  # characters of an argument, frames of a stack
+LINE = 500  # characters of a frame
+Output = tuple[int, int, str]  # an output: the number of its comparison, the order of its operator, its slot
+
+
+def with_accused(report: Report, context: ReadContext) -> Report:
+    """Return the report with the ticket data of its first suspects."""
+    known = report.comparisons
+    tallies = tallies_of(known)
+    firsts = [(one.first[0], number) for number, one in enumerate(tallies)
+              if one.first is not None and one.first[1] is not Cause.PROPAGATED]  # fmt: skip
+    numbers = sorted(number for _, number in sorted(firsts)[:TICKET_FACTS_MOST])
+    share = ELEMENTS // max(1, len(numbers))
+    seen = {
+        (look.run, look.pair.order, look.pair.slot): look.vendor for look in report.looks if look.vendor is not None
+    }
+    try:
+        found = (
+            [*map_comparisons(known, partial(accused_of, context, share, seen), _ticket_facts_failed, numbers)]
+            if numbers
+            else []
+        )
+    except KeyboardInterrupt:  # the user does not want to wait for the data
+        return report
+    every = sorted((one for some in found for one in some), key=lambda one: one.place)[:TICKET_FACTS_MOST]
+    notes = [f"no figures by the vendor's rules of {one.op} {words}" for one in every for words in one.unread]
+    return replace(report, accused=tuple(every), notes=(*report.notes, *notes))
+
+
+def accused_of(
+    context: ReadContext, elements: int, seen: Mapping[Output, AscendCriteria], number: int, one: Comparison
+) -> list[Accused]:
+    """Return the first suspects of one step and rank. At most `elements` of their outputs are read; `seen` are already
+    known."""
+    suspects = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
+    wanted = {root.pair.order for root in suspects[:TICKET_FACTS_MOST]}
+    outputs: dict[int, list[Finding]] = {}
+    for finding in one.findings:
+        if finding.pair.order in wanted and is_output(finding.pair) and finding.measurement.moments is not None:
+            outputs.setdefault(finding.pair.order, []).append(finding)
+    found = []
+    for root in suspects[:TICKET_FACTS_MOST]:
+        figures, unread = [], []
+        for finding in outputs.get(root.pair.order, ()):
+            pair = finding.pair
+            size = math.prod(pair.golden.shape) if pair.golden is not None else 0
+            if size > elements:
+                unread.append(f"{pair.slot}: {size:,} elements are too many to read again")
+                continue
+            elements -= size
+            try:
+                figures.append(seen.get((number, pair.order, pair.slot)) or vendor_of(pair, context))
+            except NpucmpError as error:
+                if finding.verdict is not Verdict.UNREADABLE:  # then its row has the reason
+                    unread.append(f"{pair.slot}: {getattr(error, 'because', error)}")
+        found.append(_accused(root, one, [one for one in figures if one is not None], unread))
+    return found
+
+
+def _accused(root: Root, one: Comparison, figures: Sequence[AscendCriteria], unread: Sequence[str]) -> Accused:
+    pair = root.pair
+    stack = pair.operator.stack or (pair.golden_op.stack if pair.golden_op else ())
+    return Accused(
+        root.place,
+        one.step,
+        one.rank,
+        pair.operator.name,
+        tuple(reason.sentence() for reason in root.evidence),
+        tuple(_arguments(pair.target_op, pair.golden_op)),
+        tuple(frame[:LINE] for frame in stack[:FRAMES]),
+        tuple(figures),
+        tuple(unread),
+    )
+
+
+def _arguments(target: Operator | None, golden: Operator | None) -> Iterator[ArgumentDifference]:
+    """Yield the arguments by name; arguments of graphs are attributes."""
+    sides = [_argument_names(side) if side is not None else {} for side in (target, golden)]
+    for name in dict.fromkeys((*sides[0], *sides[1])):
+        yield ArgumentDifference(name, sides[0].get(name), sides[1].get(name))
+
+
+def _argument_names(operator: Operator) -> dict[str, str]:
+    found = {**named_arguments(operator), **operator.attributes}
+    return {str(name)[:WORDS]: f"{value!r}"[:WORDS] for name, value in found.items()}
+
+
+def _ticket_facts_failed(number: int, because: str) -> list[Accused]:
+    return []

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
-from npucmp.dump.context import ReadContext
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import UsageError
 from npucmp.model.saved_report import TENSORS
-from npucmp.model.ticket import Cells, Files, Ticket
+from npucmp.model.ticket_facts import Cells, Files, Ticket
 from npucmp.workflows.report_reader import PARQUET, PIECE, TABLES, Folder
 from npucmp.workflows.select_runs import StrPath
 

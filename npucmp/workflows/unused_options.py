@@ -9,8 +9,7 @@ from typing import Iterable, Sequence
 
 from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Names
 from npucmp.errors import UsageError
-from npucmp.judge.tolerance import applies
-from npucmp.judge.tolerances import Tolerances
+from npucmp.judge.tolerance import Tolerances, applies
 from npucmp.model import Operator, Pair, Run
 from npucmp.workflows.select_runs import RunSelection
 from npucmp.workflows.selectors import Numbered, parse_numbers

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from npucmp.health.suppression import FOLLOWS
+from npucmp.health.evaluate import FOLLOWS
 from npucmp.model.check_finding import Checked, Symptom
 from npucmp.workflows.check import check
 

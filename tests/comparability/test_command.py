@@ -170,12 +170,12 @@ def test_what_code_that_was_not_dumped_made_is_no_input(tmp_path):
 
 def test_the_line_reads_little(tmp_path, monkeypatch):
     """Of runs that agree nothing at all is read for it."""
-    from npucmp.run_differences import tensor_values
+    from npucmp.run_differences import tensors
 
     def refuse(*_):
         raise AssertionError("read again")
 
-    monkeypatch.setattr(tensor_values, "values_of", refuse)
+    monkeypatch.setattr(tensors, "values_of", refuse)
     sides = written(tmp_path, Net(spoil=0.5))
     assert called("compare", *sides, "--jobs", 1).exit_code == 1
 

@@ -225,11 +225,11 @@ def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):
 
 def test_what_differs_beyond_what_is_looked_at_is_not_the_same(tmp_path, monkeypatch):
     from npucmp.health import detectors
-    from npucmp.run_differences import tensor_values
+    from npucmp.run_differences import tensors
 
     monkeypatch.setattr(detectors, "KEPT", 0)
-    monkeypatch.setattr(tensor_values, "MOST", 2 * 48)
-    monkeypatch.setattr(tensor_values.values_of, "__defaults__", (2 * 48,))
+    monkeypatch.setattr(tensors, "MOST", 2 * 48)
+    monkeypatch.setattr(tensors.values_of, "__defaults__", (2 * 48,))
     odd = [one.copy() for one in images()]
     odd[0][5] += RANDOM
     result = held(tmp_path, Net(images=odd), BASE)

@@ -46,16 +46,15 @@ RULE_KINDS = {
     "fact": ("Facts", "A property of a tensor or an operator, on which the search acts."),
 }
 MODULES = {
-    "Pairs of operators": "align.name align.order align.content_match align.updates align.fused align.fused_chains",
+    "Pairs of operators": "align.name align.order align.content_match align.updates align.fused",
     "Precision of a tensor": "judge.precision judge.tolerance localise.effective_precision judge.products "
     "measure.own_products measure.constant_rows measure.hidden_masks",
-    "Producers of tensors": "flow.edges flow.contents flow.repeated_execution localise.slices localise.skipped",
-    "The search": "localise.search localise.intervals localise.conditioning localise.summation "
-    "localise.parameter_drift localise.rounded_parameters localise.autograd_nodes localise.recomputation "
-    "localise.evidence",
+    "Producers of tensors": "flow.edges flow.contents flow.execution_order localise.dead_ends localise.sources",
+    "The search": "localise.search localise.intervals localise.conditioning localise.parameter_drift "
+    "localise.thresholds localise.recomputation localise.evidence",
     "Coverage": "localise.coverage localise.next_dump",
     "Statistics": "localise.stat_shift localise.stat_test localise.stat_suspects",
-    "Ranks": "flow.collectives localise.multi_rank localise.rank_equality localise.replica_check "
+    "Ranks": "flow.collectives localise.multi_rank localise.remote_inputs localise.rank_digest "
     "localise.parallel_layout",
     "Overflows": "overflow_events.events overflow_events.discarded",
     "Repeated runs": "judge.bitwise localise.rerun.causes localise.rerun.table",

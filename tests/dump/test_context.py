@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import ANYWHERE, Limits, ReadContext
 from npucmp.measure.pairs import measure
 from npucmp.model import Pair, Verdict
 from tests.test_layers import TREES
@@ -111,8 +110,8 @@ def called(call, names):
 
 USERS_OWN = {
     "npucmp.align.mapping",
-    "npucmp.health.settings_file",
-    "npucmp.judge.tolerances",
+    "npucmp.health.settings",
+    "npucmp.judge.tolerance",
 }  # files that no dump names
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.context import ANYWHERE
 from npucmp.dump.formats import heads, msprobe, open_head, open_runs
+from npucmp.dump.limits import ANYWHERE
 from npucmp.errors import DumpError
 from npucmp.workflows.select_runs import RunSelection
 from tests.synthetic import write_run

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import pytest
 
 from npucmp.dump_plan.frameworks import names
-from npucmp.dump_plan.questions import QUESTIONS
+from npucmp.dump_plan.request import QUESTIONS
 from npucmp.errors import UsageError
 from npucmp.workflows.plan import plan
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import npucmp
-from npucmp.dump_plan.questions import QUESTIONS
+from npucmp.dump_plan.request import QUESTIONS
 
 pytestmark = pytest.mark.slow
 

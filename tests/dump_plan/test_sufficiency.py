@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp.cli import npucmp as group
-from npucmp.dump_plan.questions import QUESTIONS
+from npucmp.dump_plan.request import QUESTIONS
 from npucmp.dump_plan.sufficiency import NEEDS, SETTINGS, missing
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from tests.synthetic import chain, with_checksums, with_statistics, write_run

@@ -12,12 +12,11 @@ from npucmp.dump.formats import open_runs
 from npucmp.dump.readers import values
 from npucmp.errors import UsageError
 from npucmp.health import gather as building
-from npucmp.health.evaluate import examine
+from npucmp.health.evaluate import FOLLOWS, LATER, examine, explained
 from npucmp.health.gather import build
 from npucmp.health.rule import NEEDS, Found, rule
 from npucmp.health.rules import RULES
 from npucmp.health.settings import CheckSettings, RuleSettings
-from npucmp.health.suppression import FOLLOWS, LATER, explained
 from npucmp.measure import tensor_stats
 from npucmp.model import TensorRef
 from npucmp.model.check_finding import Symptom

@@ -137,7 +137,9 @@ def test_an_interrupted_check_says_nothing_of_health(tmp_path, monkeypatch):
 
 def test_nothing_that_could_be_decided_is_no_health(tmp_path):
     result = checked(Training(steps=1), tmp_path, only=("weights.none_change",))
-    assert result.exit_status == 2 and screen(result).splitlines()[-1].startswith("UNDECIDED: this dump cannot decide any rule")
+    assert result.exit_status == 2 and screen(result).splitlines()[-1].startswith(
+        "UNDECIDED: this dump cannot decide any rule"
+    )
 
 
 def test_ranges_are_watched_by_the_words_of_mindinsight(tmp_path):

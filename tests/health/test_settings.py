@@ -6,9 +6,8 @@ import pytest
 
 from npucmp.errors import DumpError, UsageError
 from npucmp.health import Found, rule
-from npucmp.health.plugins import own_rules
-from npucmp.health.settings import CheckSettings
-from npucmp.health.settings_file import load_settings
+from npucmp.health.rule import own_rules
+from npucmp.health.settings import CheckSettings, load_settings
 
 
 @rule("weight.change_large", limit=1.0)

@@ -9,7 +9,7 @@ import pytest
 
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.tolerances import Tolerances, load_tolerances
+from npucmp.judge.tolerance import Tolerances, load_tolerances
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.thresholds import judged
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block

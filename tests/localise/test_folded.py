@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npucmp.align import align, pairs
-from npucmp.judge.tolerances import Tolerances
+from npucmp.judge.tolerance import Tolerances
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.search import RootSearch
 from npucmp.localise.thresholds import judged

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from npucmp.dump.context import ANYWHERE
+from npucmp.dump.limits import ANYWHERE
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.recorded_graph import RecordedGraph
 from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict

@@ -7,8 +7,18 @@ import pytest
 
 import npucmp
 from npucmp.localise.parallel_layout import Coordinates, coordinates
-from npucmp.localise.rank_digest import AGREES, DIFFERENT, SIZE, TOLD, TOLD_FORWARD, WEIGHT, Joint, joint_of
-from npucmp.localise.replica_check import Odd, odd_ones
+from npucmp.localise.rank_digest import (
+    AGREES,
+    DIFFERENT,
+    SIZE,
+    TOLD,
+    TOLD_FORWARD,
+    WEIGHT,
+    Joint,
+    Odd,
+    joint_of,
+    odd_ones,
+)
 from npucmp.model import RankGroup
 from tests.synthetic import with_checksums, with_statistics, write_run
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from npucmp.judge.precision import Precision
-from npucmp.judge.tolerances import Tolerances
+from npucmp.judge.tolerance import Tolerances
 from npucmp.localise.rules import RULES, Rulebook
 from npucmp.localise.thresholds import judged
 from npucmp.model import Measurement, Moments, Operator, Pair, Statistics, TensorRef

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.context import ANYWHERE
+from npucmp.dump.limits import ANYWHERE
 from npucmp.measure.error_map import look
 from npucmp.measure.hidden_masks import with_hidden_masks
 from npucmp.measure.metrics import rel_l2

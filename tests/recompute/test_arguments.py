@@ -2,7 +2,7 @@
 
 import pytest
 
-from npucmp.dump.readers.msprobe_call import call_of
+from npucmp.dump.readers.msprobe_record import call_of
 from npucmp.model import Call, Slot, SpelledArgument
 from npucmp.recompute.arguments import RefusedRecord, arguments_of, floats_in
 from npucmp.recompute.table import CallRow, row_of

@@ -7,9 +7,9 @@ from npucmp.dump.graphs import load_graphs
 from npucmp.dump.graphs.graph import united
 from npucmp.model import Operator
 from npucmp.recompute.arguments import MissingTensor, NotInTable, RefusedRecord
-from npucmp.recompute.fused_formula import plan_of
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import OperatorInputs
+from npucmp.recompute.numpy_table import plan_of
 
 X = np.random.default_rng(1).normal(size=(2, 3))
 W = np.random.default_rng(2).normal(size=(3, 4))

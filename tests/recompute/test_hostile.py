@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from npucmp.dump.context import ANYWHERE
+from npucmp.dump.limits import ANYWHERE
 from npucmp.model import Call, Judged, Operator, Replayed, TensorRef
 from npucmp.recompute import run
 from npucmp.recompute.task import ReplaySettings, Task

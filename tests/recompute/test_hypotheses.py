@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from npucmp.model import Edge, Held, Judged, Operator, Replayed, TensorRef
-from npucmp.recompute.gradient_edges import settled
 from npucmp.recompute.kind_baseline import explained
+from npucmp.recompute.run import settled
 from npucmp.workflows.replay import replay
 from tests.recompute import kernels
 from tests.recompute.craft import Dump

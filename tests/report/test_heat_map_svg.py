@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npucmp.measure.bitwise import differences
 from npucmp.measure.heat_map import ACROSS, DOWN
 from npucmp.model import DifferenceMap, TensorRef
-from npucmp.report.heat_map_svg import LEVELS, svg_data
+from npucmp.report.svg import LEVELS, svg_data
 
 SHAPES = st.sampled_from([(1,), (7,), (5000,), (3, 1), (24, 64), (25, 65), (4, 96, 160), (130, 70), (2, 3, 1, 5)])
 

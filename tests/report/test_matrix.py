@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.localise.replica_check import Odd
+from npucmp.localise.rank_digest import Odd
 from npucmp.model import Run
 from npucmp.report import answer_of, html, overview, rank_summary, terminal
 from npucmp.report.error_origin import begin_of, odd_words
@@ -20,8 +20,7 @@ from npucmp.report.matrix import COLUMNS, cells_of_runs, rows
 from npucmp.report.overview import pages_to_write, unwritten
 from npucmp.report.phrases import numbers, ranges
 from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, FirstOperator, Matrix
-from npucmp.report.rank_picture import STATES, fold_matrix, folded_words
-from npucmp.report.rank_picture_html import matrix_data
+from npucmp.report.rank_picture import STATES, fold_matrix, folded_words, matrix_data
 from tests.browser import browser, opened, skip_reason
 from tests.localise.test_multi_rank import collective, pipeline
 from tests.localise.test_replica_check import parallel

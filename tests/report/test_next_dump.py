@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.dump_plan.recorded_ops import OfMsprobe
+from npucmp.dump_plan.dump_config import OfMsprobe
 from npucmp.localise.next_dump import Wishes
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.report import answer_of, next_dump, tensor_rows, write_reports

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.report.columns import tensor_columns
 from npucmp.report.coverage import Unseen
 from npucmp.report.csv_text import csv_of
 from npucmp.report.sanitise import inert, visible
 from npucmp.report.tables import TENSOR_COLUMNS, by_column
+from npucmp.report.tensor_rows import tensor_columns
 from tests.reports import large, named
 
 ODD = st.sampled_from(['a,"b"', "=1+1", "a\r\nb", "'"])

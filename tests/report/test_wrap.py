@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.report.wrap import wrap_text
+from npucmp.report.terminal import wrap_text
 
 RED, PLAIN = "\x1b[1;31m", "\x1b[0m"
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from npucmp.align.fused_chains import guessed
+from npucmp.align.fused import guessed
 from npucmp.cli import npucmp
 from npucmp.dump.graphs import load_graphs
 from npucmp.dump.graphs.graph import groups, united

@@ -17,7 +17,7 @@ from npucmp.cli import npucmp
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UnsupportedError
 from npucmp.report import write_reports
-from npucmp.workflows import parquet as reader
+from npucmp.workflows import report_reader as reader
 from npucmp.workflows.diff import diff
 from npucmp.workflows.report_reader import Folder, read
 from tests.reports import named

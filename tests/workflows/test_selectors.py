@@ -8,7 +8,7 @@ import pytest
 
 import npucmp
 from npucmp.dump.formats.cann import _step_and_rank
-from npucmp.dump.readers.path_labels import place_of
+from npucmp.dump.readers.names import place_of
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.measure.executor import Serial
 from npucmp.model import Run

@@ -16,7 +16,7 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Path
 from npucmp.align.shape_match import merged
-from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
+from npucmp.dump.readers.msprobe_record import module_path, parse_msprobe_name
 from npucmp.model import Operator, Run
 from npucmp.model.optypes import same_type
 

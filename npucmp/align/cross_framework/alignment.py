@@ -8,13 +8,13 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import order
 from npucmp.align.content_match import content
-from npucmp.align.cross_framework import fused_weights, weight_match
+from npucmp.align.cross_framework import weight_match
 from npucmp.align.cross_framework.aliases import ATB, Plain, executions, has_parts, plain, world_of
 from npucmp.align.cross_framework.msprobe_mapping import Api, MsprobeMapping
 from npucmp.align.cross_framework.slots import adds_up, partner_of
 from npucmp.align.name import longest_increasing
 from npucmp.align.shape_match import alike
-from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, Run
 
 VIA = "world"
@@ -33,7 +33,7 @@ def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: MsprobeMap
     """Match the operators of two runs from two frameworks. The result includes the matches that the user gave."""
     work = _Work(target, golden, given, vendor, context)
     work.modules()
-    work.projections(fused_weights.groups_by_name(*work.unmatched()))
+    work.projections(weight_match.groups_by_name(*work.unmatched()))
     if work.is_unnamed:
         work.weights(world_of(golden) == ATB)
     work.functions()
@@ -125,13 +125,13 @@ class _Work:
         )
         self.projections(weight_match.fused(some, others, is_golden, self.context))
 
-    def projections(self, groups: Iterable[fused_weights.FusedGroup]) -> None:
+    def projections(self, groups: Iterable[weight_match.FusedGroup]) -> None:
         """Match fused products with their parts."""
-        found, unsure = fused_weights.matches_of([*groups], self.context)
+        found, unsure = weight_match.matches_of([*groups], self.context)
         self.matches += found
         for group in unsure:
             here, there = ("golden", "target") if group.turned else ("target", "golden")
-            names, why = ", ".join(part.name for part in group.parts), fused_weights.why_not(group)
+            names, why = ", ".join(part.name for part in group.parts), weight_match.why_not(group)
             self.open[here, group.whole.order] = f"it may consist of {names}, but {why}"
             for part in group.parts:
                 self.open[there, part.order] = f"it may be a part of {group.whole.name}, but {why}"

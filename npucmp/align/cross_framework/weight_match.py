@@ -4,6 +4,16 @@ A weight is identified by samples of its first and last rows, or by its recorded
 transposed. A weight that consists of several weights of the other run, row by row from first to last, belongs to a
 fused product. Only values decide. Operators that share one weight are matched by order, if both sides have equally
 many.
+
+Products that one framework computes at once and the other separately: qkv and q, k, v; gate-up and gate, up.
+
+Each part is compared with a view of the whole's tensors: nothing is copied. Outputs are cut along their last axis,
+weights and biases along their first; the table gives the order. Values confirm a layout: samples of weights, else of
+outputs, must have the direction of the part at both of its ends, in at least one module. A scaled or shifted product
+still passes, interleaved heads do not. If values were kept and none agrees, nothing is matched. If only statistics were
+kept, those of the parts are merged into statistics of the whole; statistics of a whole do not yield those of a part.
+
+Sources: vLLM's packed_modules_mapping, transformers, MindFormers, Megatron.
 """
 
 from __future__ import annotations
@@ -12,14 +22,187 @@ import math
 from collections import defaultdict
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.align.cross_framework.aliases import Plain
-from npucmp.align.cross_framework.fused_weights import FusedGroup
-from npucmp.align.cross_framework.sampling import ends_of, opened
-from npucmp.dump.context import ReadContext
+from npucmp.align.cross_framework.aliases import WHOLES, Plain, executions
+from npucmp.align.cross_framework.slots import ends_of, is_near, opened, partner_of, reshaped
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.strides import c_strides, compact
-from npucmp.model import Operator, TensorRef
+from npucmp.model import Match, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type
+
+FUSED_WEIGHTS_VIA = "parts"
+
+
+class FusedGroup(NamedTuple):
+    """A whole and its parts. `turned` is True if the whole belongs to the golden run."""
+
+    whole: Operator
+    parts: tuple[Operator, ...]
+    turned: bool
+    names: tuple[str, ...]
+
+
+def groups_by_name(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator[FusedGroup]:
+    """Yield wholes and parts by the names of modules with one parent, executions in order."""
+    for turned, here, there in ((False, target, golden), (True, golden, target)):
+        known = executions([one for one in there if one.is_module])
+        for (place, what, phase), wholes in executions([one for one in here if one.is_module]).items():
+            if not place or phase != "forward" or (place, what, phase) in known:
+                continue
+            for names in WHOLES.get(place[-1], ()):
+                some = [known.get(((*place[:-1], name), what, phase), []) for name in names]
+                if all(len(each) == len(wholes) for each in some):
+                    for whole, *parts in zip(wholes, *some):
+                        yield FusedGroup(whole.operator, tuple(one.operator for one in parts), turned, tuple(names))
+
+
+def matches_of(groups: Sequence[FusedGroup], context: ReadContext) -> tuple[list[Match], list[FusedGroup]]:
+    """Return groups as matches, and the groups without evidence that they belong together."""
+    layouts: dict[tuple[str, ...], list[tuple[FusedGroup, Optional[bool]]]] = defaultdict(list)
+    for group in groups:
+        layouts[group.names].append((group, agrees(group, context)))
+    found: list[Match] = []
+    unsure: list[FusedGroup] = []
+    for some in layouts.values():
+        told = {known for _, known in some}
+        for group, _ in some:
+            fits = [] if True not in told and False in told else [*_matches(group, context)]
+            found += fits
+            unsure += [] if fits else [group]
+    return found, unsure
+
+
+def why_not(group: FusedGroup) -> str:
+    """The reason why a group may not belong together."""
+    sizes = [next((one.shape[-1] for one in op.tensors if one.slot == "output:0" and one.shape), 0)
+             for op in (group.whole, *group.parts)]  # fmt: skip
+    if sizes[0] != sum(sizes[1:]):
+        return f"{' + '.join(map(str, sizes[1:]))} columns do not add up to {sizes[0]}"
+    return "its values are not the concatenation of the parts"
+
+
+def agrees(group: FusedGroup, context: ReadContext) -> Optional[bool]:
+    """Return whether samples of the weights, or of the outputs, match the parts; None if no values are available."""
+    for role in ("param", "output"):
+        found = [
+            is_near(one, other, context)
+            for slot, whole in _slots(group.whole, role)
+            for one, other in zip(*_cut(group, slot, whole, context))
+        ]
+        told = [one for one in found if one is not None]
+        if told:
+            return any(told)
+    return None
+
+
+def _slots(operator: Operator, role: str) -> list[tuple[str, TensorRef]]:
+    """The tensors that are cut: the parameters and the first output."""
+    return [(one.slot, one) for one in operator.tensors if one.slot == "output:0" or one.slot.startswith("param:")
+            if one.slot.startswith(role)]  # fmt: skip
+
+
+def _cut(
+    group: FusedGroup, slot: str, whole: TensorRef, context: ReadContext
+) -> tuple[list[TensorRef], list[TensorRef]]:
+    """Views of a tensor of the whole and the tensors of the parts; empty if their sizes do not fit."""
+    parts = [next((one for one in part.tensors if one.slot == slot), None) for part in group.parts]
+    known = [one for one in parts if one is not None]
+    if len(known) < len(parts):
+        return [], []
+    axis = len(whole.shape) - 1 if slot.startswith("output") else 0
+    views = views_of(whole, [one.shape for one in known], axis, context)
+    return (views, known) if views else ([], [])
+
+
+def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, context: ReadContext) -> list[TensorRef]:
+    """Consecutive views of a tensor along an axis, in the sizes of the parts; empty if these do not fit."""
+    payload = opened(whole, context)
+    if not whole.shape or payload is None or payload.device or payload.parts or payload.dataset:
+        return []
+    kind = lookup(payload.dtype)
+    last = axis == len(whole.shape) - 1
+    sizes = [shape[-1] if last else shape[0] for shape in shapes if shape]
+    rest = {_rows(shape) if last else shape[1:] for shape in shapes}
+    own = _rows(whole.shape) if last else whole.shape[1:]
+    if kind is None or kind.bits or len(sizes) < len(shapes) or sum(sizes) != whole.shape[axis] or rest != {own}:
+        return []
+    strides = payload.strides or c_strides(payload.shape)
+    found, start = [], 0
+    for size in sizes:
+        shape = (*whole.shape[:axis], size, *whole.shape[axis + 1 :])
+        view = payload._replace(
+            shape=shape,
+            strides=compact(shape, strides),
+            offset=payload.offset + start * strides[axis] * kind.itemsize,
+        )
+        label = f"{whole.label} [axis {axis}: {start} to {start + size}]"
+        found.append(whole._replace(shape=shape, payload=view, label=label, statistics=None, checksum=""))
+        start += size
+    return found
+
+
+def _matches(group: FusedGroup, context: ReadContext) -> Iterator[Match]:
+    """Match the whole with all parts at once, or each part with its share of the whole."""
+    cuts = {slot: _cut(group, slot, whole, context) for slot, whole in _slots(group.whole, "")}
+    views = cuts.get("output:0", ([], []))[0]
+    if group.turned:
+        for at, part in enumerate(group.parts if views else ()):
+            some = [each[at].in_slot(slot) for slot, (each, _) in cuts.items() if each]
+            some += [one for one in group.whole.tensors if one.slot.startswith("input")]
+            partner = partner_of(part, group.whole._replace(tensors=tuple(some)), context)
+            yield Match(part, partner, FUSED_WEIGHTS_VIA, 0.9, (group.whole.order,), True)
+        return
+    first, last = group.parts[0], group.parts[-1]
+    ins = [one for one in group.whole.tensors if one.slot.startswith("input")]
+    theirs = [one for one in first.tensors if one.slot.startswith("input")]
+    outs: list[TensorRef] = []
+    for slot, (each, parts) in cuts.items():
+        for name, one, other in zip(group.names, each, parts):
+            outs.append(one._replace(slot=f"{slot}.{name}"))
+            theirs.append(reshaped(other.in_slot(f"{slot}.{name}"), one.shape, context))
+    if not views:
+        joined = _merged_statistics(group)
+        if joined is None:
+            return
+        outs.append(joined[0])
+        theirs.append(joined[1])
+    target = group.whole._replace(tensors=(*ins, *outs))
+    name = " + ".join(part.name for part in group.parts)
+    golden = partner_of(target, last._replace(name=name, tensors=tuple(theirs)), context)
+    yield Match(target, golden, FUSED_WEIGHTS_VIA, 0.9, tuple(part.order for part in group.parts), True)
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The number of rows that are cut along the last axis."""
+    return (math.prod(shape[:-1]),)
+
+
+def _merged_statistics(group: FusedGroup) -> Optional[tuple[TensorRef, TensorRef]]:
+    """The whole's output, and a tensor with the merged statistics of all parts; None if statistics are missing."""
+    whole, *parts = [next((one for one in op.tensors if one.slot == "output:0"), None)
+                     for op in (group.whole, *group.parts)]  # fmt: skip
+    known = [one for one in parts if one is not None and one.statistics is not None]
+    if whole is None or whole.statistics is None or len(known) < len(parts) or not whole.shape:
+        return None
+    shapes = [one.shape for one in known]
+    if {*map(_rows, shapes)} != {_rows(whole.shape)} or sum(shape[-1] for shape in shapes if shape) != whole.shape[-1]:
+        return None
+    recorded = [one.statistics for one in known if one.statistics]
+    counts = [math.prod(shape) for shape in shapes]
+    if any(None in one for one in recorded):
+        return None
+    every: Any = recorded
+    together = Statistics(
+        max(one.max for one in every),
+        min(one.min for one in every),
+        sum(one.mean * count for one, count in zip(every, counts)) / max(1, sum(counts)),
+        math.hypot(*(one.norm for one in every)),
+    )
+    label = f"{' + '.join(one.label for one in known)} [axis {len(whole.shape) - 1}]"
+    rounding = max(one.rounding for one in known)
+    return whole, known[0]._replace(shape=whole.shape, statistics=together, checksum="", file="", payload=None,
+                                    label=label, rounding=rounding)  # fmt: skip
+
 
 VIA = "weights"
 NEAR = 0.02  # relative distance of two samples: 16 bits change a weight by 4e-3

@@ -24,9 +24,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER
-from npucmp.dump.readers.path_labels import place_of
+from npucmp.dump.readers.names import place_of
 from npucmp.dump.readers.safe_open import forget_links
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Call, Head, Run, first_of

@@ -24,16 +24,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import DEVICE_LAYOUTS
-from npucmp.dump.readers.atb import AtbTensor, is_atb, read_atb
-from npucmp.dump.readers.atb_statistics import STATISTIC, is_table, rows
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers.atb import STATISTIC, AtbTensor, is_atb, is_table, read_atb, rows
 from npucmp.dump.readers.folders import folders
-from npucmp.dump.readers.json_object import json_object
-from npucmp.dump.readers.name_rules import left_out
-from npucmp.dump.readers.path_labels import place_of
+from npucmp.dump.readers.names import left_out, place_of
 from npucmp.dump.readers.safe_open import open_regular
-from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.text import json_object, read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 

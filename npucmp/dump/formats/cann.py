@@ -26,18 +26,15 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits, origins
-from npucmp.dump.readers import cann_nano, cann_raw, cann_slices, cann_statistics
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers import cann_raw, cann_slices, statistics_csv
 from npucmp.dump.readers.cann_enums import RawDump, RawTensor
-from npucmp.dump.readers.folders import folders, some_names
-from npucmp.dump.readers.long_names import MAPPING, long_names
-from npucmp.dump.readers.mindspore_names import kind
-from npucmp.dump.readers.name_rules import escaped, left_out
+from npucmp.dump.readers.folders import executions, folders, some_names
+from npucmp.dump.readers.mindspore_files import kind
+from npucmp.dump.readers.names import MAPPING, escaped, left_out, long_names, place_of
 from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
-from npucmp.dump.readers.path_labels import place_of
-from npucmp.dump.readers.repeated_calls import executions
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
 from npucmp.model import Device, DeviceTask, Operator, Payload, Run, TensorRef
@@ -237,7 +234,7 @@ def _record(path: str, name: CannName, context: ReadContext) -> Record:
 def _header(path: str, context: ReadContext) -> RawDump:
     with open_regular(path, context) as file:
         file.prefetch(0, 4096)
-        return cann_nano.read_nano(file) if cann_nano.is_nano(file) else cann_raw.read_raw(file)
+        return cann_raw.read_nano(file) if cann_raw.is_nano(file) else cann_raw.read_raw(file)
 
 
 def _run(
@@ -295,7 +292,7 @@ def _operator(
 def _statistics(group: Sequence[Record], context: ReadContext) -> tuple[TensorRef, ...]:
     first = group[0]
     try:
-        tensors = cann_statistics.read_statistics(first.path, context)
+        tensors = statistics_csv.read_statistics(first.path, context)
     except DumpError as error:
         return (_broken(first, error.because),)
     if len(group) > 1:

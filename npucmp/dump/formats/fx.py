@@ -16,13 +16,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.folders import folders, some_names
-from npucmp.dump.readers.long_names import MAPPING, long_names
-from npucmp.dump.readers.name_rules import left_out
-from npucmp.dump.readers.path_labels import place_of
-from npucmp.dump.readers.repeated_calls import executions
-from npucmp.dump.readers.tensors import tensor_of
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.named_tensors import tensor_of
+from npucmp.dump.readers.folders import executions, folders, some_names
+from npucmp.dump.readers.names import MAPPING, left_out, long_names, place_of
 from npucmp.model import Operator, Run
 
 NAME = "fx"

@@ -34,11 +34,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Iterator, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import hdf5 as reader
-from npucmp.dump.readers.folder_scan import SNIFFED, told_folders
-from npucmp.dump.readers.name_rules import left_out, type_of_name
-from npucmp.dump.readers.path_labels import place_of
+from npucmp.dump.readers.folders import SNIFFED, told_folders
+from npucmp.dump.readers.names import left_out, place_of, type_of_name
 from npucmp.dump.readers.values import stored_values
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef

@@ -28,23 +28,25 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.folders import folders
-from npucmp.dump.readers.long_names import MAPPING, long_names
-from npucmp.dump.readers.mindspore_ir import Companions
-from npucmp.dump.readers.mindspore_names import (
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.named_tensors import tensor_of
+from npucmp.dump.readers.folders import executions, folders
+from npucmp.dump.readers.mindspore_files import (
+    STATISTIC,
     MindsporeName,
+    StatisticRow,
+    device_layout,
+    is_table,
     kind,
     parse_mindspore_name,
     parse_raw_name,
+    raw_tensor,
+    raw_type,
+    rows,
 )
-from npucmp.dump.readers.mindspore_raw import device_layout, raw_tensor, raw_type
-from npucmp.dump.readers.mindspore_statistics import STATISTIC, StatisticRow, is_table, rows
-from npucmp.dump.readers.name_rules import left_out
+from npucmp.dump.readers.mindspore_ir import Companions
+from npucmp.dump.readers.names import MAPPING, left_out, long_names, place_of
 from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
-from npucmp.dump.readers.path_labels import place_of
-from npucmp.dump.readers.repeated_calls import executions
-from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import DeviceTask, Operator, Run, TensorRef
 
 NAME = "mindspore"

@@ -19,8 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.limits import is_countable
+from npucmp.dump.limits import ANYWHERE, ReadContext, is_countable
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text

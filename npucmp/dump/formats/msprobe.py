@@ -31,8 +31,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Seque
 from msgspec import MsgspecError
 from msgspec.json import decode
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.limits import is_countable
+from npucmp.dump.limits import ANYWHERE, ReadContext, is_countable
 from npucmp.dump.readers.msprobe_files import (
     DATA_FOLDER,
     MsprobeFiles,
@@ -41,11 +40,20 @@ from npucmp.dump.readers.msprobe_files import (
     files_of,
     starts_like_a_dump,
 )
-from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
-from npucmp.dump.readers.msprobe_record import argument_of, is_tensor, leaves, reads_recorded
+from npucmp.dump.readers.msprobe_record import (
+    RepeatedKeys,
+    argument_of,
+    is_tensor,
+    leaves,
+    loads,
+    may_repeat,
+    module_path,
+    parse_msprobe_name,
+    reads_recorded,
+    repeated_in,
+)
 from npucmp.dump.readers.msprobe_structure import FIGURES, SplitText, Structure, keep, known_structure
-from npucmp.dump.readers.name_rules import unnamed
-from npucmp.dump.readers.repeated_keys import RepeatedKeys, loads, may_repeat, repeated_in
+from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef, first_of
@@ -107,7 +115,7 @@ def _open_all(files: MsprobeFiles, context: ReadContext) -> Run:
     runs = [(batch, _open(file, files.step, files.rank, context)) for batch, file in files.batches]
     if not runs[0][0]:
         return runs[0][1]
-    from npucmp.dump.micro_batches import join_batches
+    from npucmp.dump.overlay import join_batches
 
     return join_batches(str(files.path), runs)
 
@@ -257,7 +265,7 @@ def _names_files(operators: Sequence[Operator]) -> bool:
 
 def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
     """Return the calls in the records of a run, by operator."""
-    from npucmp.dump.readers.msprobe_call import call_of
+    from npucmp.dump.readers.msprobe_record import call_of
 
     found: dict[str, Call] = {}
     for batch, file in files_at(run.path).batches:

@@ -20,17 +20,29 @@ import re
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
-from npucmp.dump.micro_batches import join_batches
-from npucmp.dump.readers.folder_scan import SNIFFED, told_folders
-from npucmp.dump.readers.folders import some_names
-from npucmp.dump.readers.long_names import MAPPING, long_names
-from npucmp.dump.readers.name_rules import left_out, may_be_tensor, natural, type_of_name
-from npucmp.dump.readers.path_labels import micro_of, place_of
-from npucmp.dump.readers.repeated_calls import executions
-from npucmp.dump.readers.tensors import tensor_of
-from npucmp.dump.readers.write_times import NOTE, WrittenOperator, write_order
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.named_tensors import tensor_of
+from npucmp.dump.overlay import join_batches
+from npucmp.dump.readers.folders import (
+    NOTE,
+    SNIFFED,
+    WrittenOperator,
+    executions,
+    some_names,
+    told_folders,
+    write_order,
+)
+from npucmp.dump.readers.names import (
+    MAPPING,
+    left_out,
+    long_names,
+    may_be_tensor,
+    micro_of,
+    natural,
+    place_of,
+    type_of_name,
+)
 from npucmp.model import Operator, Run, first_of
 
 NAME = "npy"

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import runs_of
-from npucmp.dump.readers import npz
-from npucmp.dump.readers.folder_scan import holds
-from npucmp.dump.readers.folders import some_names
+from npucmp.dump.readers import stored_zip
+from npucmp.dump.readers.folders import holds, some_names
 from npucmp.model import Run
 
 NAME = "npz"
@@ -30,4 +29,4 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return one Run per step and rank. Only headers are read; a malformed file becomes one unreadable tensor."""
-    return runs_of(path, ENDINGS, NAME, npz.entries, context)
+    return runs_of(path, ENDINGS, NAME, stored_zip.entries, context)

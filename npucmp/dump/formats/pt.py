@@ -25,16 +25,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers import write_times
-from npucmp.dump.readers.folder_scan import DATA, RunFiles, files_of, holds, is_module
-from npucmp.dump.readers.folders import some_names
-from npucmp.dump.readers.name_rules import left_out, natural
-from npucmp.dump.readers.repeated_calls import executions
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers import folders
+from npucmp.dump.readers.folders import (
+    DATA,
+    RunFiles,
+    WrittenOperator,
+    executions,
+    files_of,
+    holds,
+    is_module,
+    some_names,
+    write_order,
+)
+from npucmp.dump.readers.names import by_module, left_out, natural, operator_of, parse_tensor_name
 from npucmp.dump.readers.safe_open import open_regular
-from npucmp.dump.readers.tensor_names import by_module, operator_of, parse_tensor_name
 from npucmp.dump.readers.torch_pt import entries
-from npucmp.dump.readers.write_times import WrittenOperator, write_order
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
@@ -166,7 +172,7 @@ def _run(
     if not ordered:
         order = write_order([*map(_operator_record, groups)]) if files is uncalled else None
         groups = [groups[at] for at in order] if order else groups
-        notes = (*notes, write_times.NOTE if order else _GUESSED)
+        notes = (*notes, folders.NOTE if order else _GUESSED)
     modules = {_module(group[0]): _name(group[0]) for group in groups}
     operators = (_operator(order, group, modules, context) for order, group in enumerate(groups))
     outputs = all(file.slot.startswith("output:") for file in files)

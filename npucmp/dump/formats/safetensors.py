@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import runs_of
 from npucmp.dump.readers import safetensors
-from npucmp.dump.readers.folder_scan import holds
-from npucmp.dump.readers.folders import some_names
+from npucmp.dump.readers.folders import holds, some_names
 from npucmp.model import Run
 
 NAME = "safetensors"

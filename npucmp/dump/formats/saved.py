@@ -16,12 +16,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.folders import folders
-from npucmp.dump.readers.name_rules import left_out, natural, type_of_name
-from npucmp.dump.readers.path_labels import micro_of, place_of
-from npucmp.dump.readers.repeated_calls import executions
-from npucmp.dump.readers.tensors import tensor_of
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.named_tensors import tensor_of
+from npucmp.dump.readers.folders import executions, folders
+from npucmp.dump.readers.names import left_out, micro_of, natural, place_of, type_of_name
 from npucmp.model import Operator, Run
 
 NAME = "saved"

@@ -32,14 +32,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.apply_graph import annotate
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.graphs.graphdef import from_wire
-from npucmp.dump.limits import Limits, tensor_size
-from npucmp.dump.readers.name_rules import natural, type_of_name
+from npucmp.dump.limits import ANYWHERE, Limits, ReadContext, tensor_size
+from npucmp.dump.readers.folders import executions
+from npucmp.dump.readers.names import natural, type_of_name
 from npucmp.dump.readers.protobuf import Cursor, WireField, signed
-from npucmp.dump.readers.repeated_calls import executions
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, TensorRef

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs import ge, graphdef
 from npucmp.dump.graphs.graph import Graph
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.protobuf import Cursor
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text

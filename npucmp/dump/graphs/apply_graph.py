@@ -15,11 +15,10 @@ from pathlib import PurePath
 from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.dump.graphs.attributes import VALUE
-from npucmp.dump.graphs.graph import Graph, Node, Port
-from npucmp.dump.graphs.graph_index import GraphIndex, together, with_joined
+from npucmp.dump.graphs.graph import Graph, GraphIndex, Node, Port, together, with_joined
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
-from npucmp.dump.readers.name_rules import escaped, fed
-from npucmp.dump.readers.repeated_calls import from_newest
+from npucmp.dump.readers.folders import from_newest
+from npucmp.dump.readers.names import escaped, fed
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type
 

@@ -29,7 +29,7 @@ from typing import Any, Mapping, NoReturn, Optional, Sequence
 from npucmp.dump.graphs import attributes
 from npucmp.dump.graphs.graph import Graph, Node, Port
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.json_object import json_object, unlike
+from npucmp.dump.readers.text import json_object, unlike
 from npucmp.dump.readers.textproto import Message, integers, messages, texts
 from npucmp.errors import DumpError
 

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload

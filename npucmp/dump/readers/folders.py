@@ -1,10 +1,28 @@
-"""Walk a dump's folders: bounded in depth, in a fixed order, never through a link to another place."""
+"""Walk a dump's folders: bounded in depth, in a fixed order, never through a link to another place.
+
+Group the files of a dump by run, for formats in which only folders name step, rank and process (path_labels.py).
+
+Group dumped items by execution: an operator that ran several times wrote each of its slots several times.
+
+Executions are counted from the newest, as when two runs are paired: missing executions are the earliest ones.
+
+Guess the order of execution from the write times of files.
+
+A tool that copies or unpacks files may set new times. The times count only if they are mostly distinct, if they do not
+follow the order of names, and if each operator was written after its certain predecessors: a module after the modules
+that it contains, a later call after an earlier one. Clocks tick in milliseconds, so neighbours may share a time; they
+keep their order.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple, Optional, TypeVar
+
+from npucmp.dump.readers.names import micro_of, natural, place_of
 
 DEPTH = 16  # folders below a path; the deepest tree that a tool writes has eight
 
@@ -38,3 +56,155 @@ def some_names(path: Path, most: int = 5000) -> Iterator[str]:
             if seen > most:
                 return
             yield name
+
+
+SNIFFED = 1000  # folders searched at most
+DATA = ("dump_tensor_data", "tensor_data", "torch_tensors")  # folders of tensors whose names carry no information
+
+
+class RunFiles(NamedTuple):
+    """The files of one run. `paths` are (folders below the run, file name, path), `others` files with other endings."""
+
+    step: Optional[int]
+    rank: Optional[int]
+    path: str
+    paths: list[tuple[str, str, str]]
+    others: list[str]
+
+
+def files_of(path: Path, endings: tuple[str, ...]) -> list[RunFiles]:
+    """Return the files of these endings at or below a path, by run.
+
+    A run is everything below the last folder that names its step, rank or process; if no folder below the path names
+    one, each folder is a run. Micro batches above that folder are treated as if they were below it.
+    """
+    if path.is_file():
+        place = place_of(path.absolute().parts[:-1])
+        return [RunFiles(place.step, place.rank, str(path), [("", path.name, str(path))], [])]
+    runs: dict[str, RunFiles] = {}
+    given = len(path.absolute().parts)
+    for folder, names in folders(path):
+        chosen = [name for name in names if name.endswith(endings)]
+        if not chosen:
+            continue
+        parts = Path(folder).absolute().parts
+        place = place_of(parts)
+        end = place.depth if place.depth >= given else _of_itself(parts)
+        micro = [part for part in parts[given : place.depth] if micro_of(part) is not None]
+        base = os.path.join(*(part for at, part in enumerate(parts[:end]) if at < given or part not in micro))
+        below = [*micro, *(part for part in parts[end:] if part not in DATA)]
+        found = runs.setdefault(base, RunFiles(place.step, place.rank, base, [], []))
+        found.paths.extend(("/".join(below), name, os.path.join(folder, name)) for name in chosen)
+        found.others.extend(name for name in names if not name.endswith(endings))
+    return list(runs.values())
+
+
+def told_folders(path: Path, endings: tuple[str, ...], most: int = 0) -> Iterator[Path]:
+    """Yield the folder, and the folders below it that name step, rank or process, if they hold such a file.
+
+    At most the first `most` folders are searched; 0 means all.
+    """
+    given = len(path.absolute().parts)
+    for at, (folder, names) in enumerate(folders(path)):
+        is_run = at == 0 or place_of(Path(folder).absolute().parts).depth > given
+        if is_run and any(name.endswith(endings) for name in names):
+            yield Path(folder)
+        if most and at >= most:
+            return
+
+
+def _of_itself(parts: Sequence[str]) -> int:
+    """Return how many parts of a folder's path belong to the run, if no part below the given path names one."""
+    end = len(parts)
+    if is_module(parts[-1]):
+        end -= 1
+    while end > 1 and parts[end - 1] in DATA:
+        end -= 1
+    return end
+
+
+def is_module(name: str) -> bool:
+    """Return whether a folder is one module of msit's torch hook, which holds its inputs and outputs."""
+    return name == "root" or name.startswith("root.")
+
+
+def holds(path: Path, endings: tuple[str, ...], names: Iterable[str]) -> bool:
+    """Return whether a path is a file of these endings, or one of the names below it has such an ending."""
+    if path.is_file():
+        return path.name.endswith(endings)
+    return path.is_dir() and any(name.endswith(endings) for name in names)
+
+
+Item = TypeVar("Item")
+
+
+def executions(
+    items: Iterable[Item],
+    operator: Callable[[Item], Hashable],
+    slot: Callable[[Item], Hashable],
+    age: Callable[[Item], Any],
+) -> list[list[Item]]:
+    """Group the items of one execution of one operator. `age` sorts the items of one slot, oldest first."""
+    slots: dict[tuple[Hashable, Hashable], list[Item]] = defaultdict(list)
+    for item in items:
+        slots[operator(item), slot(item)].append(item)
+    groups: dict[tuple[Hashable, int], list[Item]] = defaultdict(list)
+    for (name, _), same in slots.items():
+        newest_first = sorted(same, key=age)[::-1]
+        for back, item in enumerate(newest_first):
+            groups[name, back].append(item)
+    return list(groups.values())
+
+
+def from_newest(items: Sequence[Item], key: Callable[[Item], Hashable]) -> list[tuple[Item, int]]:
+    """Return each item with the number of later items of the same key."""
+    later: Counter[Hashable] = Counter()
+    found = []
+    for item in reversed(items):
+        found.append((item, later[key(item)]))
+        later[key(item)] += 1
+    return found[::-1]
+
+
+NOTE = "order: guessed from the write times of the files"
+_FEWEST = 8  # minimum number of operators for an order by times
+_DISTINCT = 0.5  # minimum share of operators with distinct times
+
+
+class WrittenOperator(NamedTuple):
+    """The files of an operator, the dotted path of its module, another key of its calls, and the call number."""
+
+    files: Sequence[str]
+    module: str
+    kind: object = ""
+    call: int = -1
+
+
+def write_order(operators: Sequence[WrittenOperator]) -> Optional[list[int]]:
+    """Return the operators, as indices, by the time of their last file; None if the times are not reliable."""
+    if len(operators) < _FEWEST:
+        return None
+    try:
+        times = [max(os.stat(file).st_mtime_ns for file in one.files) for one in operators]
+    except OSError:
+        return None
+    order = sorted(range(len(times)), key=times.__getitem__)
+    modules = [operators[at].module for at in order]
+    if len({*times}) <= _DISTINCT * len(times) or modules in (sorted(modules), sorted(modules, key=natural)):
+        return None
+    return order if all(times[first] <= times[then] for first, then in _certain(operators)) else None
+
+
+def _certain(operators: Sequence[WrittenOperator]) -> list[tuple[int, int]]:
+    """Return pairs of operators of which the first must be written before the second."""
+    found: list[tuple[int, int]] = []
+    by_name = {(one.module, one.kind, one.call): at for at, one in enumerate(operators)}
+    for at, one in enumerate(operators):
+        above = one.module.rpartition(".")[0]
+        while above and (above, one.kind, one.call) not in by_name:
+            above = above.rpartition(".")[0]
+        if above:
+            found.append((at, by_name[above, one.kind, one.call]))
+        if (before := by_name.get((one.module, one.kind, one.call - 1))) is not None:
+            found.append((before, at))
+    return found

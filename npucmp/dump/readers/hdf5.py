@@ -43,8 +43,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import ANYWHERE, Limits, ReadContext
 from npucmp.dump.readers import hdf5_child
 from npucmp.dump.readers.decode import native
 from npucmp.dump.readers.hdf5_dataset import Fact

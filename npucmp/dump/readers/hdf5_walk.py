@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional
 
-from npucmp.dump.context import ReadContext
-from npucmp.dump.limits import Limits
-from npucmp.dump.readers.name_rules import natural
+from npucmp.dump.limits import Limits, ReadContext
+from npucmp.dump.readers.names import natural
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError, MissingExtra, NpucmpError
 

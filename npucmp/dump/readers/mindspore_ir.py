@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers.mindspore_names import kind
+from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers.mindspore_files import kind
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Scalar

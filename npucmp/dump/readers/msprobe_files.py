@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional
 
-from npucmp.dump.readers.path_labels import is_process, micro_of, place_of
+from npucmp.dump.readers.names import is_process, micro_of, place_of
 from npucmp.errors import DumpError
 
 DATA_FOLDER = "dump_tensor_data"

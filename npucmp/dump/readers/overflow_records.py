@@ -37,11 +37,10 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import cann_raw
-from npucmp.dump.readers.json_object import json_object
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
-from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.text import json_object, read_text
 from npucmp.errors import DumpError
 
 DEBUG = "Opdebug"  # prefix of the names of such files

@@ -15,8 +15,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Optional
 
-from npucmp.dump.context import ANYWHERE, DumpFolder, ReadContext
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import ANYWHERE, DumpFolder, Limits, ReadContext
 from npucmp.errors import DumpError
 
 # O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become the controlling one.

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any, Union
 
 from npucmp.dump.limits import tensor_size
-from npucmp.dump.readers.json_object import json_object
 from npucmp.dump.readers.safe_open import RegularFile
-from npucmp.dump.readers.text import text_of
+from npucmp.dump.readers.text import json_object, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES

@@ -13,15 +13,23 @@ Source: PKWARE APPNOTE 6.3. Zip readers disagree on files with contradictory red
 agree here: names, sizes, counts; members may not overlap. zipfile of the standard library is 5 times slower and accepts
 five entries on one local header. Checksums are not verified: torch can be configured to write wrong ones
 (torch.serialization.set_crc32_options). numpy.savez writes sizes in the zip64 field of all local headers.
+
+Read NPZ files: a zip file of NPY files, as numpy.savez writes it, none compressed.
+
+    {name}.npy     one array each: npy.py; the zip file: stored_zip.py
+
+Source: numpy.lib.npyio.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
-from npucmp.dump.readers.safe_open import RegularFile
+from npucmp.dump.readers import npy
+from npucmp.dump.readers.safe_open import FileSlice, RegularFile
 from npucmp.errors import DumpError
+from npucmp.model import Payload
 
 _END = Struct("<4s4H2IH")
 _LOCATOR = Struct("<4sIQI")
@@ -183,3 +191,41 @@ def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> Memb
     if len(named) < len(found):
         raise DumpError(file.path, "two zip members have the same name", directory_at)
     return named
+
+
+_ENDING = b".npy"
+_COMPRESSED = "compressed"
+
+
+def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
+    """Return the payload of each array, or why it cannot be read; DumpError for other files."""
+    try:
+        found = members(file)
+    except DumpError as error:
+        if _COMPRESSED not in error.because:
+            raise
+        because = f"{error.because}; save it with numpy.savez instead of savez_compressed"
+        raise DumpError(file.path, because, error.offset) from None
+    ordered = sorted(Member(*member) for member in found.values())
+    read = {_name(member.name): _array(file, member) for member in ordered if member.name.endswith(_ENDING)}
+    others = (member for member in ordered if not member.name.endswith(_ENDING))
+    for member in others:  # a member with the name of an array but another ending gets a distinct name
+        name = _name(member.name)
+        read[f"{name} (no array)" if name in read else name] = _array(file, member)
+    return read
+
+
+def _name(member: bytes) -> str:
+    text = member.decode("utf-8", "surrogateescape")
+    return text[: -len(_ENDING)] if member.endswith(_ENDING) else text
+
+
+def _array(file: RegularFile, member: Member) -> Union[Payload, str]:
+    if not member.name.endswith(_ENDING):
+        return "not an NPY file, by its name"
+    try:
+        start = data_offset(file, member)
+        found = npy.header(FileSlice(file, start, member.size))
+    except DumpError as error:
+        return error.because
+    return found._replace(offset=start + found.offset)

@@ -1,13 +1,21 @@
-"""Read whole text files: bounded, regular files only, with or without a byte order mark (spreadsheets write one)."""
+"""Read whole text files: bounded, regular files only, with or without a byte order mark (spreadsheets write one).
+
+Parse a JSON text of a dump that must be an object.
+
+Parse TOML text of the user's own files; the standard library includes a parser from Python 3.11 on.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Union
+import sys
+from pathlib import Path
+from typing import Any, Union
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.safe_open import open_regular
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, UsageError
 
 
 def read_text(path: str | os.PathLike[str], most: Union[int, str], context: ReadContext = ANYWHERE) -> str:
@@ -31,3 +39,49 @@ def text_of(path: str | os.PathLike[str], data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DumpError(path, "is not UTF-8 text", error.start) from None
+
+
+def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -> dict[str, Any]:
+    """Return the object in a text, parsed with hooks of json.loads; DumpError for other content, which names `what`.
+
+    Integers have at most `digits` digits, because the time of int() is quadratic. A repeated key in an object is
+    refused.
+    """
+
+    def whole(number: str) -> int:
+        if len(number) > digits:
+            raise ValueError(f"a number of {len(number)} digits")
+        return int(number)
+
+    try:
+        tree = json.loads(text, parse_int=whole, **{"object_pairs_hook": unlike, **hooks})
+    except RecursionError:
+        raise DumpError(path, f"not {what}: JSON that is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise DumpError(path, f"not JSON: line {error.lineno}: {error.msg}") from None
+    except ValueError as error:
+        raise DumpError(path, f"not JSON: {error}") from None
+    if not isinstance(tree, dict):
+        raise DumpError(path, f"not {what}: JSON, but not an object")
+    return tree
+
+
+def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these pairs; ValueError for a repeated key."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a duplicate name")
+    return found
+
+
+def load_toml(path: Path, text: str) -> dict[str, Any]:
+    """Return the table of a TOML text. Raises UsageError that names the file if the text is not TOML."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        table: dict[str, Any] = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: not TOML: {error}") from None
+    return table

@@ -24,8 +24,15 @@ from functools import lru_cache
 from typing import NamedTuple, Union
 
 from npucmp.dump.limits import Limits, tensor_size
-from npucmp.dump.readers.inert_pickle import Damaged, unpickled
-from npucmp.dump.readers.pickle_globals import PickledTensor, RefusedPickle, Storage, one_tensor, tensors_in
+from npucmp.dump.readers.inert_pickle import (
+    Damaged,
+    PickledTensor,
+    RefusedPickle,
+    Storage,
+    one_tensor,
+    tensors_in,
+    unpickled,
+)
 from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.dump.readers.stored_zip import Member, Members, data_offset, members
 from npucmp.dump.readers.strides import compact, reach

@@ -22,8 +22,8 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import to_logical
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.decode import NATIVE, decode, native
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.strides import c_strides, merge_dimensions, reach

@@ -11,8 +11,7 @@ import shlex
 
 from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.frameworks import tensorflow
-from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
-from npucmp.dump_plan.request import DumpRequest, Prepared, ScriptLine, exact
+from npucmp.dump_plan.request import DETECTION, STATISTICS, VALUES, DumpRequest, Prepared, ScriptLine, exact
 
 NAME = "acl"
 ABOUT = "offline models (.om) of atc by acl.json, their reference by ONNX Runtime"

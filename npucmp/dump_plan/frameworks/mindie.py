@@ -6,8 +6,7 @@ Source: msprobe 26.2, atb_data_dump_instruct.md; from CANN 8.3.RC1 on.
 from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
-from npucmp.dump_plan.questions import STATISTICS, VALUES
-from npucmp.dump_plan.request import DumpRequest, Prepared, beginnings, seeded
+from npucmp.dump_plan.request import STATISTICS, VALUES, DumpRequest, Prepared, beginnings, seeded
 
 NAME = "mindie"
 ABOUT = "MindIE (ATB) by msprobe's ATB dump module"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
-from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.request import EAGER, DumpRequest, Export, Prepared, parts, seeded
+from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, DumpRequest, Export, Prepared, parts, seeded
 
 NAME = "mindspore"
 ABOUT = "MindSpore, dynamic graph, by msprobe"

@@ -6,10 +6,9 @@ Source: MindSpore's dump.md, 2.3 to 2.10. Tried with MindSpore 2.10.0 on a CPU.
 from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
+from npucmp.dump_plan.dump_config import UNSURE
 from npucmp.dump_plan.frameworks import mindspore
-from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.recorded_ops import UNSURE
-from npucmp.dump_plan.request import SEED, DumpRequest, Export, Prepared, ScriptLine
+from npucmp.dump_plan.request import MD5, SEED, STATISTICS, VALUES, DumpRequest, Export, Prepared, ScriptLine
 
 NAME = "mindspore-graph"
 ABOUT = "MindSpore, graph mode, by its own dump"

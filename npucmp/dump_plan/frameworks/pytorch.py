@@ -6,8 +6,19 @@ Source: msprobe 26.2, config_json_introduct.md and pytorch_data_dump_instruct.md
 from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
-from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.request import EAGER, SEED, DumpRequest, Export, Prepared, ScriptLine, parts, seeded
+from npucmp.dump_plan.request import (
+    EAGER,
+    MD5,
+    SEED,
+    STATISTICS,
+    VALUES,
+    DumpRequest,
+    Export,
+    Prepared,
+    ScriptLine,
+    parts,
+    seeded,
+)
 
 NAME = "pytorch"
 ABOUT = "PyTorch (torch_npu, CUDA, CPU) by msprobe"

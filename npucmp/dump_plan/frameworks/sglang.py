@@ -10,8 +10,7 @@ import shlex
 from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
-from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.request import EAGER, DumpRequest, Export, Prepared, parts
+from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, DumpRequest, Export, Prepared, parts
 
 NAME = "sglang"
 ABOUT = "SGLang 0.5.11 and newer, eager, by msprobe"

@@ -6,8 +6,18 @@ Sources: CANN's TensorFlow adapter, NPURunConfig and DumpConfig (8.0 to 9.0); Te
 from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
-from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
-from npucmp.dump_plan.request import SEED, DumpRequest, Export, Prepared, ScriptLine, exact, seeded
+from npucmp.dump_plan.request import (
+    DETECTION,
+    SEED,
+    STATISTICS,
+    VALUES,
+    DumpRequest,
+    Export,
+    Prepared,
+    ScriptLine,
+    exact,
+    seeded,
+)
 from npucmp.errors import UsageError
 
 NAME = "tensorflow"

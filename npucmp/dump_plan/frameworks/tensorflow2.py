@@ -6,8 +6,17 @@ Sources: CANN's TensorFlow 2 adapter (npu_device) 9.0, "Accuracy Comparison"; As
 from __future__ import annotations
 
 from npucmp.dump_plan.frameworks import tensorflow
-from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
-from npucmp.dump_plan.request import SEED, DumpRequest, Prepared, ScriptLine, exact, seeded
+from npucmp.dump_plan.request import (
+    DETECTION,
+    SEED,
+    STATISTICS,
+    VALUES,
+    DumpRequest,
+    Prepared,
+    ScriptLine,
+    exact,
+    seeded,
+)
 
 NAME = "tensorflow2"
 ABOUT = "TensorFlow 2 (npu_device), its reference by tfdbg_ascend"

@@ -11,8 +11,7 @@ import shlex
 from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
-from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
-from npucmp.dump_plan.request import EAGER, DumpRequest, Export, Prepared, ScriptLine, parts
+from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, DumpRequest, Export, Prepared, ScriptLine, parts
 
 NAME = "vllm"
 ABOUT = "vLLM: target vLLM-Ascend, golden vLLM on a GPU, both eager, by msprobe"

@@ -18,12 +18,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.text import read_bytes
 from npucmp.health.curves.curve import Log
-from npucmp.health.curves.events import is_events, read_events
-from npucmp.health.curves.records import Record, log_of
-from npucmp.health.curves.text import records_of_text
+from npucmp.health.curves.records import Record, is_events, log_of, read_events, records_of_text
 
 DELIMITERS = ",\t;|"
 LONGEST = 40  # characters of a number

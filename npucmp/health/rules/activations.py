@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping, Optional
 from npucmp.health.facts import Health, Op
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import RANGE, SHARES, WATCHED, exceeded_limit, is_float, per_operator
-from npucmp.model.run_roles import is_layer
+from npucmp.model.roles import is_layer
 
 MANY_VALUES = 64  # per channel: no channel of a healthy network has this many zeros by chance
 FEW_VALUES_LIMIT = 0.75

@@ -11,7 +11,7 @@ from typing import Iterator, Optional, Sequence
 from npucmp.health.facts import Health, Parameter, Tensor
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.weights import first_ill, step_words
-from npucmp.model.run_roles import mark_of
+from npucmp.model.roles import mark_of
 
 Finds = Iterator[Found]
 GATE = 1e-2  # a constant factor below it blocks a branch; LayerScale starts at 1e-6 to 1e-4

@@ -9,7 +9,7 @@ from npucmp.health.facts import Health
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import Loss, data_of, full_values, losses_in
 from npucmp.model import Event
-from npucmp.model.run_roles import is_layer
+from npucmp.model.roles import is_layer
 
 
 @rule(

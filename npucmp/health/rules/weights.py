@@ -14,7 +14,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 from npucmp.health.facts import Health, Parameter, Tensor
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import WATCHED, exceeded_limit
-from npucmp.model.run_roles import kind_of
+from npucmp.model.roles import kind_of
 
 Finds = Iterator[Found]
 ALIKE = 0.05  # relative difference of the deviations of two weights from one distribution

@@ -18,7 +18,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Hashable, Iterable, Iterator, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.evidence import reason, tensor_reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR

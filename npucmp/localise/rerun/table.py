@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.judge.bitwise import same
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.intervals import differs

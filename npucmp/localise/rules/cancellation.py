@@ -5,9 +5,9 @@ in exact arithmetic because of softmax: rel_l2 1.2 in float32, 2.8e4 in bfloat16
 the corpus, errors that no other rule explains reach 0.71 of the bound.
 
 The rule covers sums of K terms of size (rms) t: add, mean, products, the gradients of both, and the gradients of
-softmax and norms (localise/summation.py). The absolute error may be 8 max(e, u) √K t + 4 walks. A walk is the rounding
-of the sum of one side in the worst order of addition: 0.42 u √(K/3 · r² + K/2 · Q), with the sum r and the sum Q = K t²
-of the squared terms.
+softmax and norms (localise/conditioning.py). The absolute error may be 8 max(e, u) √K t + 4 walks. A walk is the
+rounding of the sum of one side in the worst order of addition: 0.42 u √(K/3 · r² + K/2 · Q), with the sum r and
+the sum Q = K t² of the squared terms.
 """
 
 from __future__ import annotations

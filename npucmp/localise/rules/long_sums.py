@@ -11,8 +11,8 @@ import math
 
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.conditioning import SUMMATION_MOST as MOST_TERMS
 from npucmp.localise.rule_context import ErrorRule, RuleContext
-from npucmp.localise.summation import MOST as MOST_TERMS
 from npucmp.model.dtypes import SHORT_SUM as SHORT
 
 

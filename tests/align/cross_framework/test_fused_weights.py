@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.align.cross_framework.fused_weights import FusedGroup, views_of
-from npucmp.align.cross_framework.fused_weights import _merged_statistics as joined
-from npucmp.dump.context import ANYWHERE
+from npucmp.align.cross_framework.weight_match import FusedGroup, views_of
+from npucmp.align.cross_framework.weight_match import _merged_statistics as joined
+from npucmp.dump.limits import ANYWHERE
 from npucmp.dump.readers.values import blocks
 from npucmp.model import Operator, Statistics, TensorRef
 from tests.align.cross_framework.twins import HIDDEN, INNER, KV, Q, Record, msprobe, transformers, vllm

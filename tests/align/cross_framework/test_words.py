@@ -9,7 +9,7 @@ from npucmp.align.cross_framework import are_apart
 from npucmp.align.cross_framework.msprobe_mapping import vendor_of
 from npucmp.align.cross_framework.slots import partner_of
 from npucmp.align.shape_match import alike, merged
-from npucmp.dump.context import ANYWHERE
+from npucmp.dump.limits import ANYWHERE
 from npucmp.model import Operator, TensorRef
 from npucmp.model.optypes import same_type
 from tests.align.craft import a_run, api, own

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from npucmp.align import align, pairs
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import hdf5
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.readers import hdf5 as reader
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError, MissingExtra

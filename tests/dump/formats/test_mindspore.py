@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import mindspore, open_runs
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.model import DeviceTask, Statistics
 from npucmp.model.stack import source_line
 from tests.contracts import FormatContract

@@ -7,9 +7,8 @@ import math
 import pytest
 
 import npucmp
-from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import monitor, open_runs
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.errors import DumpError
 from npucmp.model import Statistics
 from tests.contracts import FormatContract

@@ -13,7 +13,7 @@ import npucmp
 from npucmp.dump.formats import heads, open_head, open_runs
 from npucmp.dump.formats.msprobe import calls
 from npucmp.dump.readers import hdf5 as hdf5_reader
-from npucmp.dump.readers.path_labels import is_process, micro_of, place_of
+from npucmp.dump.readers.names import is_process, micro_of, place_of
 from npucmp.errors import DumpError
 from tests.dump.formats.pt_files import save_pt
 from tests.dump.formats.test_atb import write_atb

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.formats import npy, tfdbg
-from npucmp.dump.graphs.graph_index import together
+from npucmp.dump.graphs.graph import together
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError
 from npucmp.model.dtypes import numpy_dtype

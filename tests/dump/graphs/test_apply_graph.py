@@ -6,7 +6,7 @@ import pytest
 
 from npucmp.dump.graphs.apply_graph import annotate, fitting, holds
 from npucmp.dump.graphs.graph import Graph, Node, Port
-from npucmp.dump.readers.name_rules import fed
+from npucmp.dump.readers.names import fed
 from npucmp.model import Device, Operator, Payload, Run, TensorRef
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump import graphs
 from npucmp.dump.graphs import ge
-from npucmp.dump.graphs.graph import Port
-from npucmp.dump.graphs.graph_index import together
+from npucmp.dump.graphs.graph import Port, together
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.textproto import parse
 from npucmp.errors import DumpError

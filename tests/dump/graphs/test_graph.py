@@ -2,9 +2,8 @@
 
 import pytest
 
-from npucmp.dump.graphs.graph import Graph, Node
-from npucmp.dump.graphs.graph_index import together
-from npucmp.dump.readers.name_rules import escaped
+from npucmp.dump.graphs.graph import Graph, Node, together
+from npucmp.dump.readers.names import escaped
 
 
 @pytest.mark.parametrize("name, key", [("a/b.c d\\e", "a_b_c_d_e"), ("plain_1", "plain_1"), ("", ""), ("é:0", "é:0")])

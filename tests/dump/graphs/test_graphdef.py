@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump import graphs
 from npucmp.dump.graphs import graphdef
-from npucmp.dump.graphs.graph_index import together
+from npucmp.dump.graphs.graph import together
 from npucmp.dump.readers.protobuf import Cursor
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.textproto import parse

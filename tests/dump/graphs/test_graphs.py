@@ -5,8 +5,7 @@ import os
 import pytest
 
 from npucmp.dump import graphs
-from npucmp.dump.context import ReadContext
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.errors import DumpError
 
 

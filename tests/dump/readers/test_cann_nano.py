@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npucmp.dump.formats import cann, open_runs
-from npucmp.dump.readers import cann_nano
+from npucmp.dump.readers import cann_raw
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
 from tests.dump.readers import craft_cann as craft
@@ -24,8 +24,8 @@ X = craft.as_ge(craft.tensor(np.arange(6, dtype=np.float32).reshape(2, 3)))
 def read(path: Path, data: bytes):
     path.write_bytes(data)
     with open_regular(str(path)) as file:
-        assert cann_nano.is_nano(file)
-        return cann_nano.read_nano(file)
+        assert cann_raw.is_nano(file)
+        return cann_raw.read_nano(file)
 
 
 def check_concatenation(path: Path):

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump.formats import cann
-from npucmp.dump.readers import cann_nano, cann_raw
+from npucmp.dump.readers import cann_raw
 from npucmp.dump.readers.decode import decode
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.values import blocks
@@ -231,7 +231,7 @@ def check(found, plan: Plan) -> None:
 def raw(path: Path, data: bytes):
     path.write_bytes(data)
     with open_regular(str(path)) as file:
-        return cann_nano.read_nano(file) if cann_nano.is_nano(file) else cann_raw.read_raw(file)
+        return cann_raw.read_nano(file) if cann_raw.is_nano(file) else cann_raw.read_raw(file)
 
 
 def test_the_example_of_the_description(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers import cann_statistics
+from npucmp.dump.readers import statistics_csv
 from npucmp.errors import DumpError
 from npucmp.model import Statistics
 
@@ -27,7 +27,7 @@ FEW = "Input/Output,Index,Data Size,Data Type,Format,Shape,Count,Max Value "
 def read(folder: Path, *lines: str):
     file = folder / "Add.add.1.2.1700000000000000.csv"
     file.write_text("".join(f"{line}\n" for line in lines))
-    return cann_statistics.read_statistics(str(file))
+    return statistics_csv.read_statistics(str(file))
 
 
 NAN = Statistics(math.nan, math.nan, math.nan, math.nan)

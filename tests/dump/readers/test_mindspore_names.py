@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers.mindspore_names import parse_mindspore_name
+from npucmp.dump.readers.mindspore_files import parse_mindspore_name
 from npucmp.model import DeviceTask
 
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.context import ReadContext
-from npucmp.dump.limits import Limits
-from npucmp.dump.readers import mindspore_statistics
-from npucmp.dump.readers.mindspore_statistics import StatisticRow
+from npucmp.dump.limits import Limits, ReadContext
+from npucmp.dump.readers import mindspore_files
+from npucmp.dump.readers.mindspore_files import StatisticRow
 from npucmp.model import DeviceTask, Statistics
 
 OLD = (
@@ -30,7 +29,7 @@ ROW = 'Sub,s,0,0,5,input,0,24,float32,"(2,3)",3,-1,4.5'
 def read(folder: Path, *lines: str) -> tuple[list[StatisticRow], list[str]]:
     (folder / "statistic.csv").write_text("\n".join(lines) + "\n")
     notes: list[str] = []
-    return mindspore_statistics.rows(folder / "statistic.csv", notes), notes
+    return mindspore_files.rows(folder / "statistic.csv", notes), notes
 
 
 def only(folder: Path, header: str, row: str):
@@ -124,7 +123,7 @@ def test_a_table_that_is_too_large_is_told(tmp_path):
     read(tmp_path, NEW, ROW)
     notes = []
     context = ReadContext(Limits(statistics_bytes=100))
-    found, (note,) = mindspore_statistics.rows(tmp_path / "statistic.csv", notes, context), notes
+    found, (note,) = mindspore_files.rows(tmp_path / "statistic.csv", notes, context), notes
     assert not found and "more than" in note
 
 

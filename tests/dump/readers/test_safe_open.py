@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.dump.context import ReadContext
-from npucmp.dump.limits import Limits, tensor_size
+from npucmp.dump.limits import Limits, ReadContext, tensor_size
 from npucmp.dump.readers import strides
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError

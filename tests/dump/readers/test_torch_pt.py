@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump import readers
-from npucmp.dump.context import ReadContext
-from npucmp.dump.limits import Limits
+from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError, UnsupportedError
 from npucmp.model import Payload

@@ -9,8 +9,7 @@ import pytest
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision
-from npucmp.judge.tolerance import Limit, judge
-from npucmp.judge.tolerances import Tolerances
+from npucmp.judge.tolerance import Limit, Tolerances, judge
 from npucmp.localise.rule_context import RuleContext
 from npucmp.localise.rules import RULES, Rulebook
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block

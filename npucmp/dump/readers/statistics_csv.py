@@ -5,6 +5,8 @@
 Shapes are "2x3", "-" for none; "NA" if the type has no such figure. The device counts NaN and Inf and excludes them
 from max, min and average. This module restores them, because the maximum of a tensor with a NaN is NaN.
 Source: public sources of CANN's runtime.
+
+Read tables of statistics as CSV: columns by name, in any case; an unreadable row adds a note and is skipped.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ import csv
 import math
 import re
 from pathlib import Path
-from typing import Mapping, Optional
+from typing import Callable, Mapping, Optional, TypeVar
 
-from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.limits import is_countable
+from npucmp.dump.limits import ANYWHERE, ReadContext, is_countable
 from npucmp.dump.readers.cann_enums import from_name
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Statistics, TensorRef
@@ -89,3 +91,39 @@ def _figure(row: Mapping[str, str], *names: str) -> Optional[float]:
         except ValueError:  # "NA", "null"
             continue
     return None
+
+
+Row = TypeVar("Row")
+
+
+def has_columns(file: Path, words: tuple[str, ...], context: ReadContext = ANYWHERE) -> bool:
+    """Return whether the first line of a file contains these words; never raises."""
+    try:
+        with open_regular(str(file), context) as opened:
+            head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
+    except DumpError:
+        return False
+    return all(word in head.partition("\n")[0] for word in words)
+
+
+def rows_of(
+    file: Path,
+    row: Callable[[Mapping[str, str]], Optional[Row]],
+    notes: list[str],
+    context: ReadContext = ANYWHERE,
+) -> list[Row]:
+    """Return the result of `row` for the cells of each line.
+
+    An unreadable table adds a note. Lines for which `row` returns None name no tensor; they add a note too.
+    """
+    try:
+        table = csv.reader(read_text(file, "statistics_bytes", context).splitlines())
+        header = [word.strip().lower() for word in next(table, [])]
+        found = [row(dict(zip(header, (cell.strip() for cell in cells)))) for cells in table if cells]
+    except (DumpError, csv.Error) as error:
+        notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
+        return []
+    lost = found.count(None)
+    if lost or not found:
+        notes.append(f"{file}: {lost} rows name no tensor and are skipped" if lost else f"{file}: has no rows")
+    return [one for one in found if one is not None]
