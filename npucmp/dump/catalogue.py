@@ -27,7 +27,7 @@ class Producer(NamedTuple):
 
 
 _FOLDERS = "folders step{N} and rank{M}, in any spelling"
-SPELLINGS = (  # of folders; readers/places.py
+SPELLINGS = (  # of folders; readers/names.py
     "step     step{N}  step_{N}  token_{N}  {npu | cuda}{D}_{pid}/{N}",
     "rank     rank{M}  rank_{M}  worldsize{W}_global_rank{M}  {npu | cuda}{M}_{pid}",
     "neither  pid{P}  pid_{P}  proc{P}  rank: a process; several processes of one step are refused, with their names",

@@ -1,6 +1,6 @@
 """Read files that hold several tensors by name, for formats without further structure.
 
-A tensor is an operator of its own, or a slot of an operator if its name says so (readers/tensor_names.py). Such files
+A tensor is an operator of its own, or a slot of an operator if its name says so (readers/names.py). Such files
 record no order: operators are sorted by name, and a module follows everything it contains.
 
 Read files of one tensor each as TensorRefs.

@@ -3,7 +3,7 @@
 The operators of an earlier dump by the names that select them in its tool, and their sizes on a disk.
 
 If a tool dumps more than the selected operators, the additional ones are counted too. Sources: msprobe 26.2, its
-configuration and scope.py; CANN's acl.json; MindSpore's dump JSON.
+configuration and selectors.py; CANN's acl.json; MindSpore's dump JSON.
 """
 
 from __future__ import annotations

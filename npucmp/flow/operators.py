@@ -35,7 +35,7 @@ class OperatorFindings:
              there
     unheard  other ranks send data to it, and not all of these data are compared
     recomputed  the forward from which a backward reads, if it ran again on one side only and with other values
-    unequal     outputs of a collective that differ from those of other ranks, by slot (rank_equality.py)
+    unequal     outputs of a collective that differ from those of other ranks, by slot (remote_inputs.py)
     row         the row of its first tensor
     """
 

@@ -8,7 +8,7 @@
             yield Found(op, value=share, because=f"largest share {share:.0%}")
 
 Built-in rules are such functions, one file per family (rules/), listed in RULES. A rule does not know other rules;
-suppression.py orders causes and consequences. A rule runs only if the run has everything that it `needs`.
+evaluate.py orders causes and consequences. A rule runs only if the run has everything that it `needs`.
 
 Rules of users: from files that they name, and from installed packages (entry points npucmp.rules).
 

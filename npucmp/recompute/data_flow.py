@@ -1,4 +1,4 @@
-"""Producers and consumers in one dump without a graph: tensors with equal marks (content_hash.py) are the same tensor.
+"""Producers and consumers in one dump without a graph: tensors with equal marks (data_flow.py) are the same tensor.
 
 A tensor is `loose` if unknown code computes it from earlier tensors: it is an input that no operator wrote, that is no
 known function of outputs (gaps.py), that did not exist before, and that gets a gradient. The other inputs of this code

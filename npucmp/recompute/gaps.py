@@ -1,6 +1,6 @@
 """Find the known function of earlier outputs that makes an input without a dumped producer.
 
-The search tries parts of an output in another order, functions of one output of as many elements (gap_functions.py),
+The search tries parts of an output in another order, functions of one output of as many elements (gaps.py),
 functions of two outputs, and concatenations of outputs. The nearest output comes first. If the same place of other
 layers is another function, the gap says so: one of the layers does not match its network.
 

@@ -2,7 +2,7 @@
 
 Each result of an aten call is multiplied by 1 + dtypes.ROUNDING u N(0, 1). u is the round-off of the output's type,
 because kernels of low precision store intermediates and saved statistics in it. Sums get the random walk of
-random_walk.py. Statistics of norms and softmax get the noise of sums of N terms in the accumulator. Copies get none.
+rounding_noise.py. Statistics of norms and softmax get the noise of sums of N terms in the accumulator. Copies get none.
 Backward kernels of norms and activations are first decomposed into the steps of a device.
 
 error_budget.py adds the final rounding, so in 16 bits outputs come without that noise. Only child processes import

@@ -8,10 +8,10 @@ values decide. Otherwise the operator has no partner, and its note names the can
     alignment.py  the order in which operators are matched
     aliases.py   names → path, computation, phase
     msprobe_mapping.py     msprobe's own mapping files
-    fused_weights.py      fused projections and their parts, by views
+    weight_match.py      fused projections and their parts, by views
     weight_match.py    operators by the values of their weights, if names carry no information
     slots.py   slots, parameter names and shapes of two operators that belong together
-    sampling.py    samples of tensors, and tensors in another shape
+    slots.py    samples of tensors, and tensors in another shape
 """
 
 from __future__ import annotations

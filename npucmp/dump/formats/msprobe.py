@@ -1,6 +1,6 @@
 """Read msprobe (mindstudio-probe) dumps of PyTorch and MindSpore, levels L0, L1 and mix; also debug.json.
 
-    {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          and the other spellings of readers/places.py
+    {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          and the other spellings of readers/names.py
         dump.json        {"task", "level", "framework", "dump_data_dir", "data": {operator: record}}
         stack.json       {"0": [[operators], [frames]]}  or, older, {operator: [frames]}
         construct.json   {operator: parent module | [parent, …] | null}

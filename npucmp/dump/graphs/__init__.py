@@ -7,7 +7,7 @@ a graph, or with a graph that does not fit, is compared too.
     graph.py       the classes: Graph, Node, Port
     ge.py          GE, the Ascend graph compiler: text and JSON
     graphdef.py    TensorFlow: text, and the wire format, in a file (graph.pb) or inside tfdbg dumps
-    graph_index.py       all graphs of a run in one, with lookup by name
+    graph.py       all graphs of a run in one, with lookup by name
     attributes.py  which attributes are kept, and their values
 
 A new kind of graph needs a module that makes these objects, and a line in `load_graphs`.

@@ -1,6 +1,6 @@
 """Walk a dump's folders: bounded in depth, in a fixed order, never through a link to another place.
 
-Group the files of a dump by run, for formats in which only folders name step, rank and process (path_labels.py).
+Group the files of a dump by run, for formats in which only folders name step, rank and process (names.py).
 
 Group dumped items by execution: an operator that ran several times wrote each of its slots several times.
 

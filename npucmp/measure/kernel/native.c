@@ -112,7 +112,7 @@ const char *const npucmp_record = VALUE(BINS) " decades;" SIDE(WORDS) MOMENTS(WO
 typedef struct {
     int32_t x_type, y_type, ulp, same_type, avx512; /* the last: whether to use the loops of avx512.h */
     double floor, rtol, atol, highest_mask, mask_bound;
-    const double *masks, *x_masks, *y_masks; /* masks.py: equal on both sides, of each type */
+    const double *masks, *x_masks, *y_masks; /* mask_values.py: equal on both sides, of each type */
     int64_t mask_count, x_count, y_count;
     const double *edges;      /* lower edge of each bin; for the first two the least number above zero */
     const float *x_table, *y_table; /* the 256 values of 8-bit types */
