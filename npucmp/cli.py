@@ -1,4 +1,7 @@
-"""The command line: a click group, the exit status, and the only code that prints an error or exits."""
+"""The command line: a click group, and the only code that prints an error or exits.
+
+The exit status of a result is `Result.exit_status` (model/result.py); an error of npucmp exits with 2.
+"""
 
 from __future__ import annotations
 

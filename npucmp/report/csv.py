@@ -1,4 +1,4 @@
-"""Write the tables as CSV files, and the text files. New columns are only ever appended."""
+"""Write the tables as CSV files, and the text files. Their columns: report/tables.py; new ones are only appended."""
 
 from __future__ import annotations
 

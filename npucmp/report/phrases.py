@@ -1,4 +1,4 @@
-"""Phrases that Answers share: counts, sizes, steps and ranks."""
+"""Phrases that Answers share: counts, sizes, steps and ranks. localise/evidence.py has the sentences of evidence."""
 
 from __future__ import annotations
 
