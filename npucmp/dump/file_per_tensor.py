@@ -8,7 +8,7 @@ operator; a format that knows more replaces it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, NamedTuple, Optional, TypeVar
@@ -18,6 +18,7 @@ from npucmp.dump.readers.names import type_of_name
 from npucmp.model import Operator, Run, TensorRef
 
 File = TypeVar("File")
+Name = TypeVar("Name", bound=Hashable)
 
 
 class Place(NamedTuple):
@@ -56,8 +57,8 @@ def contents_by_place(
     return found
 
 
-def kinds_met_once(kind: Callable[[str], str], names: Iterable[str]) -> set[str]:
-    """Return the kinds that only one of the names has: the index in such a name counts nothing and does not shift."""
+def kinds_met_once(kind: Callable[[Name], str], names: Iterable[Name]) -> set[str]:
+    """Return the kinds that only one of the names has: no other operator shifts the index in such a name."""
     return {one for one, times in Counter(map(kind, {*names})).items() if times == 1}
 
 
