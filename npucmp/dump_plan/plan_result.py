@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.dump_plan.dump_config import FORMATS, Growing, Recorded, RunFacts, recorded
-from npucmp.dump_plan.request import DETECTION, DUMP, VALUES, DumpRequest, Framework, Prepared, ScriptLine
+from npucmp.dump_plan.plan_template import Framework, filled
+from npucmp.dump_plan.request import DETECTION, DUMP, VALUES, DumpRequest, Prepared, ScriptLine
 from npucmp.model import Run
 
 RECORD = 400  # bytes of a tensor's statistics in dump.json or a table: 220 to 580 were measured
@@ -171,7 +172,7 @@ def planned(
     asked: DumpRequest, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
 ) -> Planned:
     """Return the whole plan; `again` are the options that the other side takes too."""
-    prepared = framework.prepare(asked)
+    prepared = filled(framework.PLAN, asked)
     name = asked.question.name
     files = {**prepared.files, RUN: run_sh(asked, framework, prepared)}
     run = f"bash {shlex.quote(asked.at(RUN))} {prepared.command}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Mapping, NamedTuple, Protocol
+from typing import Mapping, NamedTuple
 
 from npucmp.errors import UsageError
 
@@ -138,30 +138,6 @@ class Prepared:
     unverified: tuple[str, ...] = ()
 
 
-class Framework(Protocol):
-    """The interface of a module of frameworks/.
-
-    FORMAT   format of its dumps, by npucmp's name
-    KINDS    what it can record of a tensor; `DETECTION` if the device itself detects overflows; REFERENCE lists what
-             the reference run can record, on any device
-    REFUSED  unsupported questions: the reason, and an alternative
-    SERVES   it serves requests: the user has to stop the run, and the first steps may be warm-up
-    """
-
-    NAME: str
-    ABOUT: str
-    SOURCE: str
-    FORMAT: str
-    KINDS: tuple[str, ...]
-    REFERENCE: tuple[str, ...]
-    REFUSED: Mapping[str, str]
-    SERVES: bool
-
-    def prepare(self, asked: DumpRequest) -> Prepared: ...
-
-    def named(self, globs: tuple[str, ...]) -> tuple[str, ...]: ...
-
-
 EAGER = "operators run one by one and no compiler fuses them: use compare"
 
 
@@ -191,19 +167,3 @@ def _plain(text: str, glob: str, takes: str) -> str:
             f"--ops {glob}: the tool expects {takes}; with --from DUMP, any glob selects operators of that dump"
         )
     return text
-
-
-def seeded(asked: DumpRequest, *, on_npu: bool) -> tuple[Export, ...]:
-    """Return the environment variables for runs that must be equal."""
-    if not asked.question.second:
-        return ()
-    found = [Export("PYTHONHASHSEED", str(SEED), "sets and dicts of text in the same order")]
-    if asked.question.equal:
-        found.append(
-            Export("HCCL_DETERMINISTIC", "true", "collectives sum in the same order")
-            if on_npu
-            else Export("CUBLAS_WORKSPACE_CONFIG", ":4096:8", "products sum in the same order on a GPU")
-        )
-    if asked.question.name == "compare" and not on_npu:
-        found.append(Export("NVIDIA_TF32_OVERRIDE", "0", "float32 stays float32 on a GPU: no TF32 in the reference"))
-    return tuple(found)

@@ -12,7 +12,8 @@ from npucmp.dump.formats import heads, open_head
 from npucmp.dump_plan.dump_config import recorded
 from npucmp.dump_plan.frameworks import framework as framework_of
 from npucmp.dump_plan.plan_result import Planned, Size, fit_to_disk, planned, sized
-from npucmp.dump_plan.request import DETECTION, QUESTIONS, DumpRequest, Framework, Question, Ranges
+from npucmp.dump_plan.plan_template import Framework
+from npucmp.dump_plan.request import DETECTION, QUESTIONS, DumpRequest, Question, Ranges
 from npucmp.dump_plan.sufficiency import MissingData, missing
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.model import Run

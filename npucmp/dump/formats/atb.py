@@ -17,18 +17,19 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
+from npucmp.dump.file_per_tensor import Place, kinds_met_once, operator_by_name, run_of
 from npucmp.dump.layouts import DEVICE_LAYOUTS
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.atb import STATISTIC, AtbTensor, is_atb, is_table, read_atb, rows
-from npucmp.dump.readers.folders import folders
-from npucmp.dump.readers.names import left_out, place_of
+from npucmp.dump.readers.folders import folders, folders_at
+from npucmp.dump.readers.names import left_out, natural, place_of
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import json_object, read_text
 from npucmp.errors import DumpError
@@ -49,14 +50,6 @@ _PARAMETERS = "op_param.json"
 _SNIFFED = 5000  # maximum number of searched folders
 
 Chain = tuple[tuple[int, str], ...]  # (id, name) of the enclosing operators and of the operator, outermost first
-
-
-class AtbPlace(NamedTuple):
-    """The run that a folder belongs to."""
-
-    dump: str
-    step: Optional[int]
-    rank: Optional[int]
 
 
 @dataclass
@@ -102,8 +95,8 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return one Run per (process, execution). Only headers are read; a malformed file is one unreadable tensor."""
     if path.is_file() and path.name != STATISTIC:
         return [_single(path, context)]
-    found: dict[AtbPlace, ExecutionFiles] = defaultdict(ExecutionFiles)
-    for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path):
+    found: dict[Place, ExecutionFiles] = defaultdict(ExecutionFiles)
+    for folder, names in folders_at(path):
         holds = _holds(folder, names)
         if not (holds or STATISTIC in names or _PARAMETERS in names):
             continue
@@ -131,7 +124,7 @@ def _enter(slots: dict[str, str], folder: str, names: Sequence[str], when: str) 
                 slots[slot] = os.path.join(folder, name)
 
 
-def _chain_and_step(folder: str) -> tuple[Chain, AtbPlace]:
+def _chain_and_step(folder: str) -> tuple[Chain, Place]:
     """Return the operators that enclose a folder, and the execution and device above them."""
     chain: list[tuple[int, str]] = []
     folder = folder if os.path.isabs(folder) else str(Path(folder).absolute())
@@ -143,7 +136,7 @@ def _chain_and_step(folder: str) -> tuple[Chain, AtbPlace]:
 
 
 @lru_cache(maxsize=64)
-def _execution(folder: str) -> AtbPlace:
+def _execution(folder: str) -> Place:
     """Return the execution and device named by a folder above operators."""
     parts = Path(folder).absolute().parts
     step = rank = None
@@ -152,7 +145,7 @@ def _execution(folder: str) -> AtbPlace:
         told = place_of(parts[:-2])
         rank = told.rank if told.rank is not None else int(process[1]) if process else None  # each may see one device
         step, parts = int(parts[-1]), parts[:-1]
-    return AtbPlace(os.path.join(*parts), step, rank)
+    return Place(os.path.join(*parts), step, rank)
 
 
 def _ids(chain: Chain) -> tuple[int, ...]:
@@ -173,37 +166,20 @@ def _position(chain: Chain) -> tuple[float, ...]:
 
 
 def _single(path: Path, context: ReadContext) -> Run:
-    operator = Operator(
-        name=path.stem,
-        op_type=path.stem,
-        kind=path.stem,
-        phase="",
-        order=0,
-        tensors=(_tensor("output:0", str(path), None, {}, context),),
-        call=path.stem,
-        reads_recorded=False,
-    )
-    return Run(path=str(path), format=NAME, operators=(operator,))
+    tensors = [_tensor("output:0", str(path), None, {}, context)]
+    return Run(str(path), NAME, (operator_by_name(path.stem, 0, tensors)._replace(op_type=path.stem),))
 
 
-def _run(place: AtbPlace, contents: ExecutionFiles, context: ReadContext) -> Run:
+def _run(place: Place, contents: ExecutionFiles, context: ReadContext) -> Run:
     chains = sorted({*contents.files, *contents.recorded}, key=lambda chain: (_position(chain), chain))
-    kinds = Counter(map(_kind, chains))
+    single = kinds_met_once(_kind, chains)
     around = {chain[:end] for chain in chains for end in range(1, len(chain))}
     linked = contents.linked()
     notes = list(contents.notes)
     operators = tuple(
-        _operator(order, chain, contents, linked, kinds, around, notes, context) for order, chain in enumerate(chains)
+        _operator(order, chain, contents, linked, single, around, notes, context) for order, chain in enumerate(chains)
     )
-    return Run(
-        path=place.dump,
-        format=NAME,
-        operators=operators,
-        step=place.step,
-        rank=place.rank,
-        detail="" if contents.files else "statistics",
-        notes=tuple(dict.fromkeys(notes)),
-    )
+    return run_of(place, NAME, operators, "" if contents.files else "statistics", notes)
 
 
 def _operator(
@@ -211,13 +187,13 @@ def _operator(
     chain: Chain,
     contents: ExecutionFiles,
     linked: Mapping[tuple[tuple[int, ...], str], str],
-    kinds: Mapping[str, int],
+    single: set[str],
     around: set[Chain],
     notes: list[str],
     context: ReadContext,
 ) -> Operator:
     files, recorded = contents.files.get(chain, {}), contents.recorded.get(chain, {})
-    slots = sorted({*files, *recorded}, key=_slot)
+    slots = sorted({*files, *recorded}, key=natural)
     tensors = (
         _tensor(slot, files[slot], recorded.get(slot), linked, context) if slot in files else recorded[slot]
         for slot in slots
@@ -235,15 +211,10 @@ def _operator(
         scope=_name(scope) if scope else "",
         path=_name(chain).replace("/", ".") if chain in around else "",
         arguments=_arguments(parameters, notes, context) if parameters else {},
-        unique=kinds[_kind(chain)] == 1,  # ids shift when an operator is inserted
+        unique=_kind(chain) in single,  # ids shift when an operator is inserted
         call=_name(chain),
         reads_recorded=any(slot.startswith("input") for slot in slots),
     )
-
-
-def _slot(slot: str) -> tuple[str, int]:
-    role, _, index = slot.partition(":")
-    return role, int(index)
 
 
 def _arguments(file: str, notes: list[str], context: ReadContext) -> dict[str, Any]:

@@ -21,17 +21,18 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump.file_per_tensor import Place, PlaceContents, kinds_met_once, run_of
 from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits, origins
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import cann_raw, cann_slices, statistics_csv
 from npucmp.dump.readers.cann_enums import RawDump, RawTensor
-from npucmp.dump.readers.folders import executions, folders, some_names
+from npucmp.dump.readers.folders import executions, folders, folders_at, some_names
 from npucmp.dump.readers.mindspore_files import kind
 from npucmp.dump.readers.names import MAPPING, escaped, left_out, long_names, place_of
 from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
@@ -81,12 +82,11 @@ class Record(NamedTuple):
     problem: str = ""
 
 
-class CannPlace(NamedTuple):
-    """The run that a folder belongs to: dump, step and rank."""
+@dataclass
+class CannContents(PlaceContents[Record]):
+    """The content of the folders of one place, and the dumped models that they name."""
 
-    dump: str
-    step: Optional[int]
-    rank: Optional[int]
+    models: set[str] = field(default_factory=set)
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
@@ -122,30 +122,26 @@ def parse_cann_name(name: str) -> Optional[CannName]:
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return one Run per (dump, step, rank). Only headers are read; a malformed file becomes one unreadable tensor."""
-    places: dict[CannPlace, list[Record]] = defaultdict(list)
-    models: dict[CannPlace, set[str]] = defaultdict(set)
-    notes: dict[CannPlace, list[str]] = defaultdict(list)
-    debug: dict[CannPlace, list[str]] = defaultdict(list)
+    seen: dict[Place, CannContents] = defaultdict(CannContents)
+    runs: dict[Place, CannContents] = {}
     strangers: list[str] = []
-    found = [(str(path.parent), [path.name])] if path.is_file() else folders(path)
-    for folder, names in found:
+    for folder, names in folders_at(path):
         where = _step_and_rank(Path(folder))
-        records = _records(folder, names, notes[where], path.is_file(), context)
-        debug[where] += overflow_records(folder, names)
-        if records or debug[where]:
-            places[where] += records
-            models[where].add(_model(Path(folder)))
-        elif not notes[where]:
+        contents = seen[where]
+        files = _records(folder, names, contents.notes, path.is_file(), context)
+        contents.records += overflow_records(folder, names)
+        if files or contents.records:
+            runs[where] = contents
+            contents.files += files
+            contents.models.add(_model(Path(folder)))
+        elif not contents.notes:
             strangers += (os.path.relpath(os.path.join(folder, name), path) for name in names)
-    if places:
-        notes[next(iter(places))] += filter(None, [left_out(path, strangers)])
-    return [
-        replace(_run(where, records, models[where], notes[where], context), records=tuple(debug[where]))
-        for where, records in places.items()
-    ]
+    for first in [*runs.values()][:1]:
+        first.notes += filter(None, [left_out(path, strangers)])
+    return [_run(where, contents, context) for where, contents in runs.items()]
 
 
-def _step_and_rank(folder: Path) -> CannPlace:
+def _step_and_rank(folder: Path) -> Place:
     """Return step and rank of the folders above: step_N and rank_M, else the folders below the time of the dump.
 
     Only models of one step share a place; a path that differs in another part is another dump.
@@ -167,7 +163,7 @@ def _step_and_rank(folder: Path) -> CannPlace:
         root = len(parts) - 3
     told = place_of(parts)
     step, rank = step if told.step is None else told.step, rank if told.rank is None else told.rank
-    return CannPlace(os.path.join(*parts[: max(root, told.depth)]), step, rank)
+    return Place(os.path.join(*parts[: max(root, told.depth)]), step, rank)
 
 
 def _model(folder: Path) -> str:
@@ -237,40 +233,28 @@ def _header(path: str, context: ReadContext) -> RawDump:
         return cann_raw.read_nano(file) if cann_raw.is_nano(file) else cann_raw.read_raw(file)
 
 
-def _run(
-    where: CannPlace, records: Sequence[Record], models: Iterable[str], notes: list[str], context: ReadContext
-) -> Run:
-    kinds = Counter(map(kind, {record.op_name for record in records}))
-    operators = [_operator(order, group, kinds, notes, context) for order, group in enumerate(_executions(records))]
-    return Run(
-        path=where.dump,
-        format=NAME,
-        operators=tuple(operators),
-        step=where.step,
-        rank=where.rank,
-        detail=" · ".join(sorted(filter(None, models))),
-        notes=tuple(dict.fromkeys(notes)),
-    )
-
-
-def _executions(records: Sequence[Record]) -> list[list[Record]]:
-    """Group the files of one execution of one operator, slice by slice, in order of time."""
+def _run(where: Place, contents: CannContents, context: ReadContext) -> Run:
     groups = executions(
-        records,
+        contents.files,
         operator=lambda record: record.op_name,
         slot=lambda record: (record.slice, record.name.csv),
         age=lambda record: (record.name.time, record.path),
+        within=lambda record: (record.name.csv, record.slice),
+        position=_position,
     )
-    return sorted((sorted(group, key=lambda one: (one.name.csv, one.slice)) for group in groups), key=_position)
+    single = kinds_met_once(kind, (record.op_name for record in contents.files))
+    operators = [_operator(order, group, single, contents.notes, context) for order, group in enumerate(groups)]
+    models = " · ".join(sorted(filter(None, contents.models)))
+    return run_of(where, NAME, operators, models, contents.notes, records=contents.records)
 
 
-def _position(group: Sequence[Record]) -> tuple[int, int, str]:
+def _position(group: list[Record]) -> tuple[int, int, str]:
     first = min(group, key=lambda record: (record.name.time, record.path))
     return first.name.time, first.name.task, first.path
 
 
 def _operator(
-    order: int, group: Sequence[Record], kinds: Mapping[str, int], notes: list[str], context: ReadContext
+    order: int, group: Sequence[Record], single: set[str], notes: list[str], context: ReadContext
 ) -> Operator:
     first = group[0]
     tensors = _statistics(group, context) if first.name.csv else _tensors(group, notes)
@@ -282,7 +266,7 @@ def _operator(
         order=order,
         tensors=tensors,
         call=first.op_name,
-        unique=kinds[kind(first.op_name)] == 1,  # MindSpore numbers the kernels of one type in one scope
+        unique=kind(first.op_name) in single,  # MindSpore numbers the kernels of one type in one scope
         reads_recorded=any(not tensor.is_output for tensor in tensors),
         inserted=op_type(first.op_type).has("inserted"),
         tasks=tuple(DeviceTask(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional
 
+from npucmp.dump.file_per_tensor import Place, contents_by_place, kinds_met_once, operator_by_name, run_of
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import tensor_of
-from npucmp.dump.readers.folders import executions, folders, some_names
-from npucmp.dump.readers.names import MAPPING, left_out, long_names, place_of
+from npucmp.dump.readers.folders import executions, some_names
+from npucmp.dump.readers.names import MAPPING, left_out, long_names, natural, place_of
 from npucmp.model import Operator, Run
 
 NAME = "fx"
@@ -43,14 +44,6 @@ class FxFile(NamedTuple):
     folder: str
 
 
-class FxPlace(NamedTuple):
-    """The run that a folder belongs to; graphs of one step and rank are one run."""
-
-    dump: str
-    step: Optional[int]
-    rank: Optional[int]
-
-
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """Return whether a file has such a name, or a folder holds one within sixteen levels."""
     names = [path.name] if path.is_file() else some_names(path)
@@ -59,15 +52,15 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return one Run per (dump, step, rank). Only headers are read; a malformed file becomes one unreadable tensor."""
-    found: dict[FxPlace, list[FxFile]] = defaultdict(list)
-    notes: list[str] = []
-    for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path):
-        real = long_names(Path(folder, MAPPING), notes, context) if MAPPING in names else {}
-        files = {name: parse_fx_name(real.get(name, name), os.path.join(folder, name)) for name in names}
-        if any(files.values()):
-            found[_step_and_rank(Path(folder))] += filter(None, files.values())
-        notes += filter(None, [left_out(folder, (name for name, file in files.items() if file is None))])
-    return [_run(place, files, notes if i == 0 else [], context) for i, (place, files) in enumerate(found.items())]
+    found = contents_by_place(path, partial(_read, context=context))
+    return [_run(place, one.files, one.notes, context) for place, one in found.items()]
+
+
+def _read(folder: str, names: list[str], notes: list[str], context: ReadContext) -> tuple[Place, list[FxFile]]:
+    real = long_names(Path(folder, MAPPING), notes, context) if MAPPING in names else {}
+    files = {name: parse_fx_name(real.get(name, name), os.path.join(folder, name)) for name in names}
+    notes += filter(None, [left_out(folder, (name for name, file in files.items() if file is None))])
+    return _step_and_rank(Path(folder)), [file for file in files.values() if file]
 
 
 def parse_fx_name(name: str, path: str) -> Optional[FxFile]:
@@ -79,8 +72,11 @@ def parse_fx_name(name: str, path: str) -> Optional[FxFile]:
     return FxFile(match["op"], slot, int(match["time"]), path, os.path.dirname(path))
 
 
-def _step_and_rank(folder: Path) -> FxPlace:
-    """Return step and rank of the folders: {graph}/{step} below a rank, {step + 1}/gm_… of older releases."""
+def _step_and_rank(folder: Path) -> Place:
+    """Return step and rank of the folders: {graph}/{step} below a rank, {step + 1}/gm_… of older releases.
+
+    Graphs of one step and rank are one run.
+    """
     parts = folder.absolute().parts
     step, rank, _ = place_of(parts)
     root, number = len(parts), len(parts) > 2 and _NUMBER.fullmatch(parts[-1])
@@ -88,31 +84,25 @@ def _step_and_rank(folder: Path) -> FxPlace:
         step, root = int(parts[-1]), len(parts) - 2
     elif len(parts) > 1 and _OLDER.fullmatch(parts[-1]) and _NUMBER.fullmatch(parts[-2]):
         step, root = int(parts[-2]) - 1, len(parts) - 2
-    return FxPlace(os.path.join(*parts[:root]), step, rank)
+    return Place(os.path.join(*parts[:root]), step, rank)
 
 
-def _run(place: FxPlace, files: Sequence[FxFile], notes: Sequence[str], context: ReadContext) -> Run:
-    groups = executions(files, lambda one: (one.folder, one.operator), lambda one: one.slot, lambda one: one.time)
-    groups = sorted((sorted(group, key=_slot) for group in groups), key=_position)
-    kinds = Counter(map(_kind, {file.operator for file in files}))
-    reads = any(file.slot.startswith("input") for file in files)
-    return Run(
-        path=place.dump,
-        format=NAME,
-        operators=tuple(_operator(order, group, kinds, reads, context) for order, group in enumerate(groups)),
-        step=place.step,
-        rank=place.rank,
-        detail="" if reads else "outputs only",
-        notes=tuple(notes),
+def _run(place: Place, files: list[FxFile], notes: list[str], context: ReadContext) -> Run:
+    groups = executions(
+        files,
+        operator=lambda file: (file.folder, file.operator),
+        slot=lambda file: file.slot,
+        age=lambda file: file.time,
+        within=lambda file: natural(file.slot),
+        position=_position,
     )
+    single = kinds_met_once(_kind, (file.operator for file in files))
+    reads = any(file.slot.startswith("input") for file in files)
+    operators = (_operator(order, group, single, reads, context) for order, group in enumerate(groups))
+    return run_of(place, NAME, operators, "" if reads else "outputs only", notes)
 
 
-def _slot(file: FxFile) -> tuple[str, int]:
-    role, _, index = file.slot.partition(":")
-    return role, int(index)
-
-
-def _position(group: Sequence[FxFile]) -> tuple[int, str, str]:
+def _position(group: list[FxFile]) -> tuple[int, str, str]:
     return min(file.time for file in group), group[0].folder, group[0].operator
 
 
@@ -122,21 +112,13 @@ def _kind(name: str) -> str:
     return f"{_INDEX.sub('', node)}{dash}{target}"
 
 
-def _operator(
-    order: int, group: Sequence[FxFile], kinds: Mapping[str, int], reads: bool, context: ReadContext
-) -> Operator:
+def _operator(order: int, group: list[FxFile], single: set[str], reads: bool, context: ReadContext) -> Operator:
     name = group[0].operator
-    kind = _kind(name)
-    return Operator(
-        name=name,
+    tensors = (tensor_of(file.slot, file.path, "npy", context=context) for file in group)
+    return operator_by_name(name, order, tensors, reads)._replace(
         op_type=_type(name),
-        kind=kind,
-        phase="",
-        order=order,
-        tensors=tuple(tensor_of(one.slot, one.path, "npy", context=context) for one in group),
-        call=name,
-        unique=kinds[kind] == 1,  # an additional node shifts the numbers of later nodes
-        reads_recorded=reads,
+        kind=_kind(name),
+        unique=_kind(name) in single,  # an additional node shifts the numbers of later nodes
     )
 
 

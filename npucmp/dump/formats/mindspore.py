@@ -22,15 +22,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections import defaultdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump.file_per_tensor import PlaceContents, kinds_met_once
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import tensor_of
-from npucmp.dump.readers.folders import executions, folders
+from npucmp.dump.readers.folders import executions, first_files, folders
 from npucmp.dump.readers.mindspore_files import (
     STATISTIC,
     MindsporeName,
@@ -82,13 +82,7 @@ class MindsporePlace(NamedTuple):
     rank: Optional[int]
 
 
-@dataclass
-class PlaceContents:
-    """The content of the folders of one place."""
-
-    entries: list[Dumped] = field(default_factory=list)
-    records: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+Contents = PlaceContents[Dumped]
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
@@ -96,16 +90,9 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     statistic.csv."""
     if path.is_file():
         return _is_named(path.name) or (path.name == STATISTIC and is_table(path, context))
-    return any(_holds_some(Path(folder), names, context) for folder, names in _looked_at(path))
-
-
-def _looked_at(path: Path) -> Iterator[tuple[str, list[str]]]:
-    left = _SNIFFED
-    for folder, names in _dump_folders(path):
-        yield folder, names[:left]
-        left -= len(names) + 1
-        if left <= 0:
-            return
+    return any(
+        _holds_some(Path(folder), names, context) for folder, names in first_files(_dump_folders(path), _SNIFFED)
+    )
 
 
 def _holds_some(folder: Path, names: Sequence[str], context: ReadContext) -> bool:
@@ -133,7 +120,7 @@ def _dump_folders(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return one Run per (dump, step, rank). Only headers are read; a malformed file becomes one unreadable tensor."""
-    places: dict[MindsporePlace, PlaceContents] = defaultdict(PlaceContents)
+    places: dict[MindsporePlace, Contents] = defaultdict(Contents)
     strangers: list[str] = []
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else _dump_folders(path):
         notes: list[str] = []
@@ -141,7 +128,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         records = overflow_records(folder, names)
         if entries or records or notes:
             found = places[_step_and_rank(Path(folder))]
-            found.entries += entries
+            found.files += entries
             found.records += records
             found.notes += notes
         else:
@@ -153,7 +140,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     beside: dict[Path, Companions] = {}  # the runs of one rank share it
     runs = []
     for place, found in places.items():
-        where = _graph_folder(Path(found.entries[0].folder)) if found.entries else path
+        where = _graph_folder(Path(found.files[0].folder)) if found.files else path
         about = beside.setdefault(where, Companions(where, context))
         runs.append(_run(place, steps[place], found, about))
     return runs
@@ -192,13 +179,13 @@ def _steps(places: Sequence[MindsporePlace]) -> dict[MindsporePlace, Optional[in
     return steps
 
 
-def _join_records(places: dict[MindsporePlace, PlaceContents], steps: Mapping[MindsporePlace, Optional[int]]) -> None:
+def _join_records(places: dict[MindsporePlace, Contents], steps: Mapping[MindsporePlace, Optional[int]]) -> None:
     """Move records stored apart from the operators of their step and rank to that run."""
-    for place in [place for place, found in places.items() if found.records and not found.entries]:
+    for place in [place for place, found in places.items() if found.records and not found.files]:
         same = [
             other
             for other, found in places.items()
-            if found.entries and (steps[other], other.rank) == (steps[place], place.rank)
+            if found.files and (steps[other], other.rank) == (steps[place], place.rank)
         ]
         if len(same) == 1:
             apart = places.pop(place)
@@ -268,16 +255,22 @@ def _tensor(
     )
 
 
-def _run(place: MindsporePlace, step: Optional[int], found: PlaceContents, beside: Companions) -> Run:
-    entries, notes = found.entries, found.notes
-    groups = _executions(entries)
+def _run(place: MindsporePlace, step: Optional[int], found: Contents, beside: Companions) -> Run:
+    entries, notes = found.files, found.notes
+    groups = executions(
+        entries,
+        operator=lambda entry: (entry.folder, entry.name.op_name),
+        slot=lambda entry: entry.name.key,
+        age=lambda entry: (entry.name.time, entry.tensor.label),
+        within=lambda entry: entry.name.key,  # inputs first
+    )
     order = _recorded_order(groups, beside)
     groups.sort(key=lambda group: (group[0].name.is_parameter, order.get(id(group), (0, 0)), *_position(group)))
-    kinds = Counter(kind(op_name) for op_name in {entry.name.op_name for entry in entries})
+    single = kinds_met_once(kind, (entry.name.op_name for entry in entries))
     timed = bool(order) or all(group[0].name.time for group in groups)
     if not timed:
         notes.append("some tensors have no time; their operators are sorted by name")
-    operators = [_operator(number, group, kinds, beside) for number, group in enumerate(groups)]
+    operators = [_operator(number, group, single, beside) for number, group in enumerate(groups)]
     if not any(set(operator.tasks) - {DeviceTask(0, 0)} for operator in operators):
         operators = [operator._replace(tasks=()) for operator in operators]
     return Run(
@@ -300,17 +293,6 @@ def _detail(place: MindsporePlace, entries: Sequence[Dumped]) -> str:
     task = "checksums" if any(entry.tensor.checksum for entry in entries) else task
     task = "tensor" if any(entry.tensor.file for entry in entries) else task
     return " · ".join(filter(None, (graph, task)))
-
-
-def _executions(entries: Iterable[Dumped]) -> list[list[Dumped]]:
-    """Group the tensors of one execution of one operator, inputs first."""
-    groups = executions(
-        entries,
-        operator=lambda entry: (entry.folder, entry.name.op_name),
-        slot=lambda entry: entry.name.key,
-        age=lambda entry: (entry.name.time, entry.tensor.label),
-    )
-    return [sorted(group, key=lambda entry: entry.name.key) for group in groups]
 
 
 def _position(group: Sequence[Dumped]) -> tuple[int, str, str]:
@@ -336,7 +318,7 @@ def _recorded_order(groups: Sequence[Sequence[Dumped]], beside: Companions) -> d
     return places
 
 
-def _operator(order: int, group: Sequence[Dumped], kinds: Mapping[str, int], beside: Companions) -> Operator:
+def _operator(order: int, group: Sequence[Dumped], single: set[str], beside: Companions) -> Operator:
     name = group[0].name
     tensors = tuple(entry.tensor for entry in group)
     node = beside.node(name.op_name)
@@ -356,7 +338,7 @@ def _operator(order: int, group: Sequence[Dumped], kinds: Mapping[str, int], bes
         stack=node.stack,
         # "-op1" counts the kernels of one type in one scope, so an additional kernel shifts later ones. A name without
         # such neighbours has only scope and type, which come from the network.
-        unique=kinds[kind(name.op_name)] == 1,
+        unique=kind(name.op_name) in single,
         call=name.op_name,
         reads_recorded=any(not tensor.is_output for tensor in tensors),
         tasks=tuple(task for task in tasks if task.task >= 0 and task[:2] != _NO_TASK),

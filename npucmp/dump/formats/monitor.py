@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Optional
 
+from npucmp.dump.file_per_tensor import operator_by_name
 from npucmp.dump.limits import ANYWHERE, ReadContext, is_countable
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.safe_open import open_regular
@@ -181,13 +182,5 @@ def _run(folder: str, step: int, rows: list[_Row], notes: tuple[str, ...]) -> Ru
 
 def _operator(name: str, order: int, rows: list[_Row]) -> Operator:
     kind = rows[0].kind
-    return Operator(
-        name=name,
-        op_type=kind,
-        kind=name,
-        phase="backward" if "grad" in kind else "",
-        order=order,
-        tensors=tuple(row.tensor for row in rows),
-        call=name,
-        reads_recorded=False,
-    )
+    phase = "backward" if "grad" in kind else ""
+    return operator_by_name(name, order, (row.tensor for row in rows), phase=phase)._replace(op_type=kind)

@@ -20,6 +20,7 @@ import re
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
+from npucmp.dump.file_per_tensor import operator_by_name
 from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import tensor_of
@@ -41,7 +42,6 @@ from npucmp.dump.readers.names import (
     micro_of,
     natural,
     place_of,
-    type_of_name,
 )
 from npucmp.model import Operator, Run, first_of
 
@@ -96,7 +96,14 @@ def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set
     files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
     others = (file.name for file in names if not _is_tensor(file, real) and not file.is_dir())
     notes += filter(None, [left_out(path, others), _below(path, names, read or set())])
-    groups = _executions(_read_of_them(files))
+    groups = executions(
+        _read_of_them(files),
+        operator=lambda file: file.operator,
+        slot=lambda file: file.slot,
+        age=lambda file: file.time,
+        within=lambda file: natural(file.slot),
+        position=_position,
+    )
     timed = all(group[0].time for group in groups)
     written = [WrittenOperator([file.path for file in group], group[0].operator) for group in groups]
     order = None if timed else write_order(written)
@@ -155,25 +162,12 @@ def parse_npy_name(file: Path, long_name: str = "") -> NpyFile:
     return NpyFile(stem, "output:0", 0, str(file))
 
 
-def _executions(files: list[NpyFile]) -> list[list[NpyFile]]:
-    """Group files of one execution of one operator, in order of time, then of name."""
-    groups = executions(files, lambda file: file.operator, lambda file: file.slot, lambda file: file.time)
-    return sorted((sorted(group, key=lambda file: natural(file.slot)) for group in groups), key=_position)
-
-
 def _position(group: list[NpyFile]) -> tuple[int, list[object]]:
     return min(file.time for file in group), natural(group[0].operator)
 
 
 def _operator(order: int, files: list[NpyFile], context: ReadContext) -> Operator:
     name = files[0].operator
-    return Operator(
-        name=name,
-        op_type=type_of_name(name),
-        kind=name,
-        phase="backward" if name.endswith(".backward") else "",
-        order=order,
-        tensors=tuple(tensor_of(file.slot, file.path, "npy", context=context) for file in files),
-        call=name,
-        reads_recorded=any(not file.slot.startswith("output") for file in files),
-    )
+    tensors = (tensor_of(file.slot, file.path, "npy", context=context) for file in files)
+    reads = any(not file.slot.startswith("output") for file in files)
+    return operator_by_name(name, order, tensors, reads, "backward" if name.endswith(".backward") else "")

@@ -159,16 +159,14 @@ def _run(
     ordered = all(file.turn >= 0 for file in files)
     uncalled = _modules_uncalled(files)
     files = files if ordered else _numbered(uncalled)
-    groups = [
-        sorted(group, key=lambda file: natural(file.slot))
-        for group in executions(
-            files,
-            operator=lambda file: (file.folder, file.operator),
-            slot=lambda file: file.slot,
-            age=lambda file: (file.turn, file.path),
-        )
-    ]
-    groups.sort(key=lambda group: (group[0].turn if ordered else 0, *_position(group[0])))
+    groups = executions(
+        files,
+        operator=lambda file: (file.folder, file.operator),
+        slot=lambda file: file.slot,
+        age=lambda file: (file.turn, file.path),
+        within=lambda file: natural(file.slot),
+        position=lambda group: (group[0].turn if ordered else 0, *_position(group[0])),
+    )
     if not ordered:
         order = write_order([*map(_operator_record, groups)]) if files is uncalled else None
         groups = [groups[at] for at in order] if order else groups

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
+from npucmp.dump.file_per_tensor import Place, contents_by_place, operator_by_name, run_of
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import tensor_of
-from npucmp.dump.readers.folders import executions, folders
-from npucmp.dump.readers.names import left_out, micro_of, natural, place_of, type_of_name
-from npucmp.model import Operator, Run
+from npucmp.dump.readers.folders import executions, first_files, folders
+from npucmp.dump.readers.names import left_out, micro_of, natural, place_of
+from npucmp.model import Run
 
 NAME = "saved"
 WALKS = True
@@ -32,14 +32,6 @@ _SAVED = re.compile(
 )
 _DEPTH = 8
 _SNIFFED = 5000  # maximum number of file names read
-
-
-class SavedPlace(NamedTuple):
-    """The run that a folder belongs to; tag and micro step are those of SingleSave."""
-
-    dump: str
-    step: int
-    rank: int
 
 
 class SavedFile(NamedTuple):
@@ -56,44 +48,37 @@ class SavedFile(NamedTuple):
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """Return whether a file has such a name in such folders, or a folder holds one within eight levels."""
     if path.is_file():
-        return bool(_files(str(path.absolute().parent), [path.name]))
-    left = _SNIFFED
-    for folder, names in folders(path, _DEPTH):
-        if _files(folder, names[:left]):
-            return True
-        left -= len(names) + 1
-        if left <= 0:
-            break
-    return False
+        return bool(_files(str(path.absolute().parent), [path.name])[1])
+    return any(_files(folder, names)[1] for folder, names in first_files(folders(path, _DEPTH), _SNIFFED))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return one Run per (step, rank). Only headers are read; a malformed file becomes one unreadable tensor."""
-    found: dict[SavedPlace, list[SavedFile]] = defaultdict(list)
-    notes: list[str] = []
-    for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path, _DEPTH):
-        files = _files(folder, names)
-        for place, file in files:
-            found[place].append(file)
-        read = {os.path.basename(file.path) for _, file in files}
-        notes += filter(None, [left_out(folder, (name for name in names if name not in read))])
-    return [_run(place, files, notes if i == 0 else [], context) for i, (place, files) in enumerate(found.items())]
+    found = contents_by_place(path, _read, _DEPTH)
+    return [_run(place, one.files, one.notes, context) for place, one in found.items()]
 
 
-def _files(folder: str, names: Sequence[str]) -> list[tuple[SavedPlace, SavedFile]]:
-    """Return the tensors of a folder; [] if it is not a step and rank of such a dump."""
+def _read(folder: str, names: list[str], notes: list[str]) -> tuple[Optional[Place], list[SavedFile]]:
+    place, files = _files(folder, names)
+    read = {os.path.basename(file.path) for file in files}
+    notes += filter(None, [left_out(folder, (name for name in names if name not in read))])
+    return place, files
+
+
+def _files(folder: str, names: Sequence[str]) -> tuple[Optional[Place], list[SavedFile]]:
+    """Return place and tensors of a folder; None if it is not a step and rank of such a dump."""
     parts = Path(folder).absolute().parts
     micro = micro_of(parts[-1])
     above = parts if micro is None else parts[:-1]
     step, rank = (place_of(above[-2:-1]).step, place_of(above[-1:]).rank) if len(above) > 2 else (None, None)
     if step is None or rank is None:
-        return []
+        return None, []
     root, tag = above[:-2], above[-3]
-    single = len(root) > 2 and root[-2] == "data"
-    place = SavedPlace(os.path.join(*(root[:-2] if single else root)), step, rank)
+    single = len(root) > 2 and root[-2] == "data"  # {tag} is no part of the run
+    place = Place(os.path.join(*(root[:-2] if single else root)), step, rank)
     number = -1 if micro is None else micro
     files = (_single(tag, name, number) if single else _saved(name) for name in names if name.endswith(".npy"))
-    return [(place, file._replace(path=os.path.join(folder, file.path))) for file in files if file is not None]
+    return place, [file._replace(path=os.path.join(folder, file.path)) for file in files if file is not None]
 
 
 def _saved(name: str) -> Optional[SavedFile]:
@@ -111,37 +96,30 @@ def _single(tag: str, name: str, micro: int) -> Optional[SavedFile]:
     return SavedFile(operator, f"output:{stem[len(tag) + 1 :] or 0}", "", -1, micro, name)
 
 
-def _run(place: SavedPlace, files: Sequence[SavedFile], notes: Sequence[str], context: ReadContext) -> Run:
+def _run(place: Place, files: list[SavedFile], notes: list[str], context: ReadContext) -> Run:
     numbers = [file.number for file in files]
     counted = len({*numbers}) == len(numbers) and len(numbers) > 1
-    groups = executions(files, lambda one: one.operator, lambda one: one.slot, lambda one: one.number)
-    groups = [sorted(group, key=lambda one: natural(one.slot)) for group in groups]
-    if counted:
-        groups.sort(key=lambda group: min(one.number for one in group))
-    else:
-        groups.sort(key=lambda group: (group[0].micro, natural(group[0].operator), group[0].number))
+    groups = executions(
+        files,
+        operator=lambda file: file.operator,
+        slot=lambda file: file.slot,
+        age=lambda file: file.number,
+        within=lambda file: natural(file.slot),
+        position=_first_number if counted else _place_by_name,
+    )
+    if not counted:
         notes = [*notes, "order: the files do not record it; operators are sorted by name"]
-    return Run(
-        path=place.dump,
-        format=NAME,
-        operators=tuple(_operator(order, group, context) for order, group in enumerate(groups)),
-        step=place.step,
-        rank=place.rank,
-        detail="outputs only",
-        notes=tuple(notes),
-        ordered=counted,
-    )
+    operators = []
+    for order, group in enumerate(groups):
+        name = group[0].operator
+        tensors = (tensor_of(file.slot, file.path, "npy", file.dtype, context) for file in group)
+        operators.append(operator_by_name(name, order, tensors, phase="backward" if name.endswith("_grad") else ""))
+    return run_of(place, NAME, operators, "outputs only", notes, counted)
 
 
-def _operator(order: int, group: Sequence[SavedFile], context: ReadContext) -> Operator:
-    name = group[0].operator
-    return Operator(
-        name=name,
-        op_type=type_of_name(name),
-        kind=name,
-        phase="backward" if name.endswith("_grad") else "",
-        order=order,
-        tensors=tuple(tensor_of(one.slot, one.path, "npy", one.dtype, context) for one in group),
-        call=name,
-        reads_recorded=False,
-    )
+def _first_number(group: list[SavedFile]) -> int:
+    return min(file.number for file in group)
+
+
+def _place_by_name(group: list[SavedFile]) -> tuple[int, list[object], int]:
+    return group[0].micro, natural(group[0].operator), group[0].number

@@ -32,16 +32,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from npucmp.dump.file_per_tensor import operator_by_name
 from npucmp.dump.graphs.apply_graph import annotate
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.graphs.graphdef import from_wire
 from npucmp.dump.limits import ANYWHERE, Limits, ReadContext, tensor_size
 from npucmp.dump.readers.folders import executions
-from npucmp.dump.readers.names import natural, type_of_name
+from npucmp.dump.readers.names import natural
 from npucmp.dump.readers.protobuf import Cursor, WireField, signed
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
-from npucmp.model import Operator, Payload, Run, TensorRef
+from npucmp.model import Payload, Run, TensorRef
 from npucmp.model.dtypes import DTYPES
 
 NAME = "tfdbg"
@@ -201,7 +202,17 @@ def _run(folder: str, step: Optional[int], context: ReadContext) -> Run:
     contents = _contents(folder)
     tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file, context)]
     contents.left[_HANDLE] = len(contents.files) - len(tensors)
-    operators = tuple(_operator(order, group) for order, group in enumerate(_executions(tensors)))
+    groups = executions(
+        tensors,
+        operator=lambda one: (one[0].device, one[0].node),
+        slot=lambda one: one[0].slot,
+        age=lambda one: (one[0].time, one[0].again, one[0].path),
+        within=lambda one: one[0].slot,
+        position=_position,
+    )
+    operators = tuple(
+        operator_by_name(group[0][0].node, order, (tensor for _, tensor in group)) for order, group in enumerate(groups)
+    )
     run = Run(folder, NAME, operators, step, detail="outputs only", notes=(*contents.notes(), *notes))
     return annotate(run, known)
 
@@ -240,37 +251,9 @@ def _take(found: RunContents, entry: os.DirEntry[str], device: str, scope: str) 
         found.others[file.op] += 1
 
 
-Tensors = list[tuple[TfdbgFile, TensorRef]]
-
-
-def _executions(tensors: Tensors) -> list[Tensors]:
-    """Group outputs of one execution of one node, in order of time, then of name."""
-    groups = executions(
-        tensors,
-        operator=lambda one: (one[0].device, one[0].node),
-        slot=lambda one: one[0].slot,
-        age=lambda one: (one[0].time, one[0].again, one[0].path),
-    )
-    return sorted((sorted(group, key=lambda one: one[0].slot) for group in groups), key=_position)
-
-
-def _position(group: Tensors) -> tuple[int, int, list[object], str]:
+def _position(group: list[tuple[TfdbgFile, TensorRef]]) -> tuple[int, int, list[object], str]:
     first = min((file for file, _ in group), key=lambda file: (file.time, file.again))
     return first.time, first.again, natural(first.node), first.device
-
-
-def _operator(order: int, group: Tensors) -> Operator:
-    name = group[0][0].node
-    return Operator(
-        name=name,
-        op_type=type_of_name(name),
-        kind=name,
-        phase="",
-        order=order,
-        tensors=tuple(tensor for _, tensor in group),
-        call=name,
-        reads_recorded=False,
-    )
 
 
 def _tensor(file: TfdbgFile, context: ReadContext) -> Iterator[TensorRef]:

@@ -47,6 +47,21 @@ def folders(path: Path, depth: int = DEPTH) -> Iterator[tuple[str, list[str]]]:
             waiting += [(name, level + 1) for name in sorted(below, reverse=True)]
 
 
+def folders_at(path: Path, depth: int = DEPTH) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folders at and below a path; of a file, only its folder and its own name."""
+    yield from [(str(path.parent), [path.name])] if path.is_file() else folders(path, depth)
+
+
+def first_files(found: Iterable[tuple[str, list[str]]], most: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield folders until `most` names were yielded, enough to recognise the format; a folder counts as a name."""
+    left = most
+    for folder, names in found:
+        yield folder, names[:left]
+        left -= len(names) + 1
+        if left <= 0:
+            return
+
+
 def some_names(path: Path, most: int = 5000) -> Iterator[str]:
     """Yield at most `most` file names below a folder, enough to recognise the format."""
     seen = 0
@@ -143,8 +158,13 @@ def executions(
     operator: Callable[[Item], Hashable],
     slot: Callable[[Item], Hashable],
     age: Callable[[Item], Any],
+    within: Callable[[Item], Any],
+    position: Callable[[list[Item]], Any] = lambda group: 0,
 ) -> list[list[Item]]:
-    """Group the items of one execution of one operator. `age` sorts the items of one slot, oldest first."""
+    """Group the items of one execution of one operator.
+
+    `age` sorts the items of one slot, oldest first; `within` the items of one execution; `position` the executions.
+    """
     slots: dict[tuple[Hashable, Hashable], list[Item]] = defaultdict(list)
     for item in items:
         slots[operator(item), slot(item)].append(item)
@@ -153,7 +173,7 @@ def executions(
         newest_first = sorted(same, key=age)[::-1]
         for back, item in enumerate(newest_first):
             groups[name, back].append(item)
-    return list(groups.values())
+    return sorted((sorted(group, key=within) for group in groups.values()), key=position)
 
 
 def from_newest(items: Sequence[Item], key: Callable[[Item], Hashable]) -> list[tuple[Item, int]]:

@@ -1,4 +1,4 @@
-"""The list of FRAMEWORKS, one module each, with the interface `Framework` of npucmp/dump_plan/request.py."""
+"""The list of FRAMEWORKS, one module each, with the interface `Framework` of npucmp/dump_plan/plan_template.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from importlib import import_module
 from typing import Any, cast
 
-from npucmp.dump_plan.request import Framework
+from npucmp.dump_plan.plan_template import Framework
 from npucmp.errors import UsageError
 
 FRAMEWORKS = (

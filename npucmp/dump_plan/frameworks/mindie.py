@@ -6,7 +6,8 @@ Source: msprobe 26.2, atb_data_dump_instruct.md; from CANN 8.3.RC1 on.
 from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
-from npucmp.dump_plan.request import STATISTICS, VALUES, DumpRequest, Prepared, beginnings, seeded
+from npucmp.dump_plan.plan_template import MAKE_FOLDER, SEEDED_NPU, ConfigFile, Row, Template
+from npucmp.dump_plan.request import STATISTICS, VALUES, DumpRequest, beginnings
 
 NAME = "mindie"
 ABOUT = "MindIE (ATB) by msprobe's ATB dump module"
@@ -24,25 +25,24 @@ SCRIPTS = '"$MSPROBE_HOME_PATH/msprobe/scripts/atb'
 named = beginnings
 
 
-def prepare(asked: DumpRequest) -> Prepared:
-    """Return config.json, and the commands that load and unload the module around the run."""
-    config = tool_configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
-    home = "MSPROBE_HOME_PATH=${MSPROBE_HOME_PATH:-$(pip show mindstudio-probe | sed -n 's/^Location: //p')}"
-    golden = ("the golden run also uses ATB, on a release or device that is known to be correct",)
-    return Prepared(
-        files={CONFIG: tool_configs.text_of(config)},
-        command="/usr/local/Ascend/mindie/latest/mindie-service/bin/mindieservice_daemon",
-        exports=seeded(asked, on_npu=True),
-        before=(
-            'mkdir -p "$here/dump"',
-            home,
-            f'source {SCRIPTS}/load_atb_probe.sh" --output="$here/dump" --config="$here/{CONFIG}"',
-        ),
-        after=(f'source {SCRIPTS}/unload_atb_probe.sh"',),
-        notes=(
-            "build msprobe with --include-mod atb_probe",
-            "stop the service only after the folder of the dump stops growing",
-            *(golden if asked.question.second == "golden" else ()),
-        ),
-        unverified=("the module was not tested: it needs an Ascend device",),
-    )
+def _config(asked: DumpRequest) -> tool_configs.Row:
+    return tool_configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
+
+
+PLAN = Template(
+    files=(ConfigFile(CONFIG, _config),),
+    command=(Row("/usr/local/Ascend/mindie/latest/mindie-service/bin/mindieservice_daemon"),),
+    exports=SEEDED_NPU,
+    before=(
+        MAKE_FOLDER,
+        Row("MSPROBE_HOME_PATH=${{MSPROBE_HOME_PATH:-$(pip show mindstudio-probe | sed -n 's/^Location: //p')}}"),
+        Row(f'source {SCRIPTS}/load_atb_probe.sh" --output="$here/dump" --config="$here/{CONFIG}"'),
+    ),
+    after=(Row(f'source {SCRIPTS}/unload_atb_probe.sh"'),),
+    notes=(
+        Row("build msprobe with --include-mod atb_probe"),
+        Row("stop the service only after the folder of the dump stops growing"),
+        Row("the golden run also uses ATB, on a release or device that is known to be correct", when="golden-pair"),
+    ),
+    unverified=("the module was not tested: it needs an Ascend device",),
+)

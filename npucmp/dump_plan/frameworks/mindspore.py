@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
-from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, DumpRequest, Export, Prepared, parts, seeded
+from npucmp.dump_plan.plan_template import SEEDED, Row, Variable
+from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, parts
 
 NAME = "mindspore"
 ABOUT = "MindSpore, dynamic graph, by msprobe"
@@ -21,24 +22,16 @@ SERVES = False
 
 named = parts
 
+CALLBACK = "with mindspore.train.Model, pass callbacks=[MsprobeStep(debugger)] of msprobe.mindspore.common.utils"
+EXPORTS = (
+    *SEEDED,
+    Variable("MS_ASCEND_CHECK_OVERFLOW_MODE", "INFNAN_MODE", "Inf and NaN are kept, not clamped", "overflow target"),
+)
 
-def prepare(asked: DumpRequest) -> Prepared:
-    """Return the plan of PyTorch, adapted; parts under mindspore.jit run as a graph and are dumped beside the rest."""
-    of_torch = pytorch.prepare(asked)
-    callback = "with mindspore.train.Model, pass callbacks=[MsprobeStep(debugger)] of msprobe.mindspore.common.utils"
-    return replace(
-        of_torch,
-        script=(*pytorch.calls(asked, "mindspore"), *pytorch.AROUND),
-        exports=exports(asked),
-        notes=(*of_torch.notes, callback),
-        unverified=("msprobe's dump of MindSpore was not tested: it needs an Ascend device",),
-    )
-
-
-def exports(asked: DumpRequest) -> tuple[Export, ...]:
-    """Return the environment of MindSpore on Ascend, or on the reference's device."""
-    on_npu = asked.side == "target"
-    found = seeded(asked, on_npu=on_npu)
-    if asked.question.name == "overflow" and on_npu:
-        found += (Export("MS_ASCEND_CHECK_OVERFLOW_MODE", "INFNAN_MODE", "Inf and NaN are kept, not clamped"),)
-    return found
+PLAN = replace(  # parts under mindspore.jit run as a graph and are dumped beside the rest
+    pytorch.PLAN,
+    script=(*pytorch.debugger("mindspore"), *pytorch.AROUND),
+    exports=EXPORTS,
+    notes=(*pytorch.PLAN.notes, Row(CALLBACK)),
+    unverified=("msprobe's dump of MindSpore was not tested: it needs an Ascend device",),
+)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from npucmp.dump_plan import tool_configs
 from npucmp.dump_plan.dump_config import UNSURE
 from npucmp.dump_plan.frameworks import mindspore
-from npucmp.dump_plan.request import MD5, SEED, STATISTICS, VALUES, DumpRequest, Export, Prepared, ScriptLine
+from npucmp.dump_plan.plan_template import ConfigFile, Row, Template, Variable
+from npucmp.dump_plan.request import MD5, STATISTICS, VALUES, DumpRequest
 
 NAME = "mindspore-graph"
 ABOUT = "MindSpore, graph mode, by its own dump"
@@ -30,33 +31,31 @@ def _expression(glob: str) -> str:
     return "".join(wild.get(character, UNSURE.sub(".", character)) for character in glob)
 
 
-def prepare(asked: DumpRequest) -> Prepared:
-    """Return the JSON, and the variables with its path and with the folder of the dump."""
-    config = tool_configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
-    script = [ScriptLine("import mindspore", "at the top, before the model is created")]
-    script += [ScriptLine(f"mindspore.set_seed({SEED})")] if asked.question.second else []
-    script += (
-        [ScriptLine("mindspore.set_deterministic(True)", "before mindspore.communication.init()")]
-        if asked.question.equal
-        else []
-    )
-    if asked.question.name == "fusion-diff":
-        script.append(ScriptLine(f"mindspore.set_context(enable_graph_kernel={not asked.is_unfused})"))
-    notes = ["graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE); start a new process for each dump"]
-    if asked.kind in (STATISTICS, MD5):
-        notes.append("on a CPU, MindSpore writes only values and rejects this file: use --values there")
-    return Prepared(
-        files={CONFIG: tool_configs.text_of(config)},
-        command="python train.py",
-        script=tuple(script) if len(script) > 1 else (),
-        exports=(
-            Export("MINDSPORE_DUMP_CONFIG", f"$here/{CONFIG}", "must be an absolute path"),
-            Export("MS_DIAGNOSTIC_DATA_PATH", "$here/dump", "folder of the dump, because path is empty in that file"),
-            *mindspore.exports(asked),
-        ),
-        notes=tuple(notes),
-        unverified=(
-            "set_deterministic: older releases have set_context(deterministic='ON')",
-            "statistics and graph kernels were not tested: they need an Ascend device",
-        ),
-    )
+def _config(asked: DumpRequest) -> tool_configs.Row:
+    return tool_configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
+
+
+PLAN = Template(
+    files=(ConfigFile(CONFIG, _config),),
+    command=(Row("python train.py"),),
+    script=(
+        Row("import mindspore", "at the top, before the model is created", "two-runs"),
+        Row("mindspore.set_seed({seed})", when="two-runs"),
+        Row("mindspore.set_deterministic(True)", "before mindspore.communication.init()", "equal"),
+        Row("mindspore.set_context(enable_graph_kernel=False)", when="fusion-diff unfused"),
+        Row("mindspore.set_context(enable_graph_kernel=True)", when="fusion-diff !unfused"),
+    ),
+    exports=(
+        Variable("MINDSPORE_DUMP_CONFIG", f"$here/{CONFIG}", "must be an absolute path"),
+        Variable("MS_DIAGNOSTIC_DATA_PATH", "$here/dump", "folder of the dump, because path is empty in that file"),
+        *mindspore.EXPORTS,
+    ),
+    notes=(
+        Row("graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE); start a new process for each dump"),
+        Row("on a CPU, MindSpore writes only values and rejects this file: use --values there", when="!values"),
+    ),
+    unverified=(
+        "set_deterministic: older releases have set_context(deterministic='ON')",
+        "statistics and graph kernels were not tested: they need an Ascend device",
+    ),
+)

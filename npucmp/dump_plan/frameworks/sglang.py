@@ -10,7 +10,8 @@ import shlex
 from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
-from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, DumpRequest, Export, Prepared, parts
+from npucmp.dump_plan.plan_template import Row, Variable
+from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, DumpRequest, parts
 
 NAME = "sglang"
 ABOUT = "SGLang 0.5.11 and newer, eager, by msprobe"
@@ -23,26 +24,29 @@ SERVES = True
 named = parts
 
 
-def prepare(asked: DumpRequest) -> Prepared:
-    """Return config.json; the server takes its path."""
-    of_torch = pytorch.prepare(asked)
-    device = " --device npu --attention-backend ascend" if asked.side == "target" else ""
-    path = shlex.quote(os.path.abspath(asked.at(pytorch.CONFIG)))
-    serve = (
-        f"python3 -m sglang.launch_server --model-path MODEL{device} --disable-cuda-graph --msprobe-dump-config {path}"
-    )
-    health = Export("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "0", "health checks run no forward pass")
-    return replace(
-        of_torch,
-        command=serve,
-        script=(),
-        exports=(
-            *of_torch.exports,
-            Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one and are recorded"),
-            health,
-        ),
-        notes=(*of_torch.notes, "send both sides the same requests, with temperature 0 and few max_tokens"),
-        unverified=(
-            "SGLang was not tested; before 0.5.11, add lines to ModelRunner: msprobe's sglang_eager_dump_instruct.md",
-        ),
-    )
+def _fields(asked: DumpRequest) -> dict[str, str]:
+    return {"path": shlex.quote(os.path.abspath(asked.at(pytorch.CONFIG)))}
+
+
+PLAN = replace(
+    pytorch.PLAN,
+    command=(
+        Row("python3 -m sglang.launch_server --model-path MODEL"),
+        Row("--device npu --attention-backend ascend", when="target"),
+        Row("--disable-cuda-graph --msprobe-dump-config {path}"),
+    ),
+    script=(),
+    exports=(
+        *pytorch.PLAN.exports,
+        Variable("TORCHDYNAMO_DISABLE", "1", "operators run one by one and are recorded"),
+        Variable("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "0", "health checks run no forward pass"),
+    ),
+    notes=(
+        *pytorch.PLAN.notes,
+        Row("send both sides the same requests, with temperature 0 and few max_tokens"),
+    ),
+    unverified=(
+        "SGLang was not tested; before 0.5.11, add lines to ModelRunner: msprobe's sglang_eager_dump_instruct.md",
+    ),
+    fields=_fields,
+)

@@ -11,7 +11,8 @@ import shlex
 from dataclasses import replace
 
 from npucmp.dump_plan.frameworks import pytorch
-from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, DumpRequest, Export, Prepared, ScriptLine, parts
+from npucmp.dump_plan.plan_template import Row, Variable, only
+from npucmp.dump_plan.request import EAGER, MD5, STATISTICS, VALUES, DumpRequest, parts
 
 NAME = "vllm"
 ABOUT = "vLLM: target vLLM-Ascend, golden vLLM on a GPU, both eager, by msprobe"
@@ -24,33 +25,33 @@ SERVES = True
 named = parts
 
 
-def prepare(asked: DumpRequest) -> Prepared:
-    """Return config.json; vLLM-Ascend takes its path, vLLM needs lines in its code."""
-    of_torch = pytorch.prepare(asked)
-    script: tuple[ScriptLine, ...] = ()
-    serve = "vllm serve MODEL --enforce-eager --seed 1234"
-    if asked.side == "target":
-        config = json.dumps({"dump_config_path": os.path.abspath(asked.at(pytorch.CONFIG))})
-        serve = f"{serve} --additional-config {shlex.quote(config)}"
-    else:
-        script = (
-            *(line._replace(where="first in GPUModelRunner.__init__") if line.where else line for line in _own(asked)),
-            ScriptLine("self.debugger.start(model=self.model)", "first in GPUModelRunner.execute_model"),
-            ScriptLine("self.debugger.stop(); self.debugger.step()", "in a finally block around the rest of it"),
-        )
-    quiet = Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one and are recorded")
-    return replace(
-        of_torch,
-        command=serve,
-        script=script,
-        exports=(*of_torch.exports, quiet),
-        notes=(*of_torch.notes, "send both sides the same requests, with temperature 0 and few max_tokens"),
-        unverified=("vLLM was not tested; later releases may define GPUModelRunner elsewhere",),
-    )
+def _fields(asked: DumpRequest) -> dict[str, str]:
+    told = {"dump_config_path": os.path.abspath(asked.at(pytorch.CONFIG))}
+    return {"additional": shlex.quote(json.dumps(told))}
 
 
-def _own(asked: DumpRequest) -> tuple[ScriptLine, ...]:
-    return tuple(
-        line._replace(code=line.code.replace("debugger =", "self.debugger =", 1))
-        for line in pytorch.calls(asked, "torch")
-    )
+PLAN = replace(  # vLLM-Ascend takes the path of config.json, vLLM needs lines in its code
+    pytorch.PLAN,
+    command=(
+        Row("vllm serve MODEL --enforce-eager --seed 1234"),
+        Row("--additional-config {additional}", when="target"),
+    ),
+    script=only(
+        "!target",
+        (
+            *pytorch.debugger("pytorch", "self.debugger", "first in GPUModelRunner.__init__"),
+            Row("self.debugger.start(model=self.model)", "first in GPUModelRunner.execute_model"),
+            Row("self.debugger.stop(); self.debugger.step()", "in a finally block around the rest of it"),
+        ),
+    ),
+    exports=(
+        *pytorch.PLAN.exports,
+        Variable("TORCHDYNAMO_DISABLE", "1", "operators run one by one and are recorded"),
+    ),
+    notes=(
+        *pytorch.PLAN.notes,
+        Row("send both sides the same requests, with temperature 0 and few max_tokens"),
+    ),
+    unverified=("vLLM was not tested; later releases may define GPUModelRunner elsewhere",),
+    fields=_fields,
+)
