@@ -4,7 +4,7 @@ Operators are evaluated in execution order. Do the inputs of an operator agree? 
 difference (gaps.py)? Do its outputs differ by more than its inputs explain (explanations.py, intervals.py)? Does a
 recomputation accuse or acquit it (recomputation.py)? localise/rules/ decides what explains and what accuses; this
 module has the search itself: the order of these questions, and descent from a root. `RootSearch.visit` decides about
-one operator, and `cause` between BORN, WORSENED and UNKNOWN.
+one operator, and `_cause` between BORN, WORSENED and UNKNOWN.
 
 An operator is UNKNOWN if an input comes from an output that was not compared (localise/sources.py). A backward operator
 is UNKNOWN if its forward was not recorded, cannot be read, or ran again on one side only with other values
@@ -125,9 +125,13 @@ class RootSearch:
             for finding in node.outputs:
                 self.sources.learn(TensorSource(finding, tainted=False, meaningless=True))
             return
+
+        # What does it read?
         gap, inherits = self._gaps.find(node)
         inherits |= node.carried or self._explanations.reads_what_differs(node) or self._intervals.is_half_known(node)
         reads = self._intervals.reads(node)
+
+        # Do its outputs differ by more? Does a recomputation accuse or acquit it?
         diverged = [output for output in node.outputs if differs(output)]
         culprit = self._culprit(node)
         inherits |= bool(diverged and culprit)
@@ -143,6 +147,7 @@ class RootSearch:
         if inherits and node.operator.path and not (gap or own or guilty):
             inherits = not diverged or any(self._explanations.inside(one) is None for one in diverged)
 
+        # The first answer that applies
         if gap:
             cause, reasons = self._gaps.cause(node, gap.finding)
             self._add(node, cause, gap, reasons, reads)
@@ -169,7 +174,7 @@ class RootSearch:
         node.tainted = bool(gap or own or guilty or (inherits and (diverged or unread)))
         self._remember(node, reads)
 
-    def cause(self, node: OperatorFindings, own: Finding, reads: Reads) -> tuple[Cause, list[Evidence]]:
+    def _cause(self, node: OperatorFindings, own: Finding, reads: Reads) -> tuple[Cause, list[Evidence]]:
         """The cause of an error that the inputs do not explain, with the evidence."""
         pair, worst = node.pair, self._explanations.worst_input(node)
         is_argued = self._explanations.is_argued(node)
@@ -293,14 +298,14 @@ class RootSearch:
         bounds also give BORN."""
         if own is None:
             return guilty, [*reasons, evidence.tensor_reason(guilty.finding)]
-        cause, known = self.cause(node, own.finding, reads)
+        cause, known = self._cause(node, own.finding, reads)
         return (own, [*known, *reasons]) if cause is Cause.BORN else (guilty, [*reasons, *known])
 
     def _recomputed_cause(
         self, node: OperatorFindings, own: OwnError, known: Optional[Recomputed], reads: Reads
     ) -> tuple[Cause, OwnError, list[Evidence]]:
         """The cause of an error that the inputs do not explain, after a recomputation if there was one."""
-        cause, reasons = self.cause(node, own.finding, reads)
+        cause, reasons = self._cause(node, own.finding, reads)
         if not known or evidence.argument_reasons(node.pair):
             return cause, own, reasons
         after, found = known.cause(cause)
