@@ -170,6 +170,8 @@ def test_what_a_room_may_know():
 
 ANSWERS = (
     "report.compare",
+    "report.comparison_parts",
+    "report.verdict_sentence",
     "report.fusion_diff",
     "report.rerun_diff",
     "report.overflow",

@@ -20,16 +20,14 @@ import click
 from npucmp.errors import UsageError
 from npucmp.model import Result
 from npucmp.model.gc_pause import uncollected
-from npucmp.workflows.option_fields import ScreenFields, spelled
-
-if TYPE_CHECKING:
-    from npucmp.report import Form
-    from npucmp.report.answer import Answer
 from npucmp.model.saved_report import Difference, Written
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
 from npucmp.report.phrases import count_of
 from npucmp.report.sanitise import inert
-from npucmp.workflows.report_reader import of_files
+from npucmp.workflows.option_fields import ScreenFields, spelled
+
+if TYPE_CHECKING:
+    from npucmp.report import Form
 
 WIDTH = 80  # columns of a picture if stdout is no terminal
 
@@ -210,6 +208,7 @@ def mark_known(answer: Answer, baseline: Written) -> Answer:
     """Return the answer with known suspects marked; the exit status is 1 only for suspects that are not known."""
     from npucmp.report import diff, notebook
     from npucmp.workflows.diff import compare_reports, excused
+    from npucmp.workflows.report_reader import of_files
 
     result = answer.result
     strict = bool(getattr(result, "strict", False))

@@ -1,11 +1,5 @@
 """Words and figures of the evidence against an operator; each figure belongs to a tensor that has a row.
 
-For a GAP, the last agreeing tensor is the tensor with the input's content in either run, otherwise the latest that
-agrees. The evidence names later operators of one run, first those that write as many elements as the input has. If the
-producer is known and its output was not dumped, the evidence names it: check that operator first. If the golden's
-writer comes after the reader in the target, or the reader before an operator that the golden runs first, the evidence
-names the two: a call may be missing, or another call may be the partner.
-
 For WORSENED and PROPAGATED, the evidence names the tensor with the largest difference among those that reach the
 output: an input, the incoming gradient, a saved tensor of the forward or the contribution of another rank. It also
 names differing non-tensor arguments (eps, dim, scale), and an output "written as bfloat16, in the golden as float32".
@@ -21,13 +15,12 @@ from typing import NamedTuple, Optional, Sequence, Union
 from npucmp.judge.precision import rounded_to
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.rule_context import WHOLE, error_size, gain_of
-from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNSEEN
 from npucmp.model.optypes import is_weight, op_type_of
-from npucmp.model.roles import is_folded, is_parameter
+from npucmp.model.roles import is_folded
 
 
 class WorstInput(NamedTuple):
@@ -135,127 +128,6 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
     return reason(kind, words, op=read.pair.operator.name, slot=read.pair.slot, error=error)
 
 
-class Around(NamedTuple):
-    """Facts about the path to an input that differs.
-
-    last       the last tensor that agrees; tainted: an earlier operator bears an error already
-    writer     the output that it comes from, if that is known and was not dumped
-    alone      operators of one run that may have written it
-    left_out   earlier operators that the user excluded
-    displaced  the operator that wrote it in the golden, whose partner the target runs later
-    overtaken  an operator that the golden runs after the reader, the target before it
-    """
-
-    last: Optional[Finding] = None
-    tainted: bool = False
-    writer: Optional[Writer] = None
-    alone: Sequence[Pair] = ()
-    left_out: Sequence[Pair] = ()
-    displaced: Optional[Pair] = None
-    overtaken: Optional[Pair] = None
-
-
-def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
-    """Return the evidence of an input that differs although everything dumped upstream agrees."""
-    before, writer, alone, left_out = around.last, around.writer, around.alone, around.left_out
-    numbers = _numbers(gap)
-    slot, because = gap.pair.slot, measured(gap.because, gap)
-    if numbers:
-        return [_number_reason(gap, *numbers), *([_alone_reason("preceding operators: {}", alone)] if alone else ())]
-    more, so_far = [*argument_reasons(gap.pair), *pattern_reasons(gap)], _before_words(around)
-    parameter = is_parameter(gap.pair)
-    if not left_out and (parameter or before is None):
-        what = "a parameter" if parameter else "an input of the network or of the dumped part"
-        words = f"{what} already differs: {{slot}}, {{because}}{so_far}"
-        return [reason("fed", words, slot=slot, because=because), *more]
-    words = f"{{slot}} differs ({{because}}){so_far}"
-    reasons = [reason("gap", words, slot=slot, because=because)]
-    if before is not None:
-        last = before.pair
-        reasons.append(
-            reason("last agreeing", "last matching tensor: {op} {slot}", op=last.operator.name, slot=last.slot)
-        )
-    if writer:
-        reasons.append(writer_reason(writer))
-    elif around.displaced is not None or around.overtaken is not None:
-        reasons.append(_order_reason(around.displaced, around.overtaken))
-    elif left_out:
-        names = _first([pair.operator.name for pair in left_out])
-        words = "operators upstream were excluded by --include or --exclude ({names}): the error may start there"
-        reasons.append(reason("left out", words, names=names))
-    elif alone and before is not None and alone[0].order > before.pair.order:
-        reasons.append(_alone_reason("operators between these two tensors: {}", alone))
-    elif alone:
-        reasons.append(_alone_reason("the error starts in code that was not dumped, or before that in {}", alone))
-    elif before is not None and not _tells_outputs(before.pair):
-        words = (
-            "the error starts upstream: in an operator whose outputs were not dumped, or in code that was not dumped"
-        )
-        reasons.append(reason("between", words))
-    else:
-        reasons.append(reason("between", "the error starts between these two tensors, in code that was not dumped"))
-    return reasons + more
-
-
-def _before_words(around: Around) -> str:
-    """Return the words on the tensors that were dumped before an input that differs; "" if none was, or some differ."""
-    if around.last is None or around.tainted:
-        return ""
-    if around.left_out:
-        return ", but all compared upstream tensors match"
-    if around.last.error is None and has_equal_xor(around.last.pair):
-        return ", but no tensor dumped upstream is proven to differ"
-    return ", but all tensors dumped upstream match"
-
-
-def _order_reason(displaced: Optional[Pair], overtaken: Optional[Pair]) -> Evidence:
-    """Return the evidence of an input whose writer, or whose reader, the two runs execute in another order."""
-    if displaced is not None and displaced.target_op is not None and displaced.golden_op is not None:
-        words = (
-            "in the golden, {golden} writes this tensor; in the target, its partner {target} runs later: "
-            "a call may be missing"
-        )
-        return reason("order", words, golden=displaced.golden_op.name, target=displaced.target_op.name)
-    name = overtaken.operator.name if overtaken is not None else ""
-    words = "the golden runs this operator before {name}, the target after it: its partner may be another call"
-    return reason("order", words, name=name)
-
-
-def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
-    """The evidence of a scalar input, with its two values and their quotient."""
-    words = "scalar {slot} already differs: target {target}, golden {golden}"
-    facts = {"slot": by_name(gap.pair.operator, gap.pair.slot), "target": f"{target:g}", "golden": f"{golden:g}"}
-    factor = target / golden if golden else 0.0
-    if math.isfinite(factor) and factor:
-        return reason("fed", f"{words}, factor {{factor}}", **facts, factor=f"{factor:g}")
-    return reason("fed", words, **facts)
-
-
-def _alone_reason(words: str, alone: Sequence[Pair]) -> Evidence:
-    """The evidence that names operators of one run; their names replace the braces in `words`."""
-    shown = [f"{{name{n}}} (only in {_side(pair)})" for n, pair in enumerate(alone)]
-    named = {f"name{n}": pair.operator.name for n, pair in enumerate(alone[:3])}
-    return reason("between", words.format(_first(shown)), **named)
-
-
-def _tells_outputs(pair: Pair) -> bool:
-    """Whether either run recorded an output of an operator."""
-    return any(tensor.is_output for one in (pair.target_op, pair.golden_op) if one for tensor in one.tensors)
-
-
-def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
-    """Return the evidence of an input that differs and comes from an output that was not compared."""
-    because = measured(read.because, read)
-    differs = reason("inputs differ", "{slot} differs ({because})", slot=read.pair.slot, because=because)
-    return [differs, writer_reason(writer), *pattern_reasons(read)]
-
-
-def writer_reason(writer: Writer) -> Evidence:
-    """The operator to check first."""
-    words = "this tensor is {writer}, which {why}: check that operator first"
-    return reason("writer", words, writer=writer.name, why=writer.why)
-
-
 def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> list[Evidence]:
     """The evidence of a gradient whose saved tensors are unknown. `left_out` names the forward if the user excluded it;
     `recomputed` names it if it ran again and only one run shows that."""
@@ -270,7 +142,7 @@ def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, reco
     elif left_out:
         words = "its forward pass was excluded by --include or --exclude ({names})"
     names = [f"{finding.pair.operator.name} {finding.pair.slot}" for finding in unread] or [left_out]
-    return [tensor_reason(own), reason("unsaved", words, names=_first(names))]
+    return [tensor_reason(own), reason("unsaved", words, names=first_names(names))]
 
 
 def unheard_reasons(own: Finding, reads: bool) -> list[Evidence]:
@@ -284,23 +156,9 @@ def is_fed(root_cause: Cause, evidence: Sequence[Evidence]) -> bool:
     return root_cause is Cause.GAP and any(one.kind == "fed" for one in evidence)
 
 
-def _side(pair: Pair) -> str:
-    return "the target" if pair.target_op else "the golden"
-
-
-def _first(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """The first three names in one line."""
     return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
-
-
-def _numbers(finding: Finding) -> Optional[tuple[float, float]]:
-    """The two values of a scalar tensor, from its values or recorded statistics."""
-    moments, recorded = finding.measurement.moments, finding.measurement.statistics
-    if finding.pair.golden is None or finding.pair.golden.shape != ():
-        return None
-    if moments is not None:
-        return moments.target.minimum, moments.golden.minimum
-    values = [one.max if one else None for one in recorded]
-    return None if None in values else (float(values[0] or 0), float(values[1] or 0))
 
 
 def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> list[Evidence]:
@@ -317,7 +175,7 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> list[Evidence]:
         words = "the inputs have equal XOR checksums, which prove nothing"
     if not named:
         return [tensor_reason(own), reason(UNSEEN, words)]
-    return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=_first(named))]
+    return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=first_names(named))]
 
 
 def interval_reasons(words: str, high: float) -> list[Evidence]:
@@ -389,7 +247,7 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Ev
         if any(one.pair.golden is None and _dtype(one.pair.target) == apart[0].target.dtype for one in read):
             return []
         words = "dtype of {slots}: {target} in the target, {golden} in the golden"
-        slots = _first([pair.slot for pair in apart])
+        slots = first_names([pair.slot for pair in apart])
         return [reason("type", words, slots=slots, target=apart[0].target.dtype, golden=apart[0].golden.dtype)]
     found = [(one, kind) for one in outputs if (kind := rounded_to(one.measurement))]
     if not found or any(rounded_to(one.measurement) for one in read):
@@ -413,7 +271,7 @@ def folded_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
     """The evidence of an operator that reads weights folded by the compiler: the error may be in them."""
     names = [finding.pair.slot for finding in inputs if is_folded(finding.pair)]
     words = "the error is in this operator or in its folded weights ({slots}), which the golden run does not have"
-    return [reason("folded", words, slots=_first(names))] if names else []
+    return [reason("folded", words, slots=first_names(names))] if names else []
 
 
 def follower_reasons(pair: Pair, after: Optional[Pair]) -> list[Evidence]:

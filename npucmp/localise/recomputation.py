@@ -33,12 +33,16 @@ import math
 from typing import NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import argument_reasons, reason
 from npucmp.localise.rule_context import error_size
+from npucmp.localise.rules.reduced import REDUCED
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
 from npucmp.model.dtypes import lookup
 
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
+# accusations that do not rest on the size of an error
+UNREFUTED = ("law", "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 # times the budgets of a replay: chosen: an operator without other suspicion must be farther beyond, not measured
 ALONE = 2.0
 OWN = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
@@ -86,7 +90,16 @@ class Recomputed(NamedTuple):
                 return slots[worst.slot][0], _guilty_reasons(worst, "golden " * side)
         return None
 
-    def is_innocent(self, outputs: Sequence[Finding]) -> bool:
+    def is_innocent(self, node: OperatorFindings, rule: str, is_known: bool) -> bool:
+        """Whether an operator that `rule` accuses only propagates its inputs, which all were compared if `is_known`; or
+        whether it is a product that rounds its operands to 11 bits as all products do."""
+        if rule in UNREFUTED or argument_reasons(node.pair):
+            return False
+        if self.is_setting and node.op.has("contracts"):
+            return all(error_size(one) <= FACTOR * REDUCED for one in node.outputs)
+        return is_known and self._came_in(node.outputs)
+
+    def _came_in(self, outputs: Sequence[Finding]) -> bool:
         """Whether the errors of all outputs came in with the inputs."""
         rows = [{row.slot: row for row in some} for some in (self.target, self.golden)]
         return bool(outputs) and all(_came_in(one, *rows) for one in outputs)
@@ -103,37 +116,62 @@ class Recomputed(NamedTuple):
         return Cause.PROPAGATED if passes_on else cause, [reason(NAME, words, ratio=share)]
 
 
-def recomputed(estimator: Optional[Estimator], node: OperatorFindings) -> Optional[Recomputed]:
-    """The rows of an operator; None if the target's operator is not recomputed."""
-    if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
-        return None
-    target = _computed(estimator.rows(0, node.pair.target_op))
-    golden = _computed(estimator.rows(1, node.pair.golden_op)) if target else ()
-    return Recomputed(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
+class Recomputation:
+    """The recomputation of the operators of one step and rank; without an estimator none, and bounds alone decide."""
 
+    def __init__(self, estimator: Optional[Estimator]) -> None:
+        self._estimator = estimator
+        self._guilty: set[str] = set()  # calls of operators that bear an error
 
-def forward_of(
-    estimator: Optional[Estimator], node: OperatorFindings
-) -> Optional[tuple[OperatorFindings, Finding, list[Evidence]]]:
-    """The forward of a gradient beyond the expected rounding, if the forward bears the error: it is beyond too, or its
-    arguments differ from the golden's and the gradient follows the golden's arguments. Return it with its output and
-    the evidence; None if the gradient alone is faulty."""
-    call = node.operator.call
-    forward = next((one for one in nodes_of(node.context) if call and one.operator.call == call), None)
-    known = recomputed(estimator, forward) if forward is not None else None
-    if forward is None or estimator is None or not forward.outputs:
+    def applies(self, node: OperatorFindings) -> bool:
+        """Whether an operator may be recomputed: values of its outputs were compared."""
+        return self._estimator is not None and any(one.measurement.moments for one in node.outputs)
+
+    def is_sampled(self, node: OperatorFindings) -> bool:
+        """Whether an operator is recomputed independently of the search."""
+        if self._estimator is None or not self.applies(node):
+            return False
+        return self._estimator.is_sampled(node.pair.target_op)
+
+    def of(self, node: OperatorFindings) -> Optional[Recomputed]:
+        """The rows of an operator; None if the target's operator is not recomputed."""
+        estimator = self._estimator
+        if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
+            return None
+        target = _computed(estimator.rows(0, node.pair.target_op))
+        golden = _computed(estimator.rows(1, node.pair.golden_op)) if target else ()
+        return Recomputed(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
+
+    def blame(self, node: OperatorFindings) -> None:
+        """Record that an operator bears an error."""
+        self._guilty.add(node.operator.call)
+
+    def follows(self, node: OperatorFindings) -> bool:
+        """Whether an operator is a gradient of a call whose forward bears an error."""
+        return node.is_gradient and node.operator.call in self._guilty
+
+    def forward_of(self, node: OperatorFindings) -> Optional[tuple[OperatorFindings, Finding, list[Evidence]]]:
+        """The forward of a gradient beyond the expected rounding, if the forward bears the error: it is beyond too, or
+        its arguments differ from the golden's and the gradient follows the golden's arguments. Return it with its
+        output and the evidence; None if the gradient alone is faulty, or if the forward is known to be."""
+        if not node.is_gradient or self.follows(node):
+            return None
+        call = node.operator.call
+        forward = next((one for one in nodes_of(node.context) if call and one.operator.call == call), None)
+        known = self.of(forward) if forward is not None else None
+        if forward is None or self._estimator is None or not forward.outputs:
+            return None
+        found = known.guilty(forward.outputs, True) if known is not None else None
+        if found is not None:
+            return forward, *found
+        arguments = argument_reasons(forward.pair)
+        target, golden = node.pair.target_op, node.pair.golden_op
+        if not arguments or target is None or golden is None:
+            return None
+        if _is_clean(self._estimator.gradients_as_golden(target, golden)):
+            words = "the gradient of this call matches a float64 recomputation with the arguments of the golden"
+            return forward, max(forward.outputs, key=error_size), [*arguments, reason(NAME, words)]
         return None
-    found = known.guilty(forward.outputs, True) if known is not None else None
-    if found is not None:
-        return forward, *found
-    arguments = argument_reasons(forward.pair)
-    target, golden = node.pair.target_op, node.pair.golden_op
-    if not arguments or target is None or golden is None:
-        return None
-    if _is_clean(estimator.gradients_as_golden(target, golden)):
-        words = "the gradient of this call matches a float64 recomputation with the arguments of the golden"
-        return forward, max(forward.outputs, key=error_size), [*arguments, reason(NAME, words)]
-    return None
 
 
 def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:

@@ -225,3 +225,13 @@ def agrees(finding: Finding) -> bool:
 def is_alike(finding: Finding) -> bool:
     """Whether statistics or an XOR of a tensor were compared and prove no error."""
     return finding.error is None and (finding.measurement.bound is not None or has_equal_xor(finding.pair))
+
+
+def is_still(finding: Finding) -> bool:
+    """Whether the two sides hold the same bits, or statistics that prove no difference."""
+    if finding.verdict is not Verdict.MATCH and finding.verdict is not Verdict.UNKNOWN:
+        return False
+    if finding.error is None:
+        return True
+    moments = finding.measurement.moments
+    return finding.error == 0.0 and (moments is None or moments.equal == moments.elements)

@@ -1,24 +1,31 @@
 """The known facts about the tensors of a search: their producers, and whether their error descends from a root.
 
-Outputs that were written but not compared: their files are missing or broken, or the user excluded them.
+An input without a compared producer may come from
 
-An input without a compared producer may be one of these. Its consumer is not accused, because the error may exist
-before it. The golden side identifies the output: the number of elements, the type, and the extremes if recorded; the
-latest matching output is taken.
+    an uncompared output    its file is missing or broken, or the user excluded it
+    an unrecorded output    only the inputs of its operator were recorded
+    an unpaired operator    only one run has it
+
+The consumer of an uncompared output is not accused, because the error may exist before it. The golden side identifies
+the output: the number of elements, the type, and the extremes if recorded; the latest matching output is taken.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from itertools import takewhile
-from typing import Hashable, NamedTuple, Optional, Sequence
+from collections import defaultdict, deque
+from itertools import count, takewhile
+from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import escaped
 from npucmp.flow.contents import content_of
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings
+from npucmp.judge.precision import round_off_of
+from npucmp.judge.products import BEHIND
+from npucmp.localise.rule_context import error_size
 from npucmp.model import Finding, Pair, TensorRef, Verdict
+from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_meaningless, is_output, is_parameter
 
 
@@ -216,6 +223,90 @@ class Uncompared:
     def left_out(self, start: int, end: int) -> list[Pair]:
         """The operators that the user excluded between two places in the graph, the latest first."""
         return [pair for order, pair in reversed(self._left_out.items()) if start < order < end]
+
+
+class UnrecordedOutputs:
+    """The operators before the operator that is visited of which only the inputs were recorded."""
+
+    def __init__(self) -> None:
+        self._operators: dict[str, tuple[OperatorFindings, float]] = {}  # by name, with the error that each read
+        self._latest: deque[str] = deque(maxlen=BEHIND)
+
+    def __bool__(self) -> bool:
+        return bool(self._operators)
+
+    def learn(self, node: OperatorFindings, error: float) -> None:
+        """Add an operator that was visited, with the error that it read."""
+        self._latest.append(node.operator.name)
+        self._operators[node.operator.name] = node, error
+
+    def writers(self, finding: Finding) -> list[tuple[OperatorFindings, float]]:
+        """The operators that may have written an input, with the error that each read. A graph names the producer;
+        otherwise these are the operators just before in the same pass, as for queries, keys and values. A dump without
+        an order mixes both passes, and a backward operator reads the inputs of its forward, which would explain its own
+        error."""
+        sides = [one.source.rpartition(":")[0] for one in (finding.pair.target, finding.pair.golden) if one]
+        named = [name for name in sides if name][:1]
+        seen = [self._operators[name] for name in named or self._latest if name in self._operators]
+        backward = is_gradient(finding.pair.operator)
+        return [(node, error) for node, error in seen if named or node.is_gradient == backward]
+
+    def claim(self, finding: Finding) -> None:
+        """Assume that the latest of these operators wrote an input, so that it wrote no other. An operator that read an
+        error does not write equal bits."""
+        claimed = self._latest[-1] if self._latest else ""
+        if claimed and round_off_of(finding.pair) and (error_size(finding) or not self._operators[claimed][1]):
+            self._latest.pop()
+
+
+class UnpairedOperators:
+    """The operators of one run that have no partner in the other, by their places in the order of both."""
+
+    def __init__(self, pairs: Iterable[Pair]) -> None:
+        self._pairs = {one.order: one for one in pairs if one.target_op is None or one.golden_op is None}
+
+    def at(self, order: int) -> Optional[Pair]:
+        """The operator at a place; None for an operator of both runs."""
+        return self._pairs.get(order)
+
+    def writers(self, read: Finding, start: int, is_origin: bool) -> list[Pair]:
+        """The operators that may have written an input: those behind `start`; if there are none, the latest before it,
+        unless the input is known to come from `start`. If none of them writes such a tensor, return the operators
+        around the latest that reads as many elements: an operator that overwrites a tensor in place need not be
+        recorded."""
+        end = read.pair.order
+        between = [self._pairs[place] for place in range(start + 1, end) if place in self._pairs]
+        writers = [one for one in between if _may_write(one, read)]
+        if between or is_origin:
+            return writers or between
+        before = [place for place in self._pairs if place < end]
+        writers = [self._pairs[place] for place in before if _may_write(self._pairs[place], read)]
+        if writers or not before:
+            return writers[::-1]
+        last = max((place for place in before if _may_read(self._pairs[place], read)), default=-1)
+        return [self._pairs[place] for place in takewhile(self._pairs.__contains__, count(last)) if place < end]
+
+
+def _may_read(unpaired: Pair, read: Finding) -> bool:
+    """Whether an operator of one run reads as many elements as an operator behind it reads in that run."""
+    elements, sizes = _sizes(unpaired, read, wrote=False)
+    return elements > 1 and elements in sizes
+
+
+def _may_write(unpaired: Pair, read: Finding) -> bool:
+    """Whether an operator of one run writes as many elements as an operator behind it reads in that run."""
+    elements, sizes = _sizes(unpaired, read, wrote=True)
+    return elements >= 0 and (not sizes or elements in sizes)
+
+
+def _sizes(unpaired: Pair, read: Finding, wrote: bool) -> tuple[int, set[int]]:
+    """The number of elements of a tensor in the run of an operator, and those of the outputs or inputs of the operator;
+    -1 without such a tensor."""
+    pair = read.pair
+    tensor, operator = (pair.target, unpaired.target_op) if unpaired.target_op else (pair.golden, unpaired.golden_op)
+    if tensor is None or operator is None:
+        return -1, set()
+    return math.prod(tensor.shape), {math.prod(one.shape) for one in operator.tensors if one.is_output == wrote}
 
 
 def _kind(tensor: TensorRef) -> Hashable:

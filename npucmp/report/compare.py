@@ -1,33 +1,26 @@
 """The Answer of `npucmp compare`, the base of the Answers of fusion-diff and rerun-diff: the sum of one part for each
-step and rank (rank_summary.py), wherever the parts are stored."""
+step and rank (comparison_parts.py), wherever the parts are stored; and the files of the rows."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model import (
-    DIFFERS,
-    Cause,
     Comparison,
     Report,
     StoredComparisons,
     Verdict,
-    VerdictTally,
     Where,
-    brief,
     map_comparisons,
 )
 from npucmp.model.comparison import where_of
-from npucmp.model.ticket_facts import Accused
 from npucmp.report import tables, worst_elements
 from npucmp.report.answer import (
     Answer,
     Columns,
     Detail,
-    DumpSummary,
     Listing,
     Piece,
     ReportTable,
@@ -37,20 +30,10 @@ from npucmp.report.answer import (
     Text,
     Within,
 )
-from npucmp.report.coverage import AlignedShare, coverage_facts, covered_words, open_words
-from npucmp.report.phrases import count_of, in_bytes, numbers, problem_of, where_words
-from npucmp.report.rank_summary import (
-    LEFT_OUT,
-    SIDES,
-    Passed,
-    Ran,
-    RankSummary,
-    SummaryRequest,
-    keys_of,
-    lost_part,
-    part_of,
-    word_of,
-)
+from npucmp.report.comparison_parts import LOST, Parts, facts
+from npucmp.report.phrases import problem_of, where_words
+from npucmp.report.rank_summary import Passed, keys_of, word_of
+from npucmp.report.verdict_sentence import sentence_of
 
 if TYPE_CHECKING:
     from npucmp.report.next_dump import NextDump
@@ -74,80 +57,6 @@ NEXT = {  # docs/workflow.md explains each in more words
     "PROPAGATED": "no action: the error comes from an upstream operator",
 }
 FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")  # columns that a page shows first
-OF_FIRST = ("format", "detail", "step", "rank")  # values of the first run of a side in summary.json
-
-
-class Parts:
-    """All parts of a comparison, and their sums.
-
-    metrics  further columns of tensors.csv
-    paged    the comparison is one of several, and the parts are for its page
-    """
-
-    def __init__(self, report: Report, metrics: Sequence[str] = (), paged: bool = False) -> None:
-        asked = SummaryRequest(
-            (report.target_path, report.golden_path), len(report.comparisons) > 1, report.least, paged
-        )
-        self.report, self.metrics = report, tuple(metrics)
-        self.every: list[RankSummary] = []
-        pool: dict[object, Any] = {}  # shares the names of tensors, which ranks have in common
-        lost = partial(_lost_part, where_of(report.comparisons))
-        for part in map_comparisons(report.comparisons, partial(part_of, asked, report.strict), lost):
-            self.every.append(part.pooled(pool))
-        self.tally = VerdictTally.sum(one.tally for one in self.every)
-        self.coverage = AlignedShare.sum([one.coverage for one in self.every])
-
-    @property
-    def notes(self) -> list[str]:
-        """The notes for the reader, each once."""
-        runs = [note for one in self.every for note in one.run_notes]
-        own = [note for one in self.every for note in one.notes]
-        return [*dict.fromkeys([*self.report.unreplayed, *runs, *own, *self.report.notes])]
-
-    @property
-    def unreadable(self) -> Listing:
-        lines = [words for one in self.every for words in one.unreadable]
-        more = self.tally.verdicts[Verdict.UNREADABLE] - len(lines)
-        return Listing("unreadable", lines, "tensors.csv", more)
-
-    def undecided(self) -> Iterator[str]:
-        for verdict, what in LEFT_OUT.items():
-            if count := self.tally.verdicts[verdict]:
-                example = next(one.examples[verdict] for one in self.every if verdict in one.examples)
-                yield f"{count_of(count, 'tensor')} {what}, for example {example}"
-
-    def within_noise(self) -> Iterator[str]:
-        """Yield the number of tensors that --noise excused, and the largest error."""
-        count = sum(one.excused.tensors for one in self.every)
-        if count:
-            worst = max((one.excused for one in self.every), key=lambda one: one.error)
-            where = f"rel_l2 {brief(worst.error)} at {worst.where}"
-            yield f"{count_of(count, 'tensor')} above the limit, within measured noise; largest {where}"
-
-    def sides(self) -> list[DumpSummary]:
-        """Return both dumps in one line each, if they have several runs."""
-        if len(self.every) < 2:
-            return []
-        paths = self.report.target_path, self.report.golden_path
-        runs = [[one.runs[at] for one in self.every if one.runs] for at in range(len(SIDES))]
-        return [DumpSummary(name, path, several(some)) for name, path, some in zip(SIDES, paths, runs)]
-
-
-def several(runs: Sequence[Ran]) -> str:
-    """Describe the runs of one dump in one line."""
-    kinds = dict.fromkeys(" · ".join(filter(None, (run.format, run.detail))) for run in runs)
-    operators, tensors, size = (sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes"))
-    content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
-    known = ((name, {getattr(run, name) for run in runs} - {None}) for name in ("step", "rank"))
-    which = [numbers(name, sorted(found)) for name, found in known]
-    return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
-
-
-LOST = "the process ended while it summarised the result: {because}"
-
-
-def _lost_part(where: Sequence[Where], number: int, because: str) -> RankSummary:
-    return lost_part(number, where[number], LOST.format(because=because))
 
 
 def _lost_files(where: Sequence[Where], filing: Filing, number: int, because: str) -> Filed:
@@ -206,14 +115,13 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         sections = [one._replace(warnings=[report.unlike]) if one is first else one for one in sections]
     sections = worst_elements.with_worst_elements(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
-    word, sentence = _verdict(report, parts)
     lines = [line.head + line.rest for one in sections for line in one.lines]
     further = _NextDump(report, files)
     listed = [words for one in sections for some in one.listings for words in (some.title, *some.lines)]
     return Answer(
         result=report,
-        word=word,
-        sentence=sentence,
+        word=word_of(report.exit_status, parts.tally),
+        sentence=sentence_of(report, parts.tally),
         sections=sections,
         suspects=suspects,
         places="roots.csv",
@@ -370,118 +278,3 @@ def _runs_left_out(report: Report) -> Iterator[str]:
         yield f"unreadable {side}: {problem_of(run)}"
     for side, run in report.unpaired:
         yield f"only in {side}: {' '.join(where_words(run))} ({run.path})"
-
-
-def _verdict(report: Report, parts: Parts) -> tuple[str, str]:
-    status = report.exit_status
-    return word_of(status, parts.tally), _sentence(report, parts.tally, status)
-
-
-def _sentence(report: Report, tally: VerdictTally, status: int) -> str:
-    counts = tally.verdicts
-    if status == 130:
-        return f"interrupted after {count_of(tally.tensors, 'tensor')}"
-    if status == 1:
-        return found_words(tally, len(report.unpaired))
-    if status == 0:
-        words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
-        words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
-        words += [f"{count_of(len(report.unpaired), 'run')} without a partner"] if report.unpaired else []
-        return ", ".join([*words, *covered_words(report, report.coverage)])
-    if report.broken:
-        return f"{count_of(len(report.broken), 'run')} could not be read, the others agree"
-    if counts[Verdict.UNREADABLE]:
-        unreadable = count_of(counts[Verdict.UNREADABLE], "tensor")
-        return f"{unreadable} could not be read, none of the others diverged"
-    bare = ""
-    if tally.bare and counts[Verdict.MATCH]:
-        bare = f"no tensor could be compared in {tally.bare:,} of {len(report.comparisons):,} steps and ranks"
-    uncompared = counts[Verdict.MATCH] and (tally.coverage.tensors > tally.undecided or not tally.undecided)
-    unpaired = [run for side, run in report.unpaired if side == "golden"]
-    if uncompared and (tally.coverage.tensors or unpaired):
-        return "; ".join(filter(None, [bare, open_words(tally.coverage, counts[Verdict.MATCH], unpaired)]))
-    if undecided := tally.undecided:
-        what, advice = "statistics", "dump with task tensor or md5, or pass --trust-statistics"
-        if any("XOR" in one.because for one in tally.coverage.first):
-            what, advice = "equal XOR checksums", "dump with task tensor, or with md5 as the summary mode"
-        return f"{what} cannot prove agreement of {count_of(undecided, 'tensor')}; {advice}"
-    if bare:
-        return f"{bare}, {count_of(counts[Verdict.MATCH], 'tensor')} of the others agree"
-    return "no tensor could be compared: partners are missing, have incompatible types, or are empty"
-
-
-def found_words(tally: VerdictTally, unpaired: int = 0) -> str:
-    """Describe the tensors that differ, or that statistics suggest."""
-    if tally.is_suspected:
-        return f"statistics only, not proven: {', '.join(_suspected_words(tally.causes))}"
-    return ", ".join(_diverged_words(tally, unpaired))
-
-
-def _suspected_words(causes: Counter[Cause]) -> Iterator[str]:
-    """Describe the operators that are suspects by statistics alone."""
-    yield f"{count_of(causes[Cause.SUSPECT], 'operator')} above the upstream noise"
-    if causes[Cause.PROPAGATED]:
-        yield f"{causes[Cause.PROPAGATED]} downstream proven to differ"
-
-
-def _diverged_words(tally: VerdictTally, unpaired: int) -> Iterator[str]:
-    causes, counts = tally.causes, tally.verdicts
-    differing = sum(counts[verdict] for verdict in DIFFERS)
-    if causes[Cause.BORN] + causes[Cause.GAP]:
-        yield f"error originates in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
-    if causes[Cause.WORSENED]:
-        yield f"worsened in {causes[Cause.WORSENED]}"
-    if causes[Cause.UNKNOWN]:
-        yield f"{count_of(causes[Cause.UNKNOWN], 'operator')} of unknown cause"
-    if causes[Cause.PROPAGATED]:
-        yield f"propagated by {causes[Cause.PROPAGATED]}"
-    if not causes and differing:
-        yield f"{count_of(differing, 'tensor')} differ"
-    elif not causes:
-        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
-        yield f"--strict: {' and '.join(alone)} without a partner"
-    told = [Verdict.UNREADABLE, *([Verdict.MISSING] if causes or differing else [])]
-    yield from (f"{count_of(counts[one], 'tensor')} {LEFT_OUT[one]}" for one in told if counts[one])
-
-
-def facts(parts: Parts) -> Row:
-    """Return the values of a comparison for summary.json."""
-    report = parts.report
-    rows = sorted((row for one in parts.every for row in one.roots), key=lambda row: int(row["place"]))
-    return {
-        "target": _of_runs(parts, 0),
-        "golden": _of_runs(parts, 1),
-        "also": list(report.also),
-        "aligned": parts.coverage.facts(),
-        "coverage": coverage_facts(report, report.coverage),
-        "verdicts": {verdict.value: count for verdict, count in parts.tally.verdicts.items()},
-        "causes": {cause.value: count for cause, count in parts.tally.causes.items()},
-        "roots": rows[: tables.SUMMARISED],
-        "rules": [row.__dict__ for row in report.rules],
-        "notes": parts.notes,
-        "unlike": report.unlike,
-        "accused": [_accused(one) for one in report.accused],
-        "passes": [],
-        "unpaired": [
-            {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
-        ],
-    }
-
-
-def _accused(one: Accused) -> Row:
-    """Return the ticket data of an operator that its rows lack."""
-    below = {name: [some._asdict() for some in getattr(one, name)] for name in ("arguments", "vendor")}
-    return {**one._asdict(), **below}
-
-
-def _of_runs(parts: Parts, at: int) -> Row:
-    """Return the values of a dump for summary.json."""
-    runs = [one.runs[at] for one in parts.every if one.runs]
-    return {
-        "path": (parts.report.target_path, parts.report.golden_path)[at],
-        "operators": sum(run.operators for run in runs),
-        "tensors": sum(run.tensors for run in runs),
-        "bytes": sum(run.bytes for run in runs),
-        "runs": [{"path": run.path, "step": run.step, "rank": run.rank, "notes": list(run.notes)} for run in runs],
-        **{name: getattr(runs[0], name) if runs else None for name in OF_FIRST},
-    }

@@ -35,6 +35,7 @@ from npucmp.model import (
 from npucmp.model.roles import is_output
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Chain, Original, Row, Suspect, Text
+from npucmp.report.comparison_parts import Parts, facts
 from npucmp.report.phrases import flow_of, some_of
 
 COLUMNS = tuple(
@@ -54,7 +55,7 @@ UB_PASS = re.compile(
 
 def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a comparison of a run with fusion and a run without."""
-    parts = compare.Parts(report, metrics)
+    parts = Parts(report, metrics)
     found = compare.compare_answer(parts)
     every = [one for comparison in report.comparisons for one in _fused(comparison)]
     off = switch(report)
@@ -64,7 +65,7 @@ def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
         found,
         tables=[*found.tables, tables.table("fusion.csv", COLUMNS, lambda: map(_row, every))],
         texts=lambda: [Text("fusion_switch.cfg", config, title)],
-        facts=lambda: {**compare.facts(parts), "passes": [effect._asdict() for effect in report.passes]},
+        facts=lambda: {**facts(parts), "passes": [effect._asdict() for effect in report.passes]},
         remarks_title="Effect of fusion",
         advice={},  # the title of the remarks replaces the advice
         remarks=lambda folder: [*remarks(report, every, folder)],

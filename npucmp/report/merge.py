@@ -25,6 +25,7 @@ from npucmp.report.overview import overviewed
 from npucmp.report.phrases import count_of
 from npucmp.report.rank_cell import HERE, PASSED, UNKNOWN, Cell, FirstOperator
 from npucmp.report.rank_summary import SIDES, word_of
+from npucmp.report.verdict_sentence import found_words
 
 SHOWN = 50  # root causes that a page and a screen may show; roots.csv has all
 
@@ -120,7 +121,7 @@ def _tally(report: Merged) -> VerdictTally:
 def _sentence(report: Merged, tally: VerdictTally, status: int) -> str:
     count = count_of(len(report.sources), "report")
     if status == 1:
-        return f"{compare.found_words(tally, len(_unpaired(report)))}; merged from {count}"
+        return f"{found_words(tally, len(_unpaired(report)))}; merged from {count}"
     if status == 0:
         return f"{count_of(tally.verdicts[Verdict.MATCH], 'tensor')} compared in {count}, none diverged"
     undecided = sum(one.status == 2 for one in report.sources)

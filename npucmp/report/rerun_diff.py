@@ -14,7 +14,7 @@ from npucmp.model import Cause, Repeated, Rerun, Run, Verdict
 from npucmp.model.stack import source_line
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Row, Section, Suspect, Suspects
-from npucmp.report.compare import several
+from npucmp.report.comparison_parts import Parts, facts, several
 from npucmp.report.coverage import AlignedShare, open_words
 from npucmp.report.phrases import count_of, percent
 from npucmp.report.rank_summary import Ran
@@ -35,7 +35,7 @@ NEXT = {  # docs/workflow.md explains each in more words
 
 def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of several runs of the same network."""
-    parts = compare.Parts(report, metrics)
+    parts = Parts(report, metrics)
     found = compare.compare_answer(parts, FIGURES)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
     begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
@@ -61,7 +61,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         ],
         detail=lambda: _detail(report, found.detail()),
         facts=lambda: {
-            **compare.facts(parts),
+            **facts(parts),
             "runs": list(report.paths),
             "notes": [*report.warnings, *parts.notes],
         },

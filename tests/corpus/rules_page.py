@@ -50,8 +50,8 @@ MODULES = {
     "Precision of a tensor": "judge.precision judge.tolerance localise.effective_precision judge.products "
     "measure.own_products measure.constant_rows measure.hidden_masks",
     "Producers of tensors": "flow.edges flow.contents flow.execution_order localise.dead_ends localise.sources",
-    "The search": "localise.search localise.intervals localise.conditioning localise.parameter_drift "
-    "localise.thresholds localise.recomputation localise.evidence",
+    "The search": "localise.search localise.gaps localise.explanations localise.intervals localise.conditioning "
+    "localise.parameter_drift localise.thresholds localise.recomputation localise.evidence localise.gap_evidence",
     "Coverage": "localise.coverage localise.next_dump",
     "Statistics": "localise.stat_shift localise.stat_test localise.stat_suspects",
     "Ranks": "flow.collectives localise.multi_rank localise.remote_inputs localise.rank_digest "

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from npucmp.localise.evidence import (
-    Around,
     argument_reasons,
-    gap_reasons,
     own_reasons,
     passed_reasons,
     pattern_reasons,
     type_reasons,
     worst_of,
 )
+from npucmp.localise.gap_evidence import Around, gap_reasons
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, TensorRef, Verdict
 
 NAN = float("nan")

@@ -1,0 +1,156 @@
+"""Words and figures of the evidence of a GAP.
+
+The last agreeing tensor is the tensor with the input's content in either run, otherwise the latest that agrees. The
+evidence names later operators of one run, first those that write as many elements as the input has. If the producer is
+known and its output was not dumped, the evidence names it: check that operator first. If the golden's writer comes
+after the reader in the target, or the reader before an operator that the golden runs first, the evidence names the two:
+a call may be missing, or another call may be the partner.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Optional, Sequence
+
+from npucmp.localise.evidence import argument_reasons, first_names, measured, pattern_reasons, reason
+from npucmp.localise.sources import Writer
+from npucmp.measure.recorded_stats import has_equal_xor
+from npucmp.model import Evidence, Finding, Pair
+from npucmp.model.arguments import by_name
+from npucmp.model.roles import is_parameter
+
+
+class Around(NamedTuple):
+    """Facts about the path to an input that differs.
+
+    last       the last tensor that agrees; tainted: an earlier operator bears an error already
+    writer     the output that it comes from, if that is known and was not dumped
+    alone      operators of one run that may have written it
+    left_out   earlier operators that the user excluded
+    displaced  the operator that wrote it in the golden, whose partner the target runs later
+    overtaken  an operator that the golden runs after the reader, the target before it
+    """
+
+    last: Optional[Finding] = None
+    tainted: bool = False
+    writer: Optional[Writer] = None
+    alone: Sequence[Pair] = ()
+    left_out: Sequence[Pair] = ()
+    displaced: Optional[Pair] = None
+    overtaken: Optional[Pair] = None
+
+
+def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
+    """Return the evidence of an input that differs although everything dumped upstream agrees."""
+    before, writer, alone, left_out = around.last, around.writer, around.alone, around.left_out
+    numbers = _numbers(gap)
+    slot, because = gap.pair.slot, measured(gap.because, gap)
+    if numbers:
+        return [_number_reason(gap, *numbers), *([_alone_reason("preceding operators: {}", alone)] if alone else ())]
+    more, so_far = [*argument_reasons(gap.pair), *pattern_reasons(gap)], _before_words(around)
+    parameter = is_parameter(gap.pair)
+    if not left_out and (parameter or before is None):
+        what = "a parameter" if parameter else "an input of the network or of the dumped part"
+        words = f"{what} already differs: {{slot}}, {{because}}{so_far}"
+        return [reason("fed", words, slot=slot, because=because), *more]
+    words = f"{{slot}} differs ({{because}}){so_far}"
+    reasons = [reason("gap", words, slot=slot, because=because)]
+    if before is not None:
+        last = before.pair
+        reasons.append(
+            reason("last agreeing", "last matching tensor: {op} {slot}", op=last.operator.name, slot=last.slot)
+        )
+    if writer:
+        reasons.append(_writer_reason(writer))
+    elif around.displaced is not None or around.overtaken is not None:
+        reasons.append(_order_reason(around.displaced, around.overtaken))
+    elif left_out:
+        names = first_names([pair.operator.name for pair in left_out])
+        words = "operators upstream were excluded by --include or --exclude ({names}): the error may start there"
+        reasons.append(reason("left out", words, names=names))
+    elif alone and before is not None and alone[0].order > before.pair.order:
+        reasons.append(_alone_reason("operators between these two tensors: {}", alone))
+    elif alone:
+        reasons.append(_alone_reason("the error starts in code that was not dumped, or before that in {}", alone))
+    elif before is not None and not _tells_outputs(before.pair):
+        words = (
+            "the error starts upstream: in an operator whose outputs were not dumped, or in code that was not dumped"
+        )
+        reasons.append(reason("between", words))
+    else:
+        reasons.append(reason("between", "the error starts between these two tensors, in code that was not dumped"))
+    return reasons + more
+
+
+def _before_words(around: Around) -> str:
+    """Return the words on the tensors that were dumped before an input that differs; "" if none was, or some differ."""
+    if around.last is None or around.tainted:
+        return ""
+    if around.left_out:
+        return ", but all compared upstream tensors match"
+    if around.last.error is None and has_equal_xor(around.last.pair):
+        return ", but no tensor dumped upstream is proven to differ"
+    return ", but all tensors dumped upstream match"
+
+
+def _order_reason(displaced: Optional[Pair], overtaken: Optional[Pair]) -> Evidence:
+    """Return the evidence of an input whose writer, or whose reader, the two runs execute in another order."""
+    if displaced is not None and displaced.target_op is not None and displaced.golden_op is not None:
+        words = (
+            "in the golden, {golden} writes this tensor; in the target, its partner {target} runs later: "
+            "a call may be missing"
+        )
+        return reason("order", words, golden=displaced.golden_op.name, target=displaced.target_op.name)
+    name = overtaken.operator.name if overtaken is not None else ""
+    words = "the golden runs this operator before {name}, the target after it: its partner may be another call"
+    return reason("order", words, name=name)
+
+
+def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
+    """The evidence of a scalar input, with its two values and their quotient."""
+    words = "scalar {slot} already differs: target {target}, golden {golden}"
+    facts = {"slot": by_name(gap.pair.operator, gap.pair.slot), "target": f"{target:g}", "golden": f"{golden:g}"}
+    factor = target / golden if golden else 0.0
+    if math.isfinite(factor) and factor:
+        return reason("fed", f"{words}, factor {{factor}}", **facts, factor=f"{factor:g}")
+    return reason("fed", words, **facts)
+
+
+def _numbers(finding: Finding) -> Optional[tuple[float, float]]:
+    """The two values of a scalar tensor, from its values or recorded statistics."""
+    moments, recorded = finding.measurement.moments, finding.measurement.statistics
+    if finding.pair.golden is None or finding.pair.golden.shape != ():
+        return None
+    if moments is not None:
+        return moments.target.minimum, moments.golden.minimum
+    values = [one.max if one else None for one in recorded]
+    return None if None in values else (float(values[0] or 0), float(values[1] or 0))
+
+
+def _alone_reason(words: str, alone: Sequence[Pair]) -> Evidence:
+    """The evidence that names operators of one run; their names replace the braces in `words`."""
+    shown = [f"{{name{n}}} (only in {_side(pair)})" for n, pair in enumerate(alone)]
+    named = {f"name{n}": pair.operator.name for n, pair in enumerate(alone[:3])}
+    return reason("between", words.format(first_names(shown)), **named)
+
+
+def _side(pair: Pair) -> str:
+    return "the target" if pair.target_op else "the golden"
+
+
+def _tells_outputs(pair: Pair) -> bool:
+    """Whether either run recorded an output of an operator."""
+    return any(tensor.is_output for one in (pair.target_op, pair.golden_op) if one for tensor in one.tensors)
+
+
+def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
+    """Return the evidence of an input that differs and comes from an output that was not compared."""
+    because = measured(read.because, read)
+    differs = reason("inputs differ", "{slot} differs ({because})", slot=read.pair.slot, because=because)
+    return [differs, _writer_reason(writer), *pattern_reasons(read)]
+
+
+def _writer_reason(writer: Writer) -> Evidence:
+    """The operator to check first."""
+    words = "this tensor is {writer}, which {why}: check that operator first"
+    return reason("writer", words, writer=writer.name, why=writer.why)

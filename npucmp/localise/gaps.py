@@ -1,0 +1,202 @@
+"""Inputs that differ although everything dumped upstream agrees (GAP), and what may have written them.
+
+An input without a dumped producer differs if its error exceeds 8 times the 90 % quantile of the errors so far, or 8
+times the largest of the last 8 operators, so that an uncaptured function in a bfloat16 run is no GAP. Numbers and
+vectors that remain of cancelling sums count in neither figure, except single numbers; nor do tensors computed from
+them. If outputs were not recorded, an input is also judged as the output of up to three operators just before it, or of
+the operator that a graph names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import AbstractSet, Optional, Sequence
+
+from npucmp.flow.contents import content_of, is_few
+from npucmp.flow.operators import OperatorFindings
+from npucmp.localise.evidence import interval_reasons
+from npucmp.localise.explanations import Explanations
+from npucmp.localise.intervals import WORDS, Interval, Intervals, differs
+from npucmp.localise.parameter_drift import Updates
+from npucmp.localise.root_cause import OwnError
+from npucmp.localise.rule_context import RuleContext, error_size
+from npucmp.localise.rules import law
+from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
+from npucmp.localise.sources import Sources, TensorSource, Uncompared, UnpairedOperators, UnrecordedOutputs, Writer
+from npucmp.localise.thresholds import disregard, overwritten
+from npucmp.model import Cause, Evidence, Finding, Verdict
+from npucmp.model.optypes import op_type_of
+from npucmp.model.roles import is_output, is_parameter
+
+
+class Gaps:
+    """The inputs of one step and rank, operator by operator.
+
+    unrecorded  the operators of which only the inputs were recorded; unpaired: the operators of one run
+    rounded     rows of parameters that one run rounded, and the evidence of that
+    """
+
+    def __init__(
+        self,
+        explanations: Explanations,
+        intervals: Intervals,
+        sources: Sources,
+        seen: SeenErrors,
+        updates: Updates,
+        uncompared: Uncompared,
+        unpaired: UnpairedOperators,
+        rounded: tuple[AbstractSet[int], Sequence[Evidence]],
+    ) -> None:
+        self.unrecorded = UnrecordedOutputs()
+        self._explanations, self._intervals = explanations, intervals
+        self._sources, self._seen, self._updates = sources, seen, updates
+        self._uncompared, self._unpaired = uncompared, unpaired
+        self._rounded, self._rounding = rounded
+        self._is_told = False  # whether the first of these parameters was reported
+
+    def find(self, node: OperatorFindings) -> tuple[Optional[OwnError], bool]:
+        """Return (the input that differs although everything upstream agrees, whether an error is inherited)."""
+        gap: Optional[OwnError] = None
+        inherits = False
+        unwritten = []  # inputs that no recorded operator wrote
+        for finding in node.inputs:
+            source = self._sources.of(finding)
+            if source is None and not is_parameter(finding.pair):
+                unwritten.append(finding)
+            if source is not None and source.tainted:
+                inherits |= source.finding.error is not None or finding.verdict is not Verdict.MATCH
+            if differs(finding):
+                edge = self._intervals.edge(node, finding, source)
+                found = self._beyond_edge(node, finding, edge)
+                gap = gap or found
+                inherits |= edge.source == "behind a root" and source is None
+                inherits |= found is None and self._is_same_rounding(finding)
+            elif source is None:
+                gap = gap or self._explanations.accuse(self._from_nowhere(finding)) or self._unlawful(finding)
+            elif not source.tainted:
+                before = error_size(source.finding)
+                gap = gap or self._explanations.accuse_single(RuleContext(finding, None, before, inherited=before))
+        for finding in unwritten:
+            self.unrecorded.claim(finding)
+        return gap, inherits
+
+    def _beyond_edge(self, node: OperatorFindings, finding: Finding, edge: Interval) -> Optional[OwnError]:
+        """An input whose error exceeds the interval of its edge; None if the error is explained, which is recorded."""
+        if edge.source == "uninitialised" or (edge.source == "overwritten" and node.writes_to(finding)):
+            self._explanations.revised[finding.row] = disregard(finding)
+        elif edge.source == "overwritten":
+            found = overwritten(finding) if finding.metric == "checksum" else finding
+            self._explanations.revised[finding.row] = found
+        if edge.source in ("uninitialised", "overwritten", "behind a root"):
+            return None
+        if edge.source == "unknown producer":
+            return self._beyond_seen(finding)
+        if self._is_same_rounding(finding):
+            return None
+        if edge.source == "written":
+            by = self._explanations.of_case(RuleContext(finding, None, edge.high, flipped=self._seen.flipped))
+        else:
+            by = self._explanations.of_case(RuleContext(finding, None, inherited=edge.high))
+        self._explanations.excuse(finding, by)
+        return None if by else OwnError(finding, finding.rule)
+
+    def _is_same_rounding(self, finding: Finding) -> bool:
+        """Whether a parameter is rounded like one that was reported before: both are the same difference."""
+        return self._is_told and finding.row in self._rounded
+
+    def _beyond_seen(self, finding: Finding) -> Optional[OwnError]:
+        """The same for an input that no recorded operator wrote, compared with the errors seen before it."""
+        case = self._from_nowhere(finding)
+        by = self._explanations.of_case(case)
+        if by is None:
+            known = [*self._unrecorded_writers(finding), *self._unpaired_writers(case)]
+            told = [(one, limit) for one in known if (limit := self._explanations.of_case(one))]
+            case, by = next(iter(told), (case, None))
+        if by is None:
+            found: Optional[OwnError] = OwnError(finding, finding.rule)
+        else:
+            found = self._explanations.accuse(case) or self._unlawful(finding)
+        if by and (is_few(finding) or (case.node is not None and self._intervals.wanders(case.node))):
+            self._seen.leave(finding)  # possibly the rest of a sum that cancels
+        self._explanations.excuse(finding, None if found else by)
+        return found
+
+    def _from_nowhere(self, finding: Finding) -> RuleContext:
+        """A tensor that no dumped operator wrote, to be judged by the errors seen before it. If an earlier tensor has
+        as many elements, as terms of a sum have, its rows are the same, not rows that another choice took."""
+        tainted = self._intervals.any_tainted
+        return RuleContext(
+            finding,
+            None,
+            0.0 if tainted else self._intervals.unknown_producer(finding).high,
+            inherited=self._updates.bound(finding),
+            factor=self._updates.factor,
+            habit=self._explanations.habit,
+            nowhere=not tainted,
+            flipped=0.0 if self._seen.has_recent(finding) else self._seen.flipped,
+        )
+
+    def _unlawful(self, finding: Finding) -> Optional[OwnError]:
+        """An input that breaks a law of the operator just before it, of which only the inputs were recorded."""
+        cases = [] if self._intervals.any_tainted else self._unrecorded_writers(finding)
+        return next(filter(None, (self._explanations.accuse(case, law.RULE.name) for case in cases)), None)
+
+    def _unrecorded_writers(self, finding: Finding) -> list[RuleContext]:
+        """An input as the output of operators of which only the inputs were recorded."""
+        found = self.unrecorded.writers(finding)
+        return [RuleContext(finding, node, error, flipped=self._seen.flipped) for node, error in found]
+
+    def _unpaired_writers(self, case: RuleContext) -> list[RuleContext]:
+        """An input in a later step as the output of an operator that exists in one run: the parameters of this
+        operator, which earlier updates changed, were not compared."""
+        last = self._seen.last_agreeing
+        found = self._unpaired.writers(case.finding, last.pair.order if last else -1, False) if case.nowhere else []
+        read = any(op_type_of(one.operator).parameters for one in found)
+        return [replace(case, before=max(case.before, self._intervals.unproven))] if read else []
+
+    def cause(self, node: OperatorFindings, finding: Finding) -> tuple[Cause, list[Evidence]]:
+        """The cause and evidence of a gap; the other consumers of its tensor are no further gaps. UNKNOWN if its
+        producer's output is known and was not compared, because it may have differed there."""
+        cause, reasons = self._cause_of(node, finding)
+        self._sources.replace(TensorSource(finding, tainted=True), content_of(finding), finding.row)
+        return cause, reasons
+
+    def _cause_of(self, node: OperatorFindings, finding: Finding) -> tuple[Cause, list[Evidence]]:
+        from npucmp.localise.gap_evidence import Around, gap_reasons, unwritten_reasons  # only a gap needs it
+
+        source = self._origin(finding)
+        last = source or self._seen.last_agreeing
+        start = last.pair.order if last else -1
+        writer = self._writer(finding)
+        if writer is not None and writer.is_dumped:
+            return Cause.UNKNOWN, unwritten_reasons(finding, writer)
+        fed = is_parameter(finding.pair)
+        left_out = [] if fed else self._uncompared.left_out(start, node.pair.order)
+        alone = [] if fed else self._unpaired.writers(finding, start, source is not None)
+        displaced = None if self._sources.of(finding) else self._sources.displaced(finding)
+        overtaken = self._sources.overtaken(finding)
+        tainted = self._intervals.any_tainted
+        reasons = gap_reasons(finding, Around(last, tainted, writer, alone, left_out, displaced, overtaken))
+        if finding.row in self._rounded:
+            self._is_told = True
+            reasons += self._rounding
+        if source is None and not fed:
+            seen = self._intervals.unknown_producer(finding)
+            reasons += interval_reasons(WORDS[seen.source], seen.high)
+        return Cause.GAP, reasons
+
+    def _origin(self, finding: Finding) -> Optional[Finding]:
+        """The tensor of equal content that either run wrote or read before, if it agrees; then the other run changed
+        the tensor after that."""
+        found = self._sources.of(finding), self._sources.of_target(finding)
+        return next((one.finding for one in found if one and not one.tainted and agrees(one.finding)), None)
+
+    def _writer(self, gap: Finding) -> Optional[Writer]:
+        """The output that an input comes from, if it is known and was not compared."""
+        source = self._sources.of(gap)
+        if source is not None:
+            unseen = source.finding.error is None and is_output(source.finding.pair)
+            unseen = unseen and not is_alike(source.finding)  # then the target read a tensor that it did not write
+            return self._uncompared.told(source.finding) if unseen else None
+        told = next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
+        return self._uncompared.writer(gap) or (Writer(told) if told else None)

@@ -1,0 +1,79 @@
+"""The sentence that tells the outcome of a comparison."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Iterator
+
+from npucmp.model import DIFFERS, Cause, Report, Verdict, VerdictTally
+from npucmp.report.coverage import covered_words, open_words
+from npucmp.report.phrases import count_of
+from npucmp.report.rank_summary import LEFT_OUT
+
+
+def sentence_of(report: Report, tally: VerdictTally) -> str:
+    """Describe the outcome of a comparison in one sentence."""
+    counts, status = tally.verdicts, report.exit_status
+    if status == 130:
+        return f"interrupted after {count_of(tally.tensors, 'tensor')}"
+    if status == 1:
+        return found_words(tally, len(report.unpaired))
+    if status == 0:
+        words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
+        words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
+        words += [f"{count_of(len(report.unpaired), 'run')} without a partner"] if report.unpaired else []
+        return ", ".join([*words, *covered_words(report, report.coverage)])
+    if report.broken:
+        return f"{count_of(len(report.broken), 'run')} could not be read, the others agree"
+    if counts[Verdict.UNREADABLE]:
+        unreadable = count_of(counts[Verdict.UNREADABLE], "tensor")
+        return f"{unreadable} could not be read, none of the others diverged"
+    bare = ""
+    if tally.bare and counts[Verdict.MATCH]:
+        bare = f"no tensor could be compared in {tally.bare:,} of {len(report.comparisons):,} steps and ranks"
+    uncompared = counts[Verdict.MATCH] and (tally.coverage.tensors > tally.undecided or not tally.undecided)
+    unpaired = [run for side, run in report.unpaired if side == "golden"]
+    if uncompared and (tally.coverage.tensors or unpaired):
+        return "; ".join(filter(None, [bare, open_words(tally.coverage, counts[Verdict.MATCH], unpaired)]))
+    if undecided := tally.undecided:
+        what, advice = "statistics", "dump with task tensor or md5, or pass --trust-statistics"
+        if any("XOR" in one.because for one in tally.coverage.first):
+            what, advice = "equal XOR checksums", "dump with task tensor, or with md5 as the summary mode"
+        return f"{what} cannot prove agreement of {count_of(undecided, 'tensor')}; {advice}"
+    if bare:
+        return f"{bare}, {count_of(counts[Verdict.MATCH], 'tensor')} of the others agree"
+    return "no tensor could be compared: partners are missing, have incompatible types, or are empty"
+
+
+def found_words(tally: VerdictTally, unpaired: int = 0) -> str:
+    """Describe the tensors that differ, or that statistics suggest."""
+    if tally.is_suspected:
+        return f"statistics only, not proven: {', '.join(_suspected_words(tally.causes))}"
+    return ", ".join(_diverged_words(tally, unpaired))
+
+
+def _suspected_words(causes: Counter[Cause]) -> Iterator[str]:
+    """Describe the operators that are suspects by statistics alone."""
+    yield f"{count_of(causes[Cause.SUSPECT], 'operator')} above the upstream noise"
+    if causes[Cause.PROPAGATED]:
+        yield f"{causes[Cause.PROPAGATED]} downstream proven to differ"
+
+
+def _diverged_words(tally: VerdictTally, unpaired: int) -> Iterator[str]:
+    causes, counts = tally.causes, tally.verdicts
+    differing = sum(counts[verdict] for verdict in DIFFERS)
+    if causes[Cause.BORN] + causes[Cause.GAP]:
+        yield f"error originates in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
+    if causes[Cause.WORSENED]:
+        yield f"worsened in {causes[Cause.WORSENED]}"
+    if causes[Cause.UNKNOWN]:
+        yield f"{count_of(causes[Cause.UNKNOWN], 'operator')} of unknown cause"
+    if causes[Cause.PROPAGATED]:
+        yield f"propagated by {causes[Cause.PROPAGATED]}"
+    if not causes and differing:
+        yield f"{count_of(differing, 'tensor')} differ"
+    elif not causes:
+        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
+        yield f"--strict: {' and '.join(alone)} without a partner"
+    told = [Verdict.UNREADABLE, *([Verdict.MISSING] if causes or differing else [])]
+    yield from (f"{count_of(counts[one], 'tensor')} {LEFT_OUT[one]}" for one in told if counts[one])
