@@ -42,7 +42,8 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     context = options.context(target, golden)
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
-        report = compared_runs(_opened(target, golden, options, context), options)
+        sides = _opened(target, golden, options, context)
+        report = _put_together(sides, options, context) or compared_runs(sides, options)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), apart=True)
         report = compared(ComparisonSource(target, golden, *pairing), options, executor)
@@ -57,6 +58,15 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if not report.partial:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
+    """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
+    if len(sides.targets) < 2 or options.ranks_apart:
+        return None
+    from npucmp.workflows import parallel_layout
+
+    return parallel_layout.compared_layouts(sides, options, context)
 
 
 def _unlike(context: ReadContext, _: int, one: Comparison) -> str:

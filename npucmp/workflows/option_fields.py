@@ -221,6 +221,19 @@ class CompareFields(DumpFields):
         None, "noise.csv of rerun-diff: what differs no more than reruns do is no fault.", metavar="FILE"
     )
     strict: bool = option(False, "Exit 1 also when an operator has no partner.")
+    layout: Optional[str] = option(
+        None,
+        "Sizes of the target's parallel layout, fastest axis first: --layout tp=2,pp=2. Default: found by groups, sends "
+        "and shapes.",
+        metavar="SIZES",
+    )
+    golden_layout: Optional[str] = option(
+        None, "Sizes of the golden's parallel layout, if it has several ranks too: --golden-layout tp=2.",
+        metavar="SIZES",
+    )  # fmt: skip
+    ranks_apart: bool = option(
+        False, "Compare rank by rank also when the parallel layouts of the two runs are unequal."
+    )
     coverage: float = option(
         1.0,
         "Accept a target that covers at least this share of the golden's elements: --coverage 0.8. Default: 1, all of "

@@ -20,7 +20,7 @@ from tests.corpus.parallel.collectives import Tensors, Vars
 from tests.corpus.parallel.faults import Fault
 from tests.corpus.parallel.layout import Layout, part, positions
 from tests.corpus.tape import Session, Tape, Var
-from tests.corpus.trace import Tensor
+from tests.corpus.trace import Record, Tensor
 
 LOWEST = -10000.0  # of masked scores, as Megatron has it
 RATE = 0.5
@@ -217,6 +217,18 @@ class Network:
             places = positions(layout._replace(zigzag=not layout.zigzag), rank, len(values))
         return own[places]
 
+    def _masked(self, rank: int, ids: Array, first: int, last: int) -> tuple[Var, Var]:
+        """Numbers within a part of the vocabulary, 0 elsewhere, and where elsewhere is. Only a part has the records."""
+        tape, session = self.tapes[rank], self.session
+        mask = (ids < first) | (ids >= last)
+        inside = tape.constant(np.where(mask, 0, ids - first))
+        if self.layout.tp > 1:
+            whole, shifted, where = tape.constant(ids), tape.constant(ids - first), tape.constant(mask)
+            for kind, given, made in (("sub", (whole.tensor, first), shifted), ("masked_fill", (shifted.tensor, where.tensor, 0), inside)):
+                record = Record(kind, "forward", session.call(rank, kind), tape.scope, given, (made.tensor,))
+                session.records.append((rank, record))
+        return inside, tape.constant(mask[..., None])
+
     def _embedded(self, ranks: Sequence[int], micro: int) -> Vars:
         d, tp = self.design, self.layout.tp
         with self._inside(ranks, "embedding"):
@@ -228,9 +240,7 @@ class Network:
                 last = first + d.words // tp
                 if self.fault.strikes("vocabulary edge", "embedding", rank, self.session.step):
                     last -= 3
-                mask = (own < first) | (own >= last)
-                ids[rank] = self.tapes[rank].constant(np.where(mask, 0, own - first))
-                masks[rank] = self.tapes[rank].constant(mask[..., None])
+                ids[rank], masks[rank] = self._masked(rank, own, first, last)
             x = self._each(ranks, "embedding", ids, w)
             if tp > 1:
                 x = self._leave(ranks, self._each(ranks, "masked_fill", x, masks, 0.0))
@@ -391,9 +401,8 @@ class Network:
         index, masks = {}, {}
         for rank in ranks:
             first = self.layout.at(rank, "tp") * d.words // tp
-            mask = (labels[rank] < first) | (labels[rank] >= first + d.words // tp)
-            index[rank] = self.tapes[rank].constant(np.where(mask, 0, labels[rank] - first)[..., None])
-            masks[rank] = self.tapes[rank].constant(mask[..., None])
+            inside, masks[rank] = self._masked(rank, labels[rank], first, first + d.words // tp)
+            index[rank] = self.tapes[rank].reshape(inside, *inside.shape, 1)
         picked = self._each(ranks, "gather", z, 2, index)
         picked = self._each(ranks, "masked_fill", picked, masks, 0.0)
         picked = self._reduced(ranks, picked, "picked not reduced")

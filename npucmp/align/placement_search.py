@@ -1,0 +1,376 @@
+"""Find the placement of every golden tensor on the ranks of the target.
+
+The golden's operators are walked in order. Shapes propose placements, partial_sums.py rules out those that no operator
+can have made, agreement of the values decides, and the same operator in other layers decides where several agree or
+none. The walk is made twice: the second time it knows what agrees in all layers. A tensor that agrees under no legal
+placement keeps that of its mates: it diverges there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align import partial_sums as legal
+from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_figures
+from npucmp.align.rank_mesh import Mesh
+from npucmp.align.rank_partners import RankPartners
+from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
+from npucmp.model.relation import Placement
+
+AGREES = {"float32": 1e-3, "float64": 1e-3}  # chosen: rounding of deep gradients is below, other placements above 0.1
+COARSE = 0.05  # of 16-bit types: chosen likewise
+AGREES_FIGURES, COARSE_FIGURES = 2e-3, 0.03  # of statistics
+NEAR = 0.3  # chosen: a placement that is so near, and three times nearer than all others, is that of a fault
+EXACT = 1e-12
+
+
+class Decision(NamedTuple):
+    """The placement of one golden tensor.
+
+    state   "agrees", "differs", "local" (each rank has its own, which is not compared), "shape" (none fits)
+    by      "agreement", "other layers", "flow" or "shape"
+    illegal whether it reads a partial sum that may not stand there
+    mates   what the same operator of other layers has, in words, where this one differs
+    """
+
+    state: str
+    fit: Optional[Fit] = None
+    by: str = "agreement"
+    illegal: bool = False
+    mates: str = ""
+
+    @property
+    def placements(self) -> Optional[Placements]:
+        return self.fit.placements if self.fit is not None else None
+
+
+LOCAL, NO_SHAPE = Decision("local"), Decision("shape")
+Key = tuple[str, str]  # operator and slot of the golden
+
+
+def tensor_in(operator: RankOperator, slot: str) -> Optional[HeldTensor]:
+    return next((one for one in operator.tensors if one.slot == slot), None)
+
+
+class PlacementSearch:
+    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients."""
+
+    def __init__(self, partners: RankPartners, values: bool) -> None:
+        self.partners, self.values = partners, values
+        self.golden = partners.golden
+        self.found: dict[Key, Decision] = {}
+        self.scale: Optional[float] = None
+        self.scaled_from = ""
+        self._loss_parts: Optional[int] = None
+        self._reform: set[str] = set()
+        self._learned: dict[Hashable, Counter[Placements]] = {}
+        self._zigzag = True
+        for _ in range(2):
+            learned = self._walk()
+            self._zigzag = any(one.kind == "zigzag" for some in learned.values() for each in some for one in each)
+            self._learned = learned
+        self._follow_mates()
+
+    def _walk(self) -> dict[Hashable, Counter[Placements]]:
+        self.found, self.scale, self._loss_parts, self._reform = {}, None, None, set()
+        self._new: dict[Hashable, Counter[Placements]] = defaultdict(Counter)
+        for golden in self.golden.operators:
+            mesh = self.partners.mesh(golden)
+            if mesh is not None:
+                self._visit(golden, mesh)
+        return self._new
+
+    # One operator
+
+    def _visit(self, golden: RankOperator, mesh: Mesh) -> None:
+        forward = self._forward_of(golden)
+        if forward is not None and forward.name in self._reform:
+            self._reform.add(golden.name)
+        differ = any(one.arguments != golden.arguments for one in mesh.cells.values())
+        origins = {one.slot: self._origins(mesh, one.slot) for one in golden.inputs}
+        linked = {slot: self._linked(some) for slot, some in origins.items()}
+        floats = {one.slot for one in golden.inputs if one.is_float}
+        for one in sorted(golden.inputs, key=lambda one: one.is_float):
+            others = {slot: self._reads(linked[slot], origins[slot], mesh) for slot in floats - {one.slot}}
+            self._input(golden, one, mesh, origins[one.slot], linked[one.slot], others)
+        inputs = [self._placed(golden, one) for one in golden.inputs]
+        for at, one in enumerate(golden.outputs):
+            self._output(golden, at, one, mesh, inputs, differ, forward)
+
+    def _input(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin],
+        linked: Optional[Placements], others: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        key = golden.name, one.slot
+        rewritten = any(self._is_rewritten(origin) for origin in origins.values())
+        if not one.is_float and rewritten and not golden.is_backward:
+            self._set_local(golden, key)
+            return
+        sums = self._sums_of_input(golden, one, mesh, origins, linked, others)
+        decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), False, self._zigzag), linked)
+        if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
+            decision = decision._replace(illegal=True)
+        if decision.state == "differs" and golden.is_backward and golden.name in self._reform:
+            decision = LOCAL
+        elif decision.state == "differs" and not one.is_float and self._may_be_local(golden, mesh, decision):
+            self._set_local(golden, key)
+            return
+        elif decision.state == "differs" and rewritten and golden.name in self._reform:
+            decision = LOCAL
+        self.found[key] = decision
+
+    def _sums_of_input(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin],
+        linked: Optional[Placements], others: Mapping[str, Any],
+    ) -> set[int]:  # fmt: skip
+        if not one.is_float or golden.op.path:
+            return set()
+        if self.golden.is_update(golden):
+            run = self.partners.ranks
+            feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
+            if not feeds:
+                return set()
+            reduced = legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
+            return {axis for axis in mesh.split_axes if axis not in reduced}
+        return legal.sums_of_input(golden, one, linked, others)
+
+    def _reads(self, linked: Optional[Placements], origins: Mapping[Any, Origin], mesh: Mesh) -> Any:
+        """What another input reads; a sum that is not yet reduced over all axes counts as one."""
+        if linked is None and origins and all(one.how == "collective" for one in origins.values()):
+            return None
+        return linked
+
+    def _output(
+        self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],
+        differ: bool, forward: Optional[RankOperator],
+    ) -> None:  # fmt: skip
+        key, reform = (golden.name, one.slot), golden.name in self._reform
+        if one.is_float and one.size == 1 and differ and not golden.is_backward:
+            self.found[key] = LOCAL
+            return
+        sums = self._sums_of_output(golden, at, one, mesh, inputs, forward)
+        maxima = golden.type.has("bounds") and bool(sums)
+        decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), maxima, self._zigzag), None)
+        if decision.state == "differs":
+            split = any(legal.split_axes(placed) for placed in inputs)
+            if reform or (not one.is_float and (differ or split)):
+                decision = LOCAL
+                self._reform.add(golden.name)
+        self.found[key] = decision
+        is_loss = decision.state == "agrees" and one.is_float and one.size == 1 and not golden.is_backward
+        if is_loss and not self.golden.is_update(golden) and decision.placements is not None:
+            parts = [size for size, held in zip(mesh.sizes, decision.placements) if held.kind == "mean"]
+            self._loss_parts = math.prod(parts)
+
+    def _sums_of_output(
+        self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],
+        forward: Optional[RankOperator],
+    ) -> set[int]:  # fmt: skip
+        if not one.is_float:
+            return set()
+        if golden.is_gradient_record:
+            return {*mesh.split_axes}
+        if not golden.is_backward:
+            unknown = golden.name in self._reform and any(placed is None for placed in inputs) and not golden.op.path
+            return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, inputs, mesh)
+        if golden.op.path:
+            return set()
+        if forward is None:
+            return {*mesh.split_axes}
+        source = _forward_input(golden, at, forward)
+        own = self._placed(forward, source) if source is not None else None
+        if own is not None and len(own) != len(mesh.sizes):
+            own = None
+        others = [self._placed(forward, each) for each in forward.tensors if each is not source]
+        return legal.sums_of_gradient(own, others, inputs, mesh)
+
+    # Facts
+
+    def _forward_of(self, golden: RankOperator) -> Optional[RankOperator]:
+        if not golden.is_backward or not golden.op.call:
+            return None
+        return next((one for one in self.golden.of_call(golden.op.call) if not one.is_backward), None)
+
+    def _placed(self, golden: RankOperator, one: HeldTensor) -> Optional[Placements]:
+        found = self.found.get((golden.name, one.slot))
+        return found.placements if found is not None else None
+
+    def _origins(self, mesh: Mesh, slot: str) -> dict[Any, Origin]:
+        found = {}
+        for at, op in mesh.cells.items():
+            one = tensor_in(op, slot)
+            if one is not None:
+                found[at] = self.partners.ranks[op.rank].origin(one)
+        return found
+
+    def _linked(self, origins: Mapping[Any, Origin]) -> Optional[Placements]:
+        """The placement of the golden output that all parts read; None if they do not read one."""
+        read = set()
+        for origin in origins.values():
+            partner = self._golden_tensor(origin)
+            if partner is None:
+                return None
+            read.add(partner)
+        if len(read) != 1:
+            return None
+        decision = self.found.get(read.pop())
+        return decision.placements if decision is not None else None
+
+    def _golden_tensor(self, origin: Origin) -> Optional[Key]:
+        if origin.how != "operator" or origin.operator is None or origin.tensor is None:
+            return None
+        golden = self.partners.golden_of.get((origin.operator.rank, origin.operator.name))
+        return None if golden is None else (golden.name, origin.tensor.slot)
+
+    def _is_rewritten(self, origin: Origin) -> bool:
+        """Whether an operator wrote it that only the target has, or one whose tensors each rank has its own of."""
+        if origin.how != "operator" or origin.operator is None:
+            return False
+        golden = self.partners.golden_of.get((origin.operator.rank, origin.operator.name))
+        return golden is None or golden.name in self._reform
+
+    def _set_local(self, golden: RankOperator, key: Key) -> None:
+        self._reform.add(golden.name)
+        self.found[key] = LOCAL
+
+    def _may_be_local(self, golden: RankOperator, mesh: Mesh, decision: Decision) -> bool:
+        """Whether indices or a mask may be each rank's own: they are of the whole shape, and go with a part."""
+        held = decision.placements
+        if golden.is_backward or held is None or any(each.is_split for each in held):
+            return False
+        for each in golden.inputs:
+            if not each.is_float:
+                continue
+            parts = [tensor_in(op, each.slot) for op in mesh.cells.values()]
+            origins = self._origins(mesh, each.slot)
+            linked = self._linked(origins)
+            if any(part is None or part.shape != each.shape for part in parts) or legal.partial_axes(linked):
+                return True
+            if any(map(self._is_rewritten, origins.values())):
+                return True
+        return False
+
+    def _class(self, golden: RankOperator, one: HeldTensor) -> Hashable:
+        """What the same tensor of other layers shares."""
+        forward = self._forward_of(golden) or golden
+        return golden.key, golden.op.phase, forward.op.stack[:1], one.shape, one.slot
+
+    def scales(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> list[float]:
+        """By which factors a tensor of the target may be larger."""
+        if not golden.is_backward or not one.is_float:
+            return [1.0]
+        if one.size == 1:
+            return [1.0, *self._ratios(mesh)]
+        return [self.scale] if self.scale is not None else [1.0, *self._ratios(mesh)]
+
+    def _ratios(self, mesh: Mesh) -> list[float]:
+        """Over how many parts the loss may be averaged, and how many micro batches there are."""
+        parts = [self._loss_parts] if self._loss_parts is not None else [*mesh.sizes, math.prod(mesh.sizes)]
+        batches, own = len(self.golden.micro_batches), self.partners.micro_batches
+        some = {float(batches), float(own), *(one * batches for one in parts), *(one / own for one in parts)}
+        some |= {one * batches / own for one in parts}
+        found = {value for one in some if one for value in (float(one), 1.0 / one)} - {1.0}
+        return sorted(found, key=lambda one: (abs(math.log(one)), -one))
+
+    # The decision
+
+    def _decide(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, allowed: Allowed, linked: Optional[Placements]
+    ) -> Decision:
+        parts = {at: tensor_in(op, one.slot) for at, op in mesh.cells.items()}
+        if any(part is None for part in parts.values()):
+            return NO_SHAPE
+        by_op: dict[int, Any] = {id(op): parts[at] for at, op in mesh.cells.items()}
+
+        def get(op: RankOperator) -> HeldTensor:
+            return by_op[id(op)]
+
+        fitting = candidates(mesh, get, one, allowed)
+        if not fitting:
+            return NO_SHAPE
+        values = self.values and one.array is not None
+        coarse = any("16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float)
+        limit = (COARSE if coarse else 1e-3) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
+        known = [held for held, _ in self._learned.get(self._class(golden, one), Counter()).most_common()]
+        order = _in_order(fitting, known, linked)
+        scales = self.scales(golden, one, mesh)
+        measure = fit if values else fit_figures
+        tried: list[Fit] = []
+        trusted = len([*known, *([linked] if linked in order else [])])
+        for at, held in enumerate(order):
+            for scale in scales:
+                found = measure(mesh, get, one, held, scale)
+                if found is not None:
+                    tried.append(found)
+                    if found.error <= limit:
+                        break
+            if tried and tried[-1].error <= (limit if at < trusted else EXACT):
+                break
+        if not tried:
+            return NO_SHAPE
+        least = min(found.error for found in tried)
+        best = next(found for found in tried if found.error <= max(10 * least, EXACT))
+        if best.error <= limit:
+            self._learn(golden, one, best)
+            return Decision("agrees", best, _reason(best, known, linked, tried, limit))
+        return self._differing(best, tried, known, linked)
+
+    def _learn(self, golden: RankOperator, one: HeldTensor, best: Fit) -> None:
+        if golden.is_backward and one.is_float and one.size > 1 and self.scale is None and one.content is not None:
+            self.scale = best.scale
+            self.scaled_from = golden.name if best.scale != 1.0 else ""
+        if one.content is not None:
+            self._new[self._class(golden, one)][best.placements] += 1
+
+    def _differing(
+        self, best: Fit, tried: Sequence[Fit], known: Sequence[Placements], linked: Optional[Placements]
+    ) -> Decision:
+        """The placement of a tensor that agrees under none."""
+        others = [found.error for found in tried if found.placements != best.placements]
+        if best.error < NEAR and all(error > 3 * best.error for error in others):
+            return Decision("differs", best, "agreement")
+        held = {found.placements for found in tried}
+        mate = next((one for one in known if one in held), None)
+        if mate is not None:
+            chosen, by = mate, "other layers"
+        elif linked is not None and linked in held:
+            chosen, by = linked, "flow"
+        else:
+            plain = [found for found in tried if not legal.partial_axes(found.placements)] or [*tried]
+            chosen, by = min(plain, key=lambda found: found.error).placements, "shape"
+        return Decision("differs", min((f for f in tried if f.placements == chosen), key=lambda f: f.error), by)
+
+    # One with its mates
+
+    def _follow_mates(self) -> None:
+        """A tensor that agrees under another placement than in other layers, right before the run diverges, is held
+        wrongly."""
+
+
+def _in_order(fitting: Sequence[Placements], known: Sequence[Placements], linked: Optional[Placements]) -> list[Placements]:
+    first = [linked] if linked is not None and linked in fitting and not legal.partial_axes(linked) else []
+    return [*dict.fromkeys([*first, *(one for one in known if one in fitting), *fitting])]
+
+
+def _reason(
+    best: Fit, known: Sequence[Placements], linked: Optional[Placements], tried: Sequence[Fit], limit: float
+) -> str:
+    several = sum(found.error <= limit for found in tried) > 1
+    if several and best.placements in known:
+        return "other layers"
+    return "flow" if several and best.placements == linked else "agreement"
+
+
+def _forward_input(golden: RankOperator, at: int, forward: RankOperator) -> Optional[HeldTensor]:
+    """The forward tensor whose gradient is output number `at`."""
+    floats = [one for one in forward.inputs if one.is_float]
+    if len(floats) == len(golden.outputs):
+        return floats[at]
+    alike = [one for one in floats if one.shape == golden.outputs[at].shape]
+    return alike[0] if len(alike) == 1 else None
+
+
+def has_kind(placements: Optional[Placements], kind: str) -> bool:
+    return any(isinstance(one, Placement) and one.kind == kind for one in placements or ())

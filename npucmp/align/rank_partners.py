@@ -1,0 +1,91 @@
+"""The partners of every golden operator in a run of several ranks, by (rank, micro batch)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Mapping, Optional, Sequence
+
+from npucmp.align.lane_match import match_lane, may_be_part, share_of
+from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, stages_of
+from npucmp.align.rank_run import RankOperator, RankRun
+
+Partners = dict[tuple[int, int], RankOperator]
+
+
+class RankPartners:
+    """Ranks of the target lined up with one golden run."""
+
+    def __init__(self, ranks: Mapping[int, RankRun], golden: RankRun, sizes: Optional[Sequence[int]] = None) -> None:
+        self.ranks, self.golden = ranks, golden
+        self.stages = stages_of(ranks)
+        self.lanes = lanes_of(self.stages)
+        self._sizes = sizes
+        self._groups = {group for run in ranks.values() for one in run.operators for group in one.groups}
+        self.found: dict[str, Partners] = defaultdict(dict)
+        self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
+        self._match_forward()
+        self._match_backward()
+        self._drop_other_stages()
+        self.golden_of = {(rank, one.name): self.golden.by_name[name]
+                          for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
+
+    def mesh(self, golden: RankOperator) -> Optional[Mesh]:
+        """The mesh of an operator; None if not every rank and micro batch of it has a partner."""
+        some = self.found.get(golden.name)
+        if not some:
+            return None
+        found = mesh_of(some, self._axes)
+        return found if found.is_full else None
+
+    def _axes(self, ranks: Sequence[int]) -> list[int]:
+        return axes_of(ranks, sorted(self._groups))
+
+    def _match_forward(self) -> None:
+        goldens = self.golden.micro_batches
+        most = len(self.ranks) * self.micro_batches
+        for number, lane in enumerate(self.lanes):
+            for batch in range(self.micro_batches):
+                own = [one for rank in lane if batch < len(self.ranks[rank].micro_batches)
+                       for one in self.ranks[rank].micro_batches[batch]]  # fmt: skip
+                at = 0 if len(goldens) == 1 else self._golden_batch(number, batch, len(goldens))
+                for one, golden in match_lane(own, goldens[at], most):
+                    self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
+            for rank in lane:
+                for one, golden in match_lane(self.ranks[rank].update, self.golden.update, len(self.ranks)):
+                    self.found[golden.name][rank, 0] = one
+
+    def _golden_batch(self, lane: int, batch: int, count: int) -> int:
+        """The golden's micro batch of a lane's."""
+        if count == self.micro_batches:
+            return batch
+        return min(batch * len(self.lanes) + lane, count - 1) if count == self.micro_batches * len(self.lanes) else batch
+
+    def _match_backward(self) -> None:
+        """Backward records have the partners of their forward operators; gradients of parameters those of their
+        module."""
+        for golden in self.golden.operators:
+            if not golden.op.call or golden.is_backward:
+                continue
+            for (rank, batch), one in [*self.found.get(golden.name, {}).items()]:
+                theirs = self.ranks[rank].backward_of(one)
+                for back in self.golden.backward_of(golden):
+                    found = next((other for other in theirs if other.is_gradient_record == back.is_gradient_record), None)
+                    if found is not None:
+                        self.found[back.name][rank, batch] = found
+
+    def _drop_other_stages(self) -> None:
+        """Of the updates of several stages, keep those of the parameter that the golden updates."""
+        for golden in self.golden.update:
+            some = self.found.get(golden.name, {})
+            if len({self.stages[rank] for rank, _ in some}) < 2 or not golden.inputs:
+                continue
+            likely = {}
+            for at, one in some.items():
+                pairs = [*zip(one.inputs[:1] + one.outputs, golden.inputs[:1] + golden.outputs)]
+                shares = [share for pair in pairs if may_be_part(*pair, 4 * len(self.ranks))
+                          for share in [share_of(*pair)] if share is not None]  # fmt: skip
+                likely[at] = sum(shares) / len(shares) if shares else None
+            if any(share is not None and share > 0.8 for share in likely.values()):
+                for at, share in likely.items():
+                    if share is not None and share < 0.3:
+                        del some[at]

@@ -1,0 +1,78 @@
+"""Compare runs of unequal parallel layouts: the ranks of the target are put together into one run in the golden's
+names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
+
+from npucmp.align.assembled_run import Placed, assembled_run, golden_run, placed
+from npucmp.align.placement_search import PlacementSearch
+from npucmp.align.rank_partners import RankPartners
+from npucmp.align.rank_run import RankRun, Values
+from npucmp.dump.context import ReadContext
+from npucmp.model import Report, Run
+from npucmp.workflows.options import Options
+from npucmp.workflows.pipeline import ComparisonSource, compared
+from npucmp.workflows.select_runs import StrPath
+
+
+if TYPE_CHECKING:
+    from npucmp.workflows.compare import Sides
+
+
+class Assembled(NamedTuple):
+    """One step: the assembled run and the golden's, and the search that found the placements."""
+
+    target: Run
+    golden: Run
+    search: PlacementSearch
+
+    @property
+    def placed(self) -> list[Placed]:
+        return [*placed(self.search)]
+
+
+def are_unequal(targets: Sequence[Run], goldens: Sequence[Run]) -> bool:
+    """Whether one side has several ranks in a step, and the other one."""
+    return _most(targets) > 1 and _most(goldens) == 1
+
+
+def _most(runs: Sequence[Run]) -> int:
+    steps: dict[Optional[int], set[Optional[int]]] = {}
+    for run in runs:
+        steps.setdefault(run.step, set()).add(run.rank)
+    return max(map(len, steps.values()), default=0)
+
+
+def assembled(
+    target: StrPath, targets: Sequence[Run], goldens: Sequence[Run], options: Options, context: ReadContext
+) -> list[Assembled]:
+    """The runs of each step that both sides have."""
+    found = []
+    for golden in goldens:
+        own = [run for run in targets if golden.step is None or run.step is None or run.step == golden.step]
+        if own:
+            found.append(_assembled(str(target), own, golden, context))
+    return found
+
+
+def _assembled(path: str, targets: Sequence[Run], golden: Run, context: ReadContext) -> Assembled:
+    values = Values(context)
+    ranks = {run.rank or 0: RankRun(run, run.rank or 0, values) for run in targets}
+    single = RankRun(golden, 0, values)
+    has_values = any(tensor.file or tensor.payload for op in golden.operators for tensor in op.tensors)
+    search = PlacementSearch(RankPartners(ranks, single), has_values)
+    run = assembled_run(search, path)
+    return Assembled(replace(run, step=golden.step if run.step is None else run.step), golden_run(search), search)
+
+
+def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
+    """Compare the runs of unequal layouts; None if the layouts are equal."""
+    targets = [run for run in sides.targets if not run.problem]
+    goldens = [run for run in sides.goldens if not run.problem]
+    if not are_unequal(targets, goldens):
+        return None
+    steps = assembled(sides.target_path, targets, goldens, options, context)
+    together = [(one.target, one.golden) for one in steps]
+    return compared(ComparisonSource(sides.target_path, sides.golden_path, together), options)
