@@ -89,7 +89,7 @@ class PlacementSearch:
         if forward is not None and forward.name in self._reform:
             self._reform.add(golden.name)
         differ = any(one.arguments != golden.arguments for one in mesh.cells.values())
-        origins = {one.slot: self._origins(mesh, one.slot) for one in golden.inputs}
+        origins = {one.slot: self.origins(mesh, one.slot) for one in golden.inputs}
         linked = {slot: self._linked(some) for slot, some in origins.items()}
         floats = {one.slot for one in golden.inputs if one.is_float}
         for one in sorted(golden.inputs, key=lambda one: one.is_float):
@@ -197,7 +197,8 @@ class PlacementSearch:
         found = self.found.get((golden.name, one.slot))
         return found.placements if found is not None else None
 
-    def _origins(self, mesh: Mesh, slot: str) -> dict[Any, Origin]:
+    def origins(self, mesh: Mesh, slot: str) -> dict[Any, Origin]:
+        """Who wrote what each part of a tensor holds, by coordinates."""
         found = {}
         for at, op in mesh.cells.items():
             one = tensor_in(op, slot)
@@ -236,23 +237,23 @@ class PlacementSearch:
         self.found[key] = LOCAL
 
     def _may_be_local(self, golden: RankOperator, mesh: Mesh, decision: Decision) -> bool:
-        """Whether indices or a mask may be each rank's own: they are of the whole shape, and go with a part."""
+        """Whether indices or a mask may be each rank's own: along some axis they are whole, and go with a part."""
         held = decision.placements
-        if golden.is_backward or held is None or any(each.is_split for each in held):
+        if golden.is_backward or held is None:
             return False
-        for each in golden.inputs:
+        whole = {axis for axis in mesh.split_axes if held[axis].kind == "whole"}
+        for each in golden.inputs if whole else ():
             if not each.is_float:
                 continue
-            parts = [tensor_in(op, each.slot) for op in mesh.cells.values()]
-            origins = self._origins(mesh, each.slot)
+            origins = self.origins(mesh, each.slot)
             linked = self._linked(origins)
-            if any(part is None or part.shape != each.shape for part in parts) or legal.partial_axes(linked):
+            if whole & (legal.partial_axes(linked) | legal.split_axes(linked)):
                 return True
             if any(map(self._is_rewritten, origins.values())):
                 return True
         return False
 
-    def _class(self, golden: RankOperator, one: HeldTensor) -> Hashable:
+    def class_of(self, golden: RankOperator, one: HeldTensor) -> Hashable:
         """What the same tensor of other layers shares."""
         forward = self._forward_of(golden) or golden
         return golden.key, golden.op.phase, forward.op.stack[:1], one.shape, one.slot
@@ -293,7 +294,7 @@ class PlacementSearch:
         values = self.values and one.array is not None
         coarse = any("16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float)
         limit = (COARSE if coarse else 1e-3) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
-        known = [held for held, _ in self._learned.get(self._class(golden, one), Counter()).most_common()]
+        known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         order = _in_order(fitting, known, linked)
         scales = self.scales(golden, one, mesh)
         measure = fit if values else fit_figures
@@ -322,7 +323,7 @@ class PlacementSearch:
             self.scale = best.scale
             self.scaled_from = golden.name if best.scale != 1.0 else ""
         if one.content is not None:
-            self._new[self._class(golden, one)][best.placements] += 1
+            self._new[self.class_of(golden, one)][best.placements] += 1
 
     def _differing(
         self, best: Fit, tried: Sequence[Fit], known: Sequence[Placements], linked: Optional[Placements]

@@ -9,6 +9,7 @@ from npucmp.model import (
     Pair,
     Root,
 )
+from npucmp.model.relation import ranks_in_words
 from npucmp.report.answer import Columns, ReportTable, Row
 from npucmp.report.phrases import line_of
 
@@ -38,7 +39,7 @@ SIDES = ("target", "golden")
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
-        "evidence stack target_op golden_op rule"
+        "evidence stack target_op golden_op rule relation ranks collective"
     ).split(" ")
 )
 
@@ -69,7 +70,7 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
     return {
         "place": root.place,
         "step": step,
-        "rank": rank,
+        "rank": rank if root.rank is None else root.rank,
         "order": root.pair.order,
         **dict(zip(OF_OPERATORS, of_operator(root.pair))),
         "cause": root.cause.value,
@@ -82,6 +83,9 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "growth": root.growth,
         "evidence": root.because,
         "rule": root.rule,
+        "relation": root.relation or None,
+        "ranks": ranks_in_words(root.ranks) or None,
+        "collective": root.collective or None,
     }
 
 
@@ -99,5 +103,5 @@ def columns_of_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Co
 def of_operator(pair: Pair) -> tuple[Any, ...]:
     """Return the cells of OF_OPERATORS."""
     target, golden, operator = pair.target_op, pair.golden_op, pair.operator
-    names = target.name if target else None, golden.name if golden else None
+    names = (target.own_name or target.name) if target else None, golden.name if golden else None
     return operator.name, operator.op_type, operator.phase, *names, line_of(pair)

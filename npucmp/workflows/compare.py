@@ -62,7 +62,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
 
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
     """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
-    if len(sides.targets) < 2 or options.ranks_apart:
+    if options.ranks_apart:
         return None
     from npucmp.workflows import parallel_layout
 

@@ -11,6 +11,7 @@ from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import RankRun, Values
 from npucmp.dump.context import ReadContext
+from npucmp.localise.rank_origin import with_ranks
 from npucmp.model import Report, Run
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compared
@@ -34,8 +35,26 @@ class Assembled(NamedTuple):
 
 
 def are_unequal(targets: Sequence[Run], goldens: Sequence[Run]) -> bool:
-    """Whether one side has several ranks in a step, and the other one."""
-    return _most(targets) > 1 and _most(goldens) == 1
+    """Whether one side has several ranks in a step and the other one, or computes a batch in other parts."""
+    if _most(goldens) > 1:
+        return False
+    return _most(targets) > 1 or any(map(_has_other_batches, targets[:1], goldens[:1]))
+
+
+def _has_other_batches(target: Run, golden: Run) -> bool:
+    """Whether two training runs compute a batch in unequal numbers of micro batches."""
+    counts = [*map(_micro_batches, (target, golden))]
+    if counts[0] == counts[1] or not all(counts):
+        return False
+    first = [next((op for op in run.operators if op.phase == "forward" and op.tensors), None) for run in (target, golden)]
+    a, b = ([tensor.shape for tensor in op.tensors] if op is not None else [] for op in first)
+    return len(a) == len(b) and a != b
+
+
+def _micro_batches(run: Run) -> int:
+    """How often a forward pass precedes a backward pass."""
+    phases = [op.phase == "backward" for op in run.operators if op.phase]
+    return sum(later and not before for before, later in zip([True, *phases], phases))
 
 
 def _most(runs: Sequence[Run]) -> int:
@@ -75,4 +94,10 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
         return None
     steps = assembled(sides.target_path, targets, goldens, options, context)
     together = [(one.target, one.golden) for one in steps]
-    return compared(ComparisonSource(sides.target_path, sides.golden_path, together), options)
+    report = compared(ComparisonSource(sides.target_path, sides.golden_path, together), options)
+    by_step = {one.golden.step: one.search for one in steps}
+    comparisons = tuple(
+        replace(one, roots=tuple(with_ranks(root, by_step[one.golden.step]) for root in one.roots))
+        for one in report.comparisons
+    )
+    return replace(report, comparisons=comparisons)

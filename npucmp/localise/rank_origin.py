@@ -1,0 +1,152 @@
+"""What a root of an assembled run means for the ranks: the rank that stands out, the collective before it, and whether
+it is a reduction, a layout or a scale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Iterator, NamedTuple, Optional
+
+from npucmp.align.part_errors import odd_rank, part_errors
+from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
+from npucmp.align.rank_mesh import Mesh
+from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
+from npucmp.localise.evidence import reason
+from npucmp.model import Cause, Evidence, Root
+from npucmp.model.relation import ranks_in_words
+
+EXPLAINED = 0.05  # chosen: a difference is a multiple of a tensor, or a factor, to this share
+
+
+class _Place(NamedTuple):
+    """The tensor of a root on the ranks."""
+
+    golden: RankOperator
+    tensor: HeldTensor
+    mesh: Mesh
+    decision: Decision
+    origins: dict[tuple[int, ...], Origin]
+
+
+def with_ranks(root: Root, search: PlacementSearch) -> Root:
+    """The root with its ranks, relation and collective, and what they say of it."""
+    golden_op = root.pair.golden_op
+    golden = search.golden.by_name.get(golden_op.name) if golden_op is not None else None
+    mesh = search.partners.mesh(golden) if golden is not None else None
+    if golden is None or mesh is None:
+        return root
+    place = _place(search, golden, mesh, root.slot)
+    if place is None:
+        return replace(root, ranks=mesh.ranks)
+    errors = part_errors(mesh, root.slot, place.tensor, place.decision)
+    rank = odd_rank(errors)
+    evidence = [*_sentences(search, place, root, errors, rank)]
+    relation = root.pair.target.relation if root.pair.slot == root.slot and root.pair.target is not None else None
+    return replace(
+        root, ranks=mesh.ranks, rank=rank, relation=relation.words if relation is not None else "",
+        collective=_collective(place) or _mates_collective(search, place), evidence=(*root.evidence, *evidence),
+    )  # fmt: skip
+
+
+def _place(search: PlacementSearch, golden: RankOperator, mesh: Mesh, slot: str) -> Optional[_Place]:
+    tensor = tensor_in(golden, slot)
+    decision = search.found.get((golden.name, slot))
+    if tensor is None or decision is None:
+        return None
+    return _Place(golden, tensor, mesh, decision, search.origins(mesh, slot))
+
+
+def _collective(place: _Place) -> str:
+    """The collective that wrote what the tensor holds."""
+    names = [one.operator.name for one in place.origins.values() if one.how == "collective" and one.operator]
+    return names[0] if names else ""
+
+
+def _mates(search: PlacementSearch, place: _Place) -> Iterator[_Place]:
+    """The same tensor in other layers."""
+    own = search.class_of(place.golden, place.tensor)
+    for other in search.golden.operators:
+        if other.key != place.golden.key or other is place.golden:
+            continue
+        tensor = tensor_in(other, place.tensor.slot)
+        mesh = search.partners.mesh(other) if tensor is not None else None
+        if tensor is not None and mesh is not None and search.class_of(other, tensor) == own:
+            found = _place(search, other, mesh, tensor.slot)
+            if found is not None:
+                yield found
+
+
+def _mates_collective(search: PlacementSearch, place: _Place) -> str:
+    return next(filter(None, map(_collective, _mates(search, place))), "") if place.decision.illegal else ""
+
+
+def _sentences(
+    search: PlacementSearch, place: _Place, root: Root, errors: dict[int, float], rank: Optional[int]
+) -> Iterator[Evidence]:
+    ranks = ranks_in_words(place.mesh.ranks)
+    if place.decision.mates:
+        words = "held as {own}, in other layers as {other}"
+        held = place.decision.fit.placements if place.decision.fit is not None else ()
+        own = " · ".join(one.words for one in held if one.kind != "whole") or "whole"
+        yield reason("layout", words, own=place.decision.by if place.decision.by.startswith("shard") else own,
+                     other=place.decision.mates)  # fmt: skip
+    if place.decision.illegal:
+        writer = next((one.operator.name for one in place.origins.values() if one.operator is not None), "")
+        run = search.partners.ranks
+        feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in place.mesh.cells.values())
+        if feeds and place.golden.type.has("sums"):
+            yield reason("added per rank", "it is added once per rank of {ranks}, before the reduction", ranks=ranks)
+        else:
+            words = "the sum over ranks {ranks} of {writer} agrees; each rank reads its own part: a reduction is missing before it"
+            yield reason("no reduction", words, ranks=ranks, writer=writer)
+        mate = _mates_collective(search, place)
+        if mate:
+            yield reason("collective", "in another layer it is {name}", name=mate)
+    else:
+        yield from _wrong_group(search, place)
+    if rank is not None:
+        others = max(error for other, error in errors.items() if other != rank)
+        if place.decision.fit is not None and any(one.kind != "whole" for one in place.decision.fit.placements):
+            words = "the part of rank {rank} differs ({error}), those of the others by at most {others}"
+        else:
+            words = "copies differ: the copy of rank {rank} differs ({error}), those of the others by at most {others}"
+        yield reason("rank", words, rank=rank, error=errors[rank], others=others)
+    yield from _scale(search, place)
+
+
+def _wrong_group(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
+    own = _groups(place)
+    if not own:
+        return
+    for mate in _mates(search, place):
+        others = _groups(mate)
+        if others and mate.decision.state == "agrees" and others != own:
+            words = "it was reduced over ranks {own}, in other layers over {others}"
+            yield reason("group", words, own=" and ".join(map(ranks_in_words, own)),
+                         others=" and ".join(map(ranks_in_words, others)))  # fmt: skip
+            return
+
+
+def _groups(place: _Place) -> list[tuple[int, ...]]:
+    return sorted({group for one in place.origins.values() if one.how == "collective" and one.operator is not None
+                   for group in one.operator.groups})  # fmt: skip
+
+
+def _scale(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
+    """Whether an update reads gradients that were not divided."""
+    fit, exact = place.decision.fit, place.tensor.array
+    if fit is None or exact is None or not search.golden.is_update(place.golden) or search.scale in (None, 1.0):
+        return
+    one = tensor_in(place.mesh.first, place.tensor.slot)
+    found = one.array if one is not None else None
+    if found is None or found.shape != exact.shape or not exact.size:
+        return
+    factor = float((found * exact).sum() / ((exact * exact).sum() or 1.0))
+    if search.scale is not None and abs(factor / search.scale - 1.0) < EXPLAINED:
+        words = "gradients are {factor:.4g} times the golden's from {start} on and were not divided before {name}"
+        yield reason("scale", words, factor=search.scale, start=search.scaled_from, name=place.mesh.first.name)
+
+
+def is_first(root: Root) -> bool:
+    return root.cause is not Cause.PROPAGATED
+
+
