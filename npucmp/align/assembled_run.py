@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Hashable, Iterator, NamedTuple, Optional
 
 from npucmp.align.placement import payload_of, statistics_of
-from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
+from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.model import Operator, Run, TensorRef
@@ -101,14 +101,14 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     decision = search.found.get((golden.name, ref.slot))
     if decision is None or decision.state == "local":
         return None
-    first = tensor_in(mesh.first, ref.slot)
+    first = search.part(golden.name, mesh.first, ref.slot)
     if first is None:
         return None
     if decision.fit is None:
         return first.ref
 
     def get(op: RankOperator) -> HeldTensor:
-        one = tensor_in(op, ref.slot)
+        one = search.part(golden.name, op, ref.slot)
         assert one is not None
         return one
 

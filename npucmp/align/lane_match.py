@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Optional, Sequence
 
+from npucmp.align.placement import distance
 from npucmp.align.rank_run import HeldTensor, RankOperator
 
 SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
@@ -105,10 +106,9 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
     import numpy as np
 
     if a.shape == b.shape:
-        norm = float(np.linalg.norm(b))
-        error = float(np.linalg.norm(a - b)) / norm if norm else 1.0
-        if error < 0.3:
-            return 1.0 - error
+        if one.content is not None and one.content == golden.content:
+            return 1.0
+        return max(0.0, 1.0 - distance(a, b))
     whole = golden.ordered
     some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
     unit = float(np.sqrt((whole * whole).mean())) + 1e-300

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Optional
 
 from npucmp.align.placement import ARRAYS, Get, fit_figures
-from npucmp.align.placement_search import Decision, tensor_in
+from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh, Misfit, assemble, chosen, same_copies
 from npucmp.align.rank_run import HeldTensor, RankOperator
 
 STANDS_OUT = 8.0  # chosen: parts of one tensor err alike within a factor of 3 in clean runs
 
 
-def part_errors(mesh: Mesh, slot: str, golden: HeldTensor, decision: Decision) -> dict[int, float]:
+def part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> dict[int, float]:
     """The relative error of each rank's part by rank; empty if the tensor is a sum, or its values are not known."""
     if decision.fit is None or any(one.is_partial for one in decision.fit.placements):
         return {}
 
     def get(op: RankOperator) -> HeldTensor:
-        one = tensor_in(op, slot)
+        one = search.part(golden.operator.name, op, golden.slot)
         assert one is not None
         return one
 

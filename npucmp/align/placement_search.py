@@ -63,6 +63,7 @@ class PlacementSearch:
         self.found: dict[Key, Decision] = {}
         self.scale: Optional[float] = None
         self.scaled_from = ""
+        self._sources: dict[Key, dict[int, HeldTensor]] = {}
         self._loss_parts: Optional[int] = None
         self._reform: set[str] = set()
         self._learned: dict[Hashable, Counter[Placements]] = {}
@@ -74,7 +75,7 @@ class PlacementSearch:
         self._follow_mates()
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
-        self.found, self.scale, self._loss_parts, self._reform = {}, None, None, set()
+        self.found, self.scale, self._loss_parts, self._reform, self._sources = {}, None, None, set(), {}
         self._new: dict[Hashable, Counter[Placements]] = defaultdict(Counter)
         for golden in self.golden.operators:
             mesh = self.partners.mesh(golden)
@@ -106,7 +107,8 @@ class PlacementSearch:
         key = golden.name, one.slot
         rewritten = any(self._is_rewritten(origin) for origin in origins.values())
         if not one.is_float and rewritten and not golden.is_backward:
-            self._set_local(golden, key)
+            self._reform.add(golden.name)
+            self.found[key] = self._source_decision(golden, one, mesh) or LOCAL
             return
         sums = self._sums_of_input(golden, one, mesh, origins, linked, others)
         decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), False, self._zigzag), linked)
@@ -120,6 +122,38 @@ class PlacementSearch:
         elif decision.state == "differs" and rewritten and golden.name in self._reform:
             decision = LOCAL
         self.found[key] = decision
+
+    def _source_decision(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> Optional[Decision]:
+        """The placement of the data from which operators of the target alone made an input: numbers of words before
+        the mask of a part of the vocabulary. None if the golden computes it too, or it is not found."""
+        if self.golden.origin(one).how != "none":
+            return None
+        sources = {id(op): self._source(op, one.slot) for op in mesh.cells.values()}
+        if any(source is None for source in sources.values()):
+            return None
+        self._sources[golden.name, one.slot] = {op: source for op, source in sources.items() if source is not None}
+        decision = self._decide(golden, one, mesh, Allowed(zigzag=self._zigzag), None)
+        if decision.fit is None:
+            del self._sources[golden.name, one.slot]
+            return None
+        return decision
+
+    def _source(self, operator: RankOperator, slot: str) -> Optional[HeldTensor]:
+        one = tensor_in(operator, slot)
+        run = self.partners.ranks[operator.rank]
+        while one is not None:
+            origin = run.origin(one)
+            if origin.operator is None:
+                return one
+            if (operator.rank, origin.operator.name) in self.partners.golden_of:
+                return None
+            some = [each for each in origin.operator.inputs if not each.is_float and each.ref.dtype == one.ref.dtype]
+            one = next((each for each in some if each.shape == one.shape), None)
+        return None
+
+    def part(self, golden: str, operator: RankOperator, slot: str) -> Optional[HeldTensor]:
+        """The tensor of a rank that takes part in a golden tensor."""
+        return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
 
     def _sums_of_input(
         self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin],
@@ -184,6 +218,8 @@ class PlacementSearch:
         if own is not None and len(own) != len(mesh.sizes):
             own = None
         others = [self._placed(forward, each) for each in forward.tensors if each is not source]
+        if own is not None and golden.name in self._reform:
+            return {axis for axis in mesh.split_axes if own[axis].kind == "whole"}
         return legal.sums_of_gradient(own, others, inputs, mesh)
 
     # Facts
@@ -280,7 +316,7 @@ class PlacementSearch:
     def _decide(
         self, golden: RankOperator, one: HeldTensor, mesh: Mesh, allowed: Allowed, linked: Optional[Placements]
     ) -> Decision:
-        parts = {at: tensor_in(op, one.slot) for at, op in mesh.cells.items()}
+        parts = {at: self.part(golden.name, op, one.slot) for at, op in mesh.cells.items()}
         if any(part is None for part in parts.values()):
             return NO_SHAPE
         by_op: dict[int, Any] = {id(op): parts[at] for at, op in mesh.cells.items()}

@@ -37,7 +37,7 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     place = _place(search, golden, mesh, root.slot)
     if place is None:
         return replace(root, ranks=mesh.ranks)
-    errors = part_errors(mesh, root.slot, place.tensor, place.decision)
+    errors = part_errors(search, mesh, place.tensor, place.decision)
     rank = odd_rank(errors)
     evidence = [*_sentences(search, place, root, errors, rank)]
     relation = root.pair.target.relation if root.pair.slot == root.slot and root.pair.target is not None else None

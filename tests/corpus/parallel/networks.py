@@ -239,7 +239,7 @@ class Network:
                 first = self.layout.at(rank, "tp") * d.words // tp
                 last = first + d.words // tp
                 if self.fault.strikes("vocabulary edge", "embedding", rank, self.session.step):
-                    last -= 3
+                    last -= (last - first) // 3
                 ids[rank], masks[rank] = self._masked(rank, own, first, last)
             x = self._each(ranks, "embedding", ids, w)
             if tp > 1:
