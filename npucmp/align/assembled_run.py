@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 from typing import Hashable, Iterator, NamedTuple, Optional
 
 from npucmp.align.placement import payload_of, statistics_of
-from npucmp.align.placement_search import Decision, PlacementSearch
+from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.model import Operator, Run, TensorRef
@@ -72,16 +73,37 @@ def placed(search: PlacementSearch) -> Iterator[Placed]:
         for one in golden.tensors if mesh is not None else ():
             decision = search.found.get((golden.name, one.slot))
             if decision is not None and mesh is not None and decision.fit is not None:
-                yield Placed(golden.name, one.slot, relation_of(decision, mesh), decision.state)
+                yield Placed(golden.name, one.slot, relation_of(search, one, decision, mesh), decision.state)
 
 
-def relation_of(decision: Decision, mesh: Mesh) -> Relation:
+SUMMED = 2.0  # chosen: a sum over ranks rounds its terms and, in a collective, itself
+
+
+def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> Relation:
     """The relation of a decided tensor."""
     assert decision.fit is not None
     axes = mesh.split_axes
     operators = dict.fromkeys((one.rank, one.name) for _, one in sorted(mesh.cells.items(), key=lambda both: both[0][::-1]))
     placements = tuple(decision.fit.placements[axis] for axis in axes)
-    return Relation(mesh.ranks, placements, tuple(operators), decision.fit.scale, decision.by, decision.fit.error)
+    rounding = _rounding(search, golden, decision, mesh) if any(one.is_partial for one in placements) else 1.0
+    known = decision.fit.scale, decision.by, decision.fit.error, rounding
+    return Relation(mesh.ranks, placements, tuple(operators), *known)
+
+
+def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> float:
+    """The norm of the terms of a sum over ranks, in norms of the sum, and twice that, as terms and sum are rounded."""
+    assert decision.fit is not None
+    norms = []
+    for operator in mesh.cells.values():
+        one = search.part(golden.operator.name, operator, golden.slot)
+        norms.append(one.norm if one is not None else None)
+    whole = golden.norm
+    if not whole or any(norm is None for norm in norms):
+        return SUMMED
+    copies = math.prod(size for size, one in zip(mesh.sizes, decision.fit.placements) if one.kind == "whole")
+    means = math.prod(size for size, one in zip(mesh.sizes, decision.fit.placements) if one.kind == "mean")
+    total = math.sqrt(sum(norm * norm for norm in norms if norm is not None) / copies) / means
+    return SUMMED * max(1.0, total / decision.fit.scale / whole)
 
 
 def _operator(search: PlacementSearch, golden: RankOperator, mesh: Mesh) -> Operator:
@@ -114,7 +136,8 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
 
     payload = payload_of(mesh, get, decision.fit)
     figures = None if payload is not None else statistics_of(mesh, get, decision.fit)
-    relation = relation_of(decision, mesh)
+    own = tensor_in(golden, ref.slot)
+    relation = relation_of(search, own, decision, mesh) if own is not None else None
     return first.ref._replace(
         shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload, statistics=figures,
         checksum="", source="", rounding=first.ref.rounding, relation=relation,

@@ -22,11 +22,13 @@ Placements = tuple[Placement, ...]
 
 
 class Allowed(NamedTuple):
-    """What decides beside the shapes: axes along which a sum, or a maximum, may stand; whether a zigzag may."""
+    """What decides beside the shapes: axes along which a sum, or a maximum, may stand; whether a zigzag may; whether
+    one number that is made of parts must be a sum or a mean of them."""
 
     sums: AbstractSet[int] = frozenset()
     maxima: bool = False
     zigzag: bool = True
+    reduces: bool = False
 
 
 def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> list[Placements]:
@@ -39,10 +41,12 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
     splits = _splits(local, golden.shape, allowed.zigzag) if local is not None else _uneven(shapes.values(), golden.shape)
     by_axis: list[list[Placement]] = []
     for axis, size in enumerate(mesh.sizes):
-        some = [WHOLE]
+        reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums
+        some = [] if size > 1 and reduced else [WHOLE]
         if size > 1:
             some += [MAX] * allowed.maxima + [SUM] * (axis in allowed.sums)
             some += [MEAN] * (axis in allowed.sums and golden.size == 1)
+            some = [MEAN, *some[:-1]] if reduced else some
             some += splits
         by_axis.append(some)
     return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden.shape)
@@ -204,8 +208,10 @@ def _figures_maker(sizes: dict[int, int]) -> Maker:
         return _Figures(size, None if None in most else max(most), None if None in least else min(least), mean, norm)
 
     def total(parts: Sequence[_Figures], how: str) -> _Figures:
+        if how == "max":
+            return _Figures(parts[0].size, max(one.max for one in parts if one.max is not None), None, None, None)
         means = [one.mean if one.size > 1 or one.mean is not None else one.max for one in parts]
-        if how == "max" or None in means:
+        if None in means:
             return _Figures(parts[0].size, None, None, None, None)
         mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
         return _Figures(1, mean, mean, mean, mean) if parts[0].size == 1 else _Figures(parts[0].size, None, None, mean, None)

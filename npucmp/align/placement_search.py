@@ -186,7 +186,8 @@ class PlacementSearch:
             return
         sums = self._sums_of_output(golden, at, one, mesh, inputs, forward)
         maxima = golden.type.has("bounds") and bool(sums)
-        decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), maxima, self._zigzag), None)
+        allowed = Allowed(frozenset(sums), maxima, self._zigzag, not golden.is_backward)
+        decision = self._decide(golden, one, mesh, allowed, None)
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
             if reform or (not one.is_float and (differ or split)):
@@ -343,12 +344,13 @@ class PlacementSearch:
                     tried.append(found)
                     if found.error <= limit:
                         break
-            if tried and tried[-1].error <= (limit if at < trusted else EXACT):
+            if tried and tried[-1].error <= (limit if at < trusted and one.size > 1 else EXACT):
                 break
         if not tried:
             return NO_SHAPE
         least = min(found.error for found in tried)
-        best = next(found for found in tried if found.error <= max(10 * least, EXACT))
+        near = max(least if one.size == 1 else 10 * least, EXACT)
+        best = next(found for found in tried if found.error <= near)
         if best.error <= limit:
             self._learn(golden, one, best)
             return Decision("agrees", best, _reason(best, known, linked, tried, limit))

@@ -117,6 +117,15 @@ class HeldTensor:
         return found.max, found.min, found.mean, found.norm
 
     @property
+    def norm(self) -> Optional[float]:
+        """The L2 norm; None if it is not known."""
+        values = self.array
+        if values is not None:
+            return math.sqrt(float((values * values).sum()))
+        figures = self.figures
+        return None if figures is None else figures[3] if figures[3] is not None or self.size > 1 else figures[0]
+
+    @property
     def content(self) -> Hashable:
         """What the tensor holds, in any order of its elements; None if it cannot be known or identifies nothing."""
         if self._content is None:

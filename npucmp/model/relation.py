@@ -58,6 +58,7 @@ class Relation(NamedTuple):
     scale       the factor by which the target's values are larger than the golden's
     decided_by  "agreement", "other layers", "flow" or "shape"
     error       of the assembled tensor, None if it was not computed
+    rounding    how much larger the rounding of a sum over ranks is than that of the sum, 1 for other relations
     """
 
     ranks: tuple[int, ...]
@@ -66,6 +67,11 @@ class Relation(NamedTuple):
     scale: float = 1.0
     decided_by: str = ""
     error: Optional[float] = None
+    rounding: float = 1.0
+
+    @property
+    def is_partial(self) -> bool:
+        return any(one.is_partial for one in self.placements)
 
     @property
     def is_local(self) -> bool:
@@ -95,6 +101,11 @@ class Relation(NamedTuple):
         if self.scale != 1.0:
             found.append(f"scale({self.scale:g})")
         return " · ".join(dict.fromkeys(found))
+
+
+def rounding_of(relation: Optional[Relation]) -> float:
+    """How much larger rounding may make an error than in a tensor that one rank computed."""
+    return 1.0 if relation is None else relation.rounding
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
