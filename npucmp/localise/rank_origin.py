@@ -11,7 +11,7 @@ from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
 from npucmp.localise.evidence import reason
-from npucmp.model import Cause, Evidence, Root
+from npucmp.model import Cause, Comparison, Evidence, Root
 from npucmp.model.relation import ranks_in_words
 
 EXPLAINED = 0.05  # chosen: a difference is a multiple of a tensor, or a factor, to this share
@@ -38,7 +38,7 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     if place is None:
         return replace(root, ranks=mesh.ranks)
     errors = part_errors(search, mesh, place.tensor, place.decision)
-    rank = odd_rank(errors)
+    rank = mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
     evidence = [*_sentences(search, place, root, errors, rank)]
     relation = root.pair.target.relation if root.pair.slot == root.slot and root.pair.target is not None else None
     return replace(
@@ -103,7 +103,7 @@ def _sentences(
             yield reason("collective", "in another layer it is {name}", name=mate)
     else:
         yield from _wrong_group(search, place)
-    if rank is not None:
+    if rank is not None and len(errors) > 1:
         others = max(error for other, error in errors.items() if other != rank)
         if place.decision.fit is not None and any(one.kind != "whole" for one in place.decision.fit.placements):
             words = "the part of rank {rank} differs ({error}), those of the others by at most {others}"
@@ -146,7 +146,42 @@ def _scale(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
         yield reason("scale", words, factor=search.scale, start=search.scaled_from, name=place.mesh.first.name)
 
 
-def is_first(root: Root) -> bool:
-    return root.cause is not Cause.PROPAGATED
+FLOOR, COARSE_FLOOR = 1e-4, 0.03  # of an error of statistics: chosen, clean pairs of float32 and bfloat16 are below
+JUMP = 20.0  # chosen: clean errors of statistics grow more slowly from one tensor to the next
 
 
+def with_first_moved(one: Comparison, search: PlacementSearch) -> Comparison:
+    """The comparison with a suspect for the first tensor whose statistics leave what agreed before it, if no root stands
+    there or before. Partial sums have a mean alone and are not asked."""
+    found = None if search.values else _first_moved(search)
+    if found is None:
+        return one
+    golden, tensor, error, before = found
+    orders = {root.pair.golden_op.name: root for root in one.roots if root.pair.golden_op is not None}
+    earlier = [root for name, root in orders.items() if root.cause is not Cause.PROPAGATED
+               and name in search.golden.by_name and search.golden.by_name[name].order <= golden.order]  # fmt: skip
+    pair = next((each.pair for each in one.findings if each.pair.golden_op is not None
+                 and each.pair.golden_op.name == golden.name and each.pair.slot == tensor.slot), None)  # fmt: skip
+    if earlier or pair is None:
+        return one
+    words = "its statistics differ by {error}, those of all tensors before it by at most {before}"
+    own = reason("statistics", words, error=error, before=before)
+    root = Root(1, pair, Cause.SUSPECT, tensor.slot, "rel_l2", error, max(FLOOR, JUMP * before), None, None, (own,), "suspected")
+    others = [each for each in one.roots if each.pair.order != pair.order]
+    return replace(one, roots=(root, *(replace(each, place=at) for at, each in enumerate(others, 2))))
+
+
+def _first_moved(search: PlacementSearch) -> Optional[tuple[RankOperator, HeldTensor, float, float]]:
+    worst = 0.0
+    for golden in search.golden.operators:
+        for tensor in golden.tensors:
+            decision = search.found.get((golden.name, tensor.slot))
+            if decision is None or decision.fit is None or decision.state == "local" or not tensor.is_float:
+                continue
+            if any(one.is_partial for one in decision.fit.placements):
+                continue
+            error = decision.fit.error
+            if error > max(COARSE_FLOOR if "16" in tensor.ref.dtype else FLOOR, JUMP * worst):
+                return golden, tensor, error, worst
+            worst = max(worst, error)
+    return None

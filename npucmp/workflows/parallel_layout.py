@@ -11,8 +11,8 @@ from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import RankRun, Values
 from npucmp.dump.context import ReadContext
-from npucmp.localise.rank_origin import with_ranks
-from npucmp.model import Report, Run
+from npucmp.localise.rank_origin import with_first_moved, with_ranks
+from npucmp.model import Comparison, Report, Run
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compared
 from npucmp.workflows.select_runs import StrPath
@@ -96,8 +96,11 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
     together = [(one.target, one.golden) for one in steps]
     report = compared(ComparisonSource(sides.target_path, sides.golden_path, together), options)
     by_step = {one.golden.step: one.search for one in steps}
-    comparisons = tuple(
-        replace(one, roots=tuple(with_ranks(root, by_step[one.golden.step]) for root in one.roots))
-        for one in report.comparisons
-    )
+    comparisons = tuple(_with_ranks(one, by_step[one.golden.step]) for one in report.comparisons)
     return replace(report, comparisons=comparisons)
+
+
+def _with_ranks(one: Comparison, search: PlacementSearch) -> Comparison:
+    """The comparison with the ranks of its roots."""
+    known = with_first_moved(one, search)
+    return replace(known, roots=tuple(with_ranks(root, search) for root in known.roots))
