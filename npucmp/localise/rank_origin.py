@@ -147,6 +147,7 @@ def _scale(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
 
 
 FLOOR, COARSE_FLOOR = 1e-4, 0.03  # of an error of statistics: chosen, clean pairs of float32 and bfloat16 are below
+CANCELS = 1e-5  # chosen: a gradient so much smaller than the one that it is made of is what rounding left of zero
 JUMP = 20.0  # chosen: clean errors of statistics grow more slowly from one tensor to the next
 
 
@@ -172,11 +173,17 @@ def with_first_moved(one: Comparison, search: PlacementSearch) -> Comparison:
 
 
 def _first_moved(search: PlacementSearch) -> Optional[tuple[RankOperator, HeldTensor, float, float]]:
-    worst = 0.0
+    worst, cancelled = 0.0, set()
     for golden in search.golden.operators:
+        given = [one.norm or 0.0 for one in golden.inputs if one.is_float]
         for tensor in golden.tensors:
             decision = search.found.get((golden.name, tensor.slot))
             if decision is None or decision.fit is None or decision.state == "local" or not tensor.is_float:
+                continue
+            source = search.golden.origin(tensor).tensor if tensor in golden.inputs else None
+            left = golden.is_backward and tensor in golden.outputs and (tensor.norm or 0.0) < CANCELS * max(given, default=0.0)
+            if left or (source is not None and id(source) in cancelled) or any(id(one) in cancelled for one in golden.inputs):
+                cancelled.add(id(tensor))
                 continue
             if any(one.is_partial for one in decision.fit.placements):
                 continue

@@ -62,7 +62,8 @@ def make(case: Case, folder: Path) -> Written:
     """Writes both dumps."""
     draw = np.random.RandomState([case.seed, 5])
     golden_device = Device(int(draw.choice([32, 64, 128])), int(draw.randint(3)))
-    target_device = Device(int(draw.choice([16, 32, 64])), int(draw.randint(3)), 1.0, seed=case.seed + 1)
+    slope = float(draw.choice([0.0, 0.0, 1.0]))
+    target_device = Device(int(draw.choice([16, 32, 64])), int(draw.randint(3)), slope, seed=case.seed + 1)
     golden = run(case, case.golden, Fault(), golden_device)
     target = run(case, case.layout, case.fault, target_device)
     style = Style("tensor" if case.style == "values" else "statistics", case.level)
