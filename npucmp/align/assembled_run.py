@@ -5,23 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import replace
-from typing import Hashable, Iterator, NamedTuple, Optional
+from typing import Hashable, Iterator, Optional
 
 from npucmp.align.placement import payload_of, statistics_of
 from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.model import Operator, Run, TensorRef
-from npucmp.model.relation import LOCAL, Relation
-
-
-class Placed(NamedTuple):
-    """One row of placements.csv."""
-
-    operator: str
-    slot: str
-    relation: Relation
-    state: str
+from npucmp.model.relation import LOCAL, PlacedTensor, Relation, ranks_in_words
 
 
 def assembled_run(search: PlacementSearch, path: str) -> Run:
@@ -66,14 +57,29 @@ def golden_run(search: PlacementSearch) -> Run:
     return replace(search.golden.run, rank=None, operators=operators)
 
 
-def placed(search: PlacementSearch) -> Iterator[Placed]:
+def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTensor]:
     """The relation of every tensor, in the order of the golden."""
     for golden in search.golden.operators:
         mesh = search.partners.mesh(golden)
-        for one in golden.tensors if mesh is not None else ():
+        for one in golden.tensors:
             decision = search.found.get((golden.name, one.slot))
-            if decision is not None and mesh is not None and decision.fit is not None:
-                yield Placed(golden.name, one.slot, relation_of(search, one, decision, mesh), decision.state)
+            if mesh is None or decision is None:
+                yield PlacedTensor(step, golden.name, one.slot, "without a partner")
+                continue
+            relation = None if decision.fit is None else relation_of(search, one, decision, mesh)
+            yield PlacedTensor(step, golden.name, one.slot, decision.state, relation)
+
+
+def layout_words(search: PlacementSearch) -> str:
+    """The layout of the target in words, as far as records tell it."""
+    partners = search.partners
+    stages = max(partners.stages.values()) + 1
+    words = [f"{len(partners.ranks)} ranks"] if len(partners.ranks) > 1 else ["1 rank"]
+    words += [f"pp={stages}"] if stages > 1 else []
+    words += [f"{partners.micro_batches} micro batches"] if partners.micro_batches > 1 else []
+    groups = partners.groups
+    words += [f"groups {' '.join(map(ranks_in_words, groups))}"] if groups else []
+    return ", ".join(words)
 
 
 SUMMED = 2.0  # chosen: a sum over ranks rounds its terms and, in a collective, itself

@@ -29,6 +29,11 @@ class RankPartners:
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
 
+    @property
+    def groups(self) -> list[tuple[int, ...]]:
+        """The recorded groups of ranks."""
+        return sorted(self._groups, key=lambda one: (len(one), one))
+
     def mesh(self, golden: RankOperator) -> Optional[Mesh]:
         """The mesh of an operator; None if not every rank and micro batch of it has a partner."""
         some = self.found.get(golden.name)

@@ -103,6 +103,33 @@ class Relation(NamedTuple):
         return " · ".join(dict.fromkeys(found))
 
 
+class PlacedTensor(NamedTuple):
+    """The relation of one golden tensor: one row of placements.csv. `state`: "agrees", "differs", "local" or "shape"."""
+
+    step: Optional[int]
+    operator: str
+    slot: str
+    state: str
+    relation: Optional[Relation] = None
+
+
+class LayoutFacts(NamedTuple):
+    """How the ranks of a target were put together.
+
+    target, golden  the layouts in words; `ranks` of the target, `axes`: sizes of its axes, `stages`, `micro_batches`
+    placed          the relation of every tensor of the golden, in its order
+    missing         ranks of the layout that the dump lacks
+    """
+
+    target: str
+    golden: str
+    ranks: tuple[int, ...] = ()
+    stages: int = 1
+    micro_batches: int = 1
+    placed: tuple[PlacedTensor, ...] = ()
+    missing: tuple[int, ...] = ()
+
+
 def rounding_of(relation: Optional[Relation]) -> float:
     """How much larger rounding may make an error than in a tensor that one rank computed."""
     return 1.0 if relation is None else relation.rounding

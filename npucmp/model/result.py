@@ -15,6 +15,7 @@ from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Tolerance, Verdict
 from npucmp.model.moments import Extremes
 from npucmp.model.pair import Pair
+from npucmp.model.relation import LayoutFacts
 from npucmp.model.repr_html import Shown
 from npucmp.model.tensor_detail import DifferenceMap, Look
 from npucmp.model.ticket_facts import Accused
@@ -89,7 +90,7 @@ class Report(Result):
     could not do, `unlike` one line about why the runs are not comparable, "" if they are or this was not checked.
     `looks` has details of tensors that diverged, suspects first, as many as are cheap to get. `accused` has facts about
     the first suspects. `least` is the share of golden elements that must be covered, and `excluded` describes the steps
-    and ranks that the user excluded.
+    and ranks that the user excluded. `layout` says how ranks were put together; None if layouts are equal.
     """
 
     command = "compare"
@@ -104,6 +105,7 @@ class Report(Result):
     unlike: str = ""
     accused: tuple[Accused, ...] = ()
     looks: tuple[Look, ...] = ()
+    layout: Optional[LayoutFacts] = None
     least: float = 1.0
     excluded: str = ""
 

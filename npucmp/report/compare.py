@@ -204,6 +204,11 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
     if report.unlike:
         first = parts.every[0].section
         sections = [one._replace(warnings=[report.unlike]) if one is first else one for one in sections]
+    if report.layout is not None:
+        from npucmp.report.placements import layout_line
+
+        line = layout_line(report.layout)
+        sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
     sections = worst_elements.with_worst_elements(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     word, sentence = _verdict(report, parts)
@@ -225,7 +230,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         counts={verdict.value: parts.tally.verdicts[verdict] for verdict in Verdict if parts.tally.verdicts[verdict]},
         notes=[Listing("note", parts.notes, "summary.json"), Listing("noise", [*parts.within_noise()], "")],
         unreadable=parts.unreadable,
-        tables=[*files.tables(), worst_elements.worst(report.looks)],
+        tables=[*files.tables(), *_placements(report), worst_elements.worst(report.looks)],
         detail=lambda: files.detail(figures),
         facts=lambda: {**facts(parts), "next_dump": further.facts()},
         nothing=[] if suspects.first else [*lines, *listed],
@@ -347,6 +352,22 @@ class _NextDump:
         return [] if self._found is None else [Text(*file) for file in self._found.files.items()]
 
 
+def _placements(report: Report) -> Iterator[ReportTable]:
+    if report.layout is not None:
+        from npucmp.report.placements import placements
+
+        yield placements(report.layout)
+
+
+def _layout(report: Report) -> Row:
+    """Return the layout for summary.json, if ranks were put together."""
+    if report.layout is None:
+        return {}
+    from npucmp.report.placements import layout_facts
+
+    return {"layout": layout_facts(report.layout)}
+
+
 def _columns_of(one: Comparison, metrics: Sequence[str]) -> Columns:
     from npucmp.report.columns import columns_of
 
@@ -461,6 +482,7 @@ def facts(parts: Parts) -> Row:
         "rules": [row.__dict__ for row in report.rules],
         "notes": parts.notes,
         "unlike": report.unlike,
+        **_layout(report),
         "accused": [_accused(one) for one in report.accused],
         "passes": [],
         "unpaired": [

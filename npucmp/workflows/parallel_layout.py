@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
 
-from npucmp.align.assembled_run import Placed, assembled_run, golden_run, placed
+from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import RankRun, Values
 from npucmp.dump.context import ReadContext
 from npucmp.localise.rank_origin import with_first_moved, with_ranks
 from npucmp.model import Comparison, Report, Run
+from npucmp.model.relation import LayoutFacts
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compared
 from npucmp.workflows.select_runs import StrPath
@@ -28,10 +29,6 @@ class Assembled(NamedTuple):
     target: Run
     golden: Run
     search: PlacementSearch
-
-    @property
-    def placed(self) -> list[Placed]:
-        return [*placed(self.search)]
 
 
 def are_unequal(targets: Sequence[Run], goldens: Sequence[Run]) -> bool:
@@ -97,10 +94,18 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
     report = compared(ComparisonSource(sides.target_path, sides.golden_path, together), options)
     by_step = {one.golden.step: one.search for one in steps}
     comparisons = tuple(_with_ranks(one, by_step[one.golden.step]) for one in report.comparisons)
-    return replace(report, comparisons=comparisons)
+    return replace(report, comparisons=comparisons, layout=_facts(steps))
 
 
 def _with_ranks(one: Comparison, search: PlacementSearch) -> Comparison:
     """The comparison with the ranks of its roots."""
     known = with_first_moved(one, search)
     return replace(known, roots=tuple(with_ranks(root, search) for root in known.roots))
+
+
+def _facts(steps: Sequence[Assembled]) -> LayoutFacts:
+    first = steps[0].search.partners
+    every = tuple(row for one in steps for row in placed(one.search, one.golden.step))
+    stages = max(first.stages.values()) + 1
+    words = layout_words(steps[0].search), "1 rank"
+    return LayoutFacts(*words, tuple(sorted(first.ranks)), stages, first.micro_batches, every)
