@@ -73,6 +73,8 @@ def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTenso
 def layout_words(search: PlacementSearch) -> str:
     """The layout of the target in words, as far as records tell it."""
     partners = search.partners
+    if partners.sizes is not None:
+        return partners.sizes.words
     stages = max(partners.stages.values()) + 1
     words = [f"{len(partners.ranks)} ranks"] if len(partners.ranks) > 1 else ["1 rank"]
     words += [f"pp={stages}"] if stages > 1 else []
@@ -127,7 +129,7 @@ def _operator(search: PlacementSearch, golden: RankOperator, mesh: Mesh) -> Oper
 
 def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh: Mesh) -> Optional[TensorRef]:
     decision = search.found.get((golden.name, ref.slot))
-    if decision is None or decision.state == "local":
+    if decision is None or decision.state in ("local", "unknown"):
         return None
     first = search.part(golden.name, mesh.first, ref.slot)
     if first is None:
@@ -151,6 +153,11 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
 
 
 def _notes(search: PlacementSearch) -> tuple[str, ...]:
+    missing = search.partners.missing
+    if missing:
+        which = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {ranks_in_words(missing)} are"
+        count = sum(decision.state == "unknown" for decision in search.found.values())
+        return (f"{which} missing in the target: {count} tensors that need {'it' if len(missing) == 1 else 'them'} are unknown",)
     if not search.scaled_from or search.scale is None:
         return ()
     return (f"gradients of the target are {search.scale:g} times the golden's from {search.scaled_from} on",)

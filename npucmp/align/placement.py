@@ -10,12 +10,17 @@ from typing import AbstractSet, Any, Callable, NamedTuple, Optional, Sequence
 from npucmp.align.rank_mesh import Maker, Mesh, Misfit, assemble, chosen, same_copies
 from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.dump.readers import assembly
+from npucmp.dump.readers.values import blocks
+from npucmp.errors import NpucmpError
 from npucmp.model import Payload, Statistics
 from npucmp.model.relation import MAX, MEAN, SUM, WHOLE, Placement
 
 MOST = 400  # candidates of a tensor: work
 BLOCKS = 64  # blocks of a dimension: work
 GROUPED = (2, 3, 4, 6, 8, 16)  # query heads for each key head: chosen, those of common networks
+BLOCK = 1 << 16  # elements: work
+FIRST = 4  # blocks: work, after which a placement may be given up
+UNLIKE = 0.25  # square of an error: chosen, far above that of a fault in a few elements
 MASKED = -1e3  # evidence: masks are at least as low (-1e4 in Megatron), values are not
 Get = Callable[[RankOperator], HeldTensor]
 Placements = tuple[Placement, ...]
@@ -152,6 +157,40 @@ def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale:
         error = distance(found, exact, scale)
         if worst is None or error > worst.error:
             worst = Fit(error, placements, scale, tuple(choice.items()))
+    return worst
+
+
+def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
+    """The same for tensors that are too large for memory: both sides are read block by block. A placement that the
+    first blocks contradict is not read further."""
+    import numpy as np
+
+    worst: Optional[Fit] = None
+    seen: set[Any] = set()
+    for choice in same_copies(mesh, placements):
+        try:
+            same = tuple(one.content for one in chosen(mesh, choice, get).values())
+        except Misfit:
+            return None
+        if None not in same and same in seen:
+            continue
+        seen.add(same)
+        one = Fit(0.0, placements, scale, tuple(choice.items()))
+        payload = payload_of(mesh, get, one)
+        if payload is None or payload.shape != golden.shape:
+            return None
+        gap = norm = 0.0
+        try:
+            for number, (own, exact) in enumerate(zip(blocks(payload, BLOCK, context=golden.context), golden.blocks(BLOCK))):
+                a, b = own.astype(np.float64), exact.astype(np.float64)
+                gap, norm = gap + float(((a - b) ** 2).sum()), norm + float((b * b).sum())
+                if number >= FIRST and gap > UNLIKE * norm:
+                    break
+        except NpucmpError:
+            return None
+        error = math.sqrt(gap / norm) if norm else 0.0 if not gap else math.inf
+        if worst is None or error > worst.error:
+            worst = one._replace(error=error)
     return worst
 
 

@@ -13,10 +13,10 @@ from collections import Counter, defaultdict
 from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
-from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_figures
+from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
-from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
+from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator
 from npucmp.model.relation import Placement
 
 AGREES = {"float32": 1e-3, "float64": 1e-3}  # chosen: rounding of deep gradients is below, other placements above 0.1
@@ -47,6 +47,7 @@ class Decision(NamedTuple):
 
 
 LOCAL, NO_SHAPE = Decision("local"), Decision("shape")
+UNKNOWN = Decision("unknown")  # it needs a rank that is missing
 Key = tuple[str, str]  # operator and slot of the golden
 
 
@@ -286,6 +287,9 @@ class PlacementSearch:
             linked = self._linked(origins)
             if whole & (legal.partial_axes(linked) | legal.split_axes(linked)):
                 return True
+            parts = [tensor_in(op, each.slot) for op in mesh.cells.values()]
+            if linked is None and any(part is not None and part.shape != each.shape for part in parts):
+                return True
             if any(map(self._is_rewritten, origins.values())):
                 return True
         return False
@@ -326,15 +330,18 @@ class PlacementSearch:
             return by_op[id(op)]
 
         fitting = candidates(mesh, get, one, allowed)
+        if self.partners.missing:
+            fitting = [held for held in fitting if all(each.kind == "whole" for each in held)]
         if not fitting:
-            return NO_SHAPE
-        values = self.values and one.array is not None
+            return UNKNOWN if self.partners.missing else NO_SHAPE
+        large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
+        values = self.values and (one.array is not None or (large and one.payload is not None))
         coarse = any("16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float)
         limit = (COARSE if coarse else 1e-3) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         order = _in_order(fitting, known, linked)
         scales = self.scales(golden, one, mesh)
-        measure = fit if values else fit_figures
+        measure = (fit_blocks if large else fit) if values else fit_figures
         tried: list[Fit] = []
         trusted = len([*known, *([linked] if linked in order else [])])
         for at, held in enumerate(order):
@@ -351,6 +358,8 @@ class PlacementSearch:
         least = min(found.error for found in tried)
         near = max(least if one.size == 1 else 10 * least, EXACT)
         best = next(found for found in tried if found.error <= near)
+        if best.error > limit and self.partners.missing:
+            return UNKNOWN
         if best.error <= limit:
             self._learn(golden, one, best)
             return Decision("agrees", best, _reason(best, known, linked, tried, limit))

@@ -63,12 +63,13 @@ def axes_of(ranks: Sequence[int], groups: Sequence[Sequence[int]]) -> list[int]:
         if not size or left % size:
             nearer = [stride // step for stride in strides if stride > step and stride % step == 0 and left % (stride // step) == 0]
             size = min(nearer, default=left)
-        found += _primes(size)
+        found += primes(size)
         step *= size
     return found
 
 
-def _primes(number: int) -> list[int]:
+def primes(number: int) -> list[int]:
+    """The prime factors of a number."""
     found, prime = [], 2
     while number > 1:
         while number % prime == 0:

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Mapping, Optional, Sequence
 
 from npucmp.align.lane_match import match_lane, may_be_part, share_of
-from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, stages_of
+from npucmp.align.layout_sizes import LayoutSizes
+from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
 from npucmp.align.rank_run import RankOperator, RankRun
+from npucmp.model.roles import peer_of
 
 Partners = dict[tuple[int, int], RankOperator]
+
+
+def groups_of(ranks: Mapping[int, RankRun]) -> set[tuple[int, ...]]:
+    """The recorded groups of ranks."""
+    return {group for run in ranks.values() for one in run.operators for group in one.groups}
+
+
+def missing_ranks(ranks: Mapping[int, RankRun]) -> list[int]:
+    """Ranks that records name, or that come before others, and that the dump lacks."""
+    named = {rank for group in groups_of(ranks) for rank in group}
+    named |= {peer for run in ranks.values() for one in run.operators if one.type.has("point to point")
+              for peer in [peer_of(one.op)] if peer is not None and peer >= 0}  # fmt: skip
+    return sorted(({*range(max(ranks, default=0))} | named) - ranks.keys())
 
 
 class RankPartners:
     """Ranks of the target lined up with one golden run."""
 
-    def __init__(self, ranks: Mapping[int, RankRun], golden: RankRun, sizes: Optional[Sequence[int]] = None) -> None:
-        self.ranks, self.golden = ranks, golden
+    def __init__(self, ranks: Mapping[int, RankRun], golden: RankRun, sizes: Optional[LayoutSizes] = None,
+                 missing: Sequence[int] = ()) -> None:  # fmt: skip
+        self.ranks, self.golden, self.sizes, self.missing = ranks, golden, sizes, tuple(missing)
         self.stages = stages_of(ranks)
+        if sizes is not None and sizes.size("pp") > 1:
+            self.stages = {rank: sizes.at(rank)["pp"] for rank in ranks}
         self.lanes = lanes_of(self.stages)
-        self._sizes = sizes
-        self._groups = {group for run in ranks.values() for one in run.operators for group in one.groups}
+        self._groups = groups_of(ranks)
         self.found: dict[str, Partners] = defaultdict(dict)
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
         self._match_forward()
@@ -43,6 +61,10 @@ class RankPartners:
         return found if found.is_full else None
 
     def _axes(self, ranks: Sequence[int]) -> list[int]:
+        if self.missing:
+            return [len(ranks)]
+        if self.sizes is not None and math.prod(self.sizes.within_stage) == len(ranks):
+            return [prime for size in self.sizes.within_stage for prime in primes(size)]
         return axes_of(ranks, sorted(self._groups))
 
     def _match_forward(self) -> None:

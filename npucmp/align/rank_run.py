@@ -2,15 +2,14 @@
 producer of each tensor by content.
 
 Values are read through the context, cached up to a number of bytes, and are float64. Tensors larger than WHOLE are
-never held: their content is a sample of their first elements with the recorded statistics, and a placement is proven on
-the same sample of blocks.
+never held: they are read block by block.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict, defaultdict
-from typing import Any, Hashable, NamedTuple, Optional, Sequence
+from typing import Any, Hashable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError
@@ -136,6 +135,8 @@ class HeldTensor:
         import numpy as np
 
         values = self.array
+        if values is None and (self.payload is not None and self.size > WHOLE):
+            return self._hash_of_blocks()
         if values is None:
             figures = self.figures
             if figures is None or figures[0] == figures[1] and self.size > 1 or not self.size:
@@ -148,12 +149,32 @@ class HeldTensor:
         low, high = float(values.min()), float(values.max())
         if (values.size > 1 and low == high) or (values.size == 1 and _is_simple(low)) or not math.isfinite(high - low):
             return None if values.size == 1 or low == high else (values.size, low, high, float(np.nansum(values)))
-        bits = (np.ascontiguousarray(values).reshape(-1) + 0.0).view(np.uint64)
-        with np.errstate(over="ignore"):
-            mixed = bits * np.uint64(0x9E3779B97F4A7C15)
-            mixed ^= mixed >> np.uint64(32)
-            mixed *= np.uint64(0xD6E8FEB86659FD93)
-            return values.size, int(mixed.sum(dtype=np.uint64)), low
+        return values.size, _mixed(np.ascontiguousarray(values).reshape(-1)), low
+
+    def _hash_of_blocks(self) -> Hashable:
+        import numpy as np
+
+        total, low, high = 0, math.inf, -math.inf
+        try:
+            for block in self.blocks():
+                wide = block.astype(np.float64)
+                total = (total + _mixed(wide)) & 0xFFFFFFFFFFFFFFFF
+                low, high = min(low, float(wide.min())), max(high, float(wide.max()))
+        except NpucmpError:
+            return None
+        return (self.size, total, low) if low < high else None
+
+    def blocks(self, elements: int = 1 << 16) -> Iterator[Any]:
+        """The values block by block."""
+        from npucmp.dump.readers.values import blocks
+
+        payload = self.payload
+        assert payload is not None
+        return blocks(payload, elements, context=self._values.context)
+
+    @property
+    def context(self) -> ReadContext:
+        return self._values.context
 
     @property
     def ordered(self) -> Any:
@@ -165,6 +186,18 @@ class HeldTensor:
             assert values is not None
             self._sorted = np.sort(values.reshape(-1))
         return self._sorted
+
+
+def _mixed(values: Any) -> int:
+    """The sum of the mixed bits of numbers, in any order."""
+    import numpy as np
+
+    bits = (values + 0.0).view(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = bits * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= np.uint64(0xD6E8FEB86659FD93)
+        return int(mixed.sum(dtype=np.uint64))
 
 
 def _is_simple(value: Any) -> bool:

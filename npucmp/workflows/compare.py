@@ -18,7 +18,7 @@ from npucmp.model import Comparison, Head, Report, Run, map_comparisons
 from npucmp.workflows.api_signature import of_two
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compared
-from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, pair_runs
+from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, most_ranks, pair_runs
 from npucmp.workflows.tensor_details import with_looks
 from npucmp.workflows.ticket_facts import with_accused
 
@@ -184,6 +184,8 @@ def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPa
     rights = options.early_heads(golden, context, golden=True) if lefts else None
     if not lefts or not rights or not fits(options, {head.format for head in (*lefts, *rights)}):
         return None
+    if not options.ranks_apart and most_ranks(lefts) != most_ranks(rights):
+        return None  # ranks may belong together
     pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
     large = sum(_size(head) for both in pairing.together for head in both) > SMALL
     return pairing if large and len(pairing.together) > 1 else None

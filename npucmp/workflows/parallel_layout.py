@@ -1,41 +1,123 @@
-"""Compare runs of unequal parallel layouts: the ranks of the target are put together into one run in the golden's
-names."""
+"""Compare runs of unequal parallel layouts: the ranks of one side are put together into runs in the names of the
+other's."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
+from npucmp.align.layout_sizes import LayoutSizes, parse_layout, subset
 from npucmp.align.placement_search import PlacementSearch
-from npucmp.align.rank_partners import RankPartners
+from npucmp.align.rank_mesh import stages_of
+from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.align.rank_run import RankRun, Values
 from npucmp.dump.context import ReadContext
+from npucmp.errors import UsageError
 from npucmp.localise.rank_origin import with_first_moved, with_ranks
 from npucmp.model import Comparison, Report, Run
-from npucmp.model.relation import LayoutFacts
+from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compared
-from npucmp.workflows.select_runs import StrPath
-
+from npucmp.workflows.select_runs import most_ranks
 
 if TYPE_CHECKING:
     from npucmp.workflows.compare import Sides
 
+Ranks = Mapping[int, RankRun]
+
 
 class Assembled(NamedTuple):
-    """One step: the assembled run and the golden's, and the search that found the placements."""
+    """One step and rank: both runs, one of them assembled, and the search that found the placements. `of_target`: the
+    target's ranks were put together."""
 
     target: Run
     golden: Run
     search: PlacementSearch
+    of_target: bool = True
 
 
-def are_unequal(targets: Sequence[Run], goldens: Sequence[Run]) -> bool:
-    """Whether one side has several ranks in a step and the other one, or computes a batch in other parts."""
-    if _most(goldens) > 1:
-        return False
-    return _most(targets) > 1 or any(map(_has_other_batches, targets[:1], goldens[:1]))
+class _Layouts(NamedTuple):
+    """The layouts that the user stated."""
+
+    target: Optional[LayoutSizes]
+    golden: Optional[LayoutSizes]
+
+    @classmethod
+    def of(cls, options: Options) -> _Layouts:
+        return cls(_parsed("layout", options.layout), _parsed("golden-layout", options.golden_layout))
+
+
+def _parsed(name: str, text: Optional[str]) -> Optional[LayoutSizes]:
+    if text is None:
+        return None
+    try:
+        return parse_layout(text)
+    except ValueError as error:
+        raise UsageError(f"--{name} {text}: {error} is no size of tp, cp, ep, dp or pp, as in --{name} tp=2,pp=2") from None
+
+
+def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
+    """Compare the runs of unequal layouts; None if the layouts are equal."""
+    layouts = _Layouts.of(options)
+    targets = [run for run in sides.targets if not run.problem]
+    goldens = [run for run in sides.goldens if not run.problem]
+    if options.pair or not targets or not goldens or not _are_unequal(targets, goldens, layouts):
+        return None
+    if options.rank is not None:
+        known = sorted({run.rank or 0 for run in targets})
+        raise UsageError(f"--rank {options.rank}: the layouts of the two runs are unequal, and all ranks of a step belong "
+                         f"together; {ranks_in_words(known)} are selected. --ranks-apart compares rank by rank")  # fmt: skip
+    steps, alone = [], []
+    for golden_step, own in _by_step(goldens).items():
+        theirs = [run for run in targets if None in (golden_step, run.step) or run.step == golden_step]
+        if theirs:
+            steps += _assembled(sides, theirs, own, layouts, context)
+        else:
+            alone += [("golden", run) for run in own]
+    if not steps:
+        return None
+    together = [(one.target, one.golden) for one in steps]
+    broken = [("target", run) for run in sides.targets if run.problem]
+    broken += [("golden", run) for run in sides.goldens if run.problem]
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, tuple(alone), broken, sides.also)
+    report = compared(source, options)
+    found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
+    keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]
+    comparisons = tuple(_with_ranks(one, found[key]) for one, key in zip(report.comparisons, keys))
+    return replace(report, comparisons=comparisons, layout=_facts(steps))
+
+
+def _by_step(runs: Sequence[Run]) -> dict[Optional[int], list[Run]]:
+    found: dict[Optional[int], list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.step, []).append(run)
+    return found
+
+
+def _are_unequal(targets: Sequence[Run], goldens: Sequence[Run], layouts: _Layouts) -> bool:
+    """Whether ranks have to be put together: their numbers differ, a rank of the target is a part of several, or
+    micro batches differ. Several golden ranks, of which some are missing, are compared rank by rank."""
+    counts = most_ranks(targets), most_ranks(goldens)
+    if layouts.target is not None and layouts.golden is not None:
+        return layouts.target != layouts.golden
+    if counts[1] > 1:
+        return counts[0] != counts[1] and (counts[0] == 1 or bool(layouts.target or layouts.golden) or _divides(counts))
+    if _is_part(goldens[0]):
+        return layouts.target is not None and layouts.target.ranks > 1
+    return counts[0] > 1 or _is_part(targets[0]) or _has_other_batches(targets[0], goldens[0])
+
+
+def _divides(counts: tuple[int, int]) -> bool:
+    return max(counts) % min(counts) == 0
+
+
+def _is_part(run: Run) -> bool:
+    """Whether a run communicates with others."""
+    from npucmp.flow.collectives import groups_of as groups
+    from npucmp.model.optypes import op_type_of
+
+    return any(max(map(len, groups(op)), default=0) > 1 or op_type_of(op).has("point to point") for op in run.operators)
 
 
 def _has_other_batches(target: Run, golden: Run) -> bool:
@@ -54,58 +136,89 @@ def _micro_batches(run: Run) -> int:
     return sum(later and not before for before, later in zip([True, *phases], phases))
 
 
-def _most(runs: Sequence[Run]) -> int:
-    steps: dict[Optional[int], set[Optional[int]]] = {}
-    for run in runs:
-        steps.setdefault(run.step, set()).add(run.rank)
-    return max(map(len, steps.values()), default=0)
-
-
-def assembled(
-    target: StrPath, targets: Sequence[Run], goldens: Sequence[Run], options: Options, context: ReadContext
+def _assembled(
+    sides: Sides, targets: Sequence[Run], goldens: Sequence[Run], layouts: _Layouts, context: ReadContext
 ) -> list[Assembled]:
-    """The runs of each step that both sides have."""
+    """The runs of one step; the side with more ranks is put together."""
+    values = Values(context)
+    own, other = ({run.rank or 0: RankRun(run, run.rank or 0, values) for run in some} for some in (targets, goldens))
+    if len(other) == 1 and (len(own) > 1 or len(own) == 1):
+        search = _search(own, next(iter(other.values())), layouts.target, "layout")
+        return [Assembled(_placed_run(search, str(sides.target_path)), golden_run(search), search)]
+    if len(own) == 1:
+        search = _search(other, next(iter(own.values())), layouts.golden, "golden-layout")
+        return [Assembled(golden_run(search), _placed_run(search, str(sides.golden_path)), search, False)]
+    return [*_nested(sides, own, other, layouts)]
+
+
+def _nested(sides: Sides, own: Ranks, other: Ranks, layouts: _Layouts) -> list[Assembled]:
+    """Several ranks on both sides: those of the larger layout that make one rank of the smaller are put together."""
+    of_target = len(own) > len(other) or (layouts.target or LayoutSizes(())).ranks > (layouts.golden or LayoutSizes(())).ranks
+    many, few = (own, other) if of_target else (other, own)
+    sizes = (layouts.target, layouts.golden) if of_target else (layouts.golden, layouts.target)
+    path = str(sides.target_path if of_target else sides.golden_path)
     found = []
-    for golden in goldens:
-        own = [run for run in targets if golden.step is None or run.step is None or run.step == golden.step]
-        if own:
-            found.append(_assembled(str(target), own, golden, context))
+    for rank in sorted(few):
+        some = _ranks_of(many, few, rank, sizes)
+        search = _search(some, few[rank], None, "layout")
+        whole, one = _placed_run(search, path), golden_run(search)
+        whole, one = (replace(run, rank=rank) for run in (whole, one))
+        found.append(Assembled(whole, one, search) if of_target else Assembled(one, whole, search, False))
     return found
 
 
-def _assembled(path: str, targets: Sequence[Run], golden: Run, context: ReadContext) -> Assembled:
-    values = Values(context)
-    ranks = {run.rank or 0: RankRun(run, run.rank or 0, values) for run in targets}
-    single = RankRun(golden, 0, values)
-    has_values = any(tensor.file or tensor.payload for op in golden.operators for tensor in op.tensors)
-    search = PlacementSearch(RankPartners(ranks, single), has_values)
+def _ranks_of(many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSizes], Optional[LayoutSizes]]) -> Ranks:
+    """The ranks that make one rank of the other layout: as the user stated, else neighbours, else those a stride apart,
+    whichever agrees better."""
+    if sizes[0] is not None and sizes[1] is not None:
+        chosen = subset(sizes[0], sizes[1], rank)
+        if chosen is None:
+            raise UsageError(f"layouts {sizes[0].words} and {sizes[1].words}: an axis of one is no part of the other's; "
+                             "compare each of them with a run of one rank")  # fmt: skip
+        return {one: many[one] for one in chosen if one in many}
+    ranks, place, count = sorted(many), sorted(few).index(rank), len(many) // len(few)
+    choices = [ranks[place * count : (place + 1) * count], ranks[place :: len(few)]]
+    searches = [_search({one: many[one] for one in some}, few[rank], None, "layout") for some in choices]
+    best = max((0, 1), key=lambda at: sum(one.state == "agrees" for one in searches[at].found.values()))
+    return {one: many[one] for one in choices[best]}
+
+
+def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option: str) -> PlacementSearch:
+    missing = missing_ranks(ranks) if option == "layout" and not _is_part(single.run) else []
+    if sizes is not None:
+        count = len(ranks) + len(missing)
+        if sizes.ranks != count and not {*range(sizes.ranks)} > ranks.keys():
+            raise UsageError(f"--{option} {sizes.words} has {sizes.ranks} ranks, the dump has {ranks_in_words([*ranks])}")
+        missing = sorted({*missing, *({*range(sizes.ranks)} - ranks.keys())})
+        why = sizes.contradiction(sorted(groups_of(ranks)), stages_of(ranks))
+        if why is not None:
+            raise UsageError(f"--{option} {sizes.words} contradicts the dump: {why}")
+    has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
+    return PlacementSearch(RankPartners(ranks, single, sizes, missing), has_values)
+
+
+def _placed_run(search: PlacementSearch, path: str) -> Run:
     run = assembled_run(search, path)
-    return Assembled(replace(run, step=golden.step if run.step is None else run.step), golden_run(search), search)
+    step = search.golden.run.step
+    return replace(run, step=step if run.step is None else run.step)
 
 
-def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
-    """Compare the runs of unequal layouts; None if the layouts are equal."""
-    targets = [run for run in sides.targets if not run.problem]
-    goldens = [run for run in sides.goldens if not run.problem]
-    if not are_unequal(targets, goldens):
-        return None
-    steps = assembled(sides.target_path, targets, goldens, options, context)
-    together = [(one.target, one.golden) for one in steps]
-    report = compared(ComparisonSource(sides.target_path, sides.golden_path, together), options)
-    by_step = {one.golden.step: one.search for one in steps}
-    comparisons = tuple(_with_ranks(one, by_step[one.golden.step]) for one in report.comparisons)
-    return replace(report, comparisons=comparisons, layout=_facts(steps))
-
-
-def _with_ranks(one: Comparison, search: PlacementSearch) -> Comparison:
+def _with_ranks(one: Comparison, found: Assembled) -> Comparison:
     """The comparison with the ranks of its roots."""
-    known = with_first_moved(one, search)
-    return replace(known, roots=tuple(with_ranks(root, search) for root in known.roots))
+    if not found.of_target:
+        return one
+    known = with_first_moved(one, found.search)
+    return replace(known, roots=tuple(with_ranks(root, found.search) for root in known.roots))
 
 
 def _facts(steps: Sequence[Assembled]) -> LayoutFacts:
-    first = steps[0].search.partners
+    first = steps[0]
+    partners = first.search.partners
     every = tuple(row for one in steps for row in placed(one.search, one.golden.step))
-    stages = max(first.stages.values()) + 1
-    words = layout_words(steps[0].search), "1 rank"
-    return LayoutFacts(*words, tuple(sorted(first.ranks)), stages, first.micro_batches, every)
+    ranks = tuple(sorted({rank for one in steps for rank in one.search.partners.ranks}))
+    whole = layout_words(first.search) if len(steps) == 1 or first.golden.rank is None else f"{len(ranks)} ranks"
+    single = max(len({one.golden.rank for one in steps}), 1)
+    words = [whole, "1 rank" if single == 1 else f"{single} ranks"]
+    target, golden = words if first.of_target else words[::-1]
+    stages = max(partners.stages.values()) + 1
+    return LayoutFacts(target, golden, ranks, stages, partners.micro_batches, every, partners.missing)

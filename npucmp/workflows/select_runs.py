@@ -224,6 +224,14 @@ class _Nearest:
         return min(places, key=lambda key: (distance(sought, key), places[key]), default=None)
 
 
+def most_ranks(runs: Sequence[Numbered]) -> int:
+    """Return the largest number of ranks of a step."""
+    steps: dict[Optional[int], set[Optional[int]]] = {}
+    for run in runs:
+        steps.setdefault(run.step, set()).add(run.rank)
+    return max(map(len, steps.values()), default=0)
+
+
 def _require(side: str, one: Partner, end: End, runs: Sequence[Numbered]) -> None:
     if not any(map(end.has, runs)):
         numbers = (("step", end.step), ("rank", end.rank))

@@ -19,6 +19,7 @@ from tests.corpus.parallel import collectives as among
 from tests.corpus.parallel.collectives import Tensors, Vars
 from tests.corpus.parallel.faults import Fault
 from tests.corpus.parallel.layout import Layout, part, positions
+from tests.corpus.parallel.lockstep import Lockstep
 from tests.corpus.tape import Session, Tape, Var
 from tests.corpus.trace import Record, Tensor
 
@@ -52,7 +53,7 @@ class Design(NamedTuple):
     clip: bool = False
 
 
-class Network:
+class Network(Lockstep):
     """One step on all ranks of a layout."""
 
     def __init__(self, session: Session, layout: Layout, design: Design, weights: Weights, seed: int,
@@ -113,21 +114,6 @@ class Network:
                     values = values + self.fault.size * np.abs(values).mean() * np.sign(np.cos(np.arange(values.size))).reshape(values.shape)
                 self._known[rank, path] = tape.weight(path, values)
             found[rank] = self._known[rank, path]
-        return found
-
-    def _each(self, ranks: Sequence[int], kind: str, *items: Any, **keywords: Any) -> Vars:
-        """The same operator on every rank; a dictionary among the items has one for each."""
-        found = {}
-        for rank in ranks:
-            own = [item[rank] if isinstance(item, dict) else item for item in items]
-            named = {k: v[rank] if isinstance(v, dict) else v for k, v in keywords.items()}
-            if kind == "linear" and len(own) == 2:
-                own.append(None)
-            found[rank] = self.tapes[rank](kind, *own, **named)
-            if self.fault.strikes("wrong part", f"{self.tapes[rank].scope}.{kind}", rank, self.session.step):
-                tensor = found[rank].tensor
-                values = tensor.values * (1 + self.fault.size * np.cos(np.arange(tensor.values.size)).reshape(tensor.values.shape))
-                np.copyto(tensor.values, rounded(values.astype(np.float64), tensor.dtype).astype(tensor.values.dtype))
         return found
 
     # What tensor ranks do together
