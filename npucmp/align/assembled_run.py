@@ -33,6 +33,7 @@ def golden_run(search: PlacementSearch) -> Run:
     """The golden run. A tensor that each rank has of its own is marked if all that reads what is made of it is
     compared."""
     own = {key for key, decision in search.found.items() if decision.state == "local"}
+    own |= {(one.name, each.slot) for one in search.golden.operators if one.is_collective for each in one.tensors}
     if not own:
         return replace(search.golden.run, rank=None)
     readers: dict[Hashable, list[HeldTensor]] = defaultdict(list)
@@ -40,8 +41,10 @@ def golden_run(search: PlacementSearch) -> Run:
         for one in operator.inputs:
             if one.content is not None:
                 readers[one.content].append(one)
-    closed = {key: False for key in own}
+    closed = {key: search.golden.by_name[key[0]].is_collective for key in own}
     for operator in reversed(search.golden.operators):
+        if operator.is_collective:
+            continue
         outputs = [one for one in operator.outputs if (operator.name, one.slot) in own]
         for one in outputs:
             later = [other for other in readers.get(one.content, ()) if other.operator.order > operator.order]

@@ -3,16 +3,18 @@ it is a reduction, a layout or a scale."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional
 
-from npucmp.align.part_errors import odd_rank, part_errors
+from npucmp.align.part_errors import STANDS_OUT, odd_rank, part_errors
 from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
 from npucmp.localise.evidence import reason
-from npucmp.model import Cause, Comparison, Evidence, Root
+from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
 from npucmp.model.relation import ranks_in_words
+from npucmp.model.roles import is_output
 
 EXPLAINED = 0.05  # chosen: a difference is a multiple of a tensor, or a factor, to this share
 
@@ -83,12 +85,10 @@ def _sentences(
     search: PlacementSearch, place: _Place, root: Root, errors: dict[int, float], rank: Optional[int]
 ) -> Iterator[Evidence]:
     ranks = ranks_in_words(place.mesh.ranks)
-    if place.decision.mates:
-        words = "held as {own}, in other layers as {other}"
-        held = place.decision.fit.placements if place.decision.fit is not None else ()
-        own = " · ".join(one.words for one in held if one.kind != "whole") or "whole"
-        yield reason("layout", words, own=place.decision.by if place.decision.by.startswith("shard") else own,
-                     other=place.decision.mates)  # fmt: skip
+    if place.decision.mates and place.decision.fit is not None:
+        others = " · ".join(one.words for one in place.decision.fit.placements if one.kind != "whole") or "whole"
+        words = "held as {own}, elsewhere as {others}"
+        yield reason("layout", words, own=place.decision.mates, others=others)
     if place.decision.illegal:
         writer = next((one.operator.name for one in place.origins.values() if one.operator is not None), "")
         run = search.partners.ranks
@@ -149,6 +149,57 @@ def _scale(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
 FLOOR, COARSE_FLOOR = 1e-4, 0.03  # of an error of statistics: chosen, clean pairs of float32 and bfloat16 are below
 CANCELS = 1e-5  # chosen: a gradient so much smaller than the one that it is made of is what rounding left of zero
 JUMP = 20.0  # chosen: clean errors of statistics grow more slowly from one tensor to the next
+
+
+def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
+    """The comparison with a root for the first output of which the part of one rank errs far more than those of all
+    others and than what it read, although the whole is within its limit. Parts of one tensor err alike."""
+    first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=None)
+    for finding in one.findings:
+        pair = finding.pair
+        if first is not None and pair.order >= first:
+            break
+        relation = pair.target.relation if pair.target is not None else None
+        if finding.verdict is not Verdict.MATCH or relation is None or pair.golden_op is None or not pair.golden:
+            continue
+        if not is_output(pair) or not finding.error or not finding.limit or len(relation.ranks) < 2:
+            continue
+        if finding.error * math.sqrt(len(relation.ranks)) < finding.limit:
+            continue
+        found = _odd_part(search, pair, finding.limit)
+        if found is None:
+            continue
+        rank, error, others = found
+        words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one tensor err alike"
+        own = reason("rank", words, rank=rank, error=error, others=others)
+        root = Root(1, pair, Cause.BORN, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), "odd_part")
+        kept = [each for each in one.roots if each.pair.order != pair.order]
+        return replace(one, roots=(root, *(replace(each, place=at) for at, each in enumerate(kept, 2))))
+    return one
+
+
+def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tuple[int, float, float]]:
+    assert pair.golden_op is not None
+    golden = search.golden.by_name.get(pair.golden_op.name)
+    mesh = search.partners.mesh(golden) if golden is not None else None
+    if golden is None or mesh is None:
+        return None
+
+    def errors_of(slot: str) -> dict[int, float]:
+        tensor, decision = tensor_in(golden, slot), search.found.get((golden.name, slot))
+        return {} if tensor is None or decision is None else part_errors(search, mesh, tensor, decision)
+
+    errors = errors_of(pair.slot)
+    rank = odd_rank(errors)
+    if rank is None or errors[rank] <= limit:
+        return None
+    others = max(error for other, error in errors.items() if other != rank)
+    for one in golden.inputs:
+        given = errors_of(one.slot)
+        rest = [error for other, error in given.items() if other != rank]
+        if rank in given and given[rank] > errors[rank] / STANDS_OUT and given[rank] > 2 * max(rest, default=0.0):
+            return None
+    return rank, errors[rank], others
 
 
 def with_first_moved(one: Comparison, search: PlacementSearch) -> Comparison:

@@ -14,7 +14,7 @@ from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.align.rank_run import RankRun, Values
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
-from npucmp.localise.rank_origin import with_first_moved, with_ranks
+from npucmp.localise.rank_origin import with_first_moved, with_odd_part, with_ranks
 from npucmp.model import Comparison, Report, Run
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.compare import Sides
 
 Ranks = Mapping[int, RankRun]
+UNFIT = 0.2  # share of tensors: chosen, a fault leaves fewer without a placement
 
 
 class Assembled(NamedTuple):
@@ -194,7 +195,12 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
         if why is not None:
             raise UsageError(f"--{option} {sizes.words} contradicts the dump: {why}")
     has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
-    return PlacementSearch(RankPartners(ranks, single, sizes, missing), has_values)
+    search = PlacementSearch(RankPartners(ranks, single, sizes, missing), has_values)
+    unfit = sum(one.state == "shape" for one in search.found.values())
+    if sizes is not None and unfit > UNFIT * len(search.found):
+        raise UsageError(f"--{option} {sizes.words} contradicts the dump: the shapes of {unfit} of {len(search.found)} "
+                         "tensors allow no placement on it")  # fmt: skip
+    return search
 
 
 def _placed_run(search: PlacementSearch, path: str) -> Run:
@@ -207,7 +213,7 @@ def _with_ranks(one: Comparison, found: Assembled) -> Comparison:
     """The comparison with the ranks of its roots."""
     if not found.of_target:
         return one
-    known = with_first_moved(one, found.search)
+    known = with_odd_part(with_first_moved(one, found.search), found.search)
     return replace(known, roots=tuple(with_ranks(root, found.search) for root in known.roots))
 
 

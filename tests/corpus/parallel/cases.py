@@ -128,9 +128,9 @@ def faults(draw: np.random.RandomState, layout: Layout, d: Design) -> Iterator[t
         yield Fault("bias per rank", row), ((row, "add", "forward"), (at, "add", "forward")), None
         yield Fault("shard order", f"{at}.up.weight"), ((f"{at}.up", "linear", "forward"),), None
         if d.fused == "blocks":
-            yield Fault("blocks ignored", f"{at}.qkv.weight"), ((f"{at}.qkv", "linear", "forward"),), None
+            yield Fault("blocks ignored", f"{at}.qkv"), ((f"{at}.qkv", "linear", "forward"),), None
         if d.gated:
-            yield Fault("blocks ignored", f"{at}.up.weight"), ((f"{at}.up", "linear", "forward"),), None
+            yield Fault("blocks ignored", f"{at}.up"), ((f"{at}.up", "linear", "forward"),), None
         yield Fault("vocabulary edge", "embedding", layout.tp - 1 if layout.pp == 1 else 1), (
             ("embedding", "embedding", "forward"), ("layers.0.norm1", norm, "forward"), ("layers.0", "add", "forward")), None
         if d.parallel_loss:

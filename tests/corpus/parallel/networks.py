@@ -104,7 +104,7 @@ class Network(Lockstep):
                         number = self.layout.at(r, "tp")
                         if self.fault.strikes("shard order", path, None, 0):
                             number = (number + 1) % count
-                        if self.fault.strikes("blocks ignored", path, None, 0):
+                        if self.fault.strikes("blocks ignored", path.rpartition(".")[0], None, 0):
                             blocks = ()
                         return part(values, axis, number, count, blocks)
 
