@@ -48,13 +48,23 @@ def golden_run(search: PlacementSearch) -> Run:
         outputs = [one for one in operator.outputs if (operator.name, one.slot) in own]
         for one in outputs:
             later = [other for other in readers.get(one.content, ()) if other.operator.order > operator.order]
-            states = [(other.operator.name, other.slot) for other in later if operator.is_backward or not other.operator.is_backward]
+            states = [
+                (other.operator.name, other.slot)
+                for other in later
+                if operator.is_backward or not other.operator.is_backward
+            ]
             closed[operator.name, one.slot] = bool(states) and all(closed.get(key, True) for key in states)
         if all(closed[operator.name, one.slot] for one in outputs):
-            closed.update({(operator.name, one.slot): True for one in operator.inputs if (operator.name, one.slot) in own})
+            closed.update(
+                {(operator.name, one.slot): True for one in operator.inputs if (operator.name, one.slot) in own}
+            )
     local = Relation(tuple(sorted(search.partners.ranks)), (LOCAL,))
     operators = tuple(
-        op._replace(tensors=tuple(one._replace(relation=local) if closed.get((op.name, one.slot)) else one for one in op.tensors))
+        op._replace(
+            tensors=tuple(
+                one._replace(relation=local) if closed.get((op.name, one.slot)) else one for one in op.tensors
+            )
+        )
         for op in search.golden.run.operators
     )
     return replace(search.golden.run, rank=None, operators=operators)
@@ -74,7 +84,7 @@ def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTenso
 
 
 def layout_words(search: PlacementSearch) -> str:
-    """The layout of the target in words, as far as records tell it."""
+    """The layout of the target in words: stated sizes, or recorded groups and stages."""
     partners = search.partners
     if partners.sizes is not None:
         return partners.sizes.words
@@ -94,7 +104,9 @@ def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision,
     """The relation of a decided tensor."""
     assert decision.fit is not None
     axes = mesh.split_axes
-    operators = dict.fromkeys((one.rank, one.name) for _, one in sorted(mesh.cells.items(), key=lambda both: both[0][::-1]))
+    operators = dict.fromkeys(
+        (one.rank, one.name) for _, one in sorted(mesh.cells.items(), key=lambda both: both[0][::-1])
+    )
     placements = tuple(decision.fit.placements[axis] for axis in axes)
     rounding = _rounding(search, golden, decision, mesh) if any(one.is_partial for one in placements) else 1.0
     known = decision.fit.scale, decision.by, decision.fit.error, rounding
@@ -118,7 +130,9 @@ def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, m
 
 
 def _operator(search: PlacementSearch, golden: RankOperator, mesh: Mesh) -> Operator:
-    tensors = [found for one in golden.op.tensors for found in [_tensor(search, golden, one, mesh)] if found is not None]
+    tensors = [
+        found for one in golden.op.tensors for found in [_tensor(search, golden, one, mesh)] if found is not None
+    ]
     own = mesh.first.op
     alike = len({one.arguments for one in mesh.cells.values()}) == 1
     return golden.op._replace(
@@ -160,7 +174,9 @@ def _notes(search: PlacementSearch) -> tuple[str, ...]:
     if missing:
         which = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {ranks_in_words(missing)} are"
         count = sum(decision.state == "unknown" for decision in search.found.values())
-        return (f"{which} missing in the target: {count} tensors that need {'it' if len(missing) == 1 else 'them'} are unknown",)
+        return (
+            f"{which} missing in the target: {count} tensors that need {'it' if len(missing) == 1 else 'them'} are unknown",
+        )
     if not search.scaled_from or search.scale is None:
         return ()
     return (f"gradients of the target are {search.scale:g} times the golden's from {search.scaled_from} on",)

@@ -41,7 +41,7 @@ class LayoutSizes(NamedTuple):
         return [size for name, size in self.sizes if name != "pp" and size > 1]
 
     def contradiction(self, groups: Sequence[Sequence[int]], stages: Mapping[int, int]) -> Optional[str]:
-        """What the records say against it; None if they agree."""
+        """Return a contradiction between the layout and the records; None if they agree."""
         for group in groups:
             places = [self.at(rank) for rank in group]
             free = {name for name, _ in self.sizes if len({place[name] for place in places}) > 1}

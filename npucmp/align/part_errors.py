@@ -67,5 +67,3 @@ def odd_rank(errors: dict[int, float]) -> Optional[int]:
         return None
     first, second = sorted(errors, key=lambda rank: -errors[rank])[:2]
     return first if errors[first] > STANDS_OUT * errors[second] and errors[first] > 0 else None
-
-

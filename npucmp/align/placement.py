@@ -27,7 +27,7 @@ Placements = tuple[Placement, ...]
 
 
 class Allowed(NamedTuple):
-    """What decides beside the shapes: axes along which a sum, or a maximum, may stand; whether a zigzag may; whether
+    """Facts that decide beside the shapes: axes along which a sum, or a maximum, may stand; whether a zigzag may; whether
     one number that is made of parts must be a sum or a mean of them."""
 
     sums: AbstractSet[int] = frozenset()
@@ -43,7 +43,9 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
         return []
     alike = len({*shapes.values()}) == 1
     local = next(iter(shapes.values())) if alike else None
-    splits = _splits(local, golden.shape, allowed.zigzag) if local is not None else _uneven(shapes.values(), golden.shape)
+    splits = (
+        _splits(local, golden.shape, allowed.zigzag) if local is not None else _uneven(shapes.values(), golden.shape)
+    )
     by_axis: list[list[Placement]] = []
     for axis, size in enumerate(mesh.sizes):
         reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums
@@ -58,7 +60,9 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
 
 
 @lru_cache(maxsize=1 << 12)
-def _fitting(by_axis: tuple[Placements, ...], sizes: Sequence[int], local: Any, shape: tuple[int, ...]) -> list[Placements]:
+def _fitting(
+    by_axis: tuple[Placements, ...], sizes: Sequence[int], local: Any, shape: tuple[int, ...]
+) -> list[Placements]:
     found = []
     for placements in product(*by_axis):
         if local is not None:
@@ -137,7 +141,7 @@ class Fit(NamedTuple):
 
 
 def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
-    """The error of the assembled values, None if they do not fit or some are not known. Of copies, the worst counts."""
+    """The error of the assembled values, None if they do not fit or some are not known. If ranks hold copies, the worst one counts."""
     make, exact = ARRAYS(), golden.array
     worst: Optional[Fit] = None
     seen: set[Any] = set()
@@ -181,7 +185,9 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
             return None
         gap = norm = 0.0
         try:
-            for number, (own, exact) in enumerate(zip(blocks(payload, BLOCK, context=golden.context), golden.blocks(BLOCK))):
+            for number, (own, exact) in enumerate(
+                zip(blocks(payload, BLOCK, context=golden.context), golden.blocks(BLOCK))
+            ):
                 a, b = own.astype(np.float64), exact.astype(np.float64)
                 gap, norm = gap + float(((a - b) ** 2).sum()), norm + float((b * b).sum())
                 if number >= FIRST and gap > UNLIKE * norm:
@@ -253,7 +259,11 @@ def _figures_maker(sizes: dict[int, int]) -> Maker:
         if None in means:
             return _Figures(parts[0].size, None, None, None, None)
         mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
-        return _Figures(1, mean, mean, mean, mean) if parts[0].size == 1 else _Figures(parts[0].size, None, None, mean, None)
+        return (
+            _Figures(1, mean, mean, mean, mean)
+            if parts[0].size == 1
+            else _Figures(parts[0].size, None, None, mean, None)
+        )
 
     return Maker(join, lambda one, dim, start, stop: one, total, lambda one, dim: 0)
 

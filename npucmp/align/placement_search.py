@@ -167,12 +167,14 @@ class PlacementSearch:
             feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
             if not feeds:
                 return set()
-            reduced = legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
+            reduced = (
+                legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
+            )
             return {axis for axis in mesh.split_axes if axis not in reduced}
         return legal.sums_of_input(golden, one, linked, others)
 
     def _reads(self, linked: Optional[Placements], origins: Mapping[Any, Origin], mesh: Mesh) -> Any:
-        """What another input reads; a sum that is not yet reduced over all axes counts as one."""
+        """The placement that another input reads; a sum that is not yet reduced over all axes counts as one."""
         if linked is None and origins and all(one.how == "collective" for one in origins.values()):
             return None
         return linked
@@ -236,7 +238,7 @@ class PlacementSearch:
         return found.placements if found is not None else None
 
     def origins(self, mesh: Mesh, slot: str) -> dict[Any, Origin]:
-        """Who wrote what each part of a tensor holds, by coordinates."""
+        """The producer of each part of a tensor, by coordinates."""
         found = {}
         for at, op in mesh.cells.items():
             one = tensor_in(op, slot)
@@ -297,7 +299,7 @@ class PlacementSearch:
         return False
 
     def class_of(self, golden: RankOperator, one: HeldTensor) -> Hashable:
-        """What the same tensor of other layers shares."""
+        """A key that the same tensor of other layers shares."""
         forward = self._forward_of(golden) or golden
         return golden.key, golden.op.phase, forward.op.stack[:1], one.shape, one.slot
 
@@ -338,7 +340,9 @@ class PlacementSearch:
             return UNKNOWN if self.partners.missing else NO_SHAPE
         large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
         values = self.values and (one.array is not None or (large and one.payload is not None))
-        coarse = any("16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float)
+        coarse = any(
+            "16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float
+        )
         limit = (COARSE if coarse else 1e-3) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         order = _in_order(fitting, known, linked)
@@ -479,7 +483,9 @@ class PlacementSearch:
             self.found[golden.name, one.slot] = Decision("differs", found, "other layers", False, before)
 
 
-def _in_order(fitting: Sequence[Placements], known: Sequence[Placements], linked: Optional[Placements]) -> list[Placements]:
+def _in_order(
+    fitting: Sequence[Placements], known: Sequence[Placements], linked: Optional[Placements]
+) -> list[Placements]:
     first = [linked] if linked is not None and linked in fitting and not legal.partial_axes(linked) else []
     return [*dict.fromkeys([*first, *(one for one in known if one in fitting), *fitting])]
 

@@ -1,9 +1,9 @@
 """Ranks as a mesh: pipeline stages, lanes of one rank for each stage, axes of ranks, and the cells of an operator.
 
-    stages   sends and receives of the forward pass lead from a stage to the next
-    lanes    a rank of every stage, in the order of ranks
-    axes     sizes of the groups that collectives name, fastest first; prime factors where no group is named
-    cells    the operators of one golden operator, by coordinates: the axes of ranks, and the micro batch last
+stages   sends and receives of the forward pass lead from a stage to the next
+lanes    a rank of every stage, in the order of ranks
+axes     sizes of the groups that collectives name, fastest first; prime factors where no group is named
+cells    the operators of one golden operator, by coordinates: the axes of ranks, and the micro batch last
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ def axes_of(ranks: Sequence[int], groups: Sequence[Sequence[int]]) -> list[int]:
         size = strides.get(step, 0)
         left = count // step
         if not size or left % size:
-            nearer = [stride // step for stride in strides if stride > step and stride % step == 0 and left % (stride // step) == 0]
+            nearer = [
+                stride // step
+                for stride in strides
+                if stride > step and stride % step == 0 and left % (stride // step) == 0
+            ]
             size = min(nearer, default=left)
         found += primes(size)
         step *= size
@@ -80,7 +84,7 @@ def primes(number: int) -> list[int]:
 
 
 class Mesh(NamedTuple):
-    """What each coordinate holds. `sizes`: of the axes, the micro batches last."""
+    """The operator at each coordinate. `sizes`: of the axes, the micro batches last."""
 
     cells: Mapping[Coordinates, RankOperator]
     sizes: tuple[int, ...]
@@ -130,7 +134,7 @@ class Misfit(Exception):
 
 
 def assemble(cells: Mapping[Coordinates, X], placements: Sequence[Placement], make: Maker) -> X:
-    """Put the parts of a mesh together, axis by axis from the fastest. Of copies, the first. Raises Misfit."""
+    """Put the parts of a mesh together, axis by axis from the fastest. If ranks hold copies, the first one is taken. Raises Misfit."""
     zigzag = [axis for axis, one in enumerate(placements) if one.kind == "zigzag"]
     done = False
     for axis, one in enumerate(placements):

@@ -85,7 +85,9 @@ class RankPartners:
         """The golden's micro batch of a lane's."""
         if count == self.micro_batches:
             return batch
-        return min(batch * len(self.lanes) + lane, count - 1) if count == self.micro_batches * len(self.lanes) else batch
+        return (
+            min(batch * len(self.lanes) + lane, count - 1) if count == self.micro_batches * len(self.lanes) else batch
+        )
 
     def _match_backward(self) -> None:
         """Backward records have the partners of their forward operators; gradients of parameters those of their
@@ -96,12 +98,14 @@ class RankPartners:
             for (rank, batch), one in [*self.found.get(golden.name, {}).items()]:
                 theirs = self.ranks[rank].backward_of(one)
                 for back in self.golden.backward_of(golden):
-                    found = next((other for other in theirs if other.is_gradient_record == back.is_gradient_record), None)
+                    found = next(
+                        (other for other in theirs if other.is_gradient_record == back.is_gradient_record), None
+                    )
                     if found is not None:
                         self.found[back.name][rank, batch] = found
 
     def _drop_other_stages(self) -> None:
-        """Of the updates of several stages, keep those of the parameter that the golden updates."""
+        """Keep the updates of the parameter that the golden updates, among those of several stages."""
         for golden in self.golden.update:
             some = self.found.get(golden.name, {})
             if len({self.stages[rank] for rank, _ in some}) < 2 or not golden.inputs:

@@ -64,7 +64,9 @@ class Values:
         from npucmp.dump.readers.values import blocks
 
         try:
-            pieces = [np.array(block) for block in blocks(payload, max(1, math.prod(payload.shape)), context=self.context)]
+            pieces = [
+                np.array(block) for block in blocks(payload, max(1, math.prod(payload.shape)), context=self.context)
+            ]
         except NpucmpError:
             return None
         flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else np.empty(0)
@@ -126,7 +128,7 @@ class HeldTensor:
 
     @property
     def content(self) -> Hashable:
-        """What the tensor holds, in any order of its elements; None if it cannot be known or identifies nothing."""
+        """The content of the tensor, in any order of its elements; None if it cannot be known or identifies nothing."""
         if self._content is None:
             self._content = self._hash() or ()
         return self._content or None
@@ -254,7 +256,7 @@ def _without_numbers(path: str) -> str:
 
 
 class Origin(NamedTuple):
-    """Who wrote what a tensor holds: `how` is "collective", "operator" or "none"."""
+    """The producer of a tensor: `how` is "collective", "operator" or "none"."""
 
     how: str
     tensor: Optional[HeldTensor] = None

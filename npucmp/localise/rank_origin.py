@@ -1,5 +1,5 @@
-"""What a root of an assembled run means for the ranks: the rank that stands out, the collective before it, and whether
-it is a reduction, a layout or a scale."""
+"""The ranks of a root of an assembled run: the rank that stands out, the collective before it, and whether a reduction,
+a layout or a scale is wrong."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
 from npucmp.model.relation import ranks_in_words
 from npucmp.model.roles import is_output
 
+BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
 EXPLAINED = 0.05  # chosen: a difference is a multiple of a tensor, or a factor, to this share
 
 
@@ -191,7 +192,7 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
 
     errors = errors_of(pair.slot)
     rank = odd_rank(errors)
-    if rank is None or errors[rank] <= limit:
+    if rank is None or errors[rank] <= BEYOND * limit:
         return None
     others = max(error for other, error in errors.items() if other != rank)
     for one in golden.inputs:
@@ -218,7 +219,9 @@ def with_first_moved(one: Comparison, search: PlacementSearch) -> Comparison:
         return one
     words = "its statistics differ by {error}, those of all tensors before it by at most {before}"
     own = reason("statistics", words, error=error, before=before)
-    root = Root(1, pair, Cause.SUSPECT, tensor.slot, "rel_l2", error, max(FLOOR, JUMP * before), None, None, (own,), "suspected")
+    root = Root(
+        1, pair, Cause.SUSPECT, tensor.slot, "rel_l2", error, max(FLOOR, JUMP * before), None, None, (own,), "suspected"
+    )
     others = [each for each in one.roots if each.pair.order != pair.order]
     return replace(one, roots=(root, *(replace(each, place=at) for at, each in enumerate(others, 2))))
 
@@ -232,8 +235,16 @@ def _first_moved(search: PlacementSearch) -> Optional[tuple[RankOperator, HeldTe
             if decision is None or decision.fit is None or decision.state == "local" or not tensor.is_float:
                 continue
             source = search.golden.origin(tensor).tensor if tensor in golden.inputs else None
-            left = golden.is_backward and tensor in golden.outputs and (tensor.norm or 0.0) < CANCELS * max(given, default=0.0)
-            if left or (source is not None and id(source) in cancelled) or any(id(one) in cancelled for one in golden.inputs):
+            left = (
+                golden.is_backward
+                and tensor in golden.outputs
+                and (tensor.norm or 0.0) < CANCELS * max(given, default=0.0)
+            )
+            if (
+                left
+                or (source is not None and id(source) in cancelled)
+                or any(id(one) in cancelled for one in golden.inputs)
+            ):
                 cancelled.add(id(tensor))
                 continue
             if any(one.is_partial for one in decision.fit.placements):

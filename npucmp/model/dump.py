@@ -7,10 +7,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional
 
 from npucmp.model.dtypes import lookup
-from npucmp.model.relation import Relation
+
+if TYPE_CHECKING:
+    from npucmp.model.relation import Relation
 
 _DIGITS = re.compile("[0-9a-fA-F]+")
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None

@@ -130,11 +130,6 @@ class LayoutFacts(NamedTuple):
     missing: tuple[int, ...] = ()
 
 
-def rounding_of(relation: Optional[Relation]) -> float:
-    """How much larger rounding may make an error than in a tensor that one rank computed."""
-    return 1.0 if relation is None else relation.rounding
-
-
 def ranks_in_words(ranks: Sequence[int]) -> str:
     """Ranks as in --ranks: "0-3", "0,2"."""
     found: list[list[int]] = []

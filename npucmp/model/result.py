@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, ClassVar, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.comparison import Comparison, StoredComparisons, VerdictTally, tallies_of
@@ -15,10 +15,12 @@ from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Tolerance, Verdict
 from npucmp.model.moments import Extremes
 from npucmp.model.pair import Pair
-from npucmp.model.relation import LayoutFacts
 from npucmp.model.repr_html import Shown
 from npucmp.model.tensor_detail import DifferenceMap, Look
 from npucmp.model.ticket_facts import Accused
+
+if TYPE_CHECKING:
+    from npucmp.model.relation import LayoutFacts
 
 
 @dataclass(frozen=True, repr=False)

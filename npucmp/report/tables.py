@@ -9,7 +9,6 @@ from npucmp.model import (
     Pair,
     Root,
 )
-from npucmp.model.relation import ranks_in_words
 from npucmp.report.answer import Columns, ReportTable, Row
 from npucmp.report.phrases import line_of
 
@@ -84,9 +83,17 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "evidence": root.because,
         "rule": root.rule,
         "relation": root.relation or None,
-        "ranks": ranks_in_words(root.ranks) or None,
+        "ranks": _ranks(root) or None,
         "collective": root.collective or None,
     }
+
+
+def _ranks(root: Root) -> str:
+    if not root.ranks:
+        return ""
+    from npucmp.model.relation import ranks_in_words
+
+    return ranks_in_words(root.ranks)
 
 
 def of_root(root: Root) -> Row:

@@ -18,7 +18,7 @@ from npucmp.model import Comparison, Head, Report, Run, map_comparisons
 from npucmp.workflows.api_signature import of_two
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compared
-from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, most_ranks, pair_runs
+from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, layouts_differ, most_ranks, pair_runs
 from npucmp.workflows.tensor_details import with_looks
 from npucmp.workflows.ticket_facts import with_accused
 
@@ -62,7 +62,9 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
 
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
     """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
-    if options.ranks_apart:
+    stated = options.layout is not None or options.golden_layout is not None
+    runs = [[run for run in some if not run.problem] for some in (sides.targets, sides.goldens)]
+    if options.ranks_apart or options.pair or not layouts_differ(*runs, stated):
         return None
     from npucmp.workflows import parallel_layout
 

@@ -19,7 +19,7 @@ from npucmp.model import Comparison, Report, Run
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compared
-from npucmp.workflows.select_runs import most_ranks
+from npucmp.workflows.select_runs import is_part
 
 if TYPE_CHECKING:
     from npucmp.workflows.compare import Sides
@@ -55,7 +55,9 @@ def _parsed(name: str, text: Optional[str]) -> Optional[LayoutSizes]:
     try:
         return parse_layout(text)
     except ValueError as error:
-        raise UsageError(f"--{name} {text}: {error} is no size of tp, cp, ep, dp or pp, as in --{name} tp=2,pp=2") from None
+        raise UsageError(
+            f"--{name} {text}: {error} is no size of tp, cp, ep, dp or pp, as in --{name} tp=2,pp=2"
+        ) from None
 
 
 def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
@@ -63,7 +65,7 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
     layouts = _Layouts.of(options)
     targets = [run for run in sides.targets if not run.problem]
     goldens = [run for run in sides.goldens if not run.problem]
-    if options.pair or not targets or not goldens or not _are_unequal(targets, goldens, layouts):
+    if layouts.target is not None and layouts.target == layouts.golden:
         return None
     if options.rank is not None:
         known = sorted({run.rank or 0 for run in targets})
@@ -96,47 +98,6 @@ def _by_step(runs: Sequence[Run]) -> dict[Optional[int], list[Run]]:
     return found
 
 
-def _are_unequal(targets: Sequence[Run], goldens: Sequence[Run], layouts: _Layouts) -> bool:
-    """Whether ranks have to be put together: their numbers differ, a rank of the target is a part of several, or
-    micro batches differ. Several golden ranks, of which some are missing, are compared rank by rank."""
-    counts = most_ranks(targets), most_ranks(goldens)
-    if layouts.target is not None and layouts.golden is not None:
-        return layouts.target != layouts.golden
-    if counts[1] > 1:
-        return counts[0] != counts[1] and (counts[0] == 1 or bool(layouts.target or layouts.golden) or _divides(counts))
-    if _is_part(goldens[0]):
-        return layouts.target is not None and layouts.target.ranks > 1
-    return counts[0] > 1 or _is_part(targets[0]) or _has_other_batches(targets[0], goldens[0])
-
-
-def _divides(counts: tuple[int, int]) -> bool:
-    return max(counts) % min(counts) == 0
-
-
-def _is_part(run: Run) -> bool:
-    """Whether a run communicates with others."""
-    from npucmp.flow.collectives import groups_of as groups
-    from npucmp.model.optypes import op_type_of
-
-    return any(max(map(len, groups(op)), default=0) > 1 or op_type_of(op).has("point to point") for op in run.operators)
-
-
-def _has_other_batches(target: Run, golden: Run) -> bool:
-    """Whether two training runs compute a batch in unequal numbers of micro batches."""
-    counts = [*map(_micro_batches, (target, golden))]
-    if counts[0] == counts[1] or not all(counts):
-        return False
-    first = [next((op for op in run.operators if op.phase == "forward" and op.tensors), None) for run in (target, golden)]
-    a, b = ([tensor.shape for tensor in op.tensors] if op is not None else [] for op in first)
-    return len(a) == len(b) and a != b
-
-
-def _micro_batches(run: Run) -> int:
-    """How often a forward pass precedes a backward pass."""
-    phases = [op.phase == "backward" for op in run.operators if op.phase]
-    return sum(later and not before for before, later in zip([True, *phases], phases))
-
-
 def _assembled(
     sides: Sides, targets: Sequence[Run], goldens: Sequence[Run], layouts: _Layouts, context: ReadContext
 ) -> list[Assembled]:
@@ -154,7 +115,9 @@ def _assembled(
 
 def _nested(sides: Sides, own: Ranks, other: Ranks, layouts: _Layouts) -> list[Assembled]:
     """Several ranks on both sides: those of the larger layout that make one rank of the smaller are put together."""
-    of_target = len(own) > len(other) or (layouts.target or LayoutSizes(())).ranks > (layouts.golden or LayoutSizes(())).ranks
+    of_target = (
+        len(own) > len(other) or (layouts.target or LayoutSizes(())).ranks > (layouts.golden or LayoutSizes(())).ranks
+    )
     many, few = (own, other) if of_target else (other, own)
     sizes = (layouts.target, layouts.golden) if of_target else (layouts.golden, layouts.target)
     path = str(sides.target_path if of_target else sides.golden_path)
@@ -185,11 +148,13 @@ def _ranks_of(many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSi
 
 
 def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option: str) -> PlacementSearch:
-    missing = missing_ranks(ranks) if option == "layout" and not _is_part(single.run) else []
+    missing = missing_ranks(ranks) if option == "layout" and not is_part(single.run) else []
     if sizes is not None:
         count = len(ranks) + len(missing)
         if sizes.ranks != count and not {*range(sizes.ranks)} > ranks.keys():
-            raise UsageError(f"--{option} {sizes.words} has {sizes.ranks} ranks, the dump has {ranks_in_words([*ranks])}")
+            raise UsageError(
+                f"--{option} {sizes.words} has {sizes.ranks} ranks, the dump has {ranks_in_words([*ranks])}"
+            )
         missing = sorted({*missing, *({*range(sizes.ranks)} - ranks.keys())})
         why = sizes.contradiction(sorted(groups_of(ranks)), stages_of(ranks))
         if why is not None:

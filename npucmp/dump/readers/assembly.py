@@ -21,7 +21,9 @@ _WIDE = {"float64", "int64", "uint64"}
 
 def joined(parts: Sequence[Payload], axis: int) -> Payload:
     """Parts side by side along an axis."""
-    flat = [piece for part in parts for piece in (part.parts if _joins(part, axis) else (part,)) if 0 not in piece.shape]
+    flat = [
+        piece for part in parts for piece in (part.parts if _joins(part, axis) else (part,)) if 0 not in piece.shape
+    ]
     if len(flat) == 1:
         return flat[0]
     first = flat[0] if flat else parts[0]

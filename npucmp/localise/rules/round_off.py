@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.rule_context import ErrorRule, RuleContext
-from npucmp.model.relation import rounding_of
 
 # rel_l2: chosen: no rounding reaches it, nor one gradient with an error; a tensor with one half zero is off by 0.71
 UNRELATED = 0.5
@@ -19,7 +18,8 @@ UNRELATED = 0.5
 
 
 def _terms(case: RuleContext) -> float:
-    return 1.0 if case.pair.target is None else rounding_of(case.pair.target.relation)
+    relation = case.pair.target.relation if case.pair.target is not None else None
+    return 1.0 if relation is None else relation.rounding
 
 
 RULE = ErrorRule(

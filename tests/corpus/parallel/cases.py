@@ -24,7 +24,20 @@ LAYOUTS = {
     "tp2_cp2": Layout(tp=2, cp=2), "tp2_sp_cp2_zigzag": Layout(tp=2, cp=2, sp=True, zigzag=True),
     "tp2_sp_dp2": Layout(tp=2, dp=2, sp=True), "pp2_dp2": Layout(pp=2, dp=2), "tp2_dp2_pp2": Layout(tp=2, dp=2, pp=2),
 }  # fmt: skip
-OPEN = ("tp2", "tp4", "tp2_sp", "dp2", "micro2", "pp2", "cp2", "cp2_zigzag", "tp2_dp2", "tp2_sp_dp2", "pp2_dp2", "tp2_pp2")
+OPEN = (
+    "tp2",
+    "tp4",
+    "tp2_sp",
+    "dp2",
+    "micro2",
+    "pp2",
+    "cp2",
+    "cp2_zigzag",
+    "tp2_dp2",
+    "tp2_sp_dp2",
+    "pp2_dp2",
+    "tp2_pp2",
+)
 
 
 class Case(NamedTuple):
@@ -93,7 +106,9 @@ def design_for(draw: np.random.RandomState, layout: Layout) -> Design:
     )  # fmt: skip
 
 
-def faults(draw: np.random.RandomState, layout: Layout, d: Design) -> Iterator[tuple[Fault, tuple[Place, ...], Optional[tuple[int, ...]]]]:
+def faults(
+    draw: np.random.RandomState, layout: Layout, d: Design
+) -> Iterator[tuple[Fault, tuple[Place, ...], Optional[tuple[int, ...]]]]:
     """The faults that a layout can have, with their truths."""
     layer = int(draw.randint(d.layers))
     at = f"layers.{layer}"
@@ -109,7 +124,13 @@ def faults(draw: np.random.RandomState, layout: Layout, d: Design) -> Iterator[t
     size = float(10.0 ** draw.uniform(-2.0, -0.5))
     updated = str(draw.choice([f"{at}.up.weight", f"{row}.weight", f"{at}.norm1.weight"]))
     behind: tuple[Place, ...] = ((f"optimizer.{updated}", "mul", "forward"),)
-    kinds = [f"{row}.linear", f"{at}.softmax", f"{at}.mul" if d.gated else f"{at}.gelu", f"{qkv[0]}.linear", f"{at}.norm2.{norm}"]
+    kinds = [
+        f"{row}.linear",
+        f"{at}.softmax",
+        f"{at}.mul" if d.gated else f"{at}.gelu",
+        f"{qkv[0]}.linear",
+        f"{at}.norm2.{norm}",
+    ]
     where = str(draw.choice(kinds))
     scope, _, kind = where.rpartition(".")
     yield Fault("wrong part", where, one, size=size), ((scope, kind, "forward"),), (one,)
@@ -117,33 +138,53 @@ def faults(draw: np.random.RandomState, layout: Layout, d: Design) -> Iterator[t
         place: tuple[Place, ...] = ((row, "add", "forward"), (row, "linear", "forward"))
         if not layout.sp:
             yield Fault("not reduced", row), place, None
-            yield Fault("backward not reduced", at), (
-                (f"{at}.norm2", norm, "backward"), (f"{at}.up", "linear", "backward")), None
+            yield (
+                Fault("backward not reduced", at),
+                ((f"{at}.norm2", norm, "backward"), (f"{at}.up", "linear", "backward")),
+                None,
+            )
             if layout.dp > 1 or layout.cp > 1 or layout.tp == 4:
                 yield Fault("wrong group", row), place, None
         else:
             yield Fault("gather order", at), tuple((one, "linear", "forward") for one in qkv), None
-            yield Fault("norm not reduced", f"{at}.norm1.weight"), (
-                (f"optimizer.{at}.norm1.weight", "mul", "forward"),), None
+            yield (
+                Fault("norm not reduced", f"{at}.norm1.weight"),
+                ((f"optimizer.{at}.norm1.weight", "mul", "forward"),),
+                None,
+            )
         yield Fault("bias per rank", row), ((row, "add", "forward"), (at, "add", "forward")), None
         yield Fault("shard order", f"{at}.up.weight"), ((f"{at}.up", "linear", "forward"),), None
         if d.fused == "blocks":
             yield Fault("blocks ignored", f"{at}.qkv"), ((f"{at}.qkv", "linear", "forward"),), None
         if d.gated:
             yield Fault("blocks ignored", f"{at}.up"), ((f"{at}.up", "linear", "forward"),), None
-        yield Fault("vocabulary edge", "embedding", layout.tp - 1 if layout.pp == 1 else 1), (
-            ("embedding", "embedding", "forward"), ("layers.0.norm1", norm, "forward"), ("layers.0", "add", "forward")), None
+        yield (
+            Fault("vocabulary edge", "embedding", layout.tp - 1 if layout.pp == 1 else 1),
+            (
+                ("embedding", "embedding", "forward"),
+                ("layers.0.norm1", norm, "forward"),
+                ("layers.0", "add", "forward"),
+            ),
+            None,
+        )
         if d.parallel_loss:
             yield Fault("maximum not reduced", "loss"), (("loss", "sub", "forward"), ("loss", "amax", "forward")), None
             yield Fault("sum not reduced", "loss"), (("loss", "log", "forward"), ("loss", "sum", "forward")), None
     if layout.ranks > layout.pp:
-        yield Fault("replica differs", f"{at}.norm1.weight", one, size=size), ((f"{at}.norm1", norm, "forward"),), (one,)
+        yield (
+            Fault("replica differs", f"{at}.norm1.weight", one, size=size),
+            ((f"{at}.norm1", norm, "forward"),),
+            (one,),
+        )
     if layout.dp > 1:
         yield Fault("undivided", updated), behind, None
         yield Fault("gradient not reduced", updated), behind, None
         wrong = tuple(r for r in range(layout.ranks) if layout.at(r, "dp") == 1)
-        yield Fault("same data", "data", None if layout.dp == 1 else wrong[0] if len(wrong) == 1 else None), (
-            ("embedding", "embedding", "forward"),), None
+        yield (
+            Fault("same data", "data", None if layout.dp == 1 else wrong[0] if len(wrong) == 1 else None),
+            (("embedding", "embedding", "forward"),),
+            None,
+        )
     if layout.cp > 1:
         if d.rope:
             yield Fault("wrong positions", at), ((at, "rope", "forward"),), None
@@ -157,20 +198,44 @@ def faults(draw: np.random.RandomState, layout: Layout, d: Design) -> Iterator[t
     if layout.pp > 1 and d.tied:
         yield Fault("tied not reduced", "embedding.weight"), (("optimizer.embedding.weight", "mul", "forward"),), None
     if layout.micro > 1:
-        yield Fault("micro undivided", "loss"), (
-            ("loss", "mean", "backward"), ("loss", "cross_entropy", "backward"),
-            *((f"optimizer.{name}", "mul", "forward") for name in ("embedding.weight", "head.weight"))), None
+        yield (
+            Fault("micro undivided", "loss"),
+            (
+                ("loss", "mean", "backward"),
+                ("loss", "cross_entropy", "backward"),
+                *((f"optimizer.{name}", "mul", "forward") for name in ("embedding.weight", "head.weight")),
+            ),
+            None,
+        )
 
 
-def draw_cases(seed: int, layout: str, clean: int = 1, style: str = "values", level: str = "L1", base: str = "float32",
-               most: int = 99) -> Iterator[Case]:
+def draw_cases(
+    seed: int,
+    layout: str,
+    clean: int = 1,
+    style: str = "values",
+    level: str = "L1",
+    base: str = "float32",
+    most: int = 99,
+) -> Iterator[Case]:
     """The clean pairs of a layout, and a pair for each fault that it can have, at most `most`."""
     draw = np.random.RandomState([seed, sum(map(ord, layout))])
     known = LAYOUTS[layout]
     for number in range(clean):
         design = design_for(draw, known)
         own = int(draw.randint(1 << 30))
-        yield Case(f"{layout}-clean{number}-{style}-{base}-{level}-{seed}", known, design, Fault(), (), None, style, level, base, own)
+        yield Case(
+            f"{layout}-clean{number}-{style}-{base}-{level}-{seed}",
+            known,
+            design,
+            Fault(),
+            (),
+            None,
+            style,
+            level,
+            base,
+            own,
+        )
     design = design_for(draw, known)
     some = [*faults(draw, known, design)]
     for number in sorted(draw.permutation(len(some))[:most]):

@@ -21,8 +21,13 @@ def _stored(values: Array, like: Tensor) -> Array:
 
 
 def communicate(
-    session: Session, kind: str, group: Sequence[int], parts: Mapping[int, Tensor], made: Callable[..., list[Array]],
-    buffered: bool = False, scope: str = "",
+    session: Session,
+    kind: str,
+    group: Sequence[int],
+    parts: Mapping[int, Tensor],
+    made: Callable[..., list[Array]],
+    buffered: bool = False,
+    scope: str = "",
 ) -> Tensors:
     """One call on each rank of a group; `made` has the values of all ranks and returns what each gets."""
     wide = [np.asarray(parts[rank].values, np.float64) for rank in group]
@@ -33,9 +38,7 @@ def communicate(
         empty = Tensor(np.zeros_like(out.values), like.dtype, session.key())
         inputs: tuple[Any, ...] = (empty, like) if buffered else (like,)
         call = session.call(rank, kind)
-        session.records.append(
-            (rank, Record(kind, "forward", call, scope, inputs, (out,), {"group": Group(group)}))
-        )
+        session.records.append((rank, Record(kind, "forward", call, scope, inputs, (out,), {"group": Group(group)})))
         found[rank] = out
     return found
 
@@ -45,11 +48,19 @@ def all_reduce(session: Session, group: Sequence[int], parts: Mapping[int, Tenso
 
 
 def maximum(session: Session, group: Sequence[int], parts: Mapping[int, Tensor], scope: str = "") -> Tensors:
-    return communicate(session, "all_reduce", group, parts, lambda all: [np.maximum.reduce(all)] * len(all), scope=scope)
+    return communicate(
+        session, "all_reduce", group, parts, lambda all: [np.maximum.reduce(all)] * len(all), scope=scope
+    )
 
 
-def all_gather(session: Session, group: Sequence[int], parts: Mapping[int, Tensor], axis: int, scope: str = "",
-               order: Optional[Sequence[int]] = None) -> Tensors:
+def all_gather(
+    session: Session,
+    group: Sequence[int],
+    parts: Mapping[int, Tensor],
+    axis: int,
+    scope: str = "",
+    order: Optional[Sequence[int]] = None,
+) -> Tensors:
     """`order`: a wrong one, of the ranks' parts."""
 
     def made(all: list[Array]) -> list[Array]:
@@ -59,16 +70,18 @@ def all_gather(session: Session, group: Sequence[int], parts: Mapping[int, Tenso
     return communicate(session, "all_gather", group, parts, made, True, scope)
 
 
-def reduce_scatter(session: Session, group: Sequence[int], parts: Mapping[int, Tensor], axis: int, scope: str = ""
-                   ) -> Tensors:
+def reduce_scatter(
+    session: Session, group: Sequence[int], parts: Mapping[int, Tensor], axis: int, scope: str = ""
+) -> Tensors:
     def made(all: list[Array]) -> list[Array]:
         return np.split(sum(all[1:], all[0]), len(all), axis)
 
     return communicate(session, "reduce_scatter", group, parts, made, True, scope)
 
 
-def joint(tapes: Mapping[int, Tape], group: Sequence[int], items: Vars, made: Tensors,
-          back: Callable[[Tensors], Tensors]) -> Vars:
+def joint(
+    tapes: Mapping[int, Tape], group: Sequence[int], items: Vars, made: Tensors, back: Callable[[Tensors], Tensors]
+) -> Vars:
     """Outputs of a collective whose gradients `back` makes, by rank."""
     first = tapes[group[0]]
     out = [Var(made[rank]) for rank in group]
@@ -81,8 +94,9 @@ def joint(tapes: Mapping[int, Tape], group: Sequence[int], items: Vars, made: Te
         found = back(known)
         return [found.get(rank) for rank in group]
 
-    node = Node(group[0], "joint", 0, first.scope, "", [items[rank] for rank in group], {}, out, recorded=False,
-                joint=reversed_)
+    node = Node(
+        group[0], "joint", 0, first.scope, "", [items[rank] for rank in group], {}, out, recorded=False, joint=reversed_
+    )
     first.session.nodes.append(node)
     for one in out:
         one.node = node

@@ -30,6 +30,8 @@ class Lockstep:
             found[rank] = self.tapes[rank](kind, *own, **named)
             if self.fault.strikes("wrong part", f"{self.tapes[rank].scope}.{kind}", rank, self.session.step):
                 tensor = found[rank].tensor
-                values = tensor.values * (1 + self.fault.size * np.cos(np.arange(tensor.values.size)).reshape(tensor.values.shape))
+                values = tensor.values * (
+                    1 + self.fault.size * np.cos(np.arange(tensor.values.size)).reshape(tensor.values.shape)
+                )
                 np.copyto(tensor.values, rounded(values.astype(np.float64), tensor.dtype).astype(tensor.values.dtype))
         return found

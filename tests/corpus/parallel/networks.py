@@ -56,8 +56,9 @@ class Design(NamedTuple):
 class Network(Lockstep):
     """One step on all ranks of a layout."""
 
-    def __init__(self, session: Session, layout: Layout, design: Design, weights: Weights, seed: int,
-                 fault: Fault = Fault()) -> None:
+    def __init__(
+        self, session: Session, layout: Layout, design: Design, weights: Weights, seed: int, fault: Fault = Fault()
+    ) -> None:
         self.session, self.layout, self.design, self.weights, self.fault = session, layout, design, weights, fault
         self.tapes = {rank: Tape(session, rank) for rank in range(layout.ranks)}
         self._known: dict[tuple[int, str], Var] = {}
@@ -85,8 +86,16 @@ class Network(Lockstep):
         found = {tuple(self.layout.group(rank, *axes)) for rank in ranks}
         return [list(group) for group in sorted(found)]
 
-    def weight(self, ranks: Sequence[int], name: str, shape: Sequence[int], axis: Optional[int] = None,
-               blocks: Sequence[int] = (), offset: float = 0.0, scale: float = 0.0) -> Vars:
+    def weight(
+        self,
+        ranks: Sequence[int],
+        name: str,
+        shape: Sequence[int],
+        axis: Optional[int] = None,
+        blocks: Sequence[int] = (),
+        offset: float = 0.0,
+        scale: float = 0.0,
+    ) -> Vars:
         """A parameter; `axis`: along which tensor ranks split it, in these blocks."""
         found = {}
         for rank in ranks:
@@ -99,6 +108,7 @@ class Network(Lockstep):
                     self._replicated.add(path)
                     self._shards[path] = lambda values, r: values
                 else:
+
                     def shard(values: Array, r: int, axis: int = axis, blocks: Any = tuple(blocks)) -> Array:
                         count = self.layout.tp
                         number = self.layout.at(r, "tp")
@@ -111,7 +121,9 @@ class Network(Lockstep):
                     self._shards[path] = shard
                 values = self._shards[path](whole, rank)
                 if self.fault.strikes("replica differs", path, rank, self.session.step):
-                    values = values + self.fault.size * np.abs(values).mean() * np.sign(np.cos(np.arange(values.size))).reshape(values.shape)
+                    values = values + self.fault.size * np.abs(values).mean() * np.sign(
+                        np.cos(np.arange(values.size))
+                    ).reshape(values.shape)
                 self._known[rank, path] = tape.weight(path, values)
             found[rank] = self._known[rank, path]
         return found
@@ -210,7 +222,10 @@ class Network(Lockstep):
         inside = tape.constant(np.where(mask, 0, ids - first))
         if self.layout.tp > 1:
             whole, shifted, where = tape.constant(ids), tape.constant(ids - first), tape.constant(mask)
-            for kind, given, made in (("sub", (whole.tensor, first), shifted), ("masked_fill", (shifted.tensor, where.tensor, 0), inside)):
+            for kind, given, made in (
+                ("sub", (whole.tensor, first), shifted),
+                ("masked_fill", (shifted.tensor, where.tensor, 0), inside),
+            ):
                 record = Record(kind, "forward", session.call(rank, kind), tape.scope, given, (made.tensor,))
                 session.records.append((rank, record))
         return inside, tape.constant(mask[..., None])
@@ -304,8 +319,10 @@ class Network(Lockstep):
         for group in self._groups(ranks, "cp"):
             own = among.tensors(x, group)
             if self._struck("keys not gathered", group[0]):
-                whole = {r: Tensor(np.concatenate([one.values] * len(group), 2), one.dtype, self.session.key(), True)
-                         for r, one in own.items()}
+                whole = {
+                    r: Tensor(np.concatenate([one.values] * len(group), 2), one.dtype, self.session.key(), True)
+                    for r, one in own.items()
+                }
             else:
                 whole = among.all_gather(self.session, group, own, 2)
             length = self.design.length
@@ -313,12 +330,16 @@ class Network(Lockstep):
             order = np.argsort(places)
 
             def back(arrived: Tensors, group: list[int] = group, places: Array = places) -> Tensors:
-                inward = {r: Tensor(np.ascontiguousarray(one.values[:, :, places]), one.dtype, self.session.key())
-                          for r, one in arrived.items()}
+                inward = {
+                    r: Tensor(np.ascontiguousarray(one.values[:, :, places]), one.dtype, self.session.key())
+                    for r, one in arrived.items()
+                }
                 return among.reduce_scatter(self.session, group, inward, 2)
 
-            made = {r: Tensor(np.ascontiguousarray(one.values[:, :, order]), one.dtype, one.key, True)
-                    for r, one in whole.items()}
+            made = {
+                r: Tensor(np.ascontiguousarray(one.values[:, :, order]), one.dtype, one.key, True)
+                for r, one in whole.items()
+            }
             out.update(among.joint(self.tapes, group, x, made, back))
         return out
 
@@ -365,8 +386,12 @@ class Network(Lockstep):
                 made = among.all_gather(self.session, group, among.tensors(logits, group), 2, "loss")
 
                 def back(arrived: Tensors, group: list[int] = group) -> Tensors:
-                    return {r: Tensor(np.ascontiguousarray(np.split(one.values, len(group), 2)[k]), one.dtype,
-                                      self.session.key()) for k, (r, one) in enumerate(arrived.items())}
+                    return {
+                        r: Tensor(
+                            np.ascontiguousarray(np.split(one.values, len(group), 2)[k]), one.dtype, self.session.key()
+                        )
+                        for k, (r, one) in enumerate(arrived.items())
+                    }
 
                 out.update(among.joint(self.tapes, group, logits, made, back))
             logits = out
@@ -462,7 +487,11 @@ class Network(Lockstep):
     def _reduce_gradients(self) -> None:
         layout, session = self.layout, self.session
         for name, parts in self._gradients().items():
-            if layout.sp and name in self._replicated and not self.fault.strikes("norm not reduced", name, None, session.step):
+            if (
+                layout.sp
+                and name in self._replicated
+                and not self.fault.strikes("norm not reduced", name, None, session.step)
+            ):
                 for group in self._groups([*parts], "tp"):
                     parts.update(among.all_reduce(session, group, parts))
             if self.design.tied and name == "embedding.weight" and layout.pp > 1:

@@ -37,7 +37,10 @@ def graded(case: Case, folder: Optional[Path] = None) -> Graded:
         seconds = time.monotonic() - started
         roots = [root for root in report.roots if root.cause.value != "PROPAGATED"]
         named = [root.pair.golden_op.name if root.pair.golden_op else root.pair.operator.name for root in roots]
-        said = " | ".join(f"{root.cause.value} {name} {root.slot} {root.because[:110]} … {root.because[-90:]}" for root, name in zip(roots[:2], named))
+        said = " | ".join(
+            f"{root.cause.value} {name} {root.slot} {root.because[:110]} … {root.because[-90:]}"
+            for root, name in zip(roots[:2], named)
+        )
         if not case.fault.kind:
             status = report.exit_status
             quiet = status == 0 or (status == 2 and case.style == "statistics" and not named)  # figures prove nothing
