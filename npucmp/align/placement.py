@@ -43,9 +43,6 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
         return []
     alike = len({*shapes.values()}) == 1
     local = next(iter(shapes.values())) if alike else None
-    splits = (
-        _splits(local, golden.shape, allowed.zigzag) if local is not None else _uneven(shapes.values(), golden.shape)
-    )
     by_axis: list[list[Placement]] = []
     for axis, size in enumerate(mesh.sizes):
         reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums
@@ -54,7 +51,11 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
             some += [MAX] * allowed.maxima + [SUM] * (axis in allowed.sums)
             some += [MEAN] * (axis in allowed.sums and golden.size == 1)
             some = [MEAN, *some[:-1]] if reduced else some
-            some += splits
+            some += (
+                _uneven(shapes.values(), golden.shape)
+                if local is None
+                else _splits(local, golden.shape, size, allowed.zigzag)
+            )
         by_axis.append(some)
     return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden.shape)
 
@@ -87,11 +88,14 @@ def _complexity(placements: Placements) -> int:
 
 
 @lru_cache(maxsize=1 << 12)
-def _splits(local: tuple[int, ...], shape: tuple[int, ...], zigzag: bool) -> list[Placement]:
+def _splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bool) -> list[Placement]:
+    """The splits of each dimension by `size` ranks. Faster axes may have joined parts before, so that a block may be
+    smaller than a part of one rank."""
     found = []
     for dim, (own, whole) in enumerate(zip(local, shape)):
         if own == whole or not own:
             continue
+        own = whole // size if whole % size == 0 else own
         counts = [count for count in range(1, own + 1) if own % count == 0]
         counts = [*counts[:BLOCKS], own] if len(counts) > BLOCKS else counts
         found += [Placement("shard", dim, (1,) * count) for count in counts]

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional
 
+from npucmp.align.assembled_run import relation_of
 from npucmp.align.part_errors import STANDS_OUT, odd_rank, part_errors
 from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
 from npucmp.align.rank_mesh import Mesh
@@ -43,7 +44,7 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     errors = part_errors(search, mesh, place.tensor, place.decision)
     rank = mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
     evidence = [*_sentences(search, place, root, errors, rank)]
-    relation = root.pair.target.relation if root.pair.slot == root.slot and root.pair.target is not None else None
+    relation = None if place.decision.fit is None else relation_of(search, place.tensor, place.decision, mesh)
     return replace(
         root, ranks=mesh.ranks, rank=rank, relation=relation.words if relation is not None else "",
         collective=_collective(place) or _mates_collective(search, place), evidence=(*root.evidence, *evidence),

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
 from npucmp.align.layout_sizes import LayoutSizes, parse_layout, subset
+from npucmp.align.part_errors import odd_rank
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import stages_of
 from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.align.rank_run import RankRun, Values
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
+from npucmp.localise.evidence import reason
 from npucmp.localise.rank_origin import with_first_moved, with_odd_part, with_ranks
-from npucmp.model import Comparison, Report, Run
+from npucmp.model import Cause, Comparison, Report, Root, Run
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compared
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.compare import Sides
 
 Ranks = Mapping[int, RankRun]
+ASKED = 3  # roots: work, of which the terms of sums are recomputed
 UNFIT = 0.2  # share of tensors: chosen, a fault leaves fewer without a placement
 
 
@@ -87,7 +90,8 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
     report = compared(source, options)
     found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
     keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]
-    comparisons = tuple(_with_ranks(one, found[key]) for one, key in zip(report.comparisons, keys))
+    recomputes = options.recompute != "none"
+    comparisons = tuple(_with_ranks(one, found[key], context, recomputes) for one, key in zip(report.comparisons, keys))
     return replace(report, comparisons=comparisons, layout=_facts(steps))
 
 
@@ -174,12 +178,43 @@ def _placed_run(search: PlacementSearch, path: str) -> Run:
     return replace(run, step=step if run.step is None else run.step)
 
 
-def _with_ranks(one: Comparison, found: Assembled) -> Comparison:
+def _with_ranks(one: Comparison, found: Assembled, context: ReadContext, recomputes: bool) -> Comparison:
     """The comparison with the ranks of its roots."""
     if not found.of_target:
         return one
     known = with_odd_part(with_first_moved(one, found.search), found.search)
-    return replace(known, roots=tuple(with_ranks(root, found.search) for root in known.roots))
+    roots = [with_ranks(root, found.search) for root in known.roots]
+    if recomputes and found.search.values:
+        roots = [_with_guilty_rank(root, found.search, context) if root.place <= ASKED else root for root in roots]
+    return replace(known, roots=tuple(roots))
+
+
+def _with_guilty_rank(root: Root, search: PlacementSearch, context: ReadContext) -> Root:
+    """The root with the rank whose term of a sum is not what float64 makes of its inputs. A sum does not show which of
+    its terms is wrong."""
+    golden = search.golden.by_name.get(root.pair.golden_op.name) if root.pair.golden_op is not None else None
+    mesh = search.partners.mesh(golden) if golden is not None else None
+    decision = search.found.get((golden.name, root.slot)) if golden is not None else None
+    is_sum = decision is not None and any(one.is_partial for one in decision.placements or ())
+    if root.rank is not None or root.cause is not Cause.BORN or mesh is None or not is_sum:
+        return root
+    from npucmp.recompute.estimator import RecomputedOperators
+
+    errors: dict[int, float] = {}
+    for one in mesh.cells.values():
+        run = search.partners.ranks[one.rank].run
+        rows = RecomputedOperators(lambda run=run: (run, search.golden.run), context).rows(0, one.op)  # type: ignore[misc]
+        own = [row.rel_l2 for row in rows if row.slot == root.slot and row.rel_l2 is not None]
+        if own:
+            errors[one.rank] = max(errors.get(one.rank, 0.0), *own)
+    rank = odd_rank(errors)
+    if rank is None or len(errors) < len(mesh.ranks):
+        return root
+    others = max(error for other, error in errors.items() if other != rank)
+    words = "recomputed from its own inputs, the term of rank {rank} differs ({error}), the others by at most {others}"
+    return replace(
+        root, rank=rank, evidence=(*root.evidence, reason("rank", words, rank=rank, error=errors[rank], others=others))
+    )
 
 
 def _facts(steps: Sequence[Assembled]) -> LayoutFacts:

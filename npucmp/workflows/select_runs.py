@@ -266,7 +266,9 @@ def _has_other_batches(target: Run, golden: Run) -> bool:
     counts = [*map(_micro_batches, (target, golden))]
     if counts[0] == counts[1] or not all(counts):
         return False
-    first = [next((op for op in run.operators if op.phase == "forward" and op.tensors), None) for run in (target, golden)]
+    first = [
+        next((op for op in run.operators if op.phase == "forward" and op.tensors), None) for run in (target, golden)
+    ]
     a, b = ([tensor.shape for tensor in op.tensors] if op is not None else [] for op in first)
     return len(a) == len(b) and a != b
 
