@@ -175,7 +175,8 @@ def _notes(search: PlacementSearch) -> tuple[str, ...]:
         which = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {ranks_in_words(missing)} are"
         count = sum(decision.state == "unknown" for decision in search.found.values())
         return (
-            f"{which} missing in the target: {count} tensors that need {'it' if len(missing) == 1 else 'them'} are unknown",
+            f"{which} missing in the target: {count} tensors that need "
+            f"{'it' if len(missing) == 1 else 'them'} are unknown",
         )
     if not search.scaled_from or search.scale is None:
         return ()

@@ -129,4 +129,4 @@ def _share_by_figures(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
         some = (0, 1, 3)
         return 1.0 if all(abs(x[k] - y[k]) <= 2e-3 * max(abs(y[k]), near) for k in some) else 0.2
     within = x[0] <= y[0] + near and x[1] >= y[1] - near and x[3] <= y[3] * 1.001
-    return 0.8 * within + 0.2 * (abs(x[0] - y[0]) <= near or abs(x[1] - y[1]) <= near)
+    return 0.8 * bool(within) + 0.2 * bool(abs(x[0] - y[0]) <= near or abs(x[1] - y[1]) <= near)

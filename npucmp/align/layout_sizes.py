@@ -45,11 +45,12 @@ class LayoutSizes(NamedTuple):
         for group in groups:
             places = [self.at(rank) for rank in group]
             free = {name for name, _ in self.sizes if len({place[name] for place in places}) > 1}
-            meant = sorted(rank for rank in range(self.ranks)
-                           if all(self.at(rank)[name] == places[0][name] for name, _ in self.sizes if name not in free))  # fmt: skip
+            fixed = {name: place for name, place in places[0].items() if name not in free}
+            meant = [rank for rank in range(self.ranks) if fixed.items() <= self.at(rank).items()]
             if sorted(group) != meant:
                 said = " and ".join(sorted(free))
-                return f"a collective has the group of ranks {ranks_in_words(group)}, {said} of this layout {ranks_in_words(meant)}"
+                own, other = map(ranks_in_words, (group, meant))
+                return f"a collective has the group of ranks {own}, {said} of this layout {other}"
         count = max(stages.values(), default=0) + 1
         if count > 1 and count != self.size("pp"):
             return f"sends lead through {count} pipeline stages, this layout has {self.size('pp')}"
@@ -58,7 +59,8 @@ class LayoutSizes(NamedTuple):
 
 def parse_layout(text: str) -> LayoutSizes:
     """The layout of `tp=2,pp=2` or `order=tp-pp-dp,tp=2,pp=2`. Raises ValueError for other text."""
-    order, sizes = ORDER, {}
+    order: tuple[str, ...] = ORDER
+    sizes: dict[str, int] = {}
     for item in text.replace(" ", "").split(","):
         name, _, value = item.partition("=")
         if name == "order":
@@ -80,7 +82,9 @@ def subset(target: LayoutSizes, golden: LayoutSizes, rank: int) -> Optional[list
     for name in {name for name, _ in (*target.sizes, *golden.sizes)}:
         if target.size(name) % golden.size(name):
             return None
-    return [
-        one for one in range(target.ranks)
-        if all(place // (target.size(name) // golden.size(name)) == at.get(name, 0) for name, place in target.at(one).items())
-    ]  # fmt: skip
+
+    def belongs(one: int) -> bool:
+        places = target.at(one).items()
+        return all(place // (target.size(name) // golden.size(name)) == at.get(name, 0) for name, place in places)
+
+    return [*filter(belongs, range(target.ranks))]

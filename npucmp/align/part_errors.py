@@ -27,7 +27,8 @@ def part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisio
         return _by_figures(mesh, get, golden, decision)
     import numpy as np
 
-    make, found = ARRAYS(), {}
+    make = ARRAYS()
+    found: dict[int, float] = {}
     for choice in same_copies(mesh, decision.fit.placements):
         try:
             values = assemble(chosen(mesh, choice, lambda op: get(op).array), decision.fit.placements, make)
@@ -52,7 +53,7 @@ def _by_figures(mesh: Mesh, get: Get, golden: HeldTensor, decision: Decision) ->
     assert decision.fit is not None
     if any(one.kind != "whole" for one in decision.fit.placements):
         return {}
-    found = {}
+    found: dict[int, float] = {}
     for at, op in mesh.cells.items():
         one = Mesh({(0,) * len(at): op}, (1,) * len(at), (op.rank,))
         fitted = fit_figures(one, get, golden, decision.fit.placements, decision.fit.scale)

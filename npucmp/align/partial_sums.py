@@ -56,17 +56,17 @@ def sums_of_input(
         return set()
     if golden.is_backward:
         return axes
-    numbers = [value for slot, value in golden.op.arguments.items() if isinstance(value, (int, float)) and value]
-    if golden.type.has("sums", "shifts") and golden.type.has("keeps sums") or golden.type.name in ("add", "sub"):
-        if numbers or any(not axes <= partial_axes(one) for one in others.values()):
-            return set()
-    elif golden.type.has("masks") and any(isinstance(one, (int, float)) and one for one in numbers):
-        return set()
-    elif golden.type.has("quotient") and place.slot != golden.inputs[0].slot:
-        return set()
-    elif any(axes & partial_axes(one) for one in others.values()):  # a product of two partial sums
-        return set()
-    return axes
+    numbers = any(isinstance(value, (int, float)) and value for value in golden.op.arguments.values())
+    partial = [axes <= partial_axes(one) for one in others.values()]
+    if golden.type.name in ("add", "sub"):  # a whole addend would count once for each rank
+        is_legal = not numbers and all(partial)
+    elif golden.type.has("masks"):  # so would a value that is put in
+        is_legal = not numbers
+    elif golden.type.has("quotient"):
+        is_legal = place.slot == golden.inputs[0].slot
+    else:  # a product of two partial sums is none
+        is_legal = not any(axes & partial_axes(one) for one in others.values())
+    return axes if is_legal else set()
 
 
 def sums_of_output(golden: RankOperator, inputs: Sequence[Placements], mesh: Mesh) -> set[int]:

@@ -27,8 +27,12 @@ Placements = tuple[Placement, ...]
 
 
 class Allowed(NamedTuple):
-    """Facts that decide beside the shapes: axes along which a sum, or a maximum, may stand; whether a zigzag may; whether
-    one number that is made of parts must be a sum or a mean of them."""
+    """Facts that decide beside the shapes.
+
+    sums, maxima  axes along which a sum, or also a maximum, may stand
+    zigzag        whether a zigzag may
+    reduces       whether one number that is made of parts must be a sum or a mean of them
+    """
 
     sums: AbstractSet[int] = frozenset()
     maxima: bool = False
@@ -145,7 +149,8 @@ class Fit(NamedTuple):
 
 
 def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
-    """The error of the assembled values, None if they do not fit or some are not known. If ranks hold copies, the worst one counts."""
+    """The error of the assembled values, None if they do not fit or some are not known. If ranks hold copies, the worst
+    one counts."""
     make, exact = ARRAYS(), golden.array
     worst: Optional[Fit] = None
     seen: set[Any] = set()
@@ -248,12 +253,12 @@ class _Figures(NamedTuple):
     norm: Optional[float]
 
 
-def _figures_maker(sizes: dict[int, int]) -> Maker:
+def _figures_maker() -> Maker:
     def join(parts: Sequence[_Figures], dim: int) -> _Figures:
         size = sum(one.size for one in parts)
         most, least, means, norms = ([getattr(one, name) for one in parts] for name in ("max", "min", "mean", "norm"))
-        mean = None if None in means else sum(one.mean * one.size for one in parts) / size  # type: ignore[operator]
-        norm = None if None in norms else math.sqrt(sum(one * one for one in norms))
+        mean = None if None in means else sum(float(one.mean or 0.0) * one.size for one in parts) / size
+        norm = None if None in norms else math.sqrt(sum(float(one) ** 2 for one in norms))
         return _Figures(size, None if None in most else max(most), None if None in least else min(least), mean, norm)
 
     def total(parts: Sequence[_Figures], how: str) -> _Figures:
@@ -283,7 +288,8 @@ def figures_of(mesh: Mesh, get: Get, placements: Placements, choice: Any) -> Opt
         return None if found is None else _Figures(one.size, *found)
 
     try:
-        return assemble(chosen(mesh, choice, own), plain, _figures_maker({}))
+        found: _Figures = assemble(chosen(mesh, choice, own), plain, _figures_maker())
+        return found
     except (Misfit, ValueError):
         return None
 

@@ -331,7 +331,8 @@ class PlacementSearch:
         by_op: dict[int, Any] = {id(op): parts[at] for at, op in mesh.cells.items()}
 
         def get(op: RankOperator) -> HeldTensor:
-            return by_op[id(op)]
+            found: HeldTensor = by_op[id(op)]
+            return found
 
         fitting = candidates(mesh, get, one, allowed)
         if self.partners.missing:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.align.rank_run import RankOperator, RankRun
 from npucmp.model.relation import Placement
@@ -116,25 +116,27 @@ def mesh_of(partners: Mapping[tuple[int, int], RankOperator], axes: Callable[[Se
             where.append(own)
         for number, batch in enumerate(batches):
             if (rank, batch) in partners:
-                cells[(*where, number)] = partners[rank, batch]
+                place = (*where, number)
+                cells[place] = partners[rank, batch]
     return Mesh(cells, (*sizes, len(batches)), tuple(ranks))
 
 
 class Maker(NamedTuple):
     """How tensors are put together: of arrays, or of payloads."""
 
-    join: Callable[[Sequence[X], int], X]  # type: ignore[valid-type]
-    part: Callable[[X, int, int, int], X]  # type: ignore[valid-type]
-    total: Callable[[Sequence[X], str], X]  # type: ignore[valid-type]
-    length: Callable[[X, int], int]  # type: ignore[valid-type]
+    join: Callable[[Sequence[Any], int], Any]
+    part: Callable[[Any, int, int, int], Any]
+    total: Callable[[Sequence[Any], str], Any]
+    length: Callable[[Any, int], int]
 
 
 class Misfit(Exception):
     """A placement that the shapes do not allow."""
 
 
-def assemble(cells: Mapping[Coordinates, X], placements: Sequence[Placement], make: Maker) -> X:
-    """Put the parts of a mesh together, axis by axis from the fastest. If ranks hold copies, the first one is taken. Raises Misfit."""
+def assemble(cells: Mapping[Coordinates, Any], placements: Sequence[Placement], make: Maker) -> Any:
+    """Put the parts of a mesh together, axis by axis from the fastest. If ranks hold copies, the first one is taken.
+    Raises Misfit."""
     zigzag = [axis for axis, one in enumerate(placements) if one.kind == "zigzag"]
     done = False
     for axis, one in enumerate(placements):
@@ -143,7 +145,7 @@ def assemble(cells: Mapping[Coordinates, X], placements: Sequence[Placement], ma
             if done:
                 continue
             done = True
-        groups: dict[Coordinates, list[tuple[Coordinates, X]]] = defaultdict(list)
+        groups: dict[Coordinates, list[tuple[Coordinates, Any]]] = defaultdict(list)
         for at, cell in cells.items():
             rest = tuple(0 if number in own else place for number, place in enumerate(at))
             groups[rest].append((tuple(at[number] for number in reversed(own)), cell))
@@ -153,7 +155,7 @@ def assemble(cells: Mapping[Coordinates, X], placements: Sequence[Placement], ma
     return found
 
 
-def _joined(parts: Sequence[X], one: Placement, make: Maker) -> X:
+def _joined(parts: Sequence[Any], one: Placement, make: Maker) -> Any:
     if len(parts) == 1 or one.kind == "whole":
         return parts[0]
     if one.is_partial:
@@ -163,7 +165,7 @@ def _joined(parts: Sequence[X], one: Placement, make: Maker) -> X:
         (length,) = lengths
         if length % 2:
             raise Misfit
-        half, count = length // 2, len(parts)
+        half = length // 2
         chunks = [make.part(part, one.dim, 0, half) for part in parts]
         chunks += [make.part(part, one.dim, half, length) for part in reversed(parts)]
         return make.join(chunks, one.dim)

@@ -141,7 +141,7 @@ class HeldTensor:
             return self._hash_of_blocks()
         if values is None:
             figures = self.figures
-            if figures is None or figures[0] == figures[1] and self.size > 1 or not self.size:
+            if figures is None or not self.size or (self.size > 1 and figures[0] == figures[1]):
                 return None
             if self.size == 1 and _is_simple(figures[0]):
                 return None

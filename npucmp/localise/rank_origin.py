@@ -98,7 +98,10 @@ def _sentences(
         if feeds and place.golden.type.has("sums"):
             yield reason("added per rank", "it is added once per rank of {ranks}, before the reduction", ranks=ranks)
         else:
-            words = "the sum over ranks {ranks} of {writer} agrees; each rank reads its own part: a reduction is missing before it"
+            words = (
+                "the sum over ranks {ranks} of {writer} agrees; each rank reads its own part: a reduction is missing "
+            )
+            words += "before it"
             yield reason("no reduction", words, ranks=ranks, writer=writer)
         mate = _mates_collective(search, place)
         if mate:
@@ -106,12 +109,12 @@ def _sentences(
     else:
         yield from _wrong_group(search, place)
     if rank is not None and len(errors) > 1:
-        others = max(error for other, error in errors.items() if other != rank)
+        rest = max(error for other, error in errors.items() if other != rank)
         if place.decision.fit is not None and any(one.kind != "whole" for one in place.decision.fit.placements):
             words = "the part of rank {rank} differs ({error}), those of the others by at most {others}"
         else:
             words = "copies differ: the copy of rank {rank} differs ({error}), those of the others by at most {others}"
-        yield reason("rank", words, rank=rank, error=errors[rank], others=others)
+        yield reason("rank", words, rank=rank, error=errors[rank], others=rest)
     yield from _scale(search, place)
 
 
@@ -172,7 +175,8 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
         if found is None:
             continue
         rank, error, others = found
-        words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one tensor err alike"
+        words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one "
+        words += "tensor err alike"
         own = reason("rank", words, rank=rank, error=error, others=others)
         root = Root(1, pair, Cause.BORN, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), "odd_part")
         kept = [each for each in one.roots if each.pair.order != pair.order]
@@ -205,8 +209,8 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
 
 
 def with_first_moved(one: Comparison, search: PlacementSearch) -> Comparison:
-    """The comparison with a suspect for the first tensor whose statistics leave what agreed before it, if no root stands
-    there or before. Partial sums have a mean alone and are not asked."""
+    """The comparison with a suspect for the first tensor whose statistics leave those that agreed before it, if no root
+    is there or before. Partial sums have a mean alone and are not asked."""
     found = None if search.values else _first_moved(search)
     if found is None:
         return one

@@ -95,9 +95,8 @@ class Reasoned:
 class Root(Reasoned):
     """An operator that diverged and its part in the error; one row of roots.csv. `rule` is the rule that decided this.
 
-    `input_error` and `output_error` are the largest errors of its inputs and outputs (None: unknown). Of ranks that were
-    put together: `ranks` that hold the tensor, the `rank` that stands out, how they hold it (`relation`), and the
-    `collective` before it.
+    `input_error` and `output_error` are the largest errors of its inputs and outputs (None: unknown). If ranks were put
+    together, `ranks` hold the tensor by a `relation`, `rank` stands out, and `collective` stands before it.
     """
 
     place: int

@@ -104,7 +104,8 @@ class Relation(NamedTuple):
 
 
 class PlacedTensor(NamedTuple):
-    """The relation of one golden tensor: one row of placements.csv. `state`: "agrees", "differs", "local" or "shape"."""
+    """The relation of one golden tensor: one row of placements.csv. `state` is "agrees", "differs", "local", "shape",
+    "unknown" or "without a partner"."""
 
     step: Optional[int]
     operator: str

@@ -39,8 +39,9 @@ def layout_line(facts: LayoutFacts) -> str:
     kinds = ", ".join(_counts(facts))
     alone = Counter(one.state for one in facts.placed)
     rest = [f"{alone['local']} of single ranks"] if alone["local"] else []
-    rest += [f"{alone[state]} {state}" for state in ("shape", "without a partner") if alone[state]]
-    words = f"target {facts.target} · golden {facts.golden} · {joined} of {count_of(len(facts.placed), 'tensor')} put together"
+    rest += [f"{alone[state]} {state}" for state in ("shape", "unknown", "without a partner") if alone[state]]
+    words = f"target {facts.target} · golden {facts.golden}"
+    words += f" · {joined} of {count_of(len(facts.placed), 'tensor')} put together"
     return f"layout {words} ({kinds})" + "".join(f", {one}" for one in rest)
 
 

@@ -63,8 +63,8 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
     """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
     stated = options.layout is not None or options.golden_layout is not None
-    runs = [[run for run in some if not run.problem] for some in (sides.targets, sides.goldens)]
-    if options.ranks_apart or options.pair or not layouts_differ(*runs, stated):
+    targets, goldens = ([run for run in some if not run.problem] for some in (sides.targets, sides.goldens))
+    if options.ranks_apart or options.pair or not layouts_differ(targets, goldens, stated):
         return None
     from npucmp.workflows import parallel_layout
 

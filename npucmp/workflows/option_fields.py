@@ -223,8 +223,8 @@ class CompareFields(DumpFields):
     strict: bool = option(False, "Exit 1 also when an operator has no partner.")
     layout: Optional[str] = option(
         None,
-        "Sizes of the target's parallel layout, fastest axis first: --layout tp=2,pp=2. Default: found by groups, sends "
-        "and shapes.",
+        "Sizes of the target's parallel layout: --layout tp=2,pp=2, --layout order=tp-pp-dp,tp=2,dp=2. Default: found "
+        "by groups, sends and shapes. The default order is tp-cp-ep-dp-pp, fastest first.",
         metavar="SIZES",
     )
     golden_layout: Optional[str] = option(

@@ -72,8 +72,8 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
         return None
     if options.rank is not None:
         known = sorted({run.rank or 0 for run in targets})
-        raise UsageError(f"--rank {options.rank}: the layouts of the two runs are unequal, and all ranks of a step belong "
-                         f"together; {ranks_in_words(known)} are selected. --ranks-apart compares rank by rank")  # fmt: skip
+        raise UsageError(f"--rank {options.rank}: the layouts of the two runs are unequal, and all ranks of a step "
+                         f"belong together ({ranks_in_words(known)} selected); see --ranks-apart")  # fmt: skip
     steps, alone = [], []
     for golden_step, own in _by_step(goldens).items():
         theirs = [run for run in targets if None in (golden_step, run.step) or run.step == golden_step]
@@ -141,7 +141,7 @@ def _ranks_of(many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSi
     if sizes[0] is not None and sizes[1] is not None:
         chosen = subset(sizes[0], sizes[1], rank)
         if chosen is None:
-            raise UsageError(f"layouts {sizes[0].words} and {sizes[1].words}: an axis of one is no part of the other's; "
+            raise UsageError(f"{sizes[0].words} and {sizes[1].words}: an axis of one is no part of the other's; "
                              "compare each of them with a run of one rank")  # fmt: skip
         return {one: many[one] for one in chosen if one in many}
     ranks, place, count = sorted(many), sorted(few).index(rank), len(many) // len(few)

@@ -25,6 +25,7 @@ from npucmp.workflows.selectors import End, Numbered, Partner, parse_numbers, pa
 
 StrPath = Union[str, "PathLike[str]"]
 NEAR = 5  # names that are proposed
+MORE = 1.2  # chosen: a run with so many times the operators of each rank is a network of which ranks have stages
 One = TypeVar("One", Run, Head)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
@@ -234,21 +235,22 @@ def most_ranks(runs: Sequence[Numbered]) -> int:
 
 
 def layouts_differ(targets: Sequence[Run], goldens: Sequence[Run], stated: bool = False) -> bool:
-    """Return whether ranks have to be put together before a comparison: their numbers differ, a run of the target is a
-    part of several, or micro batches differ. Several golden ranks of which some are missing are compared rank by rank.
-    `stated`: the user stated a layout."""
+    """Return whether ranks have to be put together before a comparison: they communicate and the other side's do not,
+    or their tensors have other shapes, or a rank is a part of the network. Ranks of equal layouts, of which some are
+    missing, are compared rank by rank. `stated`: the user stated a layout."""
     if not targets or not goldens:
         return False
     counts = most_ranks(targets), most_ranks(goldens)
     if stated:
         return max(counts) > 1 or is_part(targets[0])
-    if counts[1] > 1:
-        return counts[0] != counts[1] and max(counts) % min(counts) == 0
-    if is_part(goldens[0]):
-        return False
-    if counts[0] > 1 or _has_other_batches(targets[0], goldens[0]):
-        return True
-    return is_part(targets[0]) and _has_other_shapes(targets[0], goldens[0])
+    few, many = (goldens, targets) if counts[0] >= counts[1] else (targets, goldens)
+    one, lone = next((run for run in many if run.rank == few[0].rank), many[0]), few[0]
+    if counts == (1, 1):
+        return _has_other_batches(one, lone) or (is_part(one) and not is_part(lone) and _has_other_shapes(one, lone))
+    if min(counts) > 1 or is_part(lone):
+        return counts[0] != counts[1] and max(counts) % min(counts) == 0 and _has_other_shapes(one, lone)
+    parts = len(lone.operators) > MORE * max(len(run.operators) for run in many)
+    return parts or is_part(one) or _has_other_shapes(one, lone)
 
 
 def is_part(run: Run) -> bool:

@@ -115,7 +115,8 @@ class _Stream:
     def take(self, count: int) -> Any:
         import numpy as np
 
-        found, missing = [], count
+        found: list[Any] = []
+        missing = count
         while missing:
             if self._rest is None or not len(self._rest):
                 self._rest = next(self._blocks)

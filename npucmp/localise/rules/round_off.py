@@ -3,8 +3,8 @@
 Evidence: in silent clean pairs of the corpus (open seeds), the median error of an output is 2.2 round-offs and nine of
 ten are below 6.7; inputs explain errors above 8. Under bfloat16 autocast, tensors that are nominally float32 carry
 bfloat16's error. Types of 8 and 4 bits would have a limit at which unrelated tensors pass: a tensor with one half zero
-is off by 0.71, a reordered tensor by 1.41, and rounding to float4 by 0.14. A sum over ranks has the rounding of its terms
-besides (align/assembled_run.py).
+is off by 0.71, a reordered tensor by 1.41, and rounding to float4 by 0.14. A sum over ranks has the rounding of its
+terms besides (align/assembled_run.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from npucmp.localise.rule_context import ErrorRule, RuleContext
 
 # rel_l2: chosen: no rounding reaches it, nor one gradient with an error; a tensor with one half zero is off by 0.71
 UNRELATED = 0.5
-
 
 
 def _terms(case: RuleContext) -> float:

@@ -1,4 +1,4 @@
-"""`python -m tests.corpus.parallel SEED… [--layouts A,B] [--style values] [--level L1] [--base float32] [--clean N]`."""
+"""The score: `python -m tests.corpus.parallel SEED… [--layouts A,B] [--style values] [--level L1] [--base float32]`."""
 
 from __future__ import annotations
 

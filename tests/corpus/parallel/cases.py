@@ -19,7 +19,8 @@ from tests.corpus.writers.msprobe import Style, names, write
 LAYOUTS = {
     "tp2": Layout(tp=2), "tp4": Layout(tp=4), "tp2_sp": Layout(tp=2, sp=True), "tp4_sp": Layout(tp=4, sp=True),
     "dp2": Layout(dp=2), "dp4": Layout(dp=4), "micro2": Layout(dp=1, micro=2), "dp2_micro2": Layout(dp=2, micro=2),
-    "pp2": Layout(pp=2), "pp2_micro2": Layout(pp=2, micro=2), "cp2": Layout(cp=2), "cp2_zigzag": Layout(cp=2, zigzag=True),
+    "pp2": Layout(pp=2), "pp2_micro2": Layout(pp=2, micro=2), "cp2": Layout(cp=2),
+    "cp2_zigzag": Layout(cp=2, zigzag=True),
     "cp4_zigzag": Layout(cp=4, zigzag=True), "tp2_dp2": Layout(tp=2, dp=2), "tp2_pp2": Layout(tp=2, pp=2),
     "tp2_cp2": Layout(tp=2, cp=2), "tp2_sp_cp2_zigzag": Layout(tp=2, cp=2, sp=True, zigzag=True),
     "tp2_sp_dp2": Layout(tp=2, dp=2, sp=True), "pp2_dp2": Layout(pp=2, dp=2), "tp2_dp2_pp2": Layout(tp=2, dp=2, pp=2),
@@ -112,8 +113,8 @@ def faults(
     """The faults that a layout can have, with their truths."""
     layer = int(draw.randint(d.layers))
     at = f"layers.{layer}"
-    last = layout.ranks - 1
-    some = int(draw.randint(layout.ranks))
+    layout.ranks - 1
+    int(draw.randint(layout.ranks))
     norm = "rms_norm" if d.rms else "layer_norm"
     side = str(draw.choice(["proj", "down"]))
     row = f"{at}.{side}"
@@ -241,7 +242,5 @@ def draw_cases(
     for number in sorted(draw.permutation(len(some))[:most]):
         fault, truth, ranks = some[number]
         own = int(draw.randint(1 << 30))
-        yield Case(
-            f"{layout}-{fault.kind.replace(' ', '_')}-{number}-{style}-{base}-{level}-{seed}", known, design, fault, truth, ranks, style,
-            level, base, own,
-        )  # fmt: skip
+        name = f"{layout}-{fault.kind.replace(' ', '_')}-{number}-{style}-{base}-{level}-{seed}"
+        yield Case(name, known, design, fault, truth, ranks, style, level, base, own)

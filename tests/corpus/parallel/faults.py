@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
-from tests.corpus.parallel.layout import Layout
-
 Place = tuple[str, str, str]
 
 

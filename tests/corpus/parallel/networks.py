@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from tests.corpus.device import Array, rounded
+from tests.corpus.device import Array
 from tests.corpus.networks import Weights
 from tests.corpus.parallel import collectives as among
 from tests.corpus.parallel.collectives import Tensors, Vars
@@ -109,7 +109,9 @@ class Network(Lockstep):
                     self._shards[path] = lambda values, r: values
                 else:
 
-                    def shard(values: Array, r: int, axis: int = axis, blocks: Any = tuple(blocks)) -> Array:
+                    def shard(
+                        values: Array, r: int, axis: int = axis, blocks: Any = tuple(blocks), path: str = path
+                    ) -> Array:
                         count = self.layout.tp
                         number = self.layout.at(r, "tp")
                         if self.fault.strikes("shard order", path, None, 0):
@@ -146,8 +148,7 @@ class Network(Lockstep):
 
             def back(arrived: Tensors, group: list[int] = group, scope: str = scope) -> Tensors:
                 if self.fault.strikes("backward not reduced", scope, group[0], self.session.step):
-                    if not self.layout.sp:
-                        return arrived
+                    return arrived
                 if self.layout.sp:
                     return among.reduce_scatter(self.session, group, arrived, 0, scope)
                 return among.all_reduce(self.session, group, arrived, scope)
@@ -362,7 +363,7 @@ class Network(Lockstep):
         return self._row(ranks, "down", y, d.width, d.inner)
 
     def _loss(self, ranks: Sequence[int], x: Vars, micro: int) -> Vars:
-        d, tp = self.design, self.layout.tp
+        d, _tp = self.design, self.layout.tp
         x = self._norm(ranks, "norm", x)
         x = self._enter(ranks, x)
         with self._inside(ranks, "embedding" if d.tied else "head"):
@@ -440,10 +441,7 @@ class Network(Lockstep):
         x: Vars = {}
         for stage in range(layout.pp):
             ranks = layout.stage(stage)
-            if stage == 0:
-                x = self._embedded(ranks, micro)
-            else:
-                x = self._sent(layout.stage(stage - 1), ranks, x, micro)
+            x = self._embedded(ranks, micro) if stage == 0 else self._sent(layout.stage(stage - 1), ranks, x, micro)
             first, last = stage * d.layers // layout.pp, (stage + 1) * d.layers // layout.pp
             for layer in range(first, last):
                 with self._inside(ranks, f"layers.{layer}"):
@@ -494,10 +492,10 @@ class Network(Lockstep):
             ):
                 for group in self._groups([*parts], "tp"):
                     parts.update(among.all_reduce(session, group, parts))
-            if self.design.tied and name == "embedding.weight" and layout.pp > 1:
-                if not self.fault.strikes("tied not reduced", name, None, session.step):
-                    for group in self._groups([*parts], "pp"):
-                        parts.update(among.all_reduce(session, [r for r in group if r in parts], parts))
+            tied = self.design.tied and name == "embedding.weight" and layout.pp > 1
+            if tied and not self.fault.strikes("tied not reduced", name, None, session.step):
+                for group in self._groups([*parts], "pp"):
+                    parts.update(among.all_reduce(session, [r for r in group if r in parts], parts))
             count = layout.dp * layout.cp
             if count > 1 and not self.fault.strikes("gradient not reduced", name, None, session.step):
                 for group in self._groups([*parts], "cp", "dp"):
@@ -509,7 +507,6 @@ class Network(Lockstep):
                 session.weight_gradients[rank, name] = one
 
     def _update(self) -> None:
-        session = self.session
         for name, parts in self._gradients().items():
             ranks = [*parts]
             free = {rank: Var(one) for rank, one in parts.items()}
