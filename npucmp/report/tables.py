@@ -38,7 +38,7 @@ SIDES = ("target", "golden")
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
-        "evidence stack target_op golden_op rule relation ranks collective"
+        "evidence stack target_op golden_op rule golden_slot relation ranks collective"
     ).split(" ")
 )
 
@@ -82,10 +82,17 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "growth": root.growth,
         "evidence": root.because,
         "rule": root.rule,
+        "golden_slot": _golden_slot(root),
         "relation": root.relation or None,
         "ranks": _ranks(root) or None,
         "collective": root.collective or None,
     }
+
+
+def _golden_slot(root: Root) -> Optional[str]:
+    """Return the slot of the golden's tensor in its own dump, if it is another one."""
+    golden = root.pair.golden if root.pair.slot == root.slot else None
+    return golden.own_slot if golden is not None and golden.own_slot not in ("", root.slot) else None
 
 
 def _ranks(root: Root) -> str:
