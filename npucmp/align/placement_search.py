@@ -117,7 +117,7 @@ class PlacementSearch:
             decision = decision._replace(illegal=True)
         if decision.state == "differs" and golden.is_backward and golden.name in self._reform:
             decision = LOCAL
-        elif decision.state == "differs" and not one.is_float and self._may_be_local(golden, mesh, decision):
+        elif decision.state == "differs" and not one.is_float and self._may_be_local(golden, one, mesh, decision):
             self._set_local(golden, key)
             return
         elif decision.state == "differs" and rewritten and golden.name in self._reform:
@@ -276,12 +276,13 @@ class PlacementSearch:
         self._reform.add(golden.name)
         self.found[key] = LOCAL
 
-    def _may_be_local(self, golden: RankOperator, mesh: Mesh, decision: Decision) -> bool:
-        """Whether indices or a mask may be each rank's own: along some axis they are whole, and go with a part."""
+    def _may_be_local(self, golden: RankOperator, own: HeldTensor, mesh: Mesh, decision: Decision) -> bool:
+        """Whether indices or a mask may be local to a rank: along some axis they have one shape and differ, and go with a
+        part."""
         held = decision.placements
         if golden.is_backward or held is None:
             return False
-        whole = {axis for axis in mesh.split_axes if held[axis].kind == "whole"}
+        whole = {axis for axis in mesh.split_axes if held[axis].kind == "whole" and _differ(mesh, own.slot, axis)}
         if whole and not any(each.is_float for each in golden.inputs):
             return any(self._state(golden, each) == "local" for each in golden.inputs)
         for each in golden.inputs if whole else ():
@@ -482,6 +483,19 @@ class PlacementSearch:
         if found is not None and found.error > 1e-3:
             before = " · ".join(each.words for each in own.placements if each.kind != "whole")
             self.found[golden.name, one.slot] = Decision("differs", found, "other layers", False, before)
+
+
+def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
+    """Whether the copies along an axis differ."""
+    import numpy as np
+
+    groups: dict[Any, list[Any]] = defaultdict(list)
+    for at, op in mesh.cells.items():
+        one = tensor_in(op, slot)
+        groups[at[:axis] + at[axis + 1 :]].append(
+            None if one is None else one.figures if one.array is None else one.array
+        )
+    return any(not all(np.array_equal(some[0], other) for other in some[1:]) for some in groups.values())
 
 
 def _in_order(
