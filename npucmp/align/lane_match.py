@@ -13,7 +13,7 @@ from npucmp.align.placement import distance
 from npucmp.align.rank_run import HeldTensor, RankOperator
 
 SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
-SORTED = 1 << 20  # elements: work: larger tensors are not sorted
+SORTED = 1 << 18  # elements: work: larger tensors are not sorted
 ENDS = 20  # operators that must stand alike at the ends, of which 0.8 of the shorter side
 Matched = list[tuple[RankOperator, RankOperator]]
 

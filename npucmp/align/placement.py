@@ -225,7 +225,10 @@ def distance(found: Any, exact: Any, scale: float = 1.0) -> float:
             found, exact = found[kept], exact[kept]
     with np.errstate(all="ignore"):
         apart = found - exact
-        gap, norm = math.sqrt((apart * apart).sum()), math.sqrt((exact * exact).sum())  # not BLAS, whose threads wait
+        gap, norm = (
+            math.sqrt((apart * apart).sum(dtype=float)),
+            math.sqrt((exact * exact).sum(dtype=float)),
+        )  # not BLAS, whose threads wait
     if not math.isfinite(gap):
         return 0.0 if np.array_equal(found, exact, equal_nan=True) else math.inf
     return gap / norm if norm else 0.0 if not gap else math.inf

@@ -65,6 +65,7 @@ class PlacementSearch:
         self.scale: Optional[float] = None
         self.scaled_from = ""
         self._sources: dict[Key, dict[int, HeldTensor]] = {}
+        self._fits: dict[tuple[str, str, Placements, float], Optional[Fit]] = {}  # of both walks
         self._loss_parts: Optional[int] = None
         self._reform: set[str] = set()
         self._learned: dict[Hashable, Counter[Placements]] = {}
@@ -74,6 +75,7 @@ class PlacementSearch:
             self._zigzag = any(one.kind == "zigzag" for some in learned.values() for each in some for one in each)
             self._learned = learned
         self._follow_mates()
+        self._fits.clear()
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
         self.found, self.scale, self._loss_parts, self._reform, self._sources = {}, None, None, set(), {}
@@ -277,8 +279,8 @@ class PlacementSearch:
         self.found[key] = LOCAL
 
     def _may_be_local(self, golden: RankOperator, own: HeldTensor, mesh: Mesh, decision: Decision) -> bool:
-        """Whether indices or a mask may be local to a rank: along some axis they have one shape and differ, and go with a
-        part."""
+        """Whether indices or a mask may be local to a rank: along some axis they have one shape and differ, and go with
+        a part."""
         held = decision.placements
         if golden.is_backward or held is None:
             return False
@@ -354,7 +356,10 @@ class PlacementSearch:
         trusted = len([*known, *([linked] if linked in order else [])])
         for at, held in enumerate(order):
             for scale in scales:
-                found = measure(mesh, get, one, held, scale)
+                key = golden.name, one.slot, held, scale
+                if key not in self._fits:
+                    self._fits[key] = measure(mesh, get, one, held, scale)
+                found = self._fits[key]
                 if found is not None:
                     tried.append(found)
                     if found.error <= limit:

@@ -1,8 +1,8 @@
 """One rank of a parallel run: its operators with the tensors that they read and write, the values of tensors, and the
 producer of each tensor by content.
 
-Values are read through the context, cached up to a number of bytes, and are float64. Tensors larger than WHOLE are
-never held: they are read block by block.
+Values are read through the context, cached up to a number of bytes, and are float32 or float64. Tensors larger than
+WHOLE are never held: they are read block by block.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
 WHOLE = 1 << 22  # elements: work: larger tensors are not held in memory
-HELD = 256 << 20  # bytes of values in memory: work
+BLOCK = 1 << 16  # elements: work
+HELD = 128 << 20  # bytes of values in memory: work
 FEW_BITS = 256.0  # definition: a number of which so many times it is whole identifies no tensor
 
 
 class Values:
-    """The values of tensors as float64 arrays, the most recently used ones in memory."""
+    """The values of tensors as arrays of floats, the most recently used ones in memory."""
 
     def __init__(self, context: ReadContext) -> None:
         self.context = context
@@ -72,7 +73,8 @@ class Values:
         flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else np.empty(0)
         if flat.dtype.kind == "c":
             return None
-        found = flat.astype(np.float64).reshape(tensor.shape)
+        kind = np.float32 if flat.dtype in (np.float16, np.float32) else np.float64
+        found = flat.astype(kind, copy=False).reshape(tensor.shape)
         self._held[key] = found
         self._size += found.nbytes
         while self._size > HELD and len(self._held) > 1:
@@ -122,7 +124,7 @@ class HeldTensor:
         """The L2 norm; None if it is not known."""
         values = self.array
         if values is not None:
-            return math.sqrt(float((values * values).sum()))
+            return math.sqrt(float((values * values).sum(dtype="float64")))
         figures = self.figures
         return None if figures is None else figures[3] if figures[3] is not None or self.size > 1 else figures[0]
 
@@ -151,7 +153,12 @@ class HeldTensor:
         low, high = float(values.min()), float(values.max())
         if (values.size > 1 and low == high) or (values.size == 1 and _is_simple(low)) or not math.isfinite(high - low):
             return None if values.size == 1 or low == high else (values.size, low, high, float(np.nansum(values)))
-        return values.size, _mixed(np.ascontiguousarray(values).reshape(-1)), low
+        wide = np.ascontiguousarray(values).reshape(-1)
+        return (
+            values.size,
+            sum(_mixed(wide[at : at + BLOCK].astype(np.float64)) for at in range(0, wide.size, BLOCK)),
+            low,
+        )
 
     def _hash_of_blocks(self) -> Hashable:
         import numpy as np
@@ -325,18 +332,42 @@ class RankRun:
 
 
 def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator]], list[RankOperator]]:
-    """Forward operators by micro batch, and those behind the last backward pass."""
+    """Forward operators by micro batch, and those behind the last backward pass. A micro batch begins behind a backward
+    pass, with a receive from an earlier stage, or where the table of the first operator is looked up again."""
     batches: list[list[RankOperator]] = [[]]
-    seen = False
+    seen = received = False
     for one in operators:
         if one.is_backward:
-            seen = seen or bool(batches[-1])
-        elif not one.is_collective:
-            if seen:
+            seen, received = seen or bool(batches[-1]), False
+        elif one.is_collective:
+            received = received or (one.type.has("point to point") and one.type.has("receives"))
+        else:
+            again = -1 if seen or received else _repeated(one, batches[-1])
+            if again >= 0:  # with what the target computes of the ids before
+                cut = len(batches[-1]) - again
+                batches[-1:] = [batches[-1][:cut], batches[-1][cut:]]
+            elif batches[-1] and (seen or received):
                 batches.append([])
-                seen = False
+            seen = received = False
             batches[-1].append(one)
     trained = any(one.is_backward for one in operators)
-    if trained and not seen and len(batches) > 1:
+    if trained and len(batches) > 1 and not operators_end_in_backward(operators):
         return batches[:-1], batches[-1]
     return batches, []
+
+
+def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:
+    """Whether the last operator that is no collective belongs to a backward pass."""
+    return next((one.is_backward for one in reversed(operators) if not one.is_collective), False)
+
+
+def _repeated(one: RankOperator, batch: Sequence[RankOperator]) -> int:
+    """How many operators stood before the first one of a micro batch that looked up a table, if an operator looks it up
+    again; -1 if it does not."""
+    if not one.type.has("looks up"):
+        return -1
+    place = next((at for at, other in enumerate(batch) if other.type.has("looks up")), -1)
+    if place < 0 or one.key != batch[place].key or len(one.inputs) != len(batch[place].inputs):
+        return -1
+    tables = [(a.content, b.content) for a, b in zip(one.inputs, batch[place].inputs) if a.is_float]
+    return place if tables and all(a is not None and a == b for a, b in tables) else -1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.align import placement_search, rank_run
 from npucmp.errors import UsageError
 from tests.command import npucmp as run
 from tests.corpus.parallel.cases import LAYOUTS, Case, design_for, draw_cases, make
@@ -127,3 +128,13 @@ def test_statistics_name_a_missing_reduction(tmp_path):
     written = pair(tmp_path, design=design, fault=Fault("not reduced", "layers.0.proj"), style="statistics")
     report = npucmp.compare(written.target, written.golden, jobs=1)
     assert report.exit_status == 1 and report.roots[0].pair.operator.name == "Tensor.__add__.0.forward"
+
+
+@pytest.mark.parametrize("layout", ["tp2", "tp2_dp2"])
+def test_large_tensors_are_read_block_by_block(tmp_path, layout, monkeypatch):
+    """Placements of tensors that are not held in memory are decided from blocks."""
+    for module in (rank_run, placement_search):
+        monkeypatch.setattr(module, "WHOLE", 32)
+    written = pair(tmp_path, LAYOUTS[layout])
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    assert report.exit_status == 0

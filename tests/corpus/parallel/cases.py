@@ -20,6 +20,7 @@ LAYOUTS = {
     "tp2": Layout(tp=2), "tp4": Layout(tp=4), "tp2_sp": Layout(tp=2, sp=True), "tp4_sp": Layout(tp=4, sp=True),
     "dp2": Layout(dp=2), "dp4": Layout(dp=4), "micro2": Layout(dp=1, micro=2), "dp2_micro2": Layout(dp=2, micro=2),
     "pp2": Layout(pp=2), "pp2_micro2": Layout(pp=2, micro=2), "cp2": Layout(cp=2),
+    "pp2_micro2_ahead": Layout(pp=2, micro=2, ahead=True), "tp2_pp2_micro2_ahead": Layout(tp=2, pp=2, micro=2, ahead=True),
     "cp2_zigzag": Layout(cp=2, zigzag=True),
     "cp4_zigzag": Layout(cp=4, zigzag=True), "tp2_dp2": Layout(tp=2, dp=2), "tp2_pp2": Layout(tp=2, pp=2),
     "tp2_cp2": Layout(tp=2, cp=2), "tp2_sp_cp2_zigzag": Layout(tp=2, cp=2, sp=True, zigzag=True),

@@ -19,6 +19,7 @@ class Layout(NamedTuple):
     micro: int = 1
     sp: bool = False
     zigzag: bool = False
+    ahead: bool = False  # all micro batches go forward before the first goes back, as in a pipeline
 
     @property
     def ranks(self) -> int:
@@ -27,7 +28,12 @@ class Layout(NamedTuple):
     @property
     def name(self) -> str:
         sizes = [f"{axis}{getattr(self, axis)}" for axis in AXES if getattr(self, axis) > 1]
-        sizes += [f"micro{self.micro}"] * (self.micro > 1) + ["sp"] * self.sp + ["zigzag"] * self.zigzag
+        sizes += (
+            [f"micro{self.micro}"] * (self.micro > 1)
+            + ["sp"] * self.sp
+            + ["zigzag"] * self.zigzag
+            + ["ahead"] * self.ahead
+        )
         return "_".join(sizes) or "one"
 
     def at(self, rank: int, axis: str) -> int:

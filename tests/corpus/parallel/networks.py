@@ -469,10 +469,16 @@ class Network(Lockstep):
 
     def step(self) -> None:
         """Forward and backward of all micro batches, gradients reduced, an update of SGD."""
+        todo = []
         for micro in range(self.layout.micro):
             losses = self.forward(micro)
-            self.session.backward([*losses.values()])
-            self.session.nodes.clear()
+            todo.append((self.session.nodes, losses))
+            self.session.nodes = []
+            if not self.layout.ahead or micro + 1 == self.layout.micro:
+                for nodes, some in todo:
+                    self.session.nodes = nodes
+                    self.session.backward([*some.values()])
+                self.session.nodes, todo = [], []
         self._reduce_gradients()
         self._update()
 
