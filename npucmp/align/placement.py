@@ -21,6 +21,8 @@ GROUPED = (2, 3, 4, 6, 8, 16)  # query heads for each key head: chosen, those of
 BLOCK = 1 << 16  # elements: work
 FIRST = 4  # blocks: work, after which a placement may be given up
 UNLIKE = 0.25  # square of an error: chosen, far above that of a fault in a few elements
+WEAK = 1.5e-3  # an error by statistics that agrees, and that a placement with more evidence is below: chosen
+CENTRED = 0.05  # of the root mean square: chosen, rounding of a sum is far below
 MASKED = -1e3  # evidence: masks are at least as low (-1e4 in Megatron), values are not
 Get = Callable[[RankOperator], HeldTensor]
 Placements = tuple[Placement, ...]
@@ -306,6 +308,8 @@ def fit_figures(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements
         if found is None:
             return None
         error = _apart(found, known, golden.size, scale)
+        if error is not None and found.max is None and _is_centred(known, golden.size):
+            error = max(error, WEAK)  # any sum of centred tensors has that mean
         if error is not None and (worst is None or error > worst.error):
             worst = Fit(error, placements, scale, tuple(choice.items()))
     return worst
@@ -326,6 +330,12 @@ def _apart(found: _Figures, known: Any, size: int, scale: float) -> Optional[flo
         else:
             gaps.append(abs(own - other) / max(unit, abs(other) if at < 2 else 0.0))
     return max(gaps) if gaps else None
+
+
+def _is_centred(known: Any, size: int) -> bool:
+    """Whether the mean of a tensor is far below its values."""
+    norm = known[3] if known[3] is not None else 0.0
+    return known[2] is not None and abs(known[2]) * math.sqrt(max(size, 1)) < CENTRED * norm
 
 
 def statistics_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Statistics]:
