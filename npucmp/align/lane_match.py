@@ -7,7 +7,7 @@ them, the common sequence of the largest similarity is taken.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from npucmp.align.placement import distance
 from npucmp.align.rank_run import HeldTensor, RankOperator
@@ -15,11 +15,18 @@ from npucmp.align.rank_run import HeldTensor, RankOperator
 SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
 SORTED = 1 << 18  # elements: work: larger tensors are not sorted
 ENDS = 20  # operators that must stand alike at the ends, of which 0.8 of the shorter side
+SURE = 3.0  # chosen: more than what similar content adds
 Matched = list[tuple[RankOperator, RankOperator]]
+Known = Optional[Callable[[RankOperator, RankOperator], Optional[bool]]]
 
 
-def match_lane(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: int) -> Matched:
-    """Pairs of operators; `most`: how many parts a tensor may have."""
+def match_lane(
+    lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: float, known: Known = None
+) -> Matched:
+    """Pairs of operators; `most`: how many parts a tensor may have. `known` says whether two operators read the same
+    parameter, None where they read none."""
+    if known is not None:
+        return _common(lane, golden, most, known)
     first = 0
     while first < min(len(lane), len(golden)) and _fits(lane[first], golden[first], most):
         first += 1
@@ -35,7 +42,7 @@ def match_lane(lane: Sequence[RankOperator], golden: Sequence[RankOperator], mos
     return _common(lane, golden, most)
 
 
-def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: int) -> Matched:
+def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: float, known: Known = None) -> Matched:
     """The common sequence of the largest similarity."""
     import numpy as np
 
@@ -48,7 +55,8 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     for i, one in enumerate(lane):
         gains = np.zeros(len(golden), np.float32)
         for j in by_key.get(one.key, ()):
-            gains[j] = similarity(one, golden[j], most)
+            told = known(one, golden[j]) if known is not None else None
+            gains[j] = 0.0 if told is False else similarity(one, golden[j], most) + SURE * bool(told)
         diagonal = np.where(gains > 0, best[i, :-1] + gains, 0.0)
         best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
     found, i, j = [], len(lane), len(golden)
@@ -63,7 +71,7 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     return found[::-1]
 
 
-def similarity(one: RankOperator, golden: RankOperator, most: int) -> float:
+def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
     """0 for operators that cannot be partners, else 1, and up to 2 more for what is alike in content."""
     if one.key != golden.key or len(one.outputs) != len(golden.outputs):
         return 0.0
@@ -76,13 +84,13 @@ def similarity(one: RankOperator, golden: RankOperator, most: int) -> float:
     return 1.0 + (2.0 * sum(alike) / len(alike) if alike else 0.0)
 
 
-def _fits(one: RankOperator, golden: RankOperator, most: int) -> bool:
+def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
     if one.key != golden.key or len(one.tensors) != len(golden.tensors) or len(one.outputs) != len(golden.outputs):
         return False
     return all(may_be_part(*both, most) for both in zip(one.tensors, golden.tensors))
 
 
-def may_be_part(one: HeldTensor, golden: HeldTensor, most: int) -> bool:
+def may_be_part(one: HeldTensor, golden: HeldTensor, most: float) -> bool:
     """Whether a tensor of a rank may be a part of a golden tensor by its shape."""
     if len(one.shape) != len(golden.shape) or one.is_float != golden.is_float:
         return False

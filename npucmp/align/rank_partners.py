@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Mapping, Optional, Sequence
+from typing import Any, Hashable, Mapping, Optional, Sequence
 
 from npucmp.align.lane_match import match_lane, may_be_part, share_of
 from npucmp.align.layout_sizes import LayoutSizes
@@ -40,6 +40,7 @@ class RankPartners:
         self.lanes = lanes_of(self.stages)
         self._groups = groups_of(ranks)
         self.found: dict[str, Partners] = defaultdict(dict)
+        self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
         self._match_forward()
         self._match_backward()
@@ -78,8 +79,33 @@ class RankPartners:
                 for one, golden in match_lane(own, goldens[at], most):
                     self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
             for rank in lane:
-                for one, golden in match_lane(self.ranks[rank].update, self.golden.update, len(self.ranks)):
+                for one, golden in match_lane(
+                    self.ranks[rank].update, self.golden.update, len(self.lanes) / 2, self._same_parameter
+                ):
                     self.found[golden.name][rank, 0] = one
+
+    def _same_parameter(self, one: RankOperator, golden: RankOperator) -> Optional[bool]:
+        """Whether two operators behind the backward pass read the parameter of forward operators that are partners."""
+        own, other = self._parameters(self.ranks[one.rank]), self._parameters(self.golden)
+        for mine, theirs in zip(one.inputs, golden.inputs):
+            readers, names = own.get(mine.content), other.get(theirs.content)
+            if mine.content is None or theirs.content is None or not readers or not names:
+                continue
+            partners = {(self.found[name].get((one.rank, 0)), slot) for name, slot in names}
+            return any((reader, slot) in partners for reader, slot in readers)
+        return None
+
+    def _parameters(self, run: RankRun) -> dict[Hashable, list[tuple[Any, str]]]:
+        """The forward operators of the first micro batch that read each content: operators, or the names of the
+        golden's."""
+        if id(run) not in self._readers:
+            found: dict[Hashable, list[tuple[Any, str]]] = defaultdict(list)
+            for operator in run.micro_batches[0] if run.update else ():
+                for each in operator.inputs:
+                    if each.is_float and each.content is not None and run.origin(each).how == "none":
+                        found[each.content].append((operator.name if run is self.golden else operator, each.slot))
+            self._readers[id(run)] = found
+        return self._readers[id(run)]
 
     def _golden_batch(self, lane: int, batch: int, count: int) -> int:
         """The golden's micro batch of a lane's."""
@@ -108,6 +134,11 @@ class RankPartners:
         """Keep the updates of the parameter that the golden updates, among those of several stages."""
         for golden in self.golden.update:
             some = self.found.get(golden.name, {})
+            stages = [self.stages[rank] for rank, _ in some]
+            whole = {stage for stage in stages if stages.count(stage) == len(self.lanes)}
+            if whole and len({*stages}) > len(whole):  # a stage of which some ranks lack it has another parameter
+                for at in [at for at in some if self.stages[at[0]] not in whole]:
+                    del some[at]
             if len({self.stages[rank] for rank, _ in some}) < 2 or not golden.inputs:
                 continue
             likely = {}

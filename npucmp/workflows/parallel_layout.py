@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Ranks = Mapping[int, RankRun]
 ASKED = 3  # roots: work, of which the terms of sums are recomputed
+FEWEST = 0.2  # share of operators: chosen, networks that differ line up by chance
 UNFIT = 0.2  # share of tensors: chosen, a fault leaves fewer without a placement
 
 
@@ -91,8 +92,22 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
     found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
     keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]
     recomputes = options.recompute != "none"
-    comparisons = tuple(_with_ranks(one, found[key], context, recomputes) for one, key in zip(report.comparisons, keys))
-    return replace(report, comparisons=comparisons, layout=_facts(steps))
+    comparisons = [_with_ranks(one, found[key], context, recomputes) for one, key in zip(report.comparisons, keys)]
+    return replace(report, comparisons=_in_places(comparisons), layout=_facts(steps))
+
+
+def _in_places(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """The comparisons with roots numbered over all, those of earlier steps first and PROPAGATED ones last."""
+    ranked = sorted(
+        (root.cause is Cause.PROPAGATED, one.step or 0, root.place, number, at)
+        for number, one in enumerate(comparisons)
+        for at, root in enumerate(one.roots)
+    )
+    places = {(number, at): place for place, (*_, number, at) in enumerate(ranked, 1)}
+    return tuple(
+        replace(one, roots=tuple(replace(root, place=places[number, at]) for at, root in enumerate(one.roots)))
+        for number, one in enumerate(comparisons)
+    )
 
 
 def _by_step(runs: Sequence[Run]) -> dict[Optional[int], list[Run]]:
@@ -165,6 +180,11 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
             raise UsageError(f"--{option} {sizes.words} contradicts the dump: {why}")
     has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
     search = PlacementSearch(RankPartners(ranks, single, sizes, missing), has_values)
+    matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
+    count = len(search.golden.operators)
+    if not missing and matched < FEWEST * count:
+        raise UsageError(f"the dumps look like different networks: {matched} of {count} operators of one rank line up "
+                         f"with all of ranks {ranks_in_words([*ranks])}; see --ranks-apart")  # fmt: skip
     unfit = sum(one.state == "shape" for one in search.found.values())
     if sizes is not None and unfit > UNFIT * len(search.found):
         raise UsageError(f"--{option} {sizes.words} contradicts the dump: the shapes of {unfit} of {len(search.found)} "
