@@ -95,7 +95,8 @@ class Reasoned:
 class Root(Reasoned):
     """An operator that diverged and its part in the error; one row of roots.csv. `rule` is the rule that decided this.
 
-    `input_error` and `output_error` are the largest errors of its inputs and outputs (None: unknown).
+    `input_error` and `output_error` are the largest errors of its inputs and outputs (None: unknown). If ranks were put
+    together, `ranks` hold the tensor by a `relation`, `rank` stands out, and `collective` stands before it.
     """
 
     place: int
@@ -109,6 +110,10 @@ class Root(Reasoned):
     output_error: Optional[float]
     evidence: tuple[Evidence, ...]
     rule: str = ""
+    ranks: tuple[int, ...] = ()
+    rank: Optional[int] = None
+    relation: str = ""
+    collective: str = ""
 
     def __repr__(self) -> str:
         value = "unknown" if self.value is None else f"{self.value:.2e}"

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Mapping, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Union
 
 from npucmp.model.dtypes import lookup
+
+if TYPE_CHECKING:
+    from npucmp.model.relation import Relation
 
 _DIGITS = re.compile("[0-9a-fA-F]+")
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
@@ -49,8 +52,9 @@ class Payload(NamedTuple):
     `shape` is the logical shape, in which the values are read. `shape` and `strides` count elements, `offset` bytes
     from the start of the file to the first element. `strides` is empty for a C-contiguous tensor. `byteorder` is "<" or
     ">". `device` is set if the stored order is a device's own. A tensor that was computed in slices has `parts`, to be
-    joined along `axis` of their stored shapes. `dataset` names an HDF5 dataset that is not contiguous. `unshaped`
-    values have no shape in any file: `shape` is their number.
+    joined along `axis` of their stored shapes. A tensor that several ranks hold is `made_by` joining its `parts` along
+    `axis`, by their sum times `factor`, or by their largest elements (dump/readers/assembly.py). `dataset` names an
+    HDF5 dataset that is not contiguous. `unshaped` values have no shape in any file: `shape` is their number.
     """
 
     path: str
@@ -64,6 +68,8 @@ class Payload(NamedTuple):
     axis: int = 0
     dataset: str = ""
     unshaped: bool = False
+    made_by: str = ""
+    factor: float = 1.0
 
 
 class Statistics(NamedTuple):
@@ -114,6 +120,7 @@ class TensorRef(NamedTuple):
     rounding  largest rounding error of `statistics`, which the dump rounded to some decimals
     trainable whether the tensor requires a gradient, by the dump; None if unknown
     own_slot  the slot in its own dump if the alignment moved it to its partner's slot, "" otherwise
+    relation  how ranks hold it, if it was put together from several; None otherwise
     """
 
     slot: str
@@ -133,6 +140,7 @@ class TensorRef(NamedTuple):
     rounding: float = 0.0
     trainable: Optional[bool] = None
     own_slot: str = ""
+    relation: Optional[Relation] = None
 
     def in_slot(self, slot: str) -> TensorRef:
         """The same tensor in the slot of its partner."""
@@ -216,6 +224,7 @@ class Operator(NamedTuple):
     originals  operators of the unfused network that it computes, by its graph
     inserted   the graph compiler added it; it has no operator of the network
     passes     fusion passes that made it
+    own_name   the name in its own dump if it was put together from operators of several ranks, "" otherwise
     tasks      the device's numbers of its execution, by which overflow records identify it
     attributes settings of its computation from its graph: by the graph's names, constant inputs by slot ("input:1")
     """
@@ -238,6 +247,7 @@ class Operator(NamedTuple):
     passes: tuple[str, ...] = ()
     tasks: tuple[DeviceTask, ...] = ()
     attributes: Mapping[str, Any] = {}
+    own_name: str = ""
 
     def __repr__(self) -> str:
         return f"<{self.name[:200]!r}, order {self.order}, {len(self.tensors)} tensors>"

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.comparison import Comparison, Coverage, OpenTensor, StoredComparisons, VerdictTally, tallies_of
@@ -19,6 +19,9 @@ from npucmp.model.moments import Extremes
 from npucmp.model.tensor_detail import DifferenceMap, Look
 from npucmp.model.ticket_facts import Accused
 from npucmp.presenter import present
+
+if TYPE_CHECKING:
+    from npucmp.model.relation import LayoutFacts
 
 
 class Shown:
@@ -127,7 +130,7 @@ class Report(Result):
     could not do, `unlike` one line about why the runs are not comparable, "" if they are or this was not checked.
     `looks` has details of tensors that diverged, suspects first, as many as are cheap to get. `accused` has facts about
     the first suspects. `least` is the share of golden elements that must be covered, and `excluded` describes the steps
-    and ranks that the user excluded.
+    and ranks that the user excluded. `layout` says how ranks were put together; None if layouts are equal.
     """
 
     command = "compare"
@@ -142,6 +145,7 @@ class Report(Result):
     unlike: str = ""
     accused: tuple[Accused, ...] = ()
     looks: tuple[Look, ...] = ()
+    layout: Optional[LayoutFacts] = None
     least: float = 1.0
     excluded: str = ""
 

@@ -113,6 +113,11 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
     if report.unlike:
         first = parts.every[0].section
         sections = [one._replace(warnings=[report.unlike]) if one is first else one for one in sections]
+    if report.layout is not None:
+        from npucmp.report.placements import layout_line
+
+        line = layout_line(report.layout)
+        sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
     sections = worst_elements.with_worst_elements(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     lines = [line.head + line.rest for one in sections for line in one.lines]
@@ -133,7 +138,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         counts={verdict.value: parts.tally.verdicts[verdict] for verdict in Verdict if parts.tally.verdicts[verdict]},
         notes=[Listing("note", parts.notes, "summary.json"), Listing("noise", [*parts.within_noise()], "")],
         unreadable=parts.unreadable,
-        tables=[*files.tables(), worst_elements.worst(report.looks)],
+        tables=[*files.tables(), *_placements(report), worst_elements.worst(report.looks)],
         detail=lambda: files.detail(figures),
         facts=lambda: {**facts(parts), "next_dump": further.facts()},
         nothing=[] if suspects.first else [*lines, *listed],
@@ -253,6 +258,13 @@ class _NextDump:
     def texts(self) -> list[Text]:
         """Return the dump configurations."""
         return [] if self._found is None else [Text(*file) for file in self._found.files.items()]
+
+
+def _placements(report: Report) -> Iterator[ReportTable]:
+    if report.layout is not None:
+        from npucmp.report.placements import placements
+
+        yield placements(report.layout)
 
 
 def _columns_of(one: Comparison, metrics: Sequence[str]) -> Columns:

@@ -105,6 +105,7 @@ def facts(parts: Parts) -> Row:
         "rules": [row.__dict__ for row in report.rules],
         "notes": parts.notes,
         "unlike": report.unlike,
+        **_layout(report),
         "accused": [_accused(one) for one in report.accused],
         "passes": [],
         "unpaired": [
@@ -130,3 +131,12 @@ def _of_runs(parts: Parts, at: int) -> Row:
         "runs": [{"path": run.path, "step": run.step, "rank": run.rank, "notes": list(run.notes)} for run in runs],
         **{name: getattr(runs[0], name) if runs else None for name in OF_FIRST},
     }
+
+
+def _layout(report: Report) -> Row:
+    """Return the layout for summary.json, if ranks were put together."""
+    if report.layout is None:
+        return {}
+    from npucmp.report.placements import layout_facts
+
+    return {"layout": layout_facts(report.layout)}

@@ -43,7 +43,7 @@ SIDES = ("target", "golden")
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
-        "evidence stack target_op golden_op rule"
+        "evidence stack target_op golden_op rule golden_slot relation ranks collective"
     ).split(" ")
 )
 
@@ -74,7 +74,7 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
     return {
         "place": root.place,
         "step": step,
-        "rank": rank,
+        "rank": rank if root.rank is None else root.rank,
         "order": root.pair.order,
         **dict(zip(OF_OPERATORS, of_operator(root.pair))),
         "cause": root.cause.value,
@@ -87,7 +87,25 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "growth": root.growth,
         "evidence": root.because,
         "rule": root.rule,
+        "golden_slot": _golden_slot(root),
+        "relation": root.relation or None,
+        "ranks": _ranks(root) or None,
+        "collective": root.collective or None,
     }
+
+
+def _golden_slot(root: Root) -> Optional[str]:
+    """Return the slot of the golden's tensor in its own dump, if it is another one."""
+    golden = root.pair.golden if root.pair.slot == root.slot else None
+    return golden.own_slot if golden is not None and golden.own_slot not in ("", root.slot) else None
+
+
+def _ranks(root: Root) -> str:
+    if not root.ranks:
+        return ""
+    from npucmp.model.relation import ranks_in_words
+
+    return ranks_in_words(root.ranks)
 
 
 def of_root(root: Root) -> Row:
@@ -104,7 +122,7 @@ def columns_of_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Co
 def of_operator(pair: Pair) -> tuple[Any, ...]:
     """Return the cells of OF_OPERATORS."""
     target, golden, operator = pair.target_op, pair.golden_op, pair.operator
-    names = target.name if target else None, golden.name if golden else None
+    names = (target.own_name or target.name) if target else None, golden.name if golden else None
     return operator.name, operator.op_type, operator.phase, *names, line_of(pair)
 
 

@@ -294,6 +294,11 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
                 for place, one in zip(places, pair["golden"])
             ]
     columns["golden_slot"] = fixed["golden_slot"]
+    relations = [
+        None if one.target is None or one.target.relation is None else one.target.relation.words or None
+        for one in measured["pair"]
+    ]
+    columns["relation"] = relations if any(relations) else nothing
     columns.update({name: nothing for name in RELATIONS if name not in columns})
     return columns
 

@@ -107,7 +107,7 @@ class _Screen:
         for side in one.sides:
             yield f"{side.name:6}  {visible(side.path)}  {visible(side.what)}"
         if one.aligned:
-            yield visible(one.aligned)
+            yield from map(visible, one.aligned.split("\n"))
         yield ""
         for words in one.warnings:
             yield self.line(Line(words[:1].upper() + words[1:], "title"))

@@ -17,7 +17,7 @@ from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Comparison, Head, Report, Run, map_comparisons
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compared
-from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, pair_runs
+from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, layouts_differ, most_ranks, pair_runs
 from npucmp.workflows.tensor_details import with_accused, with_looks
 
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
@@ -40,7 +40,8 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     context = options.context(target, golden)
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
-        report = compared_runs(_opened(target, golden, options, context), options)
+        sides = _opened(target, golden, options, context)
+        report = _put_together(sides, options, context) or compared_runs(sides, options)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), apart=True)
         report = compared(ComparisonSource(target, golden, *pairing), options, executor)
@@ -55,6 +56,17 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if not report.partial:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
+    """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
+    stated = options.layout is not None or options.golden_layout is not None
+    targets, goldens = ([run for run in some if not run.problem] for some in (sides.targets, sides.goldens))
+    if options.ranks_apart or options.pair or not layouts_differ(targets, goldens, stated):
+        return None
+    from npucmp.workflows import parallel_layout
+
+    return parallel_layout.compared_layouts(sides, options, context)
 
 
 def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
@@ -172,6 +184,8 @@ def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPa
     rights = options.early_heads(golden, context, golden=True) if lefts else None
     if not lefts or not rights or not fits(options, {head.format for head in (*lefts, *rights)}):
         return None
+    if not options.ranks_apart and most_ranks(lefts) != most_ranks(rights):
+        return None  # ranks may belong together
     pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
     large = sum(_size(head) for both in pairing.together for head in both) > SMALL
     return pairing if large and len(pairing.together) > 1 else None

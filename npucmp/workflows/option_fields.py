@@ -223,6 +223,18 @@ class CompareFields(DumpFields):
         None, "Run-to-run noise: noise.csv of rerun-diff. Differences within it are not faults.", metavar="FILE"
     )
     strict: bool = option(False, "Exit 1 also if an operator has no partner.")
+    layout: Optional[str] = option(
+        None,
+        "Sizes of the target's parallel layout, fastest first (tp-cp-ep-dp-pp): --layout tp=2,pp=2, or with another "
+        "order --layout order=tp-pp-dp,tp=2,dp=2. Default: found from groups, sends and shapes.",
+        metavar="SIZES",
+    )
+    golden_layout: Optional[str] = option(
+        None, "Sizes of the golden's parallel layout, if it has several ranks: --golden-layout tp=2.", metavar="SIZES"
+    )
+    ranks_apart: bool = option(
+        False, "Compare rank by rank, although the parallel layouts of the runs are unequal."
+    )
     coverage: float = option(
         1.0,
         "Smallest share of the golden's elements that the target must cover: --coverage 0.8. Default: 1, all elements.",

@@ -17,13 +17,15 @@ from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, UsageError
-from npucmp.model import Head, Operator, Pair, Run, first_of
+from npucmp.model import Head, Operator, Pair, RankGroup, Run, first_of
 from npucmp.model.gc_pause import uncollected
+from npucmp.model.optypes import op_type_of
 from npucmp.workflows.option_fields import DumpFields
 from npucmp.workflows.selectors import End, Numbered, Partner, parse_numbers, partners
 
 StrPath = Union[str, "PathLike[str]"]
 NEAR = 5  # number of suggested names
+MORE = 1.2  # chosen: a run with so many times the operators of each rank is a network of which ranks have stages
 One = TypeVar("One", Run, Head)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
@@ -222,6 +224,68 @@ class _Nearest:
 
     def _least(self, sought: Numbered, places: dict[End, int]) -> Optional[End]:
         return min(places, key=lambda key: (distance(sought, key), places[key]), default=None)
+
+
+def most_ranks(runs: Sequence[Numbered]) -> int:
+    """Return the largest number of ranks of a step."""
+    steps: dict[Optional[int], set[Optional[int]]] = {}
+    for run in runs:
+        steps.setdefault(run.step, set()).add(run.rank)
+    return max(map(len, steps.values()), default=0)
+
+
+def layouts_differ(targets: Sequence[Run], goldens: Sequence[Run], stated: bool = False) -> bool:
+    """Return whether ranks have to be put together before a comparison: they communicate and the other side's do not,
+    or their tensors have other shapes, or a rank is a part of the network. Ranks of equal layouts, of which some are
+    missing, are compared rank by rank. `stated`: the user stated a layout."""
+    if not targets or not goldens:
+        return False
+    counts = most_ranks(targets), most_ranks(goldens)
+    if stated:
+        return max(counts) > 1 or is_part(targets[0])
+    few, many = (goldens, targets) if counts[0] >= counts[1] else (targets, goldens)
+    one, lone = next((run for run in many if run.rank == few[0].rank), many[0]), few[0]
+    if counts == (1, 1):
+        return _has_other_batches(one, lone) or (is_part(one) and not is_part(lone) and _has_other_shapes(one, lone))
+    if min(counts) > 1 or is_part(lone):
+        return counts[0] != counts[1] and max(counts) % min(counts) == 0 and _has_other_shapes(one, lone)
+    parts = len(lone.operators) > MORE * max(len(run.operators) for run in many)
+    return parts or is_part(one) or _has_other_shapes(one, lone)
+
+
+def is_part(run: Run) -> bool:
+    """Return whether a run communicates with other ranks."""
+    for op in run.operators:
+        if op_type_of(op).has("collective"):
+            groups = [one for one in op.arguments.values() if isinstance(one, RankGroup)]
+            if max(map(len, groups), default=0) > 1 or op_type_of(op).has("point to point"):
+                return True
+    return False
+
+
+def _has_other_batches(target: Run, golden: Run) -> bool:
+    """Return whether two training runs compute a batch in unequal numbers of micro batches."""
+    counts = [*map(_micro_batches, (target, golden))]
+    if counts[0] == counts[1] or not all(counts):
+        return False
+    first = [
+        next((op for op in run.operators if op.phase == "forward" and op.tensors), None) for run in (target, golden)
+    ]
+    a, b = ([tensor.shape for tensor in op.tensors] if op is not None else [] for op in first)
+    return len(a) == len(b) and a != b
+
+
+def _has_other_shapes(target: Run, golden: Run) -> bool:
+    """Return whether any parameter or tensor of an operator of one name has another shape."""
+    shapes = {op.name: {tensor.slot: tensor.shape for tensor in op.tensors} for op in golden.operators}
+    return any(shapes[op.name].get(tensor.slot, tensor.shape) != tensor.shape
+               for op in target.operators if op.name in shapes for tensor in op.tensors)  # fmt: skip
+
+
+def _micro_batches(run: Run) -> int:
+    """Return how often a forward pass precedes a backward pass."""
+    phases = [op.phase == "backward" for op in run.operators if op.phase]
+    return sum(later and not before for before, later in zip([True, *phases], phases))
 
 
 def _require(side: str, one: Partner, end: End, runs: Sequence[Numbered]) -> None:

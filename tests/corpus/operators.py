@@ -556,6 +556,26 @@ class TopK(Operator):
         return [found, None]
 
 
+class Amax(Operator):
+    """The largest of an axis; code that subtracts it takes it from outside of the gradient."""
+
+    copies = True
+
+    def forward(self, a, x, dim=-1):
+        return x.max(dim)
+
+    def backward(self, a, grads, inputs, outputs, keywords):
+        return [np.zeros(inputs[0].shape)]
+
+
+class Log(Operator):
+    def forward(self, a, x):
+        return a.function("log", x)
+
+    def backward(self, a, grads, inputs, outputs, keywords):
+        return [a.r(grads[0] / inputs[0])]
+
+
 class GatherElements(Operator):
     """torch.gather along the last axis."""
 
@@ -662,6 +682,7 @@ OPERATORS: dict[str, Operator] = {
     "pow": Pow(), "rsqrt": Rsqrt(), "exp": Exp(), "sum": Sum(), "mean": Mean(), "masked_fill": MaskedFill(),
     "where": Where(), "cat": Cat(), "topk": TopK(), "gather": GatherElements(), "index_select": IndexSelect(),
     "index_add": IndexAdd(), "empty": Empty(), "setitem": SetItem(), "to": To(), "rope": Rope(),
+    "amax": Amax(), "log": Log(),
 }  # fmt: skip
 
 CONTRACTIONS = ("linear", "matmul", "conv2d", "attention")

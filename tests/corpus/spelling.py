@@ -103,6 +103,8 @@ SPELLINGS = {
     "pow": Spelling("Tensor.pow", "Tensor.pow", "Pow", "PowGrad", "Pow", "PowGrad"),
     "rsqrt": Spelling("Torch.rsqrt", "Mint.rsqrt", "Rsqrt", "RsqrtGrad", "Rsqrt", "RsqrtGrad"),
     "exp": Spelling("Torch.exp", "Mint.exp", "Exp", "ExpGrad", "Exp", "ExpGrad"),
+    "log": Spelling("Torch.log", "Mint.log", "Log", "LogGrad", "Log", "LogGrad"),
+    "amax": Spelling("Torch.amax", "Mint.amax", "ReduceMax", "ReduceMaxGrad", "ReduceMaxD", "ReduceMaxGrad"),
     "mean": Spelling("Tensor.mean", "Tensor.mean", "ReduceMean", "ReduceMeanGrad", "ReduceMeanD", "ReduceMeanGrad"),
     "sum": Spelling("Torch.sum", "Mint.sum", "ReduceSum", "ReduceSumGrad", "ReduceSumD", "ReduceSumGrad"),
     "masked_fill": Spelling(
@@ -160,6 +162,14 @@ SPELLINGS = {
         "AllGather",
         "HcomAllGather",
         "HcomAllGather",
+    ),
+    "reduce_scatter": Spelling(
+        "Distributed.reduce_scatter_tensor",
+        "MintDistributed.reduce_scatter_tensor",
+        "ReduceScatter",
+        "ReduceScatter",
+        "HcomReduceScatter",
+        "HcomReduceScatter",
     ),
     "send": Spelling("Distributed.send", "MintDistributed.send", "Send", "Send", "HcomSend", "HcomSend"),
     "recv": Spelling("Distributed.recv", "MintDistributed.recv", "Receive", "Receive", "HcomReceive", "HcomReceive"),

@@ -70,6 +70,12 @@ def blocks(
     """
     if 0 in payload.shape:
         return
+    if payload.made_by:
+        from npucmp.dump.readers.assembly import assembled_blocks
+
+        found = assembled_blocks(payload, elements, lambda part, count: blocks(part, count, context=context))
+        yield from _equal(found, elements)
+        return
     if payload.dataset:
         from npucmp.dump.readers import hdf5
 

@@ -33,6 +33,8 @@ def _accuses(case: RuleContext) -> bool:
     row = max((lookup(golden.dtype), lookup(target.dtype)), key=lambda one: one.round_off if one else 0.0)
     if row is None or row.round_off <= SINGLE:
         return False
+    if target.relation is not None and target.relation.is_partial:  # each rank rounds its term
+        return case.error > APART * row.round_off * target.relation.rounding
     moments = case.moments
     if case.is_composed and case.flipped:
         return False

@@ -59,6 +59,10 @@ def _name(record: Record, style: Style) -> str:
     return f"{row.mint if style.mint else row.pytorch}.{record.call}.{record.phase}"
 
 
+class Group(tuple):  # type: ignore[type-arg]
+    """An argument that is a group of ranks."""
+
+
 class _Writer:
     def __init__(self, place: Path, run: Run, style: Style):
         self.place, self.run, self.style = place, run, style
@@ -124,6 +128,8 @@ class _Writer:
             return None
         if isinstance(item, Tensor):
             return self._tensor(item, name)
+        if isinstance(item, Group):
+            return {"type": "torch.ProcessGroup", "group_ranks": [*item], "group_id": f"{zlib.crc32(bytes(item)):08x}"}
         if isinstance(item, (list, tuple)):
             return [self._item(one, f"{name}.{k}") for k, one in enumerate(item)]
         if isinstance(item, np.ndarray):

@@ -1,0 +1,183 @@
+"""A run of several ranks as one run in the names of a run of one rank: every tensor is a relation of the ranks'."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+from typing import Hashable, Iterator, Optional
+
+from npucmp.align.placement import payload_of, statistics_of
+from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
+from npucmp.align.rank_mesh import Mesh
+from npucmp.align.rank_run import HeldTensor, RankOperator
+from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.relation import LOCAL, PlacedTensor, Relation, ranks_in_words
+
+
+def assembled_run(search: PlacementSearch, path: str) -> Run:
+    """The operators of the golden with the target's tensors. Tensors that each rank has of its own, and operators
+    without a partner on some rank, are not in it."""
+    operators = []
+    first = next(iter(search.partners.ranks.values())).run
+    for golden in search.golden.operators:
+        mesh = search.partners.mesh(golden)
+        if mesh is not None:
+            operators.append(_operator(search, golden, mesh))
+    ranks = sorted(search.partners.ranks)
+    return replace(first, path=path, operators=tuple(operators), rank=None, notes=_notes(search),
+                   detail=" · ".join(filter(None, [first.detail, f"{len(ranks)} ranks put together"])))  # fmt: skip
+
+
+def golden_run(search: PlacementSearch) -> Run:
+    """The golden run. A tensor that each rank has of its own is marked if all that reads what is made of it is
+    compared."""
+    own = {key for key, decision in search.found.items() if decision.state == "local"}
+    own |= {(one.name, each.slot) for one in search.golden.operators if one.is_collective for each in one.tensors}
+    if not own:
+        return replace(search.golden.run, rank=None)
+    readers: dict[Hashable, list[HeldTensor]] = defaultdict(list)
+    for operator in search.golden.operators:
+        for one in operator.inputs:
+            if one.content is not None:
+                readers[one.content].append(one)
+    closed = {key: search.golden.by_name[key[0]].is_collective for key in own}
+    for operator in reversed(search.golden.operators):
+        if operator.is_collective:
+            continue
+        outputs = [one for one in operator.outputs if (operator.name, one.slot) in own]
+        for one in outputs:
+            later = [other for other in readers.get(one.content, ()) if other.operator.order > operator.order]
+            states = [
+                (other.operator.name, other.slot)
+                for other in later
+                if operator.is_backward or not other.operator.is_backward
+            ]
+            closed[operator.name, one.slot] = bool(states) and all(closed.get(key, True) for key in states)
+        if all(closed[operator.name, one.slot] for one in outputs):
+            closed.update(
+                {(operator.name, one.slot): True for one in operator.inputs if (operator.name, one.slot) in own}
+            )
+    local = Relation(tuple(sorted(search.partners.ranks)), (LOCAL,))
+    operators = tuple(
+        op._replace(
+            tensors=tuple(
+                one._replace(relation=local) if closed.get((op.name, one.slot)) else one for one in op.tensors
+            )
+        )
+        for op in search.golden.run.operators
+    )
+    return replace(search.golden.run, rank=None, operators=operators)
+
+
+def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTensor]:
+    """The relation of every tensor, in the order of the golden."""
+    for golden in search.golden.operators:
+        mesh = search.partners.mesh(golden)
+        for one in golden.tensors:
+            decision = search.found.get((golden.name, one.slot))
+            if mesh is None or decision is None:
+                yield PlacedTensor(step, golden.name, one.slot, "without a partner")
+                continue
+            relation = None if decision.fit is None else relation_of(search, one, decision, mesh)
+            yield PlacedTensor(step, golden.name, one.slot, decision.state, relation)
+
+
+def layout_words(search: PlacementSearch) -> str:
+    """The layout of the target in words: stated sizes, or recorded groups and stages."""
+    partners = search.partners
+    if partners.sizes is not None:
+        return partners.sizes.words
+    stages = max(partners.stages.values()) + 1
+    words = [f"{len(partners.ranks)} ranks"] if len(partners.ranks) > 1 else ["1 rank"]
+    words += [f"pp={stages}"] if stages > 1 else []
+    words += [f"{partners.micro_batches} micro batches"] if partners.micro_batches > 1 else []
+    groups = partners.groups
+    words += [f"groups {' '.join(map(ranks_in_words, groups))}"] if groups else []
+    return ", ".join(words)
+
+
+SUMMED = 2.0  # chosen: a sum over ranks rounds its terms and, in a collective, itself
+
+
+def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> Relation:
+    """The relation of a decided tensor."""
+    assert decision.fit is not None
+    axes = mesh.split_axes
+    operators = dict.fromkeys(
+        (one.rank, one.name) for _, one in sorted(mesh.cells.items(), key=lambda both: both[0][::-1])
+    )
+    placements = tuple(decision.fit.placements[axis] for axis in axes)
+    rounding = _rounding(search, golden, decision, mesh) if any(one.is_partial for one in placements) else 1.0
+    known = decision.fit.scale, decision.by, decision.fit.error, rounding
+    return Relation(mesh.ranks, placements, tuple(operators), *known)
+
+
+def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> float:
+    """The norm of the terms of a sum over ranks, in norms of the sum, and twice that, as terms and sum are rounded."""
+    assert decision.fit is not None
+    norms = []
+    for operator in mesh.cells.values():
+        one = search.part(golden.operator.name, operator, golden.slot)
+        norms.append(one.norm if one is not None else None)
+    whole = golden.norm
+    if not whole or any(norm is None for norm in norms):
+        return SUMMED
+    copies = math.prod(size for size, one in zip(mesh.sizes, decision.fit.placements) if one.kind == "whole")
+    means = math.prod(size for size, one in zip(mesh.sizes, decision.fit.placements) if one.kind == "mean")
+    total = math.sqrt(sum(norm * norm for norm in norms if norm is not None) / copies) / means
+    return SUMMED * max(1.0, total / decision.fit.scale / whole)
+
+
+def _operator(search: PlacementSearch, golden: RankOperator, mesh: Mesh) -> Operator:
+    tensors = [
+        found for one in golden.op.tensors for found in [_tensor(search, golden, one, mesh)] if found is not None
+    ]
+    own = mesh.first.op
+    alike = len({one.arguments for one in mesh.cells.values()}) == 1
+    return golden.op._replace(
+        tensors=tuple(tensors),
+        arguments=own.arguments if alike else golden.op.arguments,
+        stack=own.stack,
+        scope="",
+        own_name=own.name,
+    )
+
+
+def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh: Mesh) -> Optional[TensorRef]:
+    decision = search.found.get((golden.name, ref.slot))
+    if decision is None or decision.state in ("local", "unknown"):
+        return None
+    first = search.part(golden.name, mesh.first, ref.slot)
+    if first is None:
+        return None
+    if decision.fit is None:
+        return first.ref
+
+    def get(op: RankOperator) -> HeldTensor:
+        one = search.part(golden.name, op, ref.slot)
+        assert one is not None
+        return one
+
+    payload = payload_of(mesh, get, decision.fit)
+    figures = None if payload is not None else statistics_of(mesh, get, decision.fit)
+    own = tensor_in(golden, ref.slot)
+    relation = relation_of(search, own, decision, mesh) if own is not None else None
+    return first.ref._replace(
+        shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload, statistics=figures,
+        checksum="", source="", rounding=first.ref.rounding, relation=relation,
+    )  # fmt: skip
+
+
+def _notes(search: PlacementSearch) -> tuple[str, ...]:
+    missing = search.partners.missing
+    if missing:
+        which = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {ranks_in_words(missing)} are"
+        count = sum(decision.state == "unknown" for decision in search.found.values())
+        return (
+            f"{which} missing in the target: {count} tensors that need "
+            f"{'it' if len(missing) == 1 else 'them'} are unknown",
+        )
+    if not search.scaled_from or search.scale is None:
+        return ()
+    return (f"gradients of the target are {search.scale:g} times the golden's from {search.scaled_from} on",)

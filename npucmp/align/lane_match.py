@@ -1,0 +1,140 @@
+"""Match the operators of a lane of ranks with those of the golden: by type, shapes up to a division, and content.
+
+Numbers of calls and of layers do not count. Operators that stand alike at both ends are matched as they stand; between
+them, the common sequence of the largest similarity is taken.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Callable, Optional, Sequence
+
+from npucmp.align.placement import distance
+from npucmp.align.rank_run import HeldTensor, RankOperator
+
+SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
+SORTED = 1 << 18  # elements: work: larger tensors are not sorted
+ENDS = 20  # operators that must stand alike at the ends, of which 0.8 of the shorter side
+SURE = 3.0  # chosen: more than what similar content adds
+Matched = list[tuple[RankOperator, RankOperator]]
+Known = Optional[Callable[[RankOperator, RankOperator], Optional[bool]]]
+
+
+def match_lane(
+    lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: float, known: Known = None
+) -> Matched:
+    """Pairs of operators; `most`: how many parts a tensor may have. `known` says whether two operators read the same
+    parameter, None where they read none."""
+    if known is not None:
+        return _common(lane, golden, most, known)
+    first = 0
+    while first < min(len(lane), len(golden)) and _fits(lane[first], golden[first], most):
+        first += 1
+    if first == len(lane) == len(golden):
+        return [*zip(lane, golden)]
+    last = 0
+    while last < min(len(lane), len(golden)) and _fits(lane[-1 - last], golden[-1 - last], most):
+        last += 1
+    if last > ENDS and last >= 0.8 * min(len(lane), len(golden)):
+        last -= 8
+        ends = [*zip(lane[len(lane) - last :], golden[len(golden) - last :])]
+        return _common(lane[: len(lane) - last], golden[: len(golden) - last], most) + ends
+    return _common(lane, golden, most)
+
+
+def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: float, known: Known = None) -> Matched:
+    """The common sequence of the largest similarity."""
+    import numpy as np
+
+    if not lane or not golden:
+        return []
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for at, one in enumerate(golden):
+        by_key[one.key].append(at)
+    best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
+    for i, one in enumerate(lane):
+        gains = np.zeros(len(golden), np.float32)
+        for j in by_key.get(one.key, ()):
+            told = known(one, golden[j]) if known is not None else None
+            gains[j] = 0.0 if told is False else similarity(one, golden[j], most) + SURE * bool(told)
+        diagonal = np.where(gains > 0, best[i, :-1] + gains, 0.0)
+        best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
+    found, i, j = [], len(lane), len(golden)
+    while i and j:
+        if best[i, j] == best[i, j - 1]:
+            j -= 1
+        elif best[i, j] == best[i - 1, j]:
+            i -= 1
+        else:
+            i, j = i - 1, j - 1
+            found.append((lane[i], golden[j]))
+    return found[::-1]
+
+
+def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
+    """0 for operators that cannot be partners, else 1, and up to 2 more for what is alike in content."""
+    if one.key != golden.key or len(one.outputs) != len(golden.outputs):
+        return 0.0
+    pairs = [*zip(one.outputs, golden.outputs)]
+    if len(one.inputs) == len(golden.inputs):
+        pairs += zip(one.inputs, golden.inputs)
+    if not all(may_be_part(*both, most) for both in pairs):
+        return 0.5 if one.op.path else 0.0
+    alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
+    return 1.0 + (2.0 * sum(alike) / len(alike) if alike else 0.0)
+
+
+def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
+    if one.key != golden.key or len(one.tensors) != len(golden.tensors) or len(one.outputs) != len(golden.outputs):
+        return False
+    return all(may_be_part(*both, most) for both in zip(one.tensors, golden.tensors))
+
+
+def may_be_part(one: HeldTensor, golden: HeldTensor, most: float) -> bool:
+    """Whether a tensor of a rank may be a part of a golden tensor by its shape."""
+    if len(one.shape) != len(golden.shape) or one.is_float != golden.is_float:
+        return False
+    times = 1.0
+    for size, whole in zip(one.shape, golden.shape):
+        if size == whole:
+            continue
+        if not size or size > whole or (whole % size and len(one.shape) > 1):
+            return False
+        times *= whole / size
+    return times <= 2 * most + 1e-9
+
+
+def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
+    """The share of a tensor that is found in a golden tensor, from 0 to 1; None if it cannot be known."""
+    if not one.is_float or one.size < 2 or golden.size > SORTED:
+        return None
+    a, b = one.array, golden.array
+    if a is None or b is None:
+        return _share_by_figures(one, golden)
+    import numpy as np
+
+    if a.shape == b.shape:
+        if one.content is not None and one.content == golden.content:
+            return 1.0
+        return max(0.0, 1.0 - distance(a, b))
+    whole = golden.ordered
+    some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
+    unit = float(np.sqrt((whole * whole).mean())) + 1e-300
+    near = (1e-5 if one.ref.dtype == golden.ref.dtype == "float32" else 3e-3) * unit
+    at = np.searchsorted(whole, some)
+    gap = np.minimum(*(np.abs(whole[np.clip(at - back, 0, whole.size - 1)] - some) for back in (0, 1)))
+    return float((gap <= near).mean())
+
+
+def _share_by_figures(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
+    a, b = one.figures, golden.figures
+    if a is None or b is None or None in a or None in b:
+        return None
+    x: Any = a
+    y: Any = b
+    near = 1e-3 * (abs(y[0]) + abs(y[1])) / 2 + 1e-30
+    if one.shape == golden.shape:
+        some = (0, 1, 3)
+        return 1.0 if all(abs(x[k] - y[k]) <= 2e-3 * max(abs(y[k]), near) for k in some) else 0.2
+    within = x[0] <= y[0] + near and x[1] >= y[1] - near and x[3] <= y[3] * 1.001
+    return 0.8 * bool(within) + 0.2 * bool(abs(x[0] - y[0]) <= near or abs(x[1] - y[1]) <= near)

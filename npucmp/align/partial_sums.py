@@ -1,0 +1,98 @@
+"""Where a partial sum may stand: the legality of placements, decided before any value is compared.
+
+A sum over an axis of ranks is made where a tensor is contracted, reduced or looked up along what the ranks have split,
+and by the gradient of what all ranks hold and use on their own parts. It is handed on by sums of partial sums, by
+scaling, and by views. It may never enter an addend of a whole tensor, a norm, an activation, or an optimizer.
+Gradients follow the types of the forward pass: the gradient of a split tensor is split, that of a partial sum is whole.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, Optional, Sequence
+
+from npucmp.align.rank_mesh import Mesh
+from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
+from npucmp.model.relation import Placement
+
+Placements = Optional[Sequence[Placement]]
+_HANDS_ON = ("sums", "views", "shifts", "hands on", "copies", "masks", "picks", "saves nothing")
+
+
+def hands_on(operator: RankOperator) -> bool:
+    """Whether an operator makes a partial sum of a partial sum."""
+    return operator.type.has(*_HANDS_ON) and not operator.type.has("normalises", "bounds")
+
+
+def partial_axes(placements: Placements) -> set[int]:
+    """The axes along which a tensor is a sum, a mean or a maximum."""
+    return {axis for axis, one in enumerate(placements or ()) if one.is_partial}
+
+
+def split_axes(placements: Placements) -> set[int]:
+    return {axis for axis, one in enumerate(placements or ()) if one.is_split}
+
+
+def reduced_axes(mesh: Mesh, origins: Mapping[tuple[int, ...], Origin]) -> set[int]:
+    """The axes over which the collectives before a tensor communicated; all, if a group is not recorded."""
+    by_rank = {one.rank: at for at, one in mesh.cells.items()}
+    found: set[int] = set()
+    for origin in origins.values():
+        groups = origin.operator.groups if origin.operator is not None else []
+        if not groups:
+            return {*range(len(mesh.sizes))}
+        for group in groups:
+            places = [by_rank[rank] for rank in group if rank in by_rank]
+            found |= {axis for axis in range(len(mesh.sizes)) if len({at[axis] for at in places}) > 1}
+    return found
+
+
+def sums_of_input(
+    golden: RankOperator, place: HeldTensor, linked: Placements, others: Mapping[str, Placements]
+) -> set[int]:
+    """The axes along which an input may be a partial sum. `linked` is the placement of the output that it reads,
+    `others` those that the other inputs read."""
+    axes = partial_axes(linked)
+    if not axes or not hands_on(golden):
+        return set()
+    if golden.is_backward:
+        return axes
+    numbers = any(isinstance(value, (int, float)) and value for value in golden.op.arguments.values())
+    partial = [axes <= partial_axes(one) for one in others.values()]
+    if golden.type.name in ("add", "sub"):  # a whole addend would count once for each rank
+        is_legal = not numbers and all(partial)
+    elif golden.type.has("masks"):  # so would a value that is put in
+        is_legal = not numbers
+    elif golden.type.has("quotient"):
+        is_legal = place.slot == golden.inputs[0].slot
+    else:  # a product of two partial sums is none
+        is_legal = not any(axes & partial_axes(one) for one in others.values())
+    return axes if is_legal else set()
+
+
+def sums_of_output(golden: RankOperator, inputs: Sequence[Placements], mesh: Mesh) -> set[int]:
+    """The axes along which an output of a forward operator may be a partial sum."""
+    if golden.op.path:
+        return set()
+    if not golden.inputs:
+        return {*mesh.split_axes}
+    found: set[int] = set()
+    for one in inputs:
+        found |= split_axes(one)
+        if hands_on(golden) or golden.type.has("contracts"):
+            found |= partial_axes(one)
+    return found
+
+
+def sums_of_gradient(
+    own: Placements, others: Sequence[Placements], arrived: Sequence[Placements], mesh: Mesh
+) -> set[int]:
+    """The axes along which the gradient of a forward tensor may be a partial sum: it is whole there, and what it is
+    used with is not."""
+    if own is None:
+        return {*mesh.split_axes}
+    found: set[int] = set()
+    for one in others:
+        found |= split_axes(one) | partial_axes(one)
+    for one in arrived:
+        found |= partial_axes(one) | split_axes(one)
+    return {axis for axis in found if own[axis].kind == "whole"}

@@ -1,0 +1,347 @@
+"""Placements of a tensor on a mesh of ranks: those that its shapes allow, and the error of the assembled tensor."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import product
+from typing import AbstractSet, Any, Callable, NamedTuple, Optional, Sequence
+
+from npucmp.align.rank_mesh import Maker, Mesh, Misfit, assemble, chosen, same_copies
+from npucmp.align.rank_run import HeldTensor, RankOperator
+from npucmp.dump.readers import assembly
+from npucmp.dump.readers.values import blocks
+from npucmp.errors import NpucmpError
+from npucmp.model import Payload, Statistics
+from npucmp.model.relation import MAX, MEAN, SUM, WHOLE, Placement
+
+MOST = 400  # candidates of a tensor: work
+BLOCKS = 64  # blocks of a dimension: work
+GROUPED = (2, 3, 4, 6, 8, 16)  # query heads for each key head: chosen, those of common networks
+BLOCK = 1 << 16  # elements: work
+FIRST = 4  # blocks: work, after which a placement may be given up
+UNLIKE = 0.25  # square of an error: chosen, far above that of a fault in a few elements
+WEAK = 1.5e-3  # an error by statistics that agrees, and that a placement with more evidence is below: chosen
+CENTRED = 0.05  # of the root mean square: chosen, rounding of a sum is far below
+MASKED = -1e3  # evidence: masks are at least as low (-1e4 in Megatron), values are not
+Get = Callable[[RankOperator], HeldTensor]
+Placements = tuple[Placement, ...]
+
+
+class Allowed(NamedTuple):
+    """Facts that decide beside the shapes.
+
+    sums, maxima  axes along which a sum, or also a maximum, may stand
+    zigzag        whether a zigzag may
+    reduces       whether one number that is made of parts must be a sum or a mean of them
+    """
+
+    sums: AbstractSet[int] = frozenset()
+    maxima: bool = False
+    zigzag: bool = True
+    reduces: bool = False
+
+
+def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> list[Placements]:
+    """The placements that the shapes of the parts allow, simple ones first."""
+    shapes = {at: get(one).shape for at, one in mesh.cells.items()}
+    if any(len(shape) != len(golden.shape) for shape in shapes.values()):
+        return []
+    alike = len({*shapes.values()}) == 1
+    local = next(iter(shapes.values())) if alike else None
+    by_axis: list[list[Placement]] = []
+    for axis, size in enumerate(mesh.sizes):
+        reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums
+        some = [] if size > 1 and reduced else [WHOLE]
+        if size > 1:
+            some += [MAX] * allowed.maxima + [SUM] * (axis in allowed.sums)
+            some += [MEAN] * (axis in allowed.sums and golden.size == 1)
+            some = [MEAN, *some[:-1]] if reduced else some
+            some += (
+                _uneven(shapes.values(), golden.shape)
+                if local is None
+                else _splits(local, golden.shape, size, allowed.zigzag)
+            )
+        by_axis.append(some)
+    return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden.shape)
+
+
+@lru_cache(maxsize=1 << 12)
+def _fitting(
+    by_axis: tuple[Placements, ...], sizes: Sequence[int], local: Any, shape: tuple[int, ...]
+) -> list[Placements]:
+    found = []
+    for placements in product(*by_axis):
+        if local is not None:
+            whole = [*local]
+            for size, one in zip(sizes, placements):
+                if one.is_split:
+                    whole[one.dim] *= size
+            if tuple(whole) != shape:
+                continue
+        elif not any(one.is_split for one in placements):
+            continue
+        found.append(placements)
+    return sorted(found, key=_complexity)[:MOST]
+
+
+def _complexity(placements: Placements) -> int:
+    return sum(
+        0 if one.kind == "whole" else 3 if one.is_partial else 1 if one.kind == "shard" and len(one.blocks) == 1
+        else 2 if one.kind == "zigzag" or len(one.blocks) < 4 else 4
+        for one in placements
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1 << 12)
+def _splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bool) -> list[Placement]:
+    """The splits of each dimension by `size` ranks. Faster axes may have joined parts before, so that a block may be
+    smaller than a part of one rank."""
+    found = []
+    for dim, (own, whole) in enumerate(zip(local, shape)):
+        if own == whole or not own:
+            continue
+        own = whole // size if whole % size == 0 else own
+        counts = [count for count in range(1, own + 1) if own % count == 0]
+        counts = [*counts[:BLOCKS], own] if len(counts) > BLOCKS else counts
+        found += [Placement("shard", dim, (1,) * count) for count in counts]
+        found += [Placement("shard", dim, (group, 1, 1)) for group in GROUPED if own % (group + 2) == 0]
+        if zigzag and own % 2 == 0:
+            found.append(Placement("zigzag", dim))
+    return found
+
+
+def _uneven(shapes: Any, shape: tuple[int, ...]) -> list[Placement]:
+    """Contiguous parts of unequal length along one dimension."""
+    return [Placement("shard", dim) for dim, whole in enumerate(shape) if {one[dim] for one in shapes} != {whole}]
+
+
+def _numpy_maker() -> Maker:
+    import numpy as np
+
+    def part(array: Any, dim: int, start: int, stop: int) -> Any:
+        return array[(slice(None),) * dim + (slice(start, stop),)]
+
+    def total(parts: Sequence[Any], how: str) -> Any:
+        if how == "max":
+            return np.maximum.reduce(parts)
+        found = sum(parts[1:], parts[0])
+        return found / len(parts) if how == "mean" else found
+
+    return Maker(np.concatenate, part, total, lambda array, dim: array.shape[dim])
+
+
+def _payload_total(parts: Sequence[Payload], how: str) -> Payload:
+    if how == "max":
+        return assembly.total(parts, assembly.MAX)
+    return assembly.total(parts, assembly.SUM, 1.0 / len(parts) if how == "mean" else 1.0)
+
+
+ARRAYS = _numpy_maker
+PAYLOADS = Maker(assembly.joined, assembly.sliced, _payload_total, lambda payload, dim: payload.shape[dim])
+
+
+class Fit(NamedTuple):
+    """How well a placement explains a golden tensor: the largest error of any choice of copies, and that choice."""
+
+    error: float
+    placements: Placements
+    scale: float = 1.0
+    copy: tuple[tuple[int, int], ...] = ()
+
+
+def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
+    """The error of the assembled values, None if they do not fit or some are not known. If ranks hold copies, the worst
+    one counts."""
+    make, exact = ARRAYS(), golden.array
+    worst: Optional[Fit] = None
+    seen: set[Any] = set()
+    for choice in same_copies(mesh, placements):
+        try:
+            cells = chosen(mesh, choice, get)
+            same = tuple(one.content for one in cells.values())
+            if None not in same and same in seen:
+                continue
+            seen.add(same)
+            arrays = {at: one.array for at, one in cells.items()}
+            if any(one is None for one in arrays.values()):
+                return None
+            found = assemble(arrays, placements, make)
+        except (Misfit, ValueError, IndexError):
+            return None
+        error = distance(found, exact, scale)
+        if worst is None or error > worst.error:
+            worst = Fit(error, placements, scale, tuple(choice.items()))
+    return worst
+
+
+def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
+    """The same for tensors that are too large for memory: both sides are read block by block. A placement that the
+    first blocks contradict is not read further."""
+    import numpy as np
+
+    worst: Optional[Fit] = None
+    seen: set[Any] = set()
+    for choice in same_copies(mesh, placements):
+        try:
+            same = tuple(one.content for one in chosen(mesh, choice, get).values())
+        except Misfit:
+            return None
+        if None not in same and same in seen:
+            continue
+        seen.add(same)
+        one = Fit(0.0, placements, scale, tuple(choice.items()))
+        payload = payload_of(mesh, get, one)
+        if payload is None or payload.shape != golden.shape:
+            return None
+        gap = norm = 0.0
+        try:
+            for number, (own, exact) in enumerate(
+                zip(blocks(payload, BLOCK, context=golden.context), golden.blocks(BLOCK))
+            ):
+                a, b = own.astype(np.float64), exact.astype(np.float64)
+                gap, norm = gap + float(((a - b) ** 2).sum()), norm + float((b * b).sum())
+                if number >= FIRST and gap > UNLIKE * norm:
+                    break
+        except NpucmpError:
+            return None
+        error = math.sqrt(gap / norm) if norm else 0.0 if not gap else math.inf
+        if worst is None or error > worst.error:
+            worst = one._replace(error=error)
+    return worst
+
+
+def distance(found: Any, exact: Any, scale: float = 1.0) -> float:
+    """The relative distance of two arrays; masks, which are far below all values, do not count."""
+    import numpy as np
+
+    if found.shape != exact.shape:
+        return math.inf
+    if scale != 1.0:
+        found = found / scale
+    if exact.size > 8 and (low := exact.min()) <= MASKED:
+        kept = exact > low / 2
+        if kept.any() and not kept.all() and np.abs(exact[kept]).max() < -low / 50:
+            if ((found > low / 2) != kept).any():
+                return math.inf
+            found, exact = found[kept], exact[kept]
+    with np.errstate(all="ignore"):
+        apart = found - exact
+        gap, norm = (
+            math.sqrt((apart * apart).sum(dtype=float)),
+            math.sqrt((exact * exact).sum(dtype=float)),
+        )  # not BLAS, whose threads wait
+    if not math.isfinite(gap):
+        return 0.0 if np.array_equal(found, exact, equal_nan=True) else math.inf
+    return gap / norm if norm else 0.0 if not gap else math.inf
+
+
+def payload_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Payload]:
+    """The assembled tensor as a payload, which is read block by block; None if some part has no values."""
+    try:
+        found = assemble(chosen(mesh, dict(one.copy), lambda op: get(op).payload), one.placements, PAYLOADS)
+    except (Misfit, ValueError):
+        return None
+    return found if one.scale == 1.0 else assembly.total([found], assembly.SUM, 1.0 / one.scale)
+
+
+# Statistics
+
+
+class _Figures(NamedTuple):
+    """Recorded statistics of so many elements, None where they do not follow."""
+
+    size: int
+    max: Optional[float]
+    min: Optional[float]
+    mean: Optional[float]
+    norm: Optional[float]
+
+
+def _figures_maker() -> Maker:
+    def join(parts: Sequence[_Figures], dim: int) -> _Figures:
+        size = sum(one.size for one in parts)
+        most, least, means, norms = ([getattr(one, name) for one in parts] for name in ("max", "min", "mean", "norm"))
+        mean = None if None in means else sum(float(one.mean or 0.0) * one.size for one in parts) / size
+        norm = None if None in norms else math.sqrt(sum(float(one) ** 2 for one in norms))
+        return _Figures(size, None if None in most else max(most), None if None in least else min(least), mean, norm)
+
+    def total(parts: Sequence[_Figures], how: str) -> _Figures:
+        if how == "max":
+            return _Figures(parts[0].size, max(one.max for one in parts if one.max is not None), None, None, None)
+        means = [one.mean if one.size > 1 or one.mean is not None else one.max for one in parts]
+        if None in means:
+            return _Figures(parts[0].size, None, None, None, None)
+        mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
+        return (
+            _Figures(1, mean, mean, mean, mean)
+            if parts[0].size == 1
+            else _Figures(parts[0].size, None, None, mean, None)
+        )
+
+    return Maker(join, lambda one, dim, start, stop: one, total, lambda one, dim: 0)
+
+
+def figures_of(mesh: Mesh, get: Get, placements: Placements, choice: Any) -> Optional[_Figures]:
+    """The statistics of an assembly; None if they do not follow from those of the parts."""
+    plain = tuple(one._replace(blocks=(1,)) if one.kind == "shard" else one._replace(kind="shard")
+                  if one.kind == "zigzag" else one for one in placements)  # fmt: skip
+
+    def own(op: RankOperator) -> Optional[_Figures]:
+        one = get(op)
+        found = one.figures
+        return None if found is None else _Figures(one.size, *found)
+
+    try:
+        found: _Figures = assemble(chosen(mesh, choice, own), plain, _figures_maker())
+        return found
+    except (Misfit, ValueError):
+        return None
+
+
+def fit_figures(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
+    """The same as `fit`, by recorded statistics."""
+    known = golden.figures
+    worst: Optional[Fit] = None
+    for choice in same_copies(mesh, placements) if known is not None else ():
+        found = figures_of(mesh, get, placements, choice)
+        if found is None:
+            return None
+        error = _apart(found, known, golden.size, scale)
+        if error is not None and found.max is None and _is_centred(known, golden.size):
+            error = max(error, WEAK)  # any sum of centred tensors has that mean
+        if error is not None and (worst is None or error > worst.error):
+            worst = Fit(error, placements, scale, tuple(choice.items()))
+    return worst
+
+
+def _apart(found: _Figures, known: Any, size: int, scale: float) -> Optional[float]:
+    norm = known[3] if known[3] is not None else max(abs(known[0]), abs(known[1]))
+    unit = norm / math.sqrt(max(size, 1)) or 1e-30
+    gaps = []
+    for at, (own, other) in enumerate(zip(found[1:], known)):
+        if own is None or other is None:
+            continue
+        own = own / scale
+        if not math.isfinite(own - other):
+            gaps.append(0.0 if own == other else math.inf)
+        elif at == 3:
+            gaps.append(abs(abs(own) - abs(other)) / (norm or 1e-30))
+        else:
+            gaps.append(abs(own - other) / max(unit, abs(other) if at < 2 else 0.0))
+    return max(gaps) if gaps else None
+
+
+def _is_centred(known: Any, size: int) -> bool:
+    """Whether the mean of a tensor is far below its values."""
+    norm = known[3] if known[3] is not None else 0.0
+    return known[2] is not None and abs(known[2]) * math.sqrt(max(size, 1)) < CENTRED * norm
+
+
+def statistics_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Statistics]:
+    """The statistics of the assembled tensor; None if they do not follow."""
+    found = figures_of(mesh, get, one.placements, dict(one.copy))
+    if found is None or found.max is None or found.min is None:
+        return None
+    scaled = [None if value is None else value / one.scale for value in found[1:]]
+    return Statistics.recorded(*scaled)

@@ -1,0 +1,534 @@
+"""Find the placement of every golden tensor on the ranks of the target.
+
+The golden's operators are walked in order. Shapes propose placements, partial_sums.py rules out those that no operator
+can have made, agreement of the values decides, and the same operator in other layers decides where several agree or
+none. The walk is made twice: the second time it knows what agrees in all layers. A tensor that agrees under no legal
+placement keeps that of its mates: it diverges there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align import partial_sums as legal
+from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures
+from npucmp.align.rank_mesh import Mesh
+from npucmp.align.rank_partners import RankPartners
+from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator
+from npucmp.model.relation import Placement
+
+AGREES = {"float32": 1e-3, "float64": 1e-3}  # chosen: rounding of deep gradients is below, other placements above 0.1
+COARSE = 0.05  # of 16-bit types: chosen likewise
+AGREES_FIGURES, COARSE_FIGURES = 2e-3, 0.03  # of statistics
+NEAR = 0.3  # chosen: a placement that is so near, and three times nearer than all others, is that of a fault
+EXACT = 1e-12
+
+
+class Decision(NamedTuple):
+    """The placement of one golden tensor.
+
+    state   "agrees", "differs", "local" (each rank has its own, which is not compared), "shape" (none fits)
+    by      "agreement", "other layers", "flow" or "shape"
+    illegal whether it reads a partial sum that may not stand there
+    mates   the placement under which it would agree, in words, where other layers have another
+    """
+
+    state: str
+    fit: Optional[Fit] = None
+    by: str = "agreement"
+    illegal: bool = False
+    mates: str = ""
+
+    @property
+    def placements(self) -> Optional[Placements]:
+        return self.fit.placements if self.fit is not None else None
+
+
+LOCAL, NO_SHAPE = Decision("local"), Decision("shape")
+UNKNOWN = Decision("unknown")  # it needs a rank that is missing
+Key = tuple[str, str]  # operator and slot of the golden
+
+
+def tensor_in(operator: RankOperator, slot: str) -> Optional[HeldTensor]:
+    return next((one for one in operator.tensors if one.slot == slot), None)
+
+
+class PlacementSearch:
+    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients."""
+
+    def __init__(self, partners: RankPartners, values: bool) -> None:
+        self.partners, self.values = partners, values
+        self.golden = partners.golden
+        self.found: dict[Key, Decision] = {}
+        self.scale: Optional[float] = None
+        self.scaled_from = ""
+        self._sources: dict[Key, dict[int, HeldTensor]] = {}
+        self._fits: dict[tuple[str, str, Placements, float], Optional[Fit]] = {}  # of both walks
+        self._loss_parts: Optional[int] = None
+        self._reform: set[str] = set()
+        self._learned: dict[Hashable, Counter[Placements]] = {}
+        self._zigzag = True
+        for _ in range(2):
+            learned = self._walk()
+            self._zigzag = any(one.kind == "zigzag" for some in learned.values() for each in some for one in each)
+            self._learned = learned
+        self._follow_mates()
+        self._fits.clear()
+
+    def _walk(self) -> dict[Hashable, Counter[Placements]]:
+        self.found, self.scale, self._loss_parts, self._reform, self._sources = {}, None, None, set(), {}
+        self._new: dict[Hashable, Counter[Placements]] = defaultdict(Counter)
+        for golden in self.golden.operators:
+            mesh = self.partners.mesh(golden)
+            if mesh is not None:
+                self._visit(golden, mesh)
+        return self._new
+
+    # One operator
+
+    def _visit(self, golden: RankOperator, mesh: Mesh) -> None:
+        forward = self._forward_of(golden)
+        if forward is not None and forward.name in self._reform:
+            self._reform.add(golden.name)
+        differ = any(one.arguments != golden.arguments for one in mesh.cells.values())
+        origins = {one.slot: self.origins(mesh, one.slot) for one in golden.inputs}
+        linked = {slot: self._linked(some) for slot, some in origins.items()}
+        floats = {one.slot for one in golden.inputs if one.is_float}
+        for one in sorted(golden.inputs, key=lambda one: one.is_float):
+            others = {slot: self._reads(linked[slot], origins[slot], mesh) for slot in floats - {one.slot}}
+            self._input(golden, one, mesh, origins[one.slot], linked[one.slot], others)
+        inputs = [self._placed(golden, one) for one in golden.inputs]
+        for at, one in enumerate(golden.outputs):
+            self._output(golden, at, one, mesh, inputs, differ, forward)
+
+    def _input(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin],
+        linked: Optional[Placements], others: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        key = golden.name, one.slot
+        rewritten = any(self._is_rewritten(origin) for origin in origins.values())
+        if not one.is_float and rewritten and not golden.is_backward:
+            self._reform.add(golden.name)
+            self.found[key] = self._source_decision(golden, one, mesh) or LOCAL
+            return
+        sums = self._sums_of_input(golden, one, mesh, origins, linked, others)
+        decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), False, self._zigzag), linked)
+        if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
+            decision = decision._replace(illegal=True)
+        if decision.state == "differs" and golden.is_backward and golden.name in self._reform:
+            decision = LOCAL
+        elif decision.state == "differs" and not one.is_float and self._may_be_local(golden, one, mesh, decision):
+            self._set_local(golden, key)
+            return
+        elif decision.state == "differs" and rewritten and golden.name in self._reform:
+            decision = LOCAL
+        self.found[key] = decision
+
+    def _source_decision(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> Optional[Decision]:
+        """The placement of the data from which operators of the target alone made an input: numbers of words before
+        the mask of a part of the vocabulary. None if the golden computes it too, or it is not found."""
+        if self.golden.origin(one).how != "none":
+            return None
+        sources = {id(op): self._source(op, one.slot) for op in mesh.cells.values()}
+        if any(source is None for source in sources.values()):
+            return None
+        self._sources[golden.name, one.slot] = {op: source for op, source in sources.items() if source is not None}
+        decision = self._decide(golden, one, mesh, Allowed(zigzag=self._zigzag), None)
+        if decision.fit is None:
+            del self._sources[golden.name, one.slot]
+            return None
+        return decision
+
+    def _source(self, operator: RankOperator, slot: str) -> Optional[HeldTensor]:
+        one = tensor_in(operator, slot)
+        run = self.partners.ranks[operator.rank]
+        while one is not None:
+            origin = run.origin(one)
+            if origin.operator is None:
+                return one
+            if (operator.rank, origin.operator.name) in self.partners.golden_of:
+                return None
+            some = [each for each in origin.operator.inputs if not each.is_float and each.ref.dtype == one.ref.dtype]
+            one = next((each for each in some if each.shape == one.shape), None)
+        return None
+
+    def part(self, golden: str, operator: RankOperator, slot: str) -> Optional[HeldTensor]:
+        """The tensor of a rank that takes part in a golden tensor."""
+        return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
+
+    def _sums_of_input(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin],
+        linked: Optional[Placements], others: Mapping[str, Any],
+    ) -> set[int]:  # fmt: skip
+        if not one.is_float or golden.op.path:
+            return set()
+        if self.golden.is_update(golden):
+            run = self.partners.ranks
+            feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
+            if not feeds:
+                return set()
+            reduced = (
+                legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
+            )
+            return {axis for axis in mesh.split_axes if axis not in reduced}
+        return legal.sums_of_input(golden, one, linked, others)
+
+    def _reads(self, linked: Optional[Placements], origins: Mapping[Any, Origin], mesh: Mesh) -> Any:
+        """The placement that another input reads; a sum that is not yet reduced over all axes counts as one."""
+        if linked is None and origins and all(one.how == "collective" for one in origins.values()):
+            return None
+        return linked
+
+    def _output(
+        self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],
+        differ: bool, forward: Optional[RankOperator],
+    ) -> None:  # fmt: skip
+        key, reform = (golden.name, one.slot), golden.name in self._reform
+        if one.is_float and one.size == 1 and differ and not golden.is_backward:
+            self.found[key] = LOCAL
+            return
+        sums = self._sums_of_output(golden, at, one, mesh, inputs, forward)
+        maxima = golden.type.has("bounds") and bool(sums)
+        allowed = Allowed(frozenset(sums), maxima, self._zigzag, not golden.is_backward)
+        decision = self._decide(golden, one, mesh, allowed, None)
+        if decision.state == "differs":
+            split = any(legal.split_axes(placed) for placed in inputs)
+            if reform or (not one.is_float and (differ or split)):
+                decision = LOCAL
+                self._reform.add(golden.name)
+        self.found[key] = decision
+        is_loss = decision.state == "agrees" and one.is_float and one.size == 1 and not golden.is_backward
+        if is_loss and not self.golden.is_update(golden) and decision.placements is not None:
+            parts = [size for size, held in zip(mesh.sizes, decision.placements) if held.kind == "mean"]
+            self._loss_parts = math.prod(parts)
+
+    def _sums_of_output(
+        self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],
+        forward: Optional[RankOperator],
+    ) -> set[int]:  # fmt: skip
+        if not one.is_float:
+            return set()
+        if golden.is_gradient_record:
+            return {*mesh.split_axes}
+        if not golden.is_backward:
+            unknown = golden.name in self._reform and any(placed is None for placed in inputs) and not golden.op.path
+            return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, inputs, mesh)
+        if golden.op.path:
+            return set()
+        if forward is None:
+            return {*mesh.split_axes}
+        source = _forward_input(golden, at, forward)
+        own = self._placed(forward, source) if source is not None else None
+        if own is not None and len(own) != len(mesh.sizes):
+            own = None
+        others = [self._placed(forward, each) for each in forward.tensors if each is not source]
+        if own is not None and golden.name in self._reform:
+            return {axis for axis in mesh.split_axes if own[axis].kind == "whole"}
+        return legal.sums_of_gradient(own, others, inputs, mesh)
+
+    # Facts
+
+    def _forward_of(self, golden: RankOperator) -> Optional[RankOperator]:
+        if not golden.is_backward or not golden.op.call:
+            return None
+        return next((one for one in self.golden.of_call(golden.op.call) if not one.is_backward), None)
+
+    def _placed(self, golden: RankOperator, one: HeldTensor) -> Optional[Placements]:
+        found = self.found.get((golden.name, one.slot))
+        return found.placements if found is not None else None
+
+    def origins(self, mesh: Mesh, slot: str) -> dict[Any, Origin]:
+        """The producer of each part of a tensor, by coordinates."""
+        found = {}
+        for at, op in mesh.cells.items():
+            one = tensor_in(op, slot)
+            if one is not None:
+                found[at] = self.partners.ranks[op.rank].origin(one)
+        return found
+
+    def _linked(self, origins: Mapping[Any, Origin]) -> Optional[Placements]:
+        """The placement of the golden output that all parts read; None if they do not read one."""
+        read = set()
+        for origin in origins.values():
+            partner = self._golden_tensor(origin)
+            if partner is None:
+                return None
+            read.add(partner)
+        if len(read) != 1:
+            return None
+        decision = self.found.get(read.pop())
+        return decision.placements if decision is not None else None
+
+    def _golden_tensor(self, origin: Origin) -> Optional[Key]:
+        if origin.how != "operator" or origin.operator is None or origin.tensor is None:
+            return None
+        golden = self.partners.golden_of.get((origin.operator.rank, origin.operator.name))
+        return None if golden is None else (golden.name, origin.tensor.slot)
+
+    def _is_rewritten(self, origin: Origin) -> bool:
+        """Whether an operator wrote it that only the target has, or one whose tensors each rank has its own of."""
+        if origin.how != "operator" or origin.operator is None:
+            return False
+        golden = self.partners.golden_of.get((origin.operator.rank, origin.operator.name))
+        return golden is None or golden.name in self._reform
+
+    def _set_local(self, golden: RankOperator, key: Key) -> None:
+        self._reform.add(golden.name)
+        self.found[key] = LOCAL
+
+    def _may_be_local(self, golden: RankOperator, own: HeldTensor, mesh: Mesh, decision: Decision) -> bool:
+        """Whether indices or a mask may be local to a rank: along some axis they have one shape and differ, and go with
+        a part."""
+        held = decision.placements
+        if golden.is_backward or held is None:
+            return False
+        whole = {axis for axis in mesh.split_axes if held[axis].kind == "whole" and _differ(mesh, own.slot, axis)}
+        if whole and not any(each.is_float for each in golden.inputs):
+            return any(self._state(golden, each) == "local" for each in golden.inputs)
+        for each in golden.inputs if whole else ():
+            if not each.is_float:
+                continue
+            origins = self.origins(mesh, each.slot)
+            linked = self._linked(origins)
+            if whole & (legal.partial_axes(linked) | legal.split_axes(linked)):
+                return True
+            parts = [tensor_in(op, each.slot) for op in mesh.cells.values()]
+            if linked is None and any(part is not None and part.shape != each.shape for part in parts):
+                return True
+            if any(map(self._is_rewritten, origins.values())):
+                return True
+        return False
+
+    def class_of(self, golden: RankOperator, one: HeldTensor) -> Hashable:
+        """A key that the same tensor of other layers shares."""
+        forward = self._forward_of(golden) or golden
+        return golden.key, golden.op.phase, forward.op.stack[:1], one.shape, one.slot
+
+    def scales(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> list[float]:
+        """By which factors a tensor of the target may be larger."""
+        if not golden.is_backward or not one.is_float:
+            return [1.0]
+        if one.size == 1:
+            return [1.0, *self._ratios(mesh)]
+        return [self.scale] if self.scale is not None else [1.0, *self._ratios(mesh)]
+
+    def _ratios(self, mesh: Mesh) -> list[float]:
+        """Over how many parts the loss may be averaged, and how many micro batches there are."""
+        parts = [self._loss_parts] if self._loss_parts is not None else []
+        if not parts or not self.values:  # statistics do not tell by which axis labels are split
+            parts += [*mesh.sizes, math.prod(mesh.sizes)]
+        batches, own = len(self.golden.micro_batches), self.partners.micro_batches
+        some = {float(batches), float(own), *(one * batches for one in parts), *(one / own for one in parts)}
+        some |= {one * batches / own for one in parts}
+        found = {value for one in some if one for value in (float(one), 1.0 / one)} - {1.0}
+        return sorted(found, key=lambda one: (abs(math.log(one)), -one))
+
+    # The decision
+
+    def _decide(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, allowed: Allowed, linked: Optional[Placements]
+    ) -> Decision:
+        parts = {at: self.part(golden.name, op, one.slot) for at, op in mesh.cells.items()}
+        if any(part is None for part in parts.values()):
+            return NO_SHAPE
+        by_op: dict[int, Any] = {id(op): parts[at] for at, op in mesh.cells.items()}
+
+        def get(op: RankOperator) -> HeldTensor:
+            found: HeldTensor = by_op[id(op)]
+            return found
+
+        fitting = candidates(mesh, get, one, allowed)
+        if self.partners.missing:
+            fitting = [held for held in fitting if all(each.kind == "whole" for each in held)]
+        if not fitting:
+            return UNKNOWN if self.partners.missing else NO_SHAPE
+        large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
+        values = self.values and (one.array is not None or (large and one.payload is not None))
+        coarse = any(
+            "16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float
+        )
+        limit = (COARSE if coarse else 1e-3) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
+        known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
+        order = _in_order(fitting, known, linked)
+        scales = self.scales(golden, one, mesh)
+        measure = (fit_blocks if large else fit) if values else fit_figures
+        tried: list[Fit] = []
+        trusted = len([*known, *([linked] if linked in order else [])])
+        for at, held in enumerate(order):
+            for scale in scales:
+                key = golden.name, one.slot, held, scale
+                if key not in self._fits:
+                    self._fits[key] = measure(mesh, get, one, held, scale)
+                found = self._fits[key]
+                if found is not None:
+                    tried.append(found)
+                    if found.error <= limit:
+                        break
+            if tried and tried[-1].error <= (limit if at < trusted and one.size > 1 else EXACT):
+                break
+        if not tried:
+            return NO_SHAPE
+        least = min(found.error for found in tried)
+        near = max(least if one.size == 1 else 10 * least, EXACT)
+        best = next(found for found in tried if found.error <= near)
+        if best.error > limit and self.partners.missing:
+            return UNKNOWN
+        if best.error <= limit:
+            self._learn(golden, one, best)
+            return Decision("agrees", best, _reason(best, known, linked, tried, limit))
+        return self._differing(best, tried, known, linked)
+
+    def _learn(self, golden: RankOperator, one: HeldTensor, best: Fit) -> None:
+        if golden.is_backward and one.is_float and one.size > 1 and self.scale is None and one.content is not None:
+            self.scale = best.scale
+            self.scaled_from = golden.name if best.scale != 1.0 else ""
+        if one.content is not None:
+            self._new[self.class_of(golden, one)][best.placements] += 1
+
+    def _differing(
+        self, best: Fit, tried: Sequence[Fit], known: Sequence[Placements], linked: Optional[Placements]
+    ) -> Decision:
+        """The placement of a tensor that agrees under none."""
+        others = [found.error for found in tried if found.placements != best.placements]
+        if best.error < NEAR and all(error > 3 * best.error for error in others):
+            return Decision("differs", best, "agreement")
+        held = {found.placements for found in tried}
+        mate = next((one for one in known if one in held), None)
+        if mate is not None:
+            chosen, by = mate, "other layers"
+        elif linked is not None and linked in held:
+            chosen, by = linked, "flow"
+        else:
+            plain = [found for found in tried if not legal.partial_axes(found.placements)] or [*tried]
+            chosen, by = min(plain, key=lambda found: found.error).placements, "shape"
+        return Decision("differs", min((f for f in tried if f.placements == chosen), key=lambda f: f.error), by)
+
+    # One with its mates
+
+    def _follow_mates(self) -> None:
+        """Hold a tensor as the same tensor of other layers, where it agrees in another way right before the run
+        diverges; and data that are split as the other data of the same axis are not."""
+        self._one_split_per_axis()
+        first = next((one.order for one in self.golden.operators for each in one.inputs
+                      if self._state(one, each) == "differs"), None)  # fmt: skip
+        if first is None:
+            return
+        held: dict[Hashable, list[tuple[int, RankOperator, HeldTensor]]] = defaultdict(list)
+        for golden in self.golden.operators:
+            if golden.is_backward or self.golden.is_update(golden):
+                continue
+            for one in golden.inputs:
+                if self._state(golden, one) == "agrees" and legal.split_axes(self._placed(golden, one)):
+                    held[self.class_of(golden, one)].append((golden.order, golden, one))
+        odd = [found for some in held.values() for found in self._switch(some, first)]
+        if not odd:
+            return
+        last = max(order for order, *_ in odd)
+        for order, golden, one, mates in odd:
+            if order == last:
+                self._hold(golden, one, mates)
+
+    def _switch(
+        self, some: Sequence[tuple[int, RankOperator, HeldTensor]], first: int
+    ) -> list[tuple[int, RankOperator, HeldTensor, Placements]]:
+        """The last tensor of a class before the run diverges, if it is held otherwise than most of the class."""
+        before = [one for one in some if one[0] <= first]
+        counts = Counter(self._placed(golden, one) for _, golden, one in some)
+        if len(counts) < 2 or not before:
+            return []
+        order, golden, one = before[-1]
+        own = self._placed(golden, one)
+        others = [(count, placed) for placed, count in counts.items() if placed != own and placed is not None]
+        most, placed = max(others, key=lambda both: both[0])
+        return [(order, golden, one, placed)] if most >= counts[own] else []
+
+    def _one_split_per_axis(self) -> None:
+        """One axis of ranks splits the sequence one way: what most of the data says."""
+        data: dict[tuple[int, str], list[tuple[RankOperator, HeldTensor]]] = defaultdict(list)
+        for golden in self.golden.operators:
+            if golden.is_backward or self.golden.is_update(golden):
+                continue
+            for place, one in enumerate(golden.inputs):
+                placed = self._placed(golden, one)
+                if placed is None or self._state(golden, one) != "agrees" or place in golden.type.parameters:
+                    continue
+                if self.golden.origin(one).how != "none" or one.content is None:
+                    continue
+                for axis, each in enumerate(placed):
+                    if each.is_split:
+                        data[axis, each.kind].append((golden, one))
+        for axis in {axis for axis, _ in data}:
+            zigzag, plain = data[axis, "zigzag"], data[axis, "shard"]
+            few = [] if not zigzag or not plain else plain if len(plain) <= len(zigzag) else zigzag
+            for golden, one in few:
+                placed = self._placed(golden, one)
+                assert placed is not None
+                kind = "zigzag" if few is plain else "shard"
+                if len(placed[axis].blocks) == 1:
+                    self._hold(golden, one, tuple(each._replace(kind=kind) if each.is_split and at == axis else each
+                                                  for at, each in enumerate(placed)))  # fmt: skip
+
+    def _state(self, golden: RankOperator, one: HeldTensor) -> str:
+        found = self.found.get((golden.name, one.slot))
+        return found.state if found is not None else ""
+
+    def _hold(self, golden: RankOperator, one: HeldTensor, placements: Placements) -> None:
+        """Decide a placement against agreement."""
+        mesh = self.partners.mesh(golden)
+        own = self.found[golden.name, one.slot]
+        if mesh is None or own.placements is None or len(placements) != len(mesh.sizes):
+            return
+
+        def get(op: RankOperator) -> HeldTensor:
+            found = self.part(golden.name, op, one.slot)
+            assert found is not None
+            return found
+
+        found = (fit if self.values else fit_figures)(mesh, get, one, placements)
+        if found is not None and found.error > 1e-3:
+            before = " · ".join(each.words for each in own.placements if each.kind != "whole")
+            self.found[golden.name, one.slot] = Decision("differs", found, "other layers", False, before)
+
+
+def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
+    """Whether the copies along an axis differ."""
+    import numpy as np
+
+    groups: dict[Any, list[Any]] = defaultdict(list)
+    for at, op in mesh.cells.items():
+        one = tensor_in(op, slot)
+        groups[at[:axis] + at[axis + 1 :]].append(
+            None if one is None else one.figures if one.array is None else one.array
+        )
+    return any(not all(np.array_equal(some[0], other) for other in some[1:]) for some in groups.values())
+
+
+def _in_order(
+    fitting: Sequence[Placements], known: Sequence[Placements], linked: Optional[Placements]
+) -> list[Placements]:
+    first = [linked] if linked is not None and linked in fitting and not legal.partial_axes(linked) else []
+    return [*dict.fromkeys([*first, *(one for one in known if one in fitting), *fitting])]
+
+
+def _reason(
+    best: Fit, known: Sequence[Placements], linked: Optional[Placements], tried: Sequence[Fit], limit: float
+) -> str:
+    several = sum(found.error <= limit for found in tried) > 1
+    if several and best.placements in known:
+        return "other layers"
+    return "flow" if several and best.placements == linked else "agreement"
+
+
+def _forward_input(golden: RankOperator, at: int, forward: RankOperator) -> Optional[HeldTensor]:
+    """The forward tensor whose gradient is output number `at`."""
+    floats = [one for one in forward.inputs if one.is_float]
+    if len(floats) == len(golden.outputs):
+        return floats[at]
+    alike = [one for one in floats if one.shape == golden.outputs[at].shape]
+    return alike[0] if len(alike) == 1 else None
+
+
+def has_kind(placements: Optional[Placements], kind: str) -> bool:
+    return any(isinstance(one, Placement) and one.kind == kind for one in placements or ())

@@ -1,0 +1,153 @@
+"""The partners of every golden operator in a run of several ranks, by (rank, micro batch)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any, Hashable, Mapping, Optional, Sequence
+
+from npucmp.align.lane_match import match_lane, may_be_part, share_of
+from npucmp.align.layout_sizes import LayoutSizes
+from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
+from npucmp.align.rank_run import RankOperator, RankRun
+from npucmp.model.roles import peer_of
+
+Partners = dict[tuple[int, int], RankOperator]
+
+
+def groups_of(ranks: Mapping[int, RankRun]) -> set[tuple[int, ...]]:
+    """The recorded groups of ranks."""
+    return {group for run in ranks.values() for one in run.operators for group in one.groups}
+
+
+def missing_ranks(ranks: Mapping[int, RankRun]) -> list[int]:
+    """Ranks that records name, or that come before others, and that the dump lacks."""
+    named = {rank for group in groups_of(ranks) for rank in group}
+    named |= {peer for run in ranks.values() for one in run.operators if one.type.has("point to point")
+              for peer in [peer_of(one.op)] if peer is not None and peer >= 0}  # fmt: skip
+    return sorted(({*range(max(ranks, default=0))} | named) - ranks.keys())
+
+
+class RankPartners:
+    """Ranks of the target lined up with one golden run."""
+
+    def __init__(self, ranks: Mapping[int, RankRun], golden: RankRun, sizes: Optional[LayoutSizes] = None,
+                 missing: Sequence[int] = ()) -> None:  # fmt: skip
+        self.ranks, self.golden, self.sizes, self.missing = ranks, golden, sizes, tuple(missing)
+        self.stages = stages_of(ranks)
+        if sizes is not None and sizes.size("pp") > 1:
+            self.stages = {rank: sizes.at(rank)["pp"] for rank in ranks}
+        self.lanes = lanes_of(self.stages)
+        self._groups = groups_of(ranks)
+        self.found: dict[str, Partners] = defaultdict(dict)
+        self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
+        self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
+        self._match_forward()
+        self._match_backward()
+        self._drop_other_stages()
+        self.golden_of = {(rank, one.name): self.golden.by_name[name]
+                          for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
+
+    @property
+    def groups(self) -> list[tuple[int, ...]]:
+        """The recorded groups of ranks."""
+        return sorted(self._groups, key=lambda one: (len(one), one))
+
+    def mesh(self, golden: RankOperator) -> Optional[Mesh]:
+        """The mesh of an operator; None if not every rank and micro batch of it has a partner."""
+        some = self.found.get(golden.name)
+        if not some:
+            return None
+        found = mesh_of(some, self._axes)
+        return found if found.is_full else None
+
+    def _axes(self, ranks: Sequence[int]) -> list[int]:
+        if self.missing:
+            return [len(ranks)]
+        if self.sizes is not None and math.prod(self.sizes.within_stage) == len(ranks):
+            return [prime for size in self.sizes.within_stage for prime in primes(size)]
+        return axes_of(ranks, sorted(self._groups))
+
+    def _match_forward(self) -> None:
+        goldens = self.golden.micro_batches
+        most = len(self.ranks) * self.micro_batches
+        for number, lane in enumerate(self.lanes):
+            for batch in range(self.micro_batches):
+                own = [one for rank in lane if batch < len(self.ranks[rank].micro_batches)
+                       for one in self.ranks[rank].micro_batches[batch]]  # fmt: skip
+                at = 0 if len(goldens) == 1 else self._golden_batch(number, batch, len(goldens))
+                for one, golden in match_lane(own, goldens[at], most):
+                    self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
+            for rank in lane:
+                for one, golden in match_lane(
+                    self.ranks[rank].update, self.golden.update, len(self.lanes) / 2, self._same_parameter
+                ):
+                    self.found[golden.name][rank, 0] = one
+
+    def _same_parameter(self, one: RankOperator, golden: RankOperator) -> Optional[bool]:
+        """Whether two operators behind the backward pass read the parameter of forward operators that are partners."""
+        own, other = self._parameters(self.ranks[one.rank]), self._parameters(self.golden)
+        for mine, theirs in zip(one.inputs, golden.inputs):
+            readers, names = own.get(mine.content), other.get(theirs.content)
+            if mine.content is None or theirs.content is None or not readers or not names:
+                continue
+            partners = {(self.found[name].get((one.rank, 0)), slot) for name, slot in names}
+            return any((reader, slot) in partners for reader, slot in readers)
+        return None
+
+    def _parameters(self, run: RankRun) -> dict[Hashable, list[tuple[Any, str]]]:
+        """The forward operators of the first micro batch that read each content: operators, or the names of the
+        golden's."""
+        if id(run) not in self._readers:
+            found: dict[Hashable, list[tuple[Any, str]]] = defaultdict(list)
+            for operator in run.micro_batches[0] if run.update else ():
+                for each in operator.inputs:
+                    if each.is_float and each.content is not None and run.origin(each).how == "none":
+                        found[each.content].append((operator.name if run is self.golden else operator, each.slot))
+            self._readers[id(run)] = found
+        return self._readers[id(run)]
+
+    def _golden_batch(self, lane: int, batch: int, count: int) -> int:
+        """The golden's micro batch of a lane's."""
+        if count == self.micro_batches:
+            return batch
+        return (
+            min(batch * len(self.lanes) + lane, count - 1) if count == self.micro_batches * len(self.lanes) else batch
+        )
+
+    def _match_backward(self) -> None:
+        """Backward records have the partners of their forward operators; gradients of parameters those of their
+        module."""
+        for golden in self.golden.operators:
+            if not golden.op.call or golden.is_backward:
+                continue
+            for (rank, batch), one in [*self.found.get(golden.name, {}).items()]:
+                theirs = self.ranks[rank].backward_of(one)
+                for back in self.golden.backward_of(golden):
+                    found = next(
+                        (other for other in theirs if other.is_gradient_record == back.is_gradient_record), None
+                    )
+                    if found is not None:
+                        self.found[back.name][rank, batch] = found
+
+    def _drop_other_stages(self) -> None:
+        """Keep the updates of the parameter that the golden updates, among those of several stages."""
+        for golden in self.golden.update:
+            some = self.found.get(golden.name, {})
+            stages = [self.stages[rank] for rank, _ in some]
+            whole = {stage for stage in stages if stages.count(stage) == len(self.lanes)}
+            if whole and len({*stages}) > len(whole):  # a stage of which some ranks lack it has another parameter
+                for at in [at for at in some if self.stages[at[0]] not in whole]:
+                    del some[at]
+            if len({self.stages[rank] for rank, _ in some}) < 2 or not golden.inputs:
+                continue
+            likely = {}
+            for at, one in some.items():
+                pairs = [*zip(one.inputs[:1] + one.outputs, golden.inputs[:1] + golden.outputs)]
+                shares = [share for pair in pairs if may_be_part(*pair, 4 * len(self.ranks))
+                          for share in [share_of(*pair)] if share is not None]  # fmt: skip
+                likely[at] = sum(shares) / len(shares) if shares else None
+            if any(share is not None and share > 0.8 for share in likely.values()):
+                for at, share in likely.items():
+                    if share is not None and share < 0.3:
+                        del some[at]

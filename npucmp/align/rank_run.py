@@ -1,0 +1,373 @@
+"""One rank of a parallel run: its operators with the tensors that they read and write, the values of tensors, and the
+producer of each tensor by content.
+
+Values are read through the context, cached up to a number of bytes, and are float32 or float64. Tensors larger than
+WHOLE are never held: they are read block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, defaultdict
+from typing import Any, Hashable, Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError
+from npucmp.model import Operator, Payload, RankGroup, Run, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import op_type_of
+
+WHOLE = 1 << 22  # elements: work: larger tensors are not held in memory
+BLOCK = 1 << 16  # elements: work
+HELD = 128 << 20  # bytes of values in memory: work
+FEW_BITS = 256.0  # definition: a number of which so many times it is whole identifies no tensor
+
+
+class Values:
+    """The values of tensors as arrays of floats, the most recently used ones in memory."""
+
+    def __init__(self, context: ReadContext) -> None:
+        self.context = context
+        self._held: OrderedDict[object, Any] = OrderedDict()
+        self._size = 0
+        self._payloads: dict[object, Optional[Payload]] = {}
+
+    def payload(self, tensor: TensorRef) -> Optional[Payload]:
+        """The place of the values of a tensor; None without readable values."""
+        if tensor.payload is not None:
+            return tensor.payload
+        if not tensor.file or tensor.problem:
+            return None
+        key = tensor.file, tensor.label
+        if key not in self._payloads:
+            from npucmp.dump.readers import header
+
+            try:
+                found: Optional[Payload] = header(tensor.encoding, tensor.file, self.context)
+            except NpucmpError:
+                found = None
+            self._payloads[key] = found if found is not None and found.shape == tensor.shape else None
+        return self._payloads[key]
+
+    def array(self, tensor: TensorRef) -> Optional[Any]:
+        """All values of a tensor in its shape; None if there are none, or too many."""
+        if math.prod(tensor.shape) > WHOLE:
+            return None
+        key = tensor.payload or (tensor.file, tensor.label)
+        if key in self._held:
+            self._held.move_to_end(key)
+            return self._held[key]
+        payload = self.payload(tensor)
+        if payload is None:
+            return None
+        import numpy as np
+
+        from npucmp.dump.readers.values import blocks
+
+        try:
+            pieces = [
+                np.array(block) for block in blocks(payload, max(1, math.prod(payload.shape)), context=self.context)
+            ]
+        except NpucmpError:
+            return None
+        flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else np.empty(0)
+        if flat.dtype.kind == "c":
+            return None
+        kind = np.float32 if flat.dtype in (np.float16, np.float32) else np.float64
+        found = flat.astype(kind, copy=False).reshape(tensor.shape)
+        self._held[key] = found
+        self._size += found.nbytes
+        while self._size > HELD and len(self._held) > 1:
+            self._size -= self._held.popitem(last=False)[1].nbytes
+        return found
+
+
+class HeldTensor:
+    """A tensor of one rank, or of the golden run."""
+
+    __slots__ = ("_content", "_sorted", "_values", "is_float", "operator", "ref", "size")
+
+    def __init__(self, operator: RankOperator, ref: TensorRef, values: Values) -> None:
+        self.operator, self.ref, self._values = operator, ref, values
+        row = lookup(ref.dtype)
+        self.is_float = row is not None and row.kind == "f"
+        self.size = math.prod(ref.shape)
+        self._content: Optional[Hashable] = None
+        self._sorted: Optional[Any] = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.ref.shape
+
+    @property
+    def slot(self) -> str:
+        return self.ref.slot
+
+    @property
+    def array(self) -> Optional[Any]:
+        return self._values.array(self.ref)
+
+    @property
+    def payload(self) -> Optional[Payload]:
+        return self._values.payload(self.ref)
+
+    @property
+    def figures(self) -> Optional[tuple[Optional[float], ...]]:
+        """Largest, smallest, mean and norm as recorded; None if they were not."""
+        found = self.ref.statistics
+        if found is None or found.max is None or found.min is None:
+            return None
+        return found.max, found.min, found.mean, found.norm
+
+    @property
+    def norm(self) -> Optional[float]:
+        """The L2 norm; None if it is not known."""
+        values = self.array
+        if values is not None:
+            return math.sqrt(float((values * values).sum(dtype="float64")))
+        figures = self.figures
+        return None if figures is None else figures[3] if figures[3] is not None or self.size > 1 else figures[0]
+
+    @property
+    def content(self) -> Hashable:
+        """The content of the tensor, in any order of its elements; None if it cannot be known or identifies nothing."""
+        if self._content is None:
+            self._content = self._hash() or ()
+        return self._content or None
+
+    def _hash(self) -> Hashable:
+        import numpy as np
+
+        values = self.array
+        if values is None and (self.payload is not None and self.size > WHOLE):
+            return self._hash_of_blocks()
+        if values is None:
+            figures = self.figures
+            if figures is None or not self.size or (self.size > 1 and figures[0] == figures[1]):
+                return None
+            if self.size == 1 and _is_simple(figures[0]):
+                return None
+            return self.size, *figures
+        if not values.size:
+            return None
+        low, high = float(values.min()), float(values.max())
+        if (values.size > 1 and low == high) or (values.size == 1 and _is_simple(low)) or not math.isfinite(high - low):
+            return None if values.size == 1 or low == high else (values.size, low, high, float(np.nansum(values)))
+        wide = np.ascontiguousarray(values).reshape(-1)
+        return (
+            values.size,
+            sum(_mixed(wide[at : at + BLOCK].astype(np.float64)) for at in range(0, wide.size, BLOCK)),
+            low,
+        )
+
+    def _hash_of_blocks(self) -> Hashable:
+        import numpy as np
+
+        total, low, high = 0, math.inf, -math.inf
+        try:
+            for block in self.blocks():
+                wide = block.astype(np.float64)
+                total = (total + _mixed(wide)) & 0xFFFFFFFFFFFFFFFF
+                low, high = min(low, float(wide.min())), max(high, float(wide.max()))
+        except NpucmpError:
+            return None
+        return (self.size, total, low) if low < high else None
+
+    def blocks(self, elements: int = 1 << 16) -> Iterator[Any]:
+        """The values block by block."""
+        from npucmp.dump.readers.values import blocks
+
+        payload = self.payload
+        assert payload is not None
+        return blocks(payload, elements, context=self._values.context)
+
+    @property
+    def context(self) -> ReadContext:
+        return self._values.context
+
+    @property
+    def ordered(self) -> Any:
+        """The values in order of size."""
+        import numpy as np
+
+        if self._sorted is None:
+            values = self.array
+            assert values is not None
+            self._sorted = np.sort(values.reshape(-1))
+        return self._sorted
+
+
+def _mixed(values: Any) -> int:
+    """The sum of the mixed bits of numbers, in any order."""
+    import numpy as np
+
+    bits = (values + 0.0).view(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = bits * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= np.uint64(0xD6E8FEB86659FD93)
+        return int(mixed.sum(dtype=np.uint64))
+
+
+def _is_simple(value: Any) -> bool:
+    """Whether a number occurs everywhere: 0, 1, a half."""
+    return not isinstance(value, (int, float)) or not math.isfinite(value) or float(value * FEW_BITS).is_integer()
+
+
+class RankOperator:
+    """An operator of one rank. `key`: what it shares with its partner in another layout, in which numbers of calls and
+    layers differ."""
+
+    __slots__ = ("arguments", "inputs", "key", "op", "outputs", "rank", "type")
+
+    def __init__(self, op: Operator, rank: int, values: Values) -> None:
+        self.op, self.rank, self.type = op, rank, op_type_of(op)
+        self.inputs = [HeldTensor(self, one, values) for one in op.tensors if not one.is_output]
+        self.outputs = [HeldTensor(self, one, values) for one in op.tensors if one.is_output]
+        self.key = _without_numbers(op.kind) if op.path else op.kind
+        own = [(slot, value) for slot, value in op.arguments.items() if not isinstance(value, RankGroup)]
+        self.arguments = tuple((slot, repr(value)) for slot, value in own)
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def order(self) -> int:
+        return self.op.order
+
+    @property
+    def is_backward(self) -> bool:
+        return self.op.phase == "backward" or self.is_gradient_record
+
+    @property
+    def is_gradient_record(self) -> bool:
+        """Whether it is the record of a module's parameter gradients, and no operator."""
+        return not self.inputs and any(one.slot.startswith("grad") for one in self.outputs)
+
+    @property
+    def is_collective(self) -> bool:
+        return self.type.has("collective")
+
+    @property
+    def tensors(self) -> list[HeldTensor]:
+        return self.inputs + self.outputs
+
+    @property
+    def groups(self) -> list[tuple[int, ...]]:
+        return [tuple(one) for one in self.op.arguments.values() if isinstance(one, RankGroup)]
+
+
+def _without_numbers(path: str) -> str:
+    return ".".join("#" if part.isdecimal() else part for part in path.split("."))
+
+
+class Origin(NamedTuple):
+    """The producer of a tensor: `how` is "collective", "operator" or "none"."""
+
+    how: str
+    tensor: Optional[HeldTensor] = None
+
+    @property
+    def operator(self) -> Optional[RankOperator]:
+        return self.tensor.operator if self.tensor is not None else None
+
+
+NOWHERE = Origin("none")
+
+
+class RankRun:
+    """The operators of one rank of one step, with micro batches and what runs behind the last backward."""
+
+    def __init__(self, run: Run, rank: int, values: Values) -> None:
+        self.run, self.rank = run, rank
+        self.operators = [RankOperator(op, rank, values) for op in run.operators]
+        self.by_name = {one.name: one for one in self.operators}
+        self.micro_batches, self.update = _segments(self.operators)
+        self._calls: dict[str, list[RankOperator]] = defaultdict(list)
+        for one in self.operators:
+            if one.op.call:
+                self._calls[one.op.call].append(one)
+        self._update = {one.name for one in self.update}
+        self._writers: Optional[dict[Hashable, list[HeldTensor]]] = None
+        self._readers: Optional[dict[Hashable, list[HeldTensor]]] = None
+
+    def is_update(self, operator: RankOperator) -> bool:
+        """Whether an operator runs behind the last backward pass."""
+        return operator.name in self._update
+
+    def backward_of(self, operator: RankOperator) -> list[RankOperator]:
+        """The backward records of a forward operator."""
+        return [one for one in self._calls.get(operator.op.call, ()) if one.is_backward] if operator.op.call else []
+
+    def of_call(self, call: str) -> list[RankOperator]:
+        """The records of one call."""
+        return self._calls.get(call, [])
+
+    def origin(self, tensor: HeldTensor) -> Origin:
+        """The latest operator before that wrote what a tensor holds."""
+        if self._writers is None:
+            self._writers = defaultdict(list)
+            for operator in self.operators:
+                for one in operator.outputs:
+                    if one.content is not None:
+                        self._writers[one.content].append(one)
+        if tensor.content is None:
+            return NOWHERE
+        before = [one for one in self._writers.get(tensor.content, ()) if one.operator.order < tensor.operator.order]
+        if not before:
+            return NOWHERE
+        return Origin("collective" if before[-1].operator.is_collective else "operator", before[-1])
+
+    def feeds_collective(self, tensor: HeldTensor) -> bool:
+        """Whether a later collective reads what a tensor holds."""
+        if self._readers is None:
+            self._readers = defaultdict(list)
+            for operator in self.operators:
+                for one in operator.inputs if operator.is_collective else ():
+                    if one.content is not None:
+                        self._readers[one.content].append(one)
+        some = self._readers.get(tensor.content, ()) if tensor.content is not None else ()
+        return any(one.operator.order > tensor.operator.order for one in some)
+
+
+def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator]], list[RankOperator]]:
+    """Forward operators by micro batch, and those behind the last backward pass. A micro batch begins behind a backward
+    pass, with a receive from an earlier stage, or where the table of the first operator is looked up again."""
+    batches: list[list[RankOperator]] = [[]]
+    seen = received = False
+    for one in operators:
+        if one.is_backward:
+            seen, received = seen or bool(batches[-1]), False
+        elif one.is_collective:
+            received = received or (one.type.has("point to point") and one.type.has("receives"))
+        else:
+            again = -1 if seen or received else _repeated(one, batches[-1])
+            if again >= 0:  # with what the target computes of the ids before
+                cut = len(batches[-1]) - again
+                batches[-1:] = [batches[-1][:cut], batches[-1][cut:]]
+            elif batches[-1] and (seen or received):
+                batches.append([])
+            seen = received = False
+            batches[-1].append(one)
+    trained = any(one.is_backward for one in operators)
+    if trained and len(batches) > 1 and not operators_end_in_backward(operators):
+        return batches[:-1], batches[-1]
+    return batches, []
+
+
+def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:
+    """Whether the last operator that is no collective belongs to a backward pass."""
+    return next((one.is_backward for one in reversed(operators) if not one.is_collective), False)
+
+
+def _repeated(one: RankOperator, batch: Sequence[RankOperator]) -> int:
+    """How many operators stood before the first one of a micro batch that looked up a table, if an operator looks it up
+    again; -1 if it does not."""
+    if not one.type.has("looks up"):
+        return -1
+    place = next((at for at, other in enumerate(batch) if other.type.has("looks up")), -1)
+    if place < 0 or one.key != batch[place].key or len(one.inputs) != len(batch[place].inputs):
+        return -1
+    tables = [(a.content, b.content) for a, b in zip(one.inputs, batch[place].inputs) if a.is_float]
+    return place if tables and all(a is not None and a == b for a, b in tables) else -1

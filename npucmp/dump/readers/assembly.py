@@ -1,0 +1,130 @@
+"""Payloads that are made of others: joined along an axis, summed, scaled. They are read block by block.
+
+A slice of a joined payload is joined of slices, and a slice of a sum is a sum of slices, so that all that is sliced is
+a plain payload, whose slice is a strided view of its file. Memory is one block of each part.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Iterator, Optional, Sequence
+
+from npucmp.dump.readers.strides import c_strides
+from npucmp.errors import UnsupportedError
+from npucmp.model import Payload
+from npucmp.model.dtypes import size_of
+
+JOIN, SUM, MAX = "join", "sum", "max"
+Blocks = Callable[[Payload, int], Iterator[Any]]
+_WIDE = {"float64", "int64", "uint64"}
+
+
+def joined(parts: Sequence[Payload], axis: int) -> Payload:
+    """Parts side by side along an axis."""
+    flat = [
+        piece for part in parts for piece in (part.parts if _joins(part, axis) else (part,)) if 0 not in piece.shape
+    ]
+    if len(flat) == 1:
+        return flat[0]
+    first = flat[0] if flat else parts[0]
+    size = sum(part.shape[axis] for part in flat)
+    shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
+    return Payload("", first.dtype, shape, 0, parts=tuple(flat), axis=axis, made_by=JOIN)
+
+
+def total(parts: Sequence[Payload], how: str = SUM, factor: float = 1.0) -> Payload:
+    """The sum of parts times a factor, or their largest elements. A sum of 16-bit numbers is kept in float32."""
+    first = parts[0]
+    if len(parts) == 1 and factor == 1.0:
+        return first
+    dtype = first.dtype if first.dtype in _WIDE else "float32"
+    return Payload("", dtype, first.shape, 0, parts=tuple(parts), made_by=how, factor=factor)
+
+
+def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:
+    """The elements from `start` to `stop` along an axis. Raises UnsupportedError for a payload that is not plain."""
+    if (start, stop) == (0, payload.shape[axis]):
+        return payload
+    if payload.made_by == JOIN and payload.axis == axis:
+        found, at = [], 0
+        for part in payload.parts:
+            low, high = max(start - at, 0), min(stop - at, part.shape[axis])
+            if low < high:
+                found.append(sliced(part, axis, low, high))
+            at += part.shape[axis]
+        return joined(found, axis)
+    shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
+    if payload.made_by:
+        return payload._replace(shape=shape, parts=tuple(sliced(part, axis, start, stop) for part in payload.parts))
+    if payload.device or payload.parts or payload.dataset:
+        raise UnsupportedError("a part of a tensor in a device's layout or an HDF5 dataset")
+    strides = payload.strides or c_strides(payload.shape)
+    offset = payload.offset + start * strides[axis] * size_of(payload.dtype, ())
+    plain = axis == 0 and not payload.strides
+    return payload._replace(shape=shape, offset=offset, strides=() if plain else tuple(strides))
+
+
+def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
+    """Yield the values of a payload made of others in C order, in blocks of about `elements`; `read` yields those of a
+    part."""
+    if payload.made_by == JOIN:
+        yield from _joined_blocks(payload, elements, read)
+        return
+    import numpy as np
+
+    own = np.float64 if payload.dtype not in ("int64", "uint64") else np.int64
+    streams = [_Stream(read(part, elements)) for part in payload.parts]
+    left = math.prod(payload.shape)
+    kind = np.dtype(payload.dtype)
+    while left:
+        count = min(elements, left)
+        found = streams[0].take(count).astype(own)
+        for stream in streams[1:]:
+            more = stream.take(count)
+            found = np.maximum(found, more) if payload.made_by == MAX else found + more
+        with np.errstate(over="ignore"):
+            yield (found * payload.factor if payload.factor != 1.0 else found).astype(kind)
+        left -= count
+
+
+def _joined_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
+    import numpy as np
+
+    axis, shape = payload.axis, payload.shape
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    widths = [part.shape[axis] * inner for part in payload.parts]
+    if outer == 1:
+        for part in payload.parts:
+            yield from read(part, elements)
+        return
+    rows = max(1, elements // max(1, sum(widths)))
+    streams = [_Stream(read(part, min(elements, rows * width))) for part, width in zip(payload.parts, widths)]
+    for start in range(0, outer, rows):
+        count = min(rows, outer - start)
+        pieces = [stream.take(count * width).reshape(count, width) for stream, width in zip(streams, widths)]
+        yield np.concatenate(pieces, 1).reshape(-1)
+
+
+class _Stream:
+    """Blocks, of which any number of elements can be taken."""
+
+    def __init__(self, blocks: Iterator[Any]) -> None:
+        self._blocks = blocks
+        self._rest: Optional[Any] = None
+
+    def take(self, count: int) -> Any:
+        import numpy as np
+
+        found: list[Any] = []
+        missing = count
+        while missing:
+            if self._rest is None or not len(self._rest):
+                self._rest = next(self._blocks)
+            piece, self._rest = self._rest[:missing], self._rest[missing:]
+            missing -= len(piece)
+            found.append(piece if not missing and not found else np.array(piece))
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _joins(payload: Payload, axis: int) -> bool:
+    return payload.made_by == JOIN and payload.axis == axis

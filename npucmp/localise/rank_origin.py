@@ -1,0 +1,261 @@
+"""The ranks of a root of an assembled run: the rank that stands out, the collective before it, and whether a reduction,
+a layout or a scale is wrong."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Iterator, NamedTuple, Optional
+
+from npucmp.align.assembled_run import relation_of
+from npucmp.align.part_errors import STANDS_OUT, odd_rank, part_errors
+from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
+from npucmp.align.rank_mesh import Mesh
+from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
+from npucmp.localise.evidence import reason
+from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
+from npucmp.model.relation import ranks_in_words
+from npucmp.model.roles import is_output
+
+BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
+EXPLAINED = 0.05  # chosen: a difference is a multiple of a tensor, or a factor, to this share
+
+
+class _Place(NamedTuple):
+    """The tensor of a root on the ranks."""
+
+    golden: RankOperator
+    tensor: HeldTensor
+    mesh: Mesh
+    decision: Decision
+    origins: dict[tuple[int, ...], Origin]
+
+
+def with_ranks(root: Root, search: PlacementSearch) -> Root:
+    """The root with its ranks, relation and collective, and what they say of it."""
+    golden_op = root.pair.golden_op
+    golden = search.golden.by_name.get(golden_op.name) if golden_op is not None else None
+    mesh = search.partners.mesh(golden) if golden is not None else None
+    if golden is None or mesh is None:
+        return root
+    place = _place(search, golden, mesh, root.slot)
+    if place is None:
+        return replace(root, ranks=mesh.ranks)
+    errors = part_errors(search, mesh, place.tensor, place.decision)
+    rank = mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
+    evidence = [*_sentences(search, place, root, errors, rank)]
+    relation = None if place.decision.fit is None else relation_of(search, place.tensor, place.decision, mesh)
+    return replace(
+        root, ranks=mesh.ranks, rank=rank, relation=relation.words if relation is not None else "",
+        collective=_collective(place) or _mates_collective(search, place), evidence=(*root.evidence, *evidence),
+    )  # fmt: skip
+
+
+def _place(search: PlacementSearch, golden: RankOperator, mesh: Mesh, slot: str) -> Optional[_Place]:
+    tensor = tensor_in(golden, slot)
+    decision = search.found.get((golden.name, slot))
+    if tensor is None or decision is None:
+        return None
+    return _Place(golden, tensor, mesh, decision, search.origins(mesh, slot))
+
+
+def _collective(place: _Place) -> str:
+    """The collective that wrote what the tensor holds."""
+    names = [one.operator.name for one in place.origins.values() if one.how == "collective" and one.operator]
+    return names[0] if names else ""
+
+
+def _mates(search: PlacementSearch, place: _Place) -> Iterator[_Place]:
+    """The same tensor in other layers."""
+    own = search.class_of(place.golden, place.tensor)
+    for other in search.golden.operators:
+        if other.key != place.golden.key or other is place.golden:
+            continue
+        tensor = tensor_in(other, place.tensor.slot)
+        mesh = search.partners.mesh(other) if tensor is not None else None
+        if tensor is not None and mesh is not None and search.class_of(other, tensor) == own:
+            found = _place(search, other, mesh, tensor.slot)
+            if found is not None:
+                yield found
+
+
+def _mates_collective(search: PlacementSearch, place: _Place) -> str:
+    return next(filter(None, map(_collective, _mates(search, place))), "") if place.decision.illegal else ""
+
+
+def _sentences(
+    search: PlacementSearch, place: _Place, root: Root, errors: dict[int, float], rank: Optional[int]
+) -> Iterator[Evidence]:
+    ranks = ranks_in_words(place.mesh.ranks)
+    if place.decision.mates and place.decision.fit is not None:
+        others = " · ".join(one.words for one in place.decision.fit.placements if one.kind != "whole") or "whole"
+        words = "held as {own}, elsewhere as {others}"
+        yield reason("layout", words, own=place.decision.mates, others=others)
+    if place.decision.illegal:
+        writer = next((one.operator.name for one in place.origins.values() if one.operator is not None), "")
+        run = search.partners.ranks
+        feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in place.mesh.cells.values())
+        if feeds and place.golden.type.has("sums"):
+            yield reason("added per rank", "it is added once per rank of {ranks}, before the reduction", ranks=ranks)
+        else:
+            words = (
+                "the sum over ranks {ranks} of {writer} agrees; each rank reads its own part: a reduction is missing "
+            )
+            words += "before it"
+            yield reason("no reduction", words, ranks=ranks, writer=writer)
+        mate = _mates_collective(search, place)
+        if mate:
+            yield reason("collective", "in another layer it is {name}", name=mate)
+    else:
+        yield from _wrong_group(search, place)
+    if rank is not None and len(errors) > 1:
+        rest = max(error for other, error in errors.items() if other != rank)
+        if place.decision.fit is not None and any(one.kind != "whole" for one in place.decision.fit.placements):
+            words = "the part of rank {rank} differs ({error}), those of the others by at most {others}"
+        else:
+            words = "copies differ: the copy of rank {rank} differs ({error}), those of the others by at most {others}"
+        yield reason("rank", words, rank=rank, error=errors[rank], others=rest)
+    yield from _scale(search, place)
+
+
+def _wrong_group(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
+    own = _groups(place)
+    if not own:
+        return
+    for mate in _mates(search, place):
+        others = _groups(mate)
+        if others and mate.decision.state == "agrees" and others != own:
+            words = "it was reduced over ranks {own}, in other layers over {others}"
+            yield reason("group", words, own=" and ".join(map(ranks_in_words, own)),
+                         others=" and ".join(map(ranks_in_words, others)))  # fmt: skip
+            return
+
+
+def _groups(place: _Place) -> list[tuple[int, ...]]:
+    return sorted({group for one in place.origins.values() if one.how == "collective" and one.operator is not None
+                   for group in one.operator.groups})  # fmt: skip
+
+
+def _scale(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
+    """Whether an update reads gradients that were not divided."""
+    fit, exact = place.decision.fit, place.tensor.array
+    if fit is None or exact is None or not search.golden.is_update(place.golden) or search.scale in (None, 1.0):
+        return
+    one = tensor_in(place.mesh.first, place.tensor.slot)
+    found = one.array if one is not None else None
+    if found is None or found.shape != exact.shape or not exact.size:
+        return
+    factor = float((found * exact).sum() / ((exact * exact).sum() or 1.0))
+    if search.scale is not None and abs(factor / search.scale - 1.0) < EXPLAINED:
+        words = "gradients are {factor:.4g} times the golden's from {start} on and were not divided before {name}"
+        yield reason("scale", words, factor=search.scale, start=search.scaled_from, name=place.mesh.first.name)
+
+
+FLOOR, COARSE_FLOOR = 1e-4, 0.03  # of an error of statistics: chosen, clean pairs of float32 and bfloat16 are below
+CANCELS = 1e-5  # chosen: a gradient so much smaller than the one that it is made of is what rounding left of zero
+JUMP = 20.0  # chosen: clean errors of statistics grow more slowly from one tensor to the next
+
+
+def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
+    """The comparison with a root for the first output of which the part of one rank errs far more than those of all
+    others and than what it read, although the whole is within its limit. Parts of one tensor err alike."""
+    first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=None)
+    for finding in one.findings:
+        pair = finding.pair
+        if first is not None and pair.order >= first:
+            break
+        relation = pair.target.relation if pair.target is not None else None
+        if finding.verdict is not Verdict.MATCH or relation is None or pair.golden_op is None or not pair.golden:
+            continue
+        if not is_output(pair) or not finding.error or not finding.limit or len(relation.ranks) < 2:
+            continue
+        if finding.error * math.sqrt(len(relation.ranks)) < finding.limit:
+            continue
+        found = _odd_part(search, pair, finding.limit)
+        if found is None:
+            continue
+        rank, error, others = found
+        words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one "
+        words += "tensor err alike"
+        own = reason("rank", words, rank=rank, error=error, others=others)
+        root = Root(1, pair, Cause.BORN, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), "odd_part")
+        kept = [each for each in one.roots if each.pair.order != pair.order]
+        return replace(one, roots=(root, *(replace(each, place=at) for at, each in enumerate(kept, 2))))
+    return one
+
+
+def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tuple[int, float, float]]:
+    assert pair.golden_op is not None
+    golden = search.golden.by_name.get(pair.golden_op.name)
+    mesh = search.partners.mesh(golden) if golden is not None else None
+    if golden is None or mesh is None:
+        return None
+
+    def errors_of(slot: str) -> dict[int, float]:
+        tensor, decision = tensor_in(golden, slot), search.found.get((golden.name, slot))
+        return {} if tensor is None or decision is None else part_errors(search, mesh, tensor, decision)
+
+    errors = errors_of(pair.slot)
+    rank = odd_rank(errors)
+    if rank is None or errors[rank] <= BEYOND * limit:
+        return None
+    others = max(error for other, error in errors.items() if other != rank)
+    for one in golden.inputs:
+        given = errors_of(one.slot)
+        rest = [error for other, error in given.items() if other != rank]
+        if rank in given and given[rank] > errors[rank] / STANDS_OUT and given[rank] > 2 * max(rest, default=0.0):
+            return None
+    return rank, errors[rank], others
+
+
+def with_first_moved(one: Comparison, search: PlacementSearch) -> Comparison:
+    """The comparison with a suspect for the first tensor whose statistics leave those that agreed before it, if no root
+    is there or before. Partial sums have a mean alone and are not asked."""
+    found = None if search.values else _first_moved(search)
+    if found is None:
+        return one
+    golden, tensor, error, before = found
+    orders = {root.pair.golden_op.name: root for root in one.roots if root.pair.golden_op is not None}
+    earlier = [root for name, root in orders.items() if root.cause is not Cause.PROPAGATED
+               and name in search.golden.by_name and search.golden.by_name[name].order <= golden.order]  # fmt: skip
+    pair = next((each.pair for each in one.findings if each.pair.golden_op is not None
+                 and each.pair.golden_op.name == golden.name and each.pair.slot == tensor.slot), None)  # fmt: skip
+    if earlier or pair is None:
+        return one
+    words = "its statistics differ by {error}, those of all tensors before it by at most {before}"
+    own = reason("statistics", words, error=error, before=before)
+    root = Root(
+        1, pair, Cause.SUSPECT, tensor.slot, "rel_l2", error, max(FLOOR, JUMP * before), None, None, (own,), "suspected"
+    )
+    others = [each for each in one.roots if each.pair.order != pair.order]
+    return replace(one, roots=(root, *(replace(each, place=at) for at, each in enumerate(others, 2))))
+
+
+def _first_moved(search: PlacementSearch) -> Optional[tuple[RankOperator, HeldTensor, float, float]]:
+    worst, cancelled = 0.0, set()
+    for golden in search.golden.operators:
+        given = [one.norm or 0.0 for one in golden.inputs if one.is_float]
+        for tensor in golden.tensors:
+            decision = search.found.get((golden.name, tensor.slot))
+            if decision is None or decision.fit is None or decision.state == "local" or not tensor.is_float:
+                continue
+            source = search.golden.origin(tensor).tensor if tensor in golden.inputs else None
+            left = (
+                golden.is_backward
+                and tensor in golden.outputs
+                and (tensor.norm or 0.0) < CANCELS * max(given, default=0.0)
+            )
+            if (
+                left
+                or (source is not None and id(source) in cancelled)
+                or any(id(one) in cancelled for one in golden.inputs)
+            ):
+                cancelled.add(id(tensor))
+                continue
+            if any(one.is_partial for one in decision.fit.placements):
+                continue
+            error = decision.fit.error
+            if error > max(COARSE_FLOOR if "16" in tensor.ref.dtype else FLOOR, JUMP * worst):
+                return golden, tensor, error, worst
+            worst = max(worst, error)
+    return None

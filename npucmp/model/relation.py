@@ -1,0 +1,142 @@
+"""A relation: how the tensors of several ranks and micro batches make one logical tensor.
+
+Along each axis of a layout (tensor parallel, data parallel, micro batches …) the ranks hold a tensor by a placement:
+
+    whole              every rank holds all of it; the copies must be equal
+    shard(d)           each rank holds a contiguous part along dimension d
+    shard(d, in 3 blocks)  the dimension is a row of blocks, and each rank holds a part of every block: fused qkv and
+                       gate_up, batch x heads. Blocks of unequal size: shard(d, in blocks 2:1:1)
+    zigzag(d)          of 2k chunks, rank r of k holds chunks r and 2k-1-r: context parallelism
+    sum, mean, max     the tensor is the sum, mean or largest element of what the ranks hold
+    local              each rank computes with indices or masks of its own; what it makes of them is compared
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+
+class Placement(NamedTuple):
+    """How the ranks along one axis hold a tensor. `blocks` are the relative sizes of the blocks of a shard."""
+
+    kind: str
+    dim: int = 0
+    blocks: tuple[int, ...] = (1,)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether each rank holds all positions, and none the values."""
+        return self.kind in ("sum", "mean", "max")
+
+    @property
+    def is_split(self) -> bool:
+        return self.kind in ("shard", "zigzag")
+
+    @property
+    def words(self) -> str:
+        if not self.is_split:
+            return self.kind
+        if len(self.blocks) == 1:
+            return f"{self.kind}({self.dim})"
+        if len({*self.blocks}) == 1:
+            return f"{self.kind}({self.dim}, in {len(self.blocks)} blocks)"
+        return f"{self.kind}({self.dim}, in blocks {':'.join(map(str, self.blocks))})"
+
+
+WHOLE = Placement("whole")
+SUM = Placement("sum")
+MEAN = Placement("mean")
+MAX = Placement("max")
+LOCAL = Placement("local")
+
+
+class Relation(NamedTuple):
+    """The logical tensor of a golden operator as a function of tensors of the target.
+
+    ranks       that hold it; `operators`: the operator of each, by (rank, name)
+    placements  along each axis of more than one rank or micro batch, fastest first
+    scale       the factor by which the target's values are larger than the golden's
+    decided_by  "agreement", "other layers", "flow" or "shape"
+    error       of the assembled tensor, None if it was not computed
+    rounding    how much larger the rounding of a sum over ranks is than that of the sum, 1 for other relations
+    """
+
+    ranks: tuple[int, ...]
+    placements: tuple[Placement, ...]
+    operators: tuple[tuple[int, str], ...] = ()
+    scale: float = 1.0
+    decided_by: str = ""
+    error: Optional[float] = None
+    rounding: float = 1.0
+
+    @property
+    def is_partial(self) -> bool:
+        return any(one.is_partial for one in self.placements)
+
+    @property
+    def is_local(self) -> bool:
+        return LOCAL in self.placements
+
+    @property
+    def placement(self) -> str:
+        """The placements in words, fastest axis first."""
+        named = [one.words for one in self.placements if one.kind != "whole"]
+        words = " · ".join(named) or "whole"
+        return words if self.scale == 1.0 else f"{words}, {self.scale:g} times"
+
+    @property
+    def words(self) -> str:
+        """The relation as tensors.csv has it: "concat(ranks 0-3, axis 2)", "sum(ranks 0-1)"."""
+        ranks = f"ranks {ranks_in_words(self.ranks)}"
+        found = []
+        for one in self.placements:
+            if one.kind == "shard" and len(one.blocks) == 1:
+                found.append(f"concat({ranks}, axis {one.dim})")
+            elif one.is_split:
+                found.append(f"{one.words[:-1]}, {ranks})")
+            elif one.is_partial:
+                found.append(f"{one.kind}({ranks})")
+        if not found and len(self.ranks) > 1:
+            found = [f"replica({ranks})"]
+        if self.scale != 1.0:
+            found.append(f"scale({self.scale:g})")
+        return " · ".join(dict.fromkeys(found))
+
+
+class PlacedTensor(NamedTuple):
+    """The relation of one golden tensor: one row of placements.csv. `state` is "agrees", "differs", "local", "shape",
+    "unknown" or "without a partner"."""
+
+    step: Optional[int]
+    operator: str
+    slot: str
+    state: str
+    relation: Optional[Relation] = None
+
+
+class LayoutFacts(NamedTuple):
+    """How the ranks of a target were put together.
+
+    target, golden  the layouts in words; `ranks` of the target, `axes`: sizes of its axes, `stages`, `micro_batches`
+    placed          the relation of every tensor of the golden, in its order
+    missing         ranks of the layout that the dump lacks
+    """
+
+    target: str
+    golden: str
+    ranks: tuple[int, ...] = ()
+    stages: int = 1
+    micro_batches: int = 1
+    placed: tuple[PlacedTensor, ...] = ()
+    missing: tuple[int, ...] = ()
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """Ranks as in --ranks: "0-3", "0,2"."""
+    found: list[list[int]] = []
+    for rank in sorted({*ranks}):
+        if found and rank == found[-1][-1] + 1:
+            found[-1].append(rank)
+        else:
+            found.append([rank])
+    return ",".join(str(one[0]) if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in found)

@@ -1,0 +1,250 @@
+"""Compare runs of unequal parallel layouts: the ranks of one side are put together into runs in the names of the
+other's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
+from npucmp.align.layout_sizes import LayoutSizes, parse_layout, subset
+from npucmp.align.part_errors import odd_rank
+from npucmp.align.placement_search import PlacementSearch
+from npucmp.align.rank_mesh import stages_of
+from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
+from npucmp.align.rank_run import RankRun, Values
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import UsageError
+from npucmp.localise.evidence import reason
+from npucmp.localise.rank_origin import with_first_moved, with_odd_part, with_ranks
+from npucmp.model import Cause, Comparison, Report, Root, Run
+from npucmp.model.relation import LayoutFacts, ranks_in_words
+from npucmp.workflows.options import Options
+from npucmp.workflows.pipeline import ComparisonSource, compared
+from npucmp.workflows.select_runs import is_part
+
+if TYPE_CHECKING:
+    from npucmp.workflows.compare import Sides
+
+Ranks = Mapping[int, RankRun]
+ASKED = 3  # roots: work, of which the terms of sums are recomputed
+FEWEST = 0.2  # share of operators: chosen, networks that differ line up by chance
+UNFIT = 0.2  # share of tensors: chosen, a fault leaves fewer without a placement
+
+
+class Assembled(NamedTuple):
+    """One step and rank: both runs, one of them assembled, and the search that found the placements. `of_target`: the
+    target's ranks were put together."""
+
+    target: Run
+    golden: Run
+    search: PlacementSearch
+    of_target: bool = True
+
+
+class _Layouts(NamedTuple):
+    """The layouts that the user stated."""
+
+    target: Optional[LayoutSizes]
+    golden: Optional[LayoutSizes]
+
+    @classmethod
+    def of(cls, options: Options) -> _Layouts:
+        return cls(_parsed("layout", options.layout), _parsed("golden-layout", options.golden_layout))
+
+
+def _parsed(name: str, text: Optional[str]) -> Optional[LayoutSizes]:
+    if text is None:
+        return None
+    try:
+        return parse_layout(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--{name} {text}: {error} is no size of tp, cp, ep, dp or pp, as in --{name} tp=2,pp=2"
+        ) from None
+
+
+def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
+    """Compare the runs of unequal layouts; None if the layouts are equal."""
+    layouts = _Layouts.of(options)
+    targets = [run for run in sides.targets if not run.problem]
+    goldens = [run for run in sides.goldens if not run.problem]
+    if layouts.target is not None and layouts.target == layouts.golden:
+        return None
+    if options.rank is not None:
+        known = sorted({run.rank or 0 for run in targets})
+        raise UsageError(f"--rank {options.rank}: the layouts of the two runs are unequal, and all ranks of a step "
+                         f"belong together ({ranks_in_words(known)} selected); see --ranks-apart")  # fmt: skip
+    steps, alone = [], []
+    for golden_step, own in _by_step(goldens).items():
+        theirs = [run for run in targets if None in (golden_step, run.step) or run.step == golden_step]
+        if theirs:
+            steps += _assembled(sides, theirs, own, layouts, context)
+        else:
+            alone += [("golden", run) for run in own]
+    if not steps:
+        return None
+    together = [(one.target, one.golden) for one in steps]
+    broken = [("target", run) for run in sides.targets if run.problem]
+    broken += [("golden", run) for run in sides.goldens if run.problem]
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, tuple(alone), broken, sides.also)
+    report = compared(source, options)
+    found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
+    keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]
+    recomputes = options.recompute != "none"
+    comparisons = [_with_ranks(one, found[key], context, recomputes) for one, key in zip(report.comparisons, keys)]
+    return replace(report, comparisons=_in_places(comparisons), layout=_facts(steps))
+
+
+def _in_places(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """The comparisons with roots numbered over all, those of earlier steps first and PROPAGATED ones last."""
+    ranked = sorted(
+        (root.cause is Cause.PROPAGATED, one.step or 0, root.place, number, at)
+        for number, one in enumerate(comparisons)
+        for at, root in enumerate(one.roots)
+    )
+    places = {(number, at): place for place, (*_, number, at) in enumerate(ranked, 1)}
+    return tuple(
+        replace(one, roots=tuple(replace(root, place=places[number, at]) for at, root in enumerate(one.roots)))
+        for number, one in enumerate(comparisons)
+    )
+
+
+def _by_step(runs: Sequence[Run]) -> dict[Optional[int], list[Run]]:
+    found: dict[Optional[int], list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.step, []).append(run)
+    return found
+
+
+def _assembled(
+    sides: Sides, targets: Sequence[Run], goldens: Sequence[Run], layouts: _Layouts, context: ReadContext
+) -> list[Assembled]:
+    """The runs of one step; the side with more ranks is put together."""
+    values = Values(context)
+    own, other = ({run.rank or 0: RankRun(run, run.rank or 0, values) for run in some} for some in (targets, goldens))
+    if len(other) == 1 and (len(own) > 1 or len(own) == 1):
+        search = _search(own, next(iter(other.values())), layouts.target, "layout")
+        return [Assembled(_placed_run(search, str(sides.target_path)), golden_run(search), search)]
+    if len(own) == 1:
+        search = _search(other, next(iter(own.values())), layouts.golden, "golden-layout")
+        return [Assembled(golden_run(search), _placed_run(search, str(sides.golden_path)), search, False)]
+    return [*_nested(sides, own, other, layouts)]
+
+
+def _nested(sides: Sides, own: Ranks, other: Ranks, layouts: _Layouts) -> list[Assembled]:
+    """Several ranks on both sides: those of the larger layout that make one rank of the smaller are put together."""
+    of_target = (
+        len(own) > len(other) or (layouts.target or LayoutSizes(())).ranks > (layouts.golden or LayoutSizes(())).ranks
+    )
+    many, few = (own, other) if of_target else (other, own)
+    sizes = (layouts.target, layouts.golden) if of_target else (layouts.golden, layouts.target)
+    path = str(sides.target_path if of_target else sides.golden_path)
+    found = []
+    for rank in sorted(few):
+        some = _ranks_of(many, few, rank, sizes)
+        search = _search(some, few[rank], None, "layout")
+        whole, one = _placed_run(search, path), golden_run(search)
+        whole, one = (replace(run, rank=rank) for run in (whole, one))
+        found.append(Assembled(whole, one, search) if of_target else Assembled(one, whole, search, False))
+    return found
+
+
+def _ranks_of(many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSizes], Optional[LayoutSizes]]) -> Ranks:
+    """The ranks that make one rank of the other layout: as the user stated, else neighbours, else those a stride apart,
+    whichever agrees better."""
+    if sizes[0] is not None and sizes[1] is not None:
+        chosen = subset(sizes[0], sizes[1], rank)
+        if chosen is None:
+            raise UsageError(f"{sizes[0].words} and {sizes[1].words}: an axis of one is no part of the other's; "
+                             "compare each of them with a run of one rank")  # fmt: skip
+        return {one: many[one] for one in chosen if one in many}
+    ranks, place, count = sorted(many), sorted(few).index(rank), len(many) // len(few)
+    choices = [ranks[place * count : (place + 1) * count], ranks[place :: len(few)]]
+    searches = [_search({one: many[one] for one in some}, few[rank], None, "layout") for some in choices]
+    best = max((0, 1), key=lambda at: sum(one.state == "agrees" for one in searches[at].found.values()))
+    return {one: many[one] for one in choices[best]}
+
+
+def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option: str) -> PlacementSearch:
+    missing = missing_ranks(ranks) if option == "layout" and not is_part(single.run) else []
+    if sizes is not None:
+        count = len(ranks) + len(missing)
+        if sizes.ranks != count and not {*range(sizes.ranks)} > ranks.keys():
+            raise UsageError(
+                f"--{option} {sizes.words} has {sizes.ranks} ranks, the dump has {ranks_in_words([*ranks])}"
+            )
+        missing = sorted({*missing, *({*range(sizes.ranks)} - ranks.keys())})
+        why = sizes.contradiction(sorted(groups_of(ranks)), stages_of(ranks))
+        if why is not None:
+            raise UsageError(f"--{option} {sizes.words} contradicts the dump: {why}")
+    has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
+    search = PlacementSearch(RankPartners(ranks, single, sizes, missing), has_values)
+    matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
+    count = len(search.golden.operators)
+    if not missing and matched < FEWEST * count:
+        raise UsageError(f"the dumps look like different networks: {matched} of {count} operators of one rank line up "
+                         f"with all of ranks {ranks_in_words([*ranks])}; see --ranks-apart")  # fmt: skip
+    unfit = sum(one.state == "shape" for one in search.found.values())
+    if sizes is not None and unfit > UNFIT * len(search.found):
+        raise UsageError(f"--{option} {sizes.words} contradicts the dump: the shapes of {unfit} of {len(search.found)} "
+                         "tensors allow no placement on it")  # fmt: skip
+    return search
+
+
+def _placed_run(search: PlacementSearch, path: str) -> Run:
+    run = assembled_run(search, path)
+    step = search.golden.run.step
+    return replace(run, step=step if run.step is None else run.step)
+
+
+def _with_ranks(one: Comparison, found: Assembled, context: ReadContext, recomputes: bool) -> Comparison:
+    """The comparison with the ranks of its roots."""
+    if not found.of_target:
+        return one
+    known = with_odd_part(with_first_moved(one, found.search), found.search)
+    roots = [with_ranks(root, found.search) for root in known.roots]
+    if recomputes and found.search.values:
+        roots = [_with_guilty_rank(root, found.search, context) if root.place <= ASKED else root for root in roots]
+    return replace(known, roots=tuple(roots))
+
+
+def _with_guilty_rank(root: Root, search: PlacementSearch, context: ReadContext) -> Root:
+    """The root with the rank whose term of a sum is not what float64 makes of its inputs. A sum does not show which of
+    its terms is wrong."""
+    golden = search.golden.by_name.get(root.pair.golden_op.name) if root.pair.golden_op is not None else None
+    mesh = search.partners.mesh(golden) if golden is not None else None
+    decision = search.found.get((golden.name, root.slot)) if golden is not None else None
+    is_sum = decision is not None and any(one.is_partial for one in decision.placements or ())
+    if root.rank is not None or root.cause is not Cause.BORN or mesh is None or not is_sum:
+        return root
+    from npucmp.recompute.estimator import RecomputedOperators
+
+    errors: dict[int, float] = {}
+    for one in mesh.cells.values():
+        run = search.partners.ranks[one.rank].run
+        rows = RecomputedOperators(lambda run=run: (run, search.golden.run), context).rows(0, one.op)  # type: ignore[misc]
+        own = [row.rel_l2 for row in rows if row.slot == root.slot and row.rel_l2 is not None]
+        if own:
+            errors[one.rank] = max(errors.get(one.rank, 0.0), *own)
+    rank = odd_rank(errors)
+    if rank is None or len(errors) < len(mesh.ranks):
+        return root
+    others = max(error for other, error in errors.items() if other != rank)
+    words = "recomputed from its own inputs, the term of rank {rank} differs ({error}), the others by at most {others}"
+    return replace(
+        root, rank=rank, evidence=(*root.evidence, reason("rank", words, rank=rank, error=errors[rank], others=others))
+    )
+
+
+def _facts(steps: Sequence[Assembled]) -> LayoutFacts:
+    first = steps[0]
+    partners = first.search.partners
+    every = tuple(row for one in steps for row in placed(one.search, one.golden.step))
+    ranks = tuple(sorted({rank for one in steps for rank in one.search.partners.ranks}))
+    whole = layout_words(first.search) if len(steps) == 1 or first.golden.rank is None else f"{len(ranks)} ranks"
+    single = max(len({one.golden.rank for one in steps}), 1)
+    words = [whole, "1 rank" if single == 1 else f"{single} ranks"]
+    target, golden = words if first.of_target else words[::-1]
+    stages = max(partners.stages.values()) + 1
+    return LayoutFacts(target, golden, ranks, stages, partners.micro_batches, every, partners.missing)

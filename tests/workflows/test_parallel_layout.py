@@ -1,0 +1,140 @@
+"""Runs on several ranks against the same network on one: assembled, judged, and named by rank."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import npucmp
+from npucmp.align import placement_search, rank_run
+from npucmp.errors import UsageError
+from tests.command import npucmp as run
+from tests.corpus.parallel.cases import LAYOUTS, Case, design_for, draw_cases, make
+from tests.corpus.parallel.faults import Fault
+from tests.corpus.parallel.layout import Layout
+from tests.corpus.parallel.networks import Design
+from tests.corpus.parallel.score import graded
+
+SMALL = Design(batch=4, length=8, width=16, heads=4, keys=4, layers=2, inner=24, words=48)
+
+
+def pair(folder, layout=Layout(tp=2), design=SMALL, fault=Fault(), **more):
+    return make(Case("pair", layout, design, fault, seed=5, **more), folder)
+
+
+@pytest.mark.parametrize("layout", ["tp2", "tp2_sp", "dp2", "micro2", "pp2", "cp2_zigzag", "tp2_dp2"])
+def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
+    written = pair(tmp_path, LAYOUTS[layout])
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    assert report.exit_status == 0 and not report.roots
+    assert report.layout is not None and {one.state for one in report.layout.placed} <= {"agrees", "local"}
+
+
+@pytest.mark.parametrize("layout", ["tp2", "dp2", "pp2"])
+def test_bfloat16_is_silent(tmp_path, layout):
+    written = pair(tmp_path, LAYOUTS[layout], base="bfloat16")
+    assert npucmp.compare(written.target, written.golden, jobs=1).exit_status == 0
+
+
+FAULTS = {
+    "not reduced": ("tp2", Fault("not reduced", "layers.1.proj"), "a reduction is missing before it"),
+    "bias per rank": ("tp2", Fault("bias per rank", "layers.1.down"), "added once per rank"),
+    "replica differs": ("tp2", Fault("replica differs", "layers.0.norm1.weight", 1, size=0.02), "copies differ"),
+    "wrong part": ("tp2", Fault("wrong part", "layers.1.softmax", 1, size=0.02), "the part of rank 1 differs"),
+    "undivided": ("dp2", Fault("undivided", "layers.1.up.weight"), "were not divided before"),
+    "contiguous data": ("cp2_zigzag", Fault("contiguous data", "data"), "held as shard(0), elsewhere as zigzag(0)"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_with_its_kind(tmp_path, name):
+    layout, fault, words = FAULTS[name]
+    written = pair(tmp_path, LAYOUTS[layout], fault=fault)
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    assert report.exit_status == 1 and words in report.roots[0].because
+    assert report.roots[0].rank == fault.rank
+
+
+def test_place_one_is_right_in_every_fault_of_a_layout(tmp_path):
+    found = [graded(case, tmp_path / case.name) for case in draw_cases(5, "tp2")]
+    assert [one.case.name for one in found if one.grade not in ("right", "silent")] == []
+
+
+def test_files_say_how_ranks_hold_a_tensor(tmp_path):
+    written = pair(tmp_path, fault=FAULTS["wrong part"][1])
+    got = run("compare", written.target, written.golden, "-o", tmp_path / "out")
+    assert got.returncode == 1 and "layout target 2 ranks" in got.stdout
+    with open(tmp_path / "out" / "placements.csv", newline="") as stream:
+        placements = {(row["golden_op"], row["slot"]): row for row in csv.DictReader(stream)}
+    row = placements["Functional.linear.0.forward", "output:0"]
+    assert (row["placement"], row["ranks"], row["decided_by"]) == ("shard(2)", "0-1", "agreement")
+    assert row["target_ops"] == "rank0/Functional.linear.0.forward;rank1/Functional.linear.0.forward"
+    with open(tmp_path / "out" / "roots.csv", newline="") as stream:
+        first = next(csv.DictReader(stream))
+    assert (first["rank"], first["ranks"], first["relation"]) == ("1", "0-1", "concat(ranks 0-1, axis 1)")
+    with open(tmp_path / "out" / "tensors.csv", newline="") as stream:
+        assert {row["rank"] for row in csv.DictReader(stream)} == {""}
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["layout"]["ranks"] == [0, 1]
+
+
+def test_layouts_on_both_sides(tmp_path):
+    design = SMALL._replace(heads=8, width=32)
+    for number, (target, golden) in enumerate([(Layout(tp=4), Layout(tp=2)), (Layout(tp=2, dp=2), Layout(dp=2))]):
+        written = pair(tmp_path / str(number), target, design, golden=golden)
+        assert npucmp.compare(written.target, written.golden, jobs=1).exit_status == 0
+    written = pair(tmp_path / "stated", Layout(tp=4), design, golden=Layout(tp=2))
+    report = npucmp.compare(written.target, written.golden, layout="tp=4", golden_layout="tp=2", jobs=1)
+    assert report.exit_status == 0
+
+
+def test_a_golden_of_several_ranks(tmp_path):
+    written = pair(tmp_path)
+    assert npucmp.compare(written.golden, written.target, jobs=1).exit_status == 0
+
+
+def test_a_layout_that_the_dump_contradicts_is_refused(tmp_path):
+    written = pair(tmp_path, Layout(tp=2, dp=2))
+    assert npucmp.compare(written.target, written.golden, layout="tp=2,dp=2", jobs=1).exit_status == 0
+    for layout, words in (
+        ("tp=4", "a collective has the group of ranks"),
+        ("tp=x", "no size of"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            npucmp.compare(written.target, written.golden, layout=layout, jobs=1)
+    with pytest.raises(UsageError, match="belong together"):
+        npucmp.compare(written.target, written.golden, rank=0, jobs=1)
+
+
+def test_a_missing_rank_is_named_and_nothing_agrees(tmp_path):
+    written = pair(tmp_path)
+    shutil.rmtree(written.target / "step0" / "rank1")
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    assert report.exit_status == 2 and report.layout is not None and report.layout.missing == (1,)
+    assert any("rank 1 is missing" in note for one in report.comparisons for note in one.target.notes)
+
+
+def test_ranks_apart_compares_rank_by_rank(tmp_path):
+    written = pair(tmp_path)
+    report = npucmp.compare(written.target, written.golden, ranks_apart=True, jobs=1)
+    assert report.layout is None and report.exit_status == 1
+
+
+def test_statistics_name_a_missing_reduction(tmp_path):
+    design = design_for(np.random.RandomState(1), Layout(tp=2))
+    written = pair(tmp_path, design=design, fault=Fault("not reduced", "layers.0.proj"), style="statistics")
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    assert report.exit_status == 1 and report.roots[0].pair.operator.name == "Tensor.__add__.0.forward"
+
+
+@pytest.mark.parametrize("layout", ["tp2", "tp2_dp2"])
+def test_large_tensors_are_read_block_by_block(tmp_path, layout, monkeypatch):
+    """Placements of tensors that are not held in memory are decided from blocks."""
+    for module in (rank_run, placement_search):
+        monkeypatch.setattr(module, "WHOLE", 32)
+    written = pair(tmp_path, LAYOUTS[layout])
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    assert report.exit_status == 0
