@@ -317,7 +317,7 @@ class PlacementSearch:
     def _ratios(self, mesh: Mesh) -> list[float]:
         """Over how many parts the loss may be averaged, and how many micro batches there are."""
         parts = [self._loss_parts] if self._loss_parts is not None else []
-        if not parts or not self.values:  # statistics do not tell by which axis labels are split
+        if not parts or not self.values:  # statistics do not show by which axis labels are split
             parts += [*mesh.sizes, math.prod(mesh.sizes)]
         batches, own = len(self.golden.micro_batches), self.partners.micro_batches
         some = {float(batches), float(own), *(one * batches for one in parts), *(one / own for one in parts)}
