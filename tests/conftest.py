@@ -1,5 +1,6 @@
 """How tests run: an unexpected error is raised; on a busy machine a test may take long without being wrong."""
 
+import gc
 import os
 
 import pytest
@@ -14,6 +15,15 @@ settings.register_profile(
 )
 settings.load_profile("busy")
 os.environ[RAISE] = "1"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """The collector of garbage does not look through the thousands of collected tests again and again."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

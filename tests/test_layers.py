@@ -40,13 +40,16 @@ def modules() -> dict[str, Path]:
 
 MODULES = modules()
 
-TREES = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in MODULES.items()}
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
 @cache
 def nodes(module: str) -> tuple[tuple[ast.AST, bool], ...]:
     """The syntax tree of a module without what is for type checkers; True for a node outside functions."""
-    return tuple(walk(TREES[module]))
+    return tuple(walk(tree(module)))
 
 
 @cache

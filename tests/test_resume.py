@@ -31,7 +31,7 @@ from npucmp.workflows import rank_tasks
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
-TRIALS = int(os.environ.get("NPUCMP_KILLS", "12"))
+TRIALS = int(os.environ.get("NPUCMP_KILLS", "8"))
 TABLES = ("tensors.csv", "roots.csv")  # matrix.csv names the dumps by their paths
 LEAST = 12  # tensors of a dump whose run is worth killing
 

@@ -101,6 +101,10 @@ class Module:
         return ast.parse(self.text)
 
     @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
     def comments(self) -> dict[int, str]:
         """The comments by line."""
         tokens = tokenize.generate_tokens(StringIO(self.text).readline)
@@ -132,7 +136,7 @@ class Module:
         last = statement.end_lineno or statement.lineno
         if last in self.comments:
             return self.comments[last]
-        lines, above = self.text.splitlines(), []
+        lines, above = self.lines, []
         line = statement.lineno - 1
         while line and lines[line - 1].startswith("#"):
             above.append(self.comments[line])
@@ -147,7 +151,7 @@ class Module:
             if not isinstance(node, ast.Constant) or type(node.value) not in (int, float) or id(node) in own:
                 continue
             if node.value not in PLAIN and not (is_index and node.value in COLUMNS):
-                text = self.text.splitlines()[node.lineno - 1].strip()
+                text = self.lines[node.lineno - 1].strip()
                 yield Literal(self.name, function, node.value, node.lineno, text)
 
 
@@ -185,7 +189,7 @@ def is_judging(name: str) -> bool:
 def constants(some: Optional[list[Module]] = None) -> list[Constant]:
     """All constants of the judging modules, and those that they import from elsewhere."""
     some = modules() if some is None else some
-    defined = {(one.name, name): one.constant(name, *rest) for one in some for name, *rest in one.statements}
+    defined = {(one.name, name): (one, name, *rest) for one in some for name, *rest in one.statements}
     passed = {(one.name, own): (source, name) for one in some for source, name, own in one.imports}
     users: dict[tuple[str, str], set[str]] = {}
     for (module, _), origin in passed.items():
@@ -193,9 +197,10 @@ def constants(some: Optional[list[Module]] = None) -> list[Constant]:
             origin = passed[origin]
         users.setdefault(origin, set()).add(module)
     found = []
-    for key, one in defined.items():
+    for key, (place, name, value, statement) in defined.items():
         own = users.get(key, set())
-        if is_judging(one.module) or any(map(is_judging, own)):
+        if is_judging(place.name) or any(map(is_judging, own)):
+            one = place.constant(name, value, statement)
             short = tuple(sorted(user.removeprefix("npucmp.") for user in own))
             found.append(one._replace(module=one.module.removeprefix("npucmp."), users=short))
     return found

@@ -12,7 +12,7 @@ import npucmp
 from npucmp.dump.limits import ANYWHERE, Limits, ReadContext
 from npucmp.measure.pairs import measure
 from npucmp.model import Pair, Verdict
-from tests.test_layers import TREES
+from tests.test_layers import MODULES, tree
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_a_run_is_opened_within_the_limits(linked):
 
 def taking_a_context():
     """Whole names of the functions and classes that take a context, which may often be left out."""
-    for module, tree in TREES.items():
-        for node in tree.body:
+    for module in MODULES:
+        for node in tree(module).body:
             inits = [one for one in getattr(node, "body", ()) if getattr(one, "name", "") == "__init__"]
             for one in inits if isinstance(node, ast.ClassDef) else [node]:
                 if isinstance(one, ast.FunctionDef) and "context" in [arg.arg for arg in one.args.args]:
@@ -95,8 +95,8 @@ def taking_a_context():
 
 def meanings(module):
     """Name in a module → whole name of what it stands for."""
-    found = {node.name: f"{module}.{node.name}" for node in TREES[module].body if hasattr(node, "name")}
-    for node in ast.walk(TREES[module]):
+    found = {node.name: f"{module}.{node.name}" for node in tree(module).body if hasattr(node, "name")}
+    for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom):
             found.update((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
     return found
@@ -120,8 +120,8 @@ def test_no_call_inside_drops_the_context():
     functions = set(taking_a_context())
     assert {"npucmp.dump.readers.safe_open.open_regular", "npucmp.measure.pairs.payload_of"} <= functions
     assert len(functions) > 40
-    for module in TREES.keys() - USERS_OWN:
+    for module in MODULES.keys() - USERS_OWN:
         names = meanings(module)
-        for call in (node for node in ast.walk(TREES[module]) if isinstance(node, ast.Call)):
+        for call in (node for node in ast.walk(tree(module)) if isinstance(node, ast.Call)):
             if called(call, names) in functions:
                 assert "context" in ast.unparse([*call.args, *call.keywords]).lower(), f"{module}:{call.lineno}"
