@@ -1,7 +1,10 @@
 """How tests run: an unexpected error is raised; on a busy machine a test may take long without being wrong."""
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,11 +18,14 @@ settings.register_profile(
 )
 settings.load_profile("busy")
 os.environ[RAISE] = "1"
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="npucmp-tests-")  # processes of tests compile once
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection():
-    """The collector of garbage does not look through the thousands of collected tests again and again."""
+    """Exclude the thousands of collected tests from garbage collection."""
     gc.disable()
     yield
     gc.freeze()
