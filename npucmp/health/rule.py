@@ -79,7 +79,10 @@ NEEDS: Mapping[str, Need] = {
     "updates": Need(lambda health: sum(len(one.updates) for one in health.parameters), "no optimizer was dumped"),
     "ranks": Need(lambda health: len(health.ranks) - 1, "needs two ranks"),
     "backward": Need(lambda health: int(health.training), "needs a backward pass"),
-    "evaluation": Need(lambda health: int(not health.training), "the run has a backward pass"),
+    "evaluation": Need(
+        lambda health: int(not health.training),
+        "apply to evaluation only; this run has a backward pass: --phase eval if it is one",
+    ),
     "calls": Need(lambda health: int(health.has_calls), "needs the calls within modules (level L1 or mix)"),
     "names": Need(lambda health: int(health.has_names), "needs parameters by name (level L0 or mix)"),
     "parameters": Need(lambda health: len(health.parameters), "no parameter is in the dump"),

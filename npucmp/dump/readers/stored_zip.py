@@ -125,13 +125,13 @@ def data_offset(file: RegularFile, member: Member) -> int:
 def _directory(file: RegularFile) -> _Directory:
     """Locate the central directory. It must end exactly at the end records: no gap, no comment."""
     if file.size < _END.size:
-        raise DumpError(file.path, "incomplete: it ends inside the zip file")
+        raise DumpError(file.path, "truncated: it ends inside the zip file")
     end = file.size - _END.size
     before = min(_LOCATOR.size, end)
     tail = file.read(end - before, before + _END.size)
     signature, disk, disk2, here, entries, size, at, comment = _END.unpack_from(tail, before)
     if signature != b"PK\5\6" or comment:
-        raise DumpError(file.path, "incomplete: it does not end with the end record of a zip file", end)
+        raise DumpError(file.path, "truncated or altered: it does not end with the end record of the zip format", end)
     if disk or disk2 or here != entries:
         raise DumpError(file.path, "a zip file in several parts", end)
     directory = _Directory(at, size, entries)
