@@ -1,6 +1,5 @@
-"""Findings grouped by operator, with inputs, outputs and context.
-
-Cache of results that depend on one row of the table only, for the duration of a search.
+"""Findings grouped by operator, with inputs, outputs and context; and a cache of results that depend on one row of the
+table only, for the duration of a search.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class OperatorFindings:
              there
     unheard  other ranks send data to it, and not all of these data are compared
     recomputed  the forward from which a backward reads, if it ran again on one side only and with other values
-    unequal     outputs of a collective that differ from those of other ranks, by slot (rank_equality.py)
+    unequal     outputs of a collective that differ from those of other ranks, by slot (remote_inputs.py)
     row         the row of its first tensor
     """
 

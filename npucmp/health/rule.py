@@ -8,11 +8,10 @@
             yield Found(op, value=share, because=f"largest share {share:.0%}")
 
 Built-in rules are such functions, one file per family (rules/), listed in RULES. A rule does not know other rules;
-suppression.py orders causes and consequences. A rule runs only if the run has everything that it `needs`.
+evaluate.py orders causes and consequences. A rule runs only if the run has everything that it `needs`.
 
-Rules of users: from files that they name, and from installed packages (entry points npucmp.rules).
-
-A file is executed as a Python script. No script is ever taken from a dump.
+Users add rules in files that they name, and in installed packages (entry points npucmp.rules). A file is executed as a
+Python script. No script is ever taken from a dump.
 """
 
 from __future__ import annotations

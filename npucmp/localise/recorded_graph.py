@@ -1,6 +1,6 @@
 """The golden as a graph of row numbers, for comparisons in which every tensor has a partner and only statistics exist.
 
-It decides the same questions as golden_graph.py and stretch.py. Fewer facts decide: no operator exists on one side
+It decides the same questions as golden_graph.py and open_tensors.py. Fewer facts decide: no operator exists on one side
 alone, so none ran again or has unused outputs, and without values there are no casts, expansions and proofs. Rows,
 operators and contents are numbers for speed: statistics leave most tensors undecided, and each of them is examined.
 """

@@ -1,6 +1,6 @@
 """Calls that can be replayed, and the treatment of each: one literal line per API and kind.
 
-kinds   sum      sums of products and plain sums: budget by the random walk of rounding (random_walk.py)
+kinds   sum      sums of products and plain sums: budget by the random walk of rounding (rounding_noise.py)
         noise    any other call that rounds: rounding noise at every primitive (rounding_noise.py)
         exact    copies, choices, comparisons: equal to the last bit
         dropout  the recorded output gives the mask

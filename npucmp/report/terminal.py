@@ -1,6 +1,6 @@
 """Show an Answer on the screen: the dumps, their alignment, the suspects, the notes, and the paths of the files.
 
-Wrap the lines of the screen to the width of a terminal; continuation lines are indented below their text.
+Lines are wrapped to the width of a terminal; continuation lines are indented below their text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Declare every option once: its name, type, default, spelling on the command line and meaning.
 
 A dataclass holds the options of a command, and inherits options that commands share. The options of the command line
-(commands/options.py), the keyword arguments of the Python function (api_signature.py) and the reference page
+(commands/options.py), the keyword arguments of the Python function (options.py) and the reference page
 (docs/options.md) are made from its fields. Importing this module loads neither numpy nor pandas.
 """
 

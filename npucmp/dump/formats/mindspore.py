@@ -3,8 +3,8 @@
     {root}/rank_{r}/{net}/{graph}/{iteration}/      CPU, GPU, Ascend O0 and O1; any folder of it, or such files alone
     {root}/{step}/{time}/{device}/{model}/{model id}/{iteration}/     Ascend O2; {time} has 14 digits
     {root}/rank_{r}/{time}/step_{n}/                                  msprobe, level L2
-        {type}.{name}.{task}.{stream}.{microseconds}.{input|output}.{n}….npy      readers/mindspore_names.py
-        {the same}.{format}.{DTYPE}[.bin]       only bytes                        readers/mindspore_raw.py
+        {type}.{name}.{task}.{stream}.{microseconds}.{input|output}.{n}….npy      readers/mindspore_files.py
+        {the same}.{format}.{DTYPE}[.bin]       only bytes                        readers/mindspore_files.py
         statistic.csv       a row per tensor, beside the files or instead of them
         mapping.csv         {digits}.npy → the name that was too long
         Opdebug.Node_OpDebug.{task}.{stream}.{microseconds}.output.0.json         overflow records, no operators

@@ -9,7 +9,7 @@ The names contain operator, output and time:
 
 If a name was too long for the file system, the file has a number as name, and mapping.csv beside it has the real name.
 Files with a time in their names are sorted by that time. Other files are sorted by write time if the times are reliable
-(readers/write_times.py), else in the natural order of their names, with a note in the run. Several times for one
+(readers/folders.py), else in the natural order of their names, with a note in the run. Several times for one
 (operator, index) are several executions.
 Source: public behaviour of msaccucmp and precision_tool; docs/formats.md.
 """

@@ -1,6 +1,6 @@
-"""Read NPZ files of numpy.savez: one file, or folders of files, also below step and rank folders (readers/trees.py).
+"""Read NPZ files of numpy.savez: one file, or folders of files, also below step and rank folders (readers/folders.py).
 
-    {name}.npy     an operator with one output; {operator}.{input|output|…}[.{path}] a slot: readers/tensor_names.py
+    {name}.npy     an operator with one output; {operator}.{input|output|…}[.{path}] a slot: readers/names.py
 
 Source: numpy.lib.npyio.
 """

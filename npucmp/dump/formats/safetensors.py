@@ -1,6 +1,6 @@
-"""Read safetensors files: one file, or folders of files, also below step and rank folders (readers/trees.py).
+"""Read safetensors files: one file, or folders of files, also below step and rank folders (readers/folders.py).
 
-    {name}     an operator with one output; {operator}.{input|output|…}[.{path}] a slot: readers/tensor_names.py
+    {name}     an operator with one output; {operator}.{input|output|…}[.{path}] a slot: readers/names.py
 
 The shards of a model are one run. Source: huggingface/safetensors.
 """
