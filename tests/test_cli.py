@@ -11,7 +11,7 @@ import pytest
 
 from npucmp.dump.catalogue import PRODUCERS, format_lines
 from npucmp.dump.formats import FORMATS
-from npucmp.localise.rules import RULES
+from npucmp.localise.rules import KINDS, RULES
 from tests.command import npucmp as run
 from tests.synthetic import chain, write_run
 
@@ -458,7 +458,9 @@ def test_keywords_that_look_like_numbers_are_words(tmp_path):
 
 def test_the_rules_are_listed_with_their_evidence():
     got = run("compare", "--list-rules")
-    lines = [line.split(maxsplit=2) for line in got.stdout.splitlines()]
+    head, _, listed = got.stdout.partition("\n\n")
+    assert all(f"{kind}: " in head for kind in KINDS) and "--skip-rule NAME" in head
+    lines = [line.split(maxsplit=2) for line in listed.splitlines()]
     assert got.returncode == 0 and [(kind, name) for kind, name, _ in lines] == [(r.kind, r.name) for r in RULES]
     assert all(len(why) > 20 for _, _, why in lines)
 

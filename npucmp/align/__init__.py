@@ -135,7 +135,8 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     broken = next((t for run in (target, golden) for op in run.operators for t in op.tensors if not t.slot), None)
     if broken is not None:
         raise DifferentNetworks(
-            f"too few operators match, and {broken.file or broken.label} cannot be read: {broken.problem}"
+            f"{broken.file or broken.label} cannot be read ({broken.problem}), and too few other operators match: "
+            "nothing was compared. Write or copy the file again"
         )
     raise DifferentNetworks(
         f"{target.path} and {golden.path} look like different networks: of {len(target.operators)} and "

@@ -1,4 +1,4 @@
-"""Matcher of operators that a compiler fused, by the tensors of the original network that the graph names.
+"""Match operators that a compiler fused, by the tensors of the original network that the graph names.
 
 A fused operator has no partner of its own. Its outputs are compared with the outputs of the reference that its
 descriptors name, its inputs with the tensors that they correspond to. The partner is therefore synthetic: an operator
@@ -6,7 +6,7 @@ with these tensors, under the name that the graph gives to the producer of the f
 either side. An inserted operator that passes its input on (TransData, Cast) is compared with that tensor.
 
 Without a graph, a fused operator may still be recognised by its name, which the compiler built from the original names
-("conv1bn1relu1").
+("conv1bn1relu1"); the last paragraph has the details.
 
 In a GE graph, `_datadump_origin_name` and `_datadump_origin_output_index` of an output name the output of the original
 operator; the origin of an input is that of its producer:
@@ -31,12 +31,11 @@ golden run too. If no operator is BORN, it has the passes of WORSENED operators;
 that no pass made, it has none. `fusion_result.json` decides between graph and unified buffer; without it, the name of
 the pass does (`Tbe…`, `…UbFusion…`, and the names in CANN's list of UB fusions).
 
-The original operators of each fused operator, guessed from names and order if no graph describes the fusion.
-
-The compiler builds the name of a fused operator from the names of its originals ("conv1bn1relu1"), or keeps the name of
-the first one. In the second case, the run without fusion executed further operators right after that operator which the
-fused run does not have. The chain ends with the last of them whose output has the shape of the fused output. If the
-next fused operator has an unknown name, no such operators are added, because it may contain them.
+If no graph describes the fusion, the original operators of a fused operator are guessed from names and order. The
+compiler builds its name from the names of the originals, or keeps the name of the first one. In the second case, the
+run without fusion executed further operators right after that operator which the fused run does not have. The chain
+ends with the last of them whose output has the shape of the fused output. If the next fused operator has an unknown
+name, no such operators are added, because it may contain them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Comparison of two operators by the shapes of their tensors.
+"""Compare two operators by the shapes of their tensors, and infer shapes that a dump did not record.
 
-Shapes for tensors without a recorded shape, which are rows of elements: the partner's shape, if the counts agree.
-
-A device layout is undone if the partner's shape has exactly this many stored elements in only one way.
+A tensor without a recorded shape is a row of elements: it gets the shape of its partner, if the counts agree. A device
+layout is undone if the partner's shape has exactly this many stored elements in only one way.
 """
 
 from __future__ import annotations

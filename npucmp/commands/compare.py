@@ -28,12 +28,20 @@ not compared, unreadable tensors, statistics that prove nothing, no common tenso
 """
 
 
+KINDS = """limit: rounding alone may make this error · explanation: the errors of the inputs may make this error
+accusation: a fault although the error is small · fact: a property that the search assumes
+e: error (rel_l2) of the inputs · u: unit round-off of the type · K: number of terms · s: share of elements
+--skip-rule NAME switches a rule off; docs/rules.md has the reasons.
+"""
+
+
 def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Print one line per rule, sorted by kind."""
+    """Print the meaning of the kinds and letters, then one line per rule, sorted by kind."""
     if not asked or context.resilient_parsing:
         return
     from npucmp.localise.rules import RULES
 
+    click.echo(KINDS)
     width = max(len(rule.name) for rule in RULES)
     for rule in RULES:
         click.echo(f"{rule.kind:<11}  {rule.name:<{width}}  {rule.why}")
@@ -93,7 +101,7 @@ class _Command(click.Command):
     is_eager=True,
     expose_value=False,
     callback=_list_rules,
-    help="Print the rules with their evidence, and exit.",
+    help="Print each rule in a sentence, and exit.",
 )
 @declared(ScreenFields, CompareFields, only=SHARED)
 @click.pass_context

@@ -1,8 +1,7 @@
-"""Show every result by its options: screen, files, exit status.
+"""Show the result of every command by its options: progress bar, screen, files, exit status.
 
---baseline REPORT: suspects of an earlier report do not fail a pipeline.
-
-A progress bar on stderr, by bytes, with the time left.
+The progress bar on stderr counts bytes and estimates the remaining time. With --baseline REPORT, suspects that an
+earlier report lists do not cause exit status 1.
 """
 
 from __future__ import annotations

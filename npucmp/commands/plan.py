@@ -13,8 +13,9 @@ from npucmp.workflows.option_fields import PlanFields
 HELP = """Prepare a dump that answers a question: write its configuration files into DIR, and print the lines for the
 training script, the commands to run, and the npucmp command that reads the dump.
 
-QUESTION is compare, overflow, fusion-diff, rerun-diff, replay, check or precheck. NAME is pytorch, mindspore (dynamic
-graph), mindspore-graph, tensorflow (1), tensorflow2, acl (offline models), vllm, sglang or mindie.
+QUESTION is the npucmp command that the dump is for: compare, overflow, fusion-diff, rerun-diff, replay, check or
+precheck. --framework is one of pytorch, mindspore (dynamic graph), mindspore-graph, tensorflow (1), tensorflow2, acl
+(offline models), vllm, sglang and mindie.
 
 \b
   npucmp plan compare --framework pytorch -o npu

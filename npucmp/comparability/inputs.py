@@ -1,6 +1,5 @@
-"""Rows of the data: network inputs and their relation, labels, tokens.
-
-Values of tensors, from an earlier pass or read again.
+"""Rows of the data: network inputs and their relation, labels, tokens. Their values come from an earlier pass, or are
+read again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Rows of the network: its operators, their order, the shapes of their outputs.
-
-Rows of arguments, and the drop rate of a dropout.
-
-Rows of precision: the dtypes of operators, and products that are rounded more coarsely than their dtype.
+"""Rows of the network: its operators, their order and the shapes of their outputs; arguments, and the drop rate of a
+dropout; precision, which is the dtypes of operators and products that are rounded more coarsely than their dtype.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Rows of a training step: randomness, loss, loss scale, and the update of the optimizer.
-
-Rows of logged curves: the loss, and other figures in both logs.
+"""Rows of a training step (randomness, loss, loss scale, update of the optimizer) and of logged curves (the loss, and
+other figures in both logs).
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Size limits of what a file may request, checked before anything is allocated or read.
+"""Size limits of what a file may request, and the context of a read: these limits and the folders that may be read.
 
-The limits are far above the needs of real dumps and far below what does harm: a header is a few hundred bytes, a
-file of torch.save has about ten members, its pickle about forty opcodes. Each refusal names its limit; --limit sets it.
+Limits are checked before anything is allocated or read. They are far above the needs of real dumps and far below what
+does harm: a header is a few hundred bytes, a file of torch.save has about ten members, its pickle about forty opcodes.
+Each refusal names its limit; --limit sets it.
 
-The read context: size limits and the folders that may be read. A workflow makes it once and passes it on.
-
-The context is an argument, not a global or a ContextVar, for three reasons: a file opened by one call must not decide
-which files the next call may read, threads and processes need no preparation, and a review notices a reader without it.
-Few functions need it although there are many readers, because an open file knows its limits (RegularFile.limits):
-functions that open files take a context, functions that read from open files do not. tests/dump/test_context.py finds
-calls that drop it.
+A workflow makes the context once and passes it on. It is an argument, not a global or a ContextVar, for three reasons:
+a file opened by one call must not decide which files the next call may read, threads and processes need no preparation,
+and a review notices a reader without it. Few functions need it although there are many readers, because an open file
+knows its limits (RegularFile.limits): functions that open files take a context, functions that read from open files do
+not. tests/dump/test_context.py finds calls that drop it.
 """
 
 from __future__ import annotations

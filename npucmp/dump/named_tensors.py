@@ -1,9 +1,7 @@
-"""Read files that hold several tensors by name, for formats without further structure.
+"""Read files that hold several tensors by name, and files of one tensor each, for formats without further structure.
 
-A tensor is an operator of its own, or a slot of an operator if its name says so (readers/names.py). Such files
-record no order: operators are sorted by name, and a module follows everything it contains.
-
-Read files of one tensor each as TensorRefs.
+A tensor is an operator of its own, or a slot of an operator if its name says so (readers/names.py). Files of several
+tensors record no order: operators are sorted by name, and a module follows everything it contains.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Join several dumps of one run into one Run: statistics of all tensors, and values of a few that were dumped later.
+"""Join several dumps of one run into one Run: statistics of all tensors and values of a few that were dumped later, or
+the micro batches of one step.
 
 Operators match by name, executions of the same name counted from the last; tensors match by slot. Values come from the
-dump that has them; other recorded facts of a tensor come from the first dump that has them.
-
-Join the micro batches of one step, dumped separately, into one Run. Operator names begin with the batch name.
+dump that has them; other recorded facts of a tensor come from the first dump that has them. If micro batches are
+joined, operator names begin with the name of the batch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Select operators of an earlier dump name by name, count the size of their dump, and return its configuration.
 
-The operators of an earlier dump by the names that select them in its tool, and their sizes on a disk.
-
-If a tool dumps more than the selected operators, the additional ones are counted too. Sources: msprobe 26.2, its
-configuration and selectors.py; CANN's acl.json; MindSpore's dump JSON.
+Each operator has the names that select it in the tool of the dump, and its size on a disk. If a tool dumps more than
+the selected operators, the additional ones are counted too. Sources: msprobe 26.2, its configuration and scope.py;
+CANN's acl.json; MindSpore's dump JSON.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A plan: the files, the lines for the script, the commands to run, and the npucmp command that follows.
+"""A plan: the files, the lines for the script, the commands to run, the npucmp command that follows, and the size.
 
-run.sh: the environment of a dump around the command that makes it. It contains no text of a dump or of a user.
-
-The size of a dump on a disk, estimated from an earlier dump of the same network; and the part that fits.
+run.sh sets the environment of a dump around the command that makes it. It contains no text of a dump or of a user. The
+size of the dump on a disk is estimated from an earlier dump of the same network, as is the part that fits.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The order of operators for dumps without an order of execution, from inputs and outputs.
+"""The order of operators for dumps that record none, from inputs and outputs; and operators that one side executed a
+second time.
 
 An operator follows the producers of its inputs. A module follows the operators inside it, which stay together and
 follow the producers of the module's inputs. In a module, an operator with an input without a producer follows the
 operators without such inputs. All others keep their order. Golden tensors of equal content are one tensor.
 
-Operators that one side executed a second time. If activations are not kept, a forward is recomputed in the backward
-pass (checkpointing), and its records follow the others. Equal outputs identify such operators.
+If activations are not kept, a forward is recomputed in the backward pass (checkpointing), and its records follow the
+others. Equal outputs identify such operators.
 
 A constant or a single number alone does not identify an operator. An operator without other outputs ran again if its
 values equal those of an earlier operator of its type, and the operators around it ran again.

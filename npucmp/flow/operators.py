@@ -1,6 +1,5 @@
-"""Findings grouped by operator, with inputs, outputs and context.
-
-Cache of results that depend on one row of the table only, for the duration of a search.
+"""Findings grouped by operator, with inputs, outputs and context; and a cache of results that depend on one row of the
+table only, for the duration of a search.
 """
 
 from __future__ import annotations

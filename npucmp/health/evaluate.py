@@ -1,7 +1,6 @@
 """Apply all rules to all ranks: a Symptom per finding, and a Decision per rule, also for rules that could not run.
 
-Which findings follow from which. A consequence is listed below its cause, so that the first line is the one to fix.
-
+A finding that follows from another finding is listed below its cause, so that the first line is the one to fix.
 FOLLOWS lists, for each rule, the rules that explain it if both report the same rank; the first match is the cause.
 A hint explains only hints: a setting that may be intended does not excuse an error. Exception: scale hints in `RAISED`
 may be as severe as their consequences.

@@ -10,9 +10,8 @@
 Built-in rules are such functions, one file per family (rules/), listed in RULES. A rule does not know other rules;
 evaluate.py orders causes and consequences. A rule runs only if the run has everything that it `needs`.
 
-Rules of users: from files that they name, and from installed packages (entry points npucmp.rules).
-
-A file is executed as a Python script. No script is ever taken from a dump.
+Users add rules in files that they name, and in installed packages (entry points npucmp.rules). A file is executed as a
+Python script. No script is ever taken from a dump.
 """
 
 from __future__ import annotations
@@ -79,7 +78,10 @@ NEEDS: Mapping[str, Need] = {
     "updates": Need(lambda health: sum(len(one.updates) for one in health.parameters), "no optimizer was dumped"),
     "ranks": Need(lambda health: len(health.ranks) - 1, "needs two ranks"),
     "backward": Need(lambda health: int(health.training), "needs a backward pass"),
-    "evaluation": Need(lambda health: int(not health.training), "the run has a backward pass"),
+    "evaluation": Need(
+        lambda health: int(not health.training),
+        "apply to evaluation only; this run has a backward pass: --phase eval if it is one",
+    ),
     "calls": Need(lambda health: int(health.has_calls), "needs the calls within modules (level L1 or mix)"),
     "names": Need(lambda health: int(health.has_names), "needs parameters by name (level L0 or mix)"),
     "parameters": Need(lambda health: len(health.parameters), "no parameter is in the dump"),

@@ -1,6 +1,6 @@
-"""Settings of rules: which rules run, with which limits and severities, and which properties are intended.
+"""Settings of check and precheck: which rules run, with which limits and severities, and which properties are intended.
 
-Read the settings of check and precheck from one TOML file that the user names; no dump provides settings.
+They are read from one TOML file that the user names; no dump provides settings:
 
     fail_on = "warning"                     the lowest severity that makes a run unhealthy
     skip = ["input.repeated", "curve.*"]    rules to skip; `only` skips all others

@@ -1,6 +1,5 @@
-"""Data for tables and charts of a Health: a row per parameter and step, and the rms of each operator's output.
-
-Facts about a run that are not findings: the dtypes of its operators, and the loss scale.
+"""Data of a Health for tables, charts and notes: a row per parameter and step, the rms of each operator's output, and
+facts that are not findings (the dtypes of operators, the loss scale).
 """
 
 from __future__ import annotations

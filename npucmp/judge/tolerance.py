@@ -11,8 +11,8 @@ distance of the repeated runs; its error still counts as an input error of later
 only and an output of zeros on one side are no noise, and operators whose arguments differ are judged as without
 --noise.
 
-Read the settings of a user that replace default limits: tolerance tables, closeness, noise of repeated runs. The
-size of each file is bounded.
+The files of these settings are read here: tolerance tables and the noise of repeated runs. The size of each file is
+bounded.
 """
 
 from __future__ import annotations

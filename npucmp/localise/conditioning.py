@@ -1,17 +1,15 @@
-"""The factor by which an operator may enlarge the error it reads: condition numbers, estimated from the golden's
-Moments.
+"""The factor by which an operator may enlarge the error it reads (condition numbers), and the size and number of the
+terms of a sum. Both are estimated from the golden's Moments.
 
 exp of 20 turns a relative error e of its input into 20 e; a difference of near-equal numbers enlarges it without limit.
-Both are properties of the operator and its values, not faults; the formulas are those of forward error analysis
+Both cases are properties of the operator and its values, not faults; the formulas are those of forward error analysis
 (Higham, Accuracy and Stability of Numerical Algorithms, §1.6), with norms in place of elements.
 
 Examples of the condition number: max |x| for exp, rms(x) / std(x) for a norm, rms(x) / rms(y) for silu, sigmoid and
 softplus, whose slope is bounded.
 
-The size and number of the terms of an output, so that the error of a sum that cancels is compared with its terms.
-
-The gradient of a bias that softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise there,
-and rel_l2 is 1 or more. The error is then judged relative to the terms, not to their sum.
+The error of a sum that cancels is judged relative to its terms, not to the sum. Example: the gradient of a bias that
+softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise there, and rel_l2 is 1 or more.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Find operators of the target alone whose outputs are unused: no operator reads them, whole or in slices, and no
-compared tensor holds them.
+"""Find operators of the target alone whose outputs are unused, and tensors of the target that operators read in slices.
 
-It is not known whether such an operator, in the place of a golden stretch, computes what the stretch computes.
+An output is unused if no operator reads it, whole or in slices, and no compared tensor holds it. It is not known
+whether an operator with unused outputs, in the place of golden operators, computes what they compute.
 
-Find tensors of the target that operators read in slices: queries, keys and values of one product. Cutting a tensor
-is a view, which most dumps do not record; the hashes of the slices add up to the hash of the whole.
+Queries, keys and values of one product are read in slices. Cutting a tensor is a view, which most dumps do not record;
+the hashes of the slices add up to the hash of the whole.
 """
 
 from __future__ import annotations

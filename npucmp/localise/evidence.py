@@ -252,7 +252,10 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Ev
     found = [(one, kind) for one in outputs if (kind := rounded_to(one.measurement))]
     if not found or any(rounded_to(one.measurement) for one in read):
         return []
-    words = "{slot} appears rounded to {dtype}: its extremes are numbers of that type, the golden's are not"
+    words = (
+        "{slot} appears rounded to {dtype}: its minimum and maximum are exact {dtype} numbers, those of the golden "
+        "are not"
+    )
     return [reason("type", words, slot=one.pair.slot, dtype=measured(kind, one)) for one, kind in found[:1]]
 
 

@@ -1,7 +1,8 @@
-"""Notes on a comparison beside its roots: NaN, types, precision and arguments that differ.
+"""Notes on a comparison beside its roots: NaN, types, precision and arguments that differ. Parameter names are added to
+the evidence of optimizer calls.
 
-Add parameter names to the evidence of optimizer calls. The name and slot of such a call contain only numbers
-(`Torch._foreach_norm.0 input:0.20`); the forward or backward pass holds the same tensor under the parameter's name.
+The name and slot of an optimizer call contain only numbers (`Torch._foreach_norm.0 input:0.20`); the forward or
+backward pass holds the same tensor under the parameter's name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Find golden tensors without a compared counterpart, after repeated recordings and closed stretches are removed.
+"""Find golden tensors without a compared counterpart, except repeated recordings and closed stretches.
 
-A stretch of the golden: connected open contents and the operators that connect them.
-
-Find backward operators of closed stretches. Dumps record the gradient of one autograd node of each operator, so
-content does not link them; their forward, or the shapes of their inputs, show their outputs.
+A stretch of the golden consists of connected open contents and the operators that connect them. It is closed if all
+tensors that enter or leave it were compared. The backward operators of closed stretches are found too: dumps record the
+gradient of one autograd node of each operator, so content does not link them; their forward, or the shapes of their
+inputs, show their outputs.
 """
 
 from __future__ import annotations

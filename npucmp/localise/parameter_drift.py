@@ -1,4 +1,5 @@
-"""The drift of parameters over earlier steps: an optimizer propagates the noise of gradients to the parameters.
+"""The drift of parameters over earlier steps, as an optimizer propagates the noise of gradients to the parameters; and
+parameters that one run keeps in a 16-bit type.
 
 Adam's first updates use the sign of a gradient. For an element whose gradient is no larger than its error e, such an
 update is completely wrong: a share e of the elements, which rel_l2 shows as √e. A gradient that is pure noise (of a
@@ -20,9 +21,8 @@ Three parameters of a step, and a tenth of those that differ, must exceed their 
 of |x - y| of as many parameters must exceed 16 e_g of a step of the optimizer, twice the error before, and one
 round-off. In tensors that are likely to have a flipped sign, three elements must also be off by a step.
 
-Find parameters that only one run keeps as numbers of a 16-bit type, although both record them as float32.
-
-Loading a bfloat16 checkpoint into float32 has this effect, if operators cast up: each of them reads weights that differ
+Some parameters hold numbers of a 16-bit type in one run only, although both runs record them as float32. Loading a
+bfloat16 checkpoint into float32 has this effect, if operators cast up: each of them reads weights that differ
 from the golden's by one rounding. The parameters differ, but the precision of the run does not, because its results are
 rounded to float32. So the first parameter is a GAP, and the others follow from the same difference.
 

@@ -1,16 +1,12 @@
-"""The digest of tensors that one step and rank shares with other ranks: small, and made from existing measurements.
+"""Tensors that one step and rank shares with other ranks: a small digest of them, made from existing measurements, and
+the comparison of the digests of all ranks (weights, reduced gradients, outputs of collectives).
 
 Data-parallel ranks hold the same weights, and the output of a collective is the same on all ranks of its group. Dumps
 do not record which ranks these are; the golden run shows it, because its ranks hold the same tensors where they should.
-So the digest has two hashes for every such tensor: of the golden's content and of the target's. Constants are excluded,
-because they are equal by chance.
-
-Compare tensors that ranks of the target should share: weights, reduced gradients, outputs of collectives.
-
-The golden run shows which ranks should hold the same tensor: those that hold the same there. Ranks whose tensors differ
-by design (tensor, pipeline, expert parallelism) differ in the golden too, and are not compared. Rounding may make ranks
-of the target differ although each agrees with its golden: this is reported separately from a tensor that is wrong on
-one rank.
+So the digest has two hashes for every tensor: of the golden's content and of the target's. Constants are excluded,
+because they are equal by chance. Ranks whose tensors differ by design (tensor, pipeline, expert parallelism) differ in
+the golden too, and are not compared. Rounding may make ranks of the target differ although each agrees with its golden:
+this is reported separately from a tensor that is wrong on one rank.
 
 The report names the ranks that differ from their golden while others do not, otherwise the smaller group, otherwise all
 of them, from which step on, and the number of tensors. Roots and exit status do not depend on it.

@@ -190,9 +190,9 @@ def _is_within(rows: Sequence[Replayed]) -> bool:
 
 def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
     """Return the evidence of an output that differs from float64 of the operator's own inputs."""
-    words = "{slot} differs from a float64 recomputation of its own inputs by {ratio:,.2g} times the expected rounding"
+    words = "{slot} differs from float64 of its recorded inputs by {ratio:,.2g} times the expected rounding"
     if row.rms_ratio is None or row.budget == "exact":
-        words = "{slot} differs from a float64 recomputation of its own inputs"
+        words = "{slot} differs from float64 of its recorded inputs"
     found = [reason(NAME, words, ratio=row.rms_ratio, slot=side + row.slot)]
     if row.sampled:
         found.append(reason(NAME, "{share} of its elements were recomputed", share=row.sampled))

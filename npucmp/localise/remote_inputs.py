@@ -1,6 +1,5 @@
-"""Inputs of an operator that come from other ranks, and tensors of a rank that other ranks may read.
-
-Compare collectives that leave one tensor on all ranks: if the golden's ranks hold the same, the target's must too.
+"""Inputs of an operator that come from other ranks, tensors of a rank that other ranks may read, and collectives that
+leave one tensor on all ranks: if the golden's ranks hold the same tensor, the target's must too.
 
 The content of the golden shows which ranks should hold the same. The target's tensors are compared by their statistics:
 extremes, norm and sum. Ring and tree algorithms reduce every chunk on one rank and distribute it, so equal ranks are

@@ -1,13 +1,9 @@
-"""The known facts about the tensors of a search: their producers, and whether their error descends from a root.
+"""The known facts about the tensors of a search: their producers, whether their error descends from a root, and outputs
+that were written but not compared because their files are missing or broken, or the user excluded them.
 
-An input without a compared producer may come from
-
-    an uncompared output    its file is missing or broken, or the user excluded it
-    an unrecorded output    only the inputs of its operator were recorded
-    an unpaired operator    only one run has it
-
-The consumer of an uncompared output is not accused, because the error may exist before it. The golden side identifies
-the output: the number of elements, the type, and the extremes if recorded; the latest matching output is taken.
+An input without a compared producer may be an output that was not compared. Its consumer is not accused, because the
+error may exist before it. The golden side identifies the output: the number of elements, the type, and the extremes if
+recorded; the latest matching output is taken.
 """
 
 from __future__ import annotations

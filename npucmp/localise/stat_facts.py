@@ -1,6 +1,5 @@
-"""Facts about all ranks of a step that the noise test needs before its first operator, gathered rank by rank.
-
-The noise baseline of operators with recorded statistics only: how far all operators before them shifted.
+"""Facts about all ranks of a step that the noise test of recorded statistics needs before its first operator, gathered
+rank by rank; and the noise baseline, which is how far all operators before an operator shifted.
 """
 
 from __future__ import annotations

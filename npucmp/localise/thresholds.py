@@ -1,12 +1,11 @@
 """Make a Finding of each Measurement: compare each tensor by itself with the limit that the rules give for rounding.
 
-Backward operators that recorded another autograd node on each side.
-
-A dump records the outputs of one autograd node of a call: the whole linear layer on one side, the view before its
-product on the other. Autograd gives a gradient the shape of its tensor. If the forward has the same shapes on both
-sides and an output of the backward does not, the outputs belong to two nodes, and their difference is not an error. The
-next recorded gradient shows whether an error exists. If one call of an operator shows this, its other calls, whose
-nodes happen to have equal shapes, recorded two nodes too if their outputs are unrelated.
+Outputs of a backward operator that recorded another autograd node on each side are UNKNOWN. A dump records the outputs
+of one autograd node of a call: the whole linear layer on one side, the view before its product on the other. Autograd
+gives a gradient the shape of its tensor. If the forward has the same shapes on both sides and an output of the backward
+does not, the outputs belong to two nodes, and their difference is not an error. The next recorded gradient shows
+whether an error exists. If one call of an operator shows this, its other calls, whose nodes happen to have equal
+shapes, recorded two nodes too if their outputs are unrelated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The comparison of one (step, rank) of two runs, and its summary for the verdict on all of them.
-
-The share of the golden dump that a comparison accounts for: the part of the verdict that tolerances do not
-decide.
+"""The comparison of one (step, rank) of two runs, its summary for the verdict on all of them, and its coverage: the
+share of the golden dump that it accounts for, the part of the verdict that tolerances do not decide.
 """
 
 from __future__ import annotations

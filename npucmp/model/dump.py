@@ -1,7 +1,5 @@
-"""The content of a dump: tensors, operators, runs. Values of tensors are never in memory here, only their place in a
-file.
-
-The call that a record of a dump describes: the function, its arguments, and its tensors by slot.
+"""The content of a dump: tensors, operators, runs; and the call that a record describes (the function, its arguments,
+and its tensors by slot). Values of tensors are never in memory here, only their place in a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The measurement of one pair of tensors and the verdict on it.
-
-Matches of operators, and pairs of tensors that should agree.
-"""
+"""Matches of operators, pairs of tensors that should agree, the measurement of a pair and the verdict on it."""
 
 from __future__ import annotations
 

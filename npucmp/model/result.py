@@ -1,6 +1,6 @@
 """Results of the commands: the only input of a presenter. A command adds a type, never a branch.
 
-Methods that show a result in Python. `import npucmp` sets the presenter that produces the words.
+Methods show a result in Python; `import npucmp` sets the presenter that produces the words.
 """
 
 from __future__ import annotations

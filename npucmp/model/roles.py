@@ -1,6 +1,5 @@
-"""The role of a tensor for its operator: output, argument, parameter, workspace; and the containers of an operator.
-
-The roles of a run's tensors in the network, from the records alone: parameter, gradient, buffer, input, label.
+"""The role of a tensor for its operator (output, argument, parameter, workspace), the containers of an operator, and
+the role of a run's tensors in the network (parameter, gradient, buffer, input, label), from the records alone.
 
 No value is read for this. The roles decide which tensors are read together, and which properties are computed then.
 """

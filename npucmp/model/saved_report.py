@@ -1,8 +1,7 @@
-"""A report that `-o` wrote, read back, and the difference of two reports.
+"""A report that `-o` wrote, read back; the difference of two reports; and the result of `npucmp merge`, which is the
+rows of several reports in their files, and roots in a new order.
 
 Cells are text as in the files: names of dumps in the form that is safe for a spreadsheet, the same in both reports.
-
-The result of `npucmp merge`: rows of several reports in their files, and roots in a new order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Facts about an operator for a ticket besides its rows: its call, and the vendor's statistics of its outputs.
-
-The content of a ticket: one operator of a report, with all facts about it from the report's files.
+"""The content of a ticket: one operator of a report, with all facts about it from the report's files; and facts that
+its rows lack, the call and the vendor's statistics of its outputs.
 """
 
 from __future__ import annotations

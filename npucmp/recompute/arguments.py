@@ -1,11 +1,9 @@
-"""Arguments of a function, from a recorded call. The record is untrusted: arguments that are not known to be harmless
-are refused, and a refusal affects this operator only.
+"""Arguments of a function, from a recorded call, and the values of its tensors. The record is untrusted: arguments that
+are not known to be harmless are refused, and a refusal affects this operator only.
 
 The reader accepts null, booleans, numbers, slices, an ellipsis, sizes, known element types, words of the row's
 vocabulary, and lists of these. The caller supplies tensors by slot. Arguments that depend on the environment (devices,
-generators, streams, process groups) are dropped.
-
-Values of a dumped tensor, if the file matches the record.
+generators, streams, process groups) are dropped. A tensor has values only if its file matches the record.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Producers and consumers in one dump without a graph: tensors with equal marks (data_flow.py) are the same tensor.
+"""Producers and consumers in one dump without a graph: tensors with equal marks are the same tensor.
 
 A tensor is `loose` if unknown code computes it from earlier tensors: it is an input that no operator wrote, that is no
 known function of outputs (gaps.py), that did not exist before, and that gets a gradient. The other inputs of this code
 are unknown, so if a gradient does not fit, some of its consumers may be unknown. Parameters are not loose: they are in
 the places of PARAMETERS, or are vectors.
 
-Content of each tensor of a record: the sum of the scrambled bits of its elements.
-
-Two tensors with equal marks hold the same values, in any order, so a tensor is recognised after a view, a transpose or
-a copy. A constant, or a tensor of fewer than four numbers that people write, would match everywhere, so it has no mark.
-A tensor without values has none either.
+The mark of a tensor is the sum of the scrambled bits of its elements. Two tensors with equal marks hold the same
+values, in any order, so a tensor is recognised after a view, a transpose or a copy. A constant, or a tensor of fewer
+than four numbers that people write, would match everywhere, so it has no mark. A tensor without values has none either.
 """
 
 from __future__ import annotations

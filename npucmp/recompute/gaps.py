@@ -1,13 +1,12 @@
 """Find the known function of earlier outputs that makes an input without a dumped producer.
 
-The search tries parts of an output in another order, functions of one output of as many elements (gaps.py),
+The search tries parts of an output in another order, functions of one output of as many elements,
 functions of two outputs, and concatenations of outputs. The nearest output comes first. If the same place of other
 layers is another function, the gap says so: one of the layers does not match its network.
 
-Known functions of one or two earlier outputs, by name, that code outside the dump may have applied.
-
-Each is written once for numpy and torch (`m` is either). An input is compared with each function in float64. It may
-differ by its own rounding, and by the effect of one rounding of the argument.
+Each known function of one or two earlier outputs, which code outside the dump may have applied, is written once for
+numpy and torch (`m` is either). An input is compared with each function in float64. It may differ by its own rounding,
+and by the effect of one rounding of the argument.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Table of graph operators that numpy replays: one literal line per operator, with its names in each framework.
+"""Table of graph operators that numpy replays, one literal line per operator with its names in each framework; and the
+formulas of an operator: its own, or for a fused operator those of its originals in order.
 
 kinds   sum     linear in each of its inputs: budget by the random walk of rounding
         noise   anything else that rounds: noise at every step (noisy_ops.py)
@@ -9,8 +10,6 @@ operator; the first of them is the preceding result. Results of `views` may have
 dump only selects a line; the table gives the function.
 
 Source: TensorFlow's raw_ops, MindSpore's ops.operations, GE's op_proto.
-
-Formulas of an operator of a graph: its own, or for a fused operator those of its originals in order.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
 """Rounding noise at every primitive of a float64 computation: its outputs show the effect that rounding may have.
 
 Each result of an aten call is multiplied by 1 + dtypes.ROUNDING u N(0, 1). u is the round-off of the output's type,
-because kernels of low precision store intermediates and saved statistics in it. Sums get the random walk of
-rounding_noise.py. Statistics of norms and softmax get the noise of sums of N terms in the accumulator. Copies get none.
+because kernels of low precision store intermediates and saved statistics in it. Sums get the random walk of the worst
+legitimate order. Statistics of norms and softmax get the noise of sums of N terms in the accumulator. Copies get none.
 Backward kernels of norms and activations are first decomposed into the steps of a device.
 
-error_budget.py adds the final rounding, so in 16 bits outputs come without that noise. Only child processes import
+error_budget.py adds the final rounding, so in 16 bits outputs come without that noise.
+
+The formula of the random walk is dtypes.random_walk: the variance of K roundings of partial sums whose terms have mean
+r/K and spread Q/K. r is the sum, Q the same sum with squared operands, K the same sum with ones, element by element, so
+that padding is right. Kernels that add in blocks have less: measured 0.3 to 1.1 of it. Only child processes import
 this.
-
-Noise of rounding in a sequential sum: the worst legitimate order.
-
-The formula is dtypes.random_walk: the variance of K roundings of partial sums whose terms have mean r/K and spread Q/K.
-r is the sum, Q the same sum with squared operands, K the same sum with ones, element by element, so that padding is
-right. Kernels that add in blocks have less: measured 0.3 to 1.1 of it. Only child processes import this.
 """
 
 from __future__ import annotations

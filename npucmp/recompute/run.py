@@ -1,10 +1,8 @@
 """Run tasks in child processes with limits → rows, links, gaps and edges. A failed operator never ends the run.
 
-Edges after all of them are known: guilty consumers, and errors that all edges of a kind share.
-
-A guilty consumer explains wrong gradients. If the gradients of all consumers of a kind have similar errors, and none
-larger than half precision inside causes, the cause is a setting of the device (products in HF32), as in
-kind_baseline.py: one line is reported, and no edge is broken.
+When all edges are known, they are judged together. A guilty consumer explains wrong gradients. If the gradients of all
+consumers of a kind have similar errors, and none larger than half precision inside causes, the cause is a setting of
+the device (products in HF32), as in kind_baseline.py: one line is reported, and no edge is broken.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """A forward record → rows: the call in float64, and its rounding budget. Only child processes import this.
 
-Check indices of argmax, topk, sort and similar calls: a device may select any of several equal values.
-
-The recorded inputs are exact, so the value at an index must equal the value that float64 selects. Only child processes
-import this.
+A device may select any of several equal values in argmax, topk, sort and similar calls, so their indices are checked by
+value: the recorded inputs are exact, so the value at an index must equal the value that float64 selects.
 """
 
 from __future__ import annotations

@@ -85,12 +85,13 @@ class Line(NamedTuple):
 
 class Listing(NamedTuple):
     """Lines of one kind; a presenter may show only the first. `rest` names the file with all, and `more` counts the
-    lines that only that file has."""
+    lines that only that file has. `rules` is the number of rules that each line lists, if the lines are reasons."""
 
     title: str
     lines: Sequence[str]
     rest: str
     more: int = 0
+    rules: Sequence[int] = ()
 
 
 class PathStep(NamedTuple):

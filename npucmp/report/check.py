@@ -6,7 +6,7 @@ health.csv has one row per finding, checks.csv one per rule, parameters.csv one 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from npucmp.model import Evidence, Fact
 from npucmp.model.check_finding import SEVERITIES, Checked, Decision, ParameterRow, Symptom
@@ -62,10 +62,10 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
     word, sentence = _verdict(report)
     notes = [*dict.fromkeys(report.notes)]
     unreadable = [*report.unreadable, *(problem_of(run) for _, run in report.broken)]
-    undecided = undecided_words(report.decisions)
+    undecided = undecided_rules(report.decisions)
     decided = sum(one.decided != "no" for one in report.decisions)
     aligned = f"{decided} of {count_of(len(report.decisions), 'rule')} decided"
-    lines = [] if roots or not decided else [Line("No fault found", "good", ", within the limits of this dump")]
+    lines = [] if roots or not decided else [Line("No fault found", "good", _decided_words(report.decisions))]
     return Answer(
         result=report,
         word=word,
@@ -82,7 +82,10 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
         aligned=aligned,
         nothing=[] if roots else ["No rule found a fault."],
         counts=Counter(one.severity for one in report.symptoms),
-        notes=[Listing("not decided", undecided, "checks.csv"), Listing("note", notes, "summary.json")],
+        notes=[
+            Listing("not decided", undecided_words(undecided), "checks.csv", rules=[*map(len, undecided.values())]),
+            Listing("note", notes, "summary.json"),
+        ],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
         undecided=[f"unreadable: {words}" for words in unreadable],
         tables=[
@@ -165,14 +168,26 @@ def _more(one: Symptom) -> str:
     return f" and {one.places - 1} more" if one.places > 1 else ""
 
 
-def undecided_words(decisions: Sequence[Decision]) -> list[str]:
+def undecided_rules(decisions: Sequence[Decision]) -> dict[str, list[str]]:
     """Return the reasons with the rules that each left undecided, most rules first."""
     reasons: dict[str, list[str]] = {}
     for one in decisions:
         if one.why_not:
             reasons.setdefault(one.why_not, []).append(one.rule)
-    ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
-    return [f"{', '.join(rules)} ({why})" for why, rules in ordered]
+    return dict(sorted(reasons.items(), key=lambda item: -len(item[1])))
+
+
+def undecided_words(reasons: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line for each reason: the rules, then the reason."""
+    return [f"{', '.join(rules)} ({why})" for why, rules in reasons.items()]
+
+
+def _decided_words(decisions: Sequence[Decision]) -> str:
+    """ " by the 50 rules that this dump can decide; 48 others are not decided (below)"."""
+    decided = sum(one.decided != "no" for one in decisions)
+    others = len(decisions) - decided
+    rest = f"; {count_of(others, 'other')} {'is' if others == 1 else 'are'} not decided (below)" if others else ""
+    return f" by the {count_of(decided, 'rule')} that this dump can decide{rest}"
 
 
 def _verdict(report: Checked) -> tuple[str, str]:

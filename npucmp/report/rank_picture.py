@@ -1,6 +1,5 @@
-"""The picture of steps × ranks: a character for each cell, or for several cells, of which the worst is shown.
-
-The grid of steps × ranks on a page; each cell links to the page of its step and rank.
+"""The picture of steps × ranks: a character for each cell, or for several cells, of which the worst is shown; and the
+grid on a page, each cell of which links to the page of its step and rank.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Draw where two runs differ in a tensor: the words and strokes of a map of the tensor and of a chart of its bits.
+"""Drawings as SVG: where two runs differ in a tensor (a map of the tensor and a chart of its bits), and curves over
+steps.
 
 A cell of the map is the darker the more of its elements differ. Adjacent cells of a line with equal darkness are one
-stroke, and all strokes of equal darkness are one path.
-
-Draw curves over steps as numbers for an SVG drawing, which the template embeds; no script is needed.
+stroke, and all strokes of equal darkness are one path. Curves are numbers that the template embeds; no script is
+needed.
 """
 
 from __future__ import annotations

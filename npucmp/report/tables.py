@@ -1,6 +1,5 @@
-"""The tables that tickets and scripts rely on: tensors.csv and roots.csv. New columns are only ever appended.
-
-The files for the tables of a report: one file for all steps and ranks, or one for each; CSV or Parquet.
+"""The tables of a report, among them tensors.csv and roots.csv, on which tickets and scripts rely: new columns are only
+ever appended. A table is one file for all steps and ranks, or one for each; CSV or Parquet.
 """
 
 from __future__ import annotations

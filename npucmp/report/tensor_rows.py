@@ -1,7 +1,5 @@
-"""All pairs of a comparison, operator by operator, with the producers of their inputs and the data that a page
-draws.
-
-The cells of tensors.csv, made column by column.
+"""All pairs of a comparison, operator by operator, with the producers of their inputs, the data that a page draws, and
+the cells of tensors.csv, made column by column.
 """
 
 from __future__ import annotations

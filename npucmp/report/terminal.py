@@ -1,6 +1,6 @@
 """Show an Answer on the screen: the dumps, their alignment, the suspects, the notes, and the paths of the files.
 
-Wrap the lines of the screen to the width of a terminal; continuation lines are indented below their text.
+Lines are wrapped to the width of a terminal; continuation lines are indented below their text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.model.cause import UNSEEN
-from npucmp.report.answer import Answer, Line, Section, Suspect
+from npucmp.report.answer import Answer, Line, Listing, Section, Suspect
 from npucmp.report.phrases import count_of, numbers, rate_of
 from npucmp.report.rank_cell import Matrix
 from npucmp.report.sanitise import visible
@@ -75,6 +75,17 @@ def _common(suspects: Sequence[Suspect]) -> dict[str, list[int]]:
             if reason.kind == UNSEEN:
                 found.setdefault(reason.sentence(visible), []).append(one.place)
     return {sentence: places for sentence, places in found.items() if len(places) >= SAME}
+
+
+def _unlisted(one: Listing, most: int, written: bool) -> str:
+    """Return the number of lines, or of rules, that the screen omits, and the place that lists them. If no folder was
+    written, the place is named with the option that writes it."""
+    lines = len(one.lines[most:])
+    words = f"{lines + one.more} more"
+    if one.rules:
+        words = f"{count_of(sum(one.rules[most:]), 'more rule')} for {count_of(lines, 'other reason')}"
+    place = one.rest if written else f"{one.rest} with -o DIR"
+    return f"{words} in {place}" if one.more else f"{words}: -v lists them, and {place}"
 
 
 class _Screen:
@@ -187,12 +198,11 @@ class _Screen:
         """Yield the lines below all sections, the verdict last."""
         answer = self.answer
         yield from map(visible, answer.left_out)
-        for kind, lines, rest, unlisted in (*answer.notes, answer.unreadable):
-            most = len(lines) if self.verbose else NOTES
-            yield from (f"{kind}: {visible(words)}" for words in lines[:most])
-            more = len(lines[most:]) + unlisted
-            if more:
-                yield f"{kind}: and {more} more in {rest}"
+        for one in (*answer.notes, answer.unreadable):
+            most = len(one.lines) if self.verbose else NOTES
+            yield from (f"{one.title}: {visible(words)}" for words in one.lines[:most])
+            if len(one.lines) > most or one.more:
+                yield f"{one.title}: {_unlisted(one, most, bool(folder))}"
         yield from map(visible, answer.remarks(folder))
         yield self.line(Line(answer.word, answer.tone, f": {answer.sentence}.   {rate_of(answer.result)}"))
 

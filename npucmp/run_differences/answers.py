@@ -1,6 +1,5 @@
-"""Make the answer of a check of two runs: same, close, differs, unknown, not applicable.
-
-Corresponding steps and ranks of two runs, as checks of two runs read them.
+"""The answers of a check of two runs (same, close, differs, unknown, not applicable), and the corresponding steps and
+ranks that the check reads.
 """
 
 from __future__ import annotations

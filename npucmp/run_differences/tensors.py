@@ -1,9 +1,8 @@
-"""Find the relation of two tensors by the best data known of both: bits, values, shape, statistics.
+"""Find the relation of two tensors by the best data known of both (bits, values, shape, statistics), and describe how a
+network input differs between two runs.
 
-Describe how a network input differs between two runs, by its records and by its values, which are read again.
-
-Read values of single tensors. The number of elements is bounded, so that a check stays much faster than a
-comparison.
+Values of single tensors are read again for this. The number of elements is bounded, so that a check stays much faster
+than a comparison.
 """
 
 from __future__ import annotations

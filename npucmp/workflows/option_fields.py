@@ -213,8 +213,16 @@ class ScreenFields:
 class CompareFields(DumpFields):
     """The options of compare, and of the commands that are built on it."""
 
-    rtol: Optional[float] = option(None, "Judge by |x-y| ≤ atol + rtol·|y| instead of the default limits.", least=0)
-    atol: Optional[float] = option(None, "See --rtol.", least=0)
+    rtol: Optional[float] = option(
+        None,
+        "Relative tolerance: an element agrees if |x-y| ≤ atol + rtol·|y|. It replaces the default limits.",
+        least=0,
+    )
+    atol: Optional[float] = option(
+        None,
+        "Absolute tolerance in the formula of --rtol. If only one of the two is given, the other is 0.",
+        least=0,
+    )
     tolerances: Union[StrPath, Sequence[Tolerance], None] = option(
         None, "Own limits: CSV or TOML with metric, limit, dtype, op_type, why.", metavar="FILE"
     )
@@ -247,8 +255,8 @@ class CompareFields(DumpFields):
     )
     disk: Union[int, str, None] = option(
         None,
-        "Disk space for the next dump of each side: --disk 20GB. next_dump.json requests the operators that fit, "
-        "nearest to the first root first.",
+        "Disk space for the next dump of each side: --disk 20GB. With -o, next_dump.json lists the operators to dump "
+        "next; with --disk only as many as fit, those nearest to the first suspect first.",
         metavar="SIZE",
     )
     also: Sequence[StrPath] = option(
@@ -260,8 +268,9 @@ class CompareFields(DumpFields):
     )
     recompute: str = option(
         "auto",
-        "Recompute operators of both runs in float64 from their own inputs. auto (default): suspected and excused "
-        "operators, by numpy; all: every operator, by torch (pip install -e '.[replay]'); none: no operator.",
+        "Recompute operators of both runs in float64 from their recorded inputs. auto (default): by numpy, suspected "
+        "operators, those whose error only their inputs explain, and a sample of the others; all: every operator, by "
+        "torch (pip install -e '.[replay]'); none: no operator.",
         metavar="[none|auto|all]",
         choices=("none", "auto", "all"),
     )
@@ -449,17 +458,22 @@ class PlanFields:
     ops: Sequence[str] = option((), "Only operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
     kind: Optional[str] = option(
         None,
-        "Recorded per tensor: values, statistics or md5.",
+        "Recorded per tensor: values, statistics or md5. Default: values; for overflow statistics, or the detection of "
+        "the device; for rerun-diff md5.",
         values={
-            "--values": ("values", "Record values of tensors."),
-            "--statistics": ("statistics", "Record maximum, minimum, mean, norm."),
-            "--md5": ("md5", "Record checksums."),
+            "--values": ("values", "Record values of tensors (default, except for overflow and rerun-diff)."),
+            "--statistics": (
+                "statistics",
+                "Record maximum, minimum, mean, norm (default for overflow).",
+            ),
+            "--md5": ("md5", "Record checksums (default for rerun-diff)."),
         },
         python='kind="values"',
     )
     before: Optional[StrPath] = option(
         None,
-        "An earlier dump of the same network (statistics suffice). It gives the size, and the operators of --ops.",
+        "An earlier dump of the same network (statistics suffice): the size of the new dump is estimated from it, and "
+        "--ops is matched with its operator names.",
         "--from",
         metavar="DUMP",
         python="before=DUMP",

@@ -1,12 +1,12 @@
-"""The options of a comparison, with checks of their values.
+"""The options of a comparison with checks of their values, the options that decide a verdict as summary.json stores
+them, and the keyword arguments of a workflow.
 
-The options that decide a verdict, as summary.json stores them, and their differences between two reports.
+Two reports are compared by the options that decide a verdict. Options that name data (golden, graph, also), control the
+execution (jobs, resume) or add output (metrics, disk) decide nothing. An option at its default is omitted. A file is
+compared by its content.
 
-Options that name data (golden, graph, also), control the execution (jobs, resume) or add output (metrics, disk) decide
-nothing. An option at its default is omitted. A file is compared by its content.
-
-Add the fields of a workflow's options to its keyword arguments, so that editors complete them, type checkers find
-wrong names, and `help` lists them. Each is declared once, in the options.
+The fields of the options become keyword arguments of a workflow, so that editors complete them, type checkers find
+wrong names, and `help` lists them. Each is declared once, in the options:
 
     @of_two(Options)
     def compare(target: StrPath, golden: StrPath, options: Options) -> Report: ...

@@ -1,8 +1,8 @@
-"""Find operators whose outputs differ from float64 of their own inputs: load → tasks → replay → Replays.
+"""Find operators whose outputs differ from float64 of their recorded inputs: load → tasks → replay → Replays.
 
-Compare two replays to find the wrong run, and compute the vendor's double benchmark of their errors.
-
-The operators of each run were compared with float64 of their own inputs, so the errors are those of the kernels only.
+With a golden run, which is also replayed, the two replays are compared to find the wrong run, and the vendor's double
+benchmark of their errors is computed. The operators of each run were compared with float64 of their own inputs, so the
+errors are those of the kernels only.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 sizes are limited, links must not lead out of it, and cells without a valid number are unknown. Missing or foreign
 content is refused, so that it does not appear as tables without a finding.
 
-Convert a Parquet table of a report to the lines of CSV from which it was made. Needs pyarrow.
-
-The file may come from outside, with a ticket: it is read piece by piece by offset, only the types that npucmp writes
-are accepted, and its recorded size is not trusted. Repeated text is one object.
+A Parquet table becomes the lines of CSV from which it was made; this needs pyarrow. It is read piece by piece by
+offset, only the types that npucmp writes are accepted, and its recorded size is not trusted. Repeated text is one
+object.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Parse selections of steps and ranks: `--step 0-9`, `--rank 0,8-15`, `--pair step1=step0`.
-
-Parse sizes as users write them: `--disk 20GB`.
+"""Parse the words of a user: selections of steps and ranks (`--step 0-9`, `--rank 0,8-15`, `--pair step1=step0`) and
+sizes (`--disk 20GB`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Show the content of a dump: the operators of its runs and, if a pattern selects them, the statistics of their
-tensors.
-
-Load the values of one tensor of a dump as an array.
+tensors; or load the values of one tensor as an array.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Select the diverging tensors that are read a second time (measure/error_map.py): tensors of suspects by place,
-then others in order of execution; at most MOST tensors, with at most BYTES in total on both sides.
+"""Select the diverging tensors that are read a second time (measure/error_map.py): tensors of suspects by place, then
+others in order of execution; at most MOST tensors, with at most BYTES in total on both sides.
 
-Collect for the first suspects the ticket data that their rows lack: the call, and the vendor's metrics of their
-outputs. Values are read again unless tensor_details.py already read them for both.
+For the first suspects, the ticket data that their rows lack is collected too: the call, and the vendor's metrics of
+their outputs. Values are read again, unless both sides were already read for the selected tensors.
 """
 
 from __future__ import annotations

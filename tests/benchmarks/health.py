@@ -6,7 +6,7 @@ DIRECTORY holds a folder per dump: f_… with a fault, c_… sound ones (or as M
 which one is to be found]}, "clean": [folders]}). Without a manifest any finding will do; with one, a fault that it
 names no rule for cannot be found in these dumps, and does not count.
 Printed are a line per dump and, at the end, how many faults are found, in how many the first line is one of those rules
-or one that explains it (suppression.py), and in how many sound runs there is an error or a warning.
+or one that explains it (health/evaluate.py), and in how many sound runs there is an error or a warning.
 """
 
 from __future__ import annotations

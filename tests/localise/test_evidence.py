@@ -199,5 +199,6 @@ def test_values_that_look_rounded_are_told(target, golden, kind, says):
         one = Finding(Measurement(pair, Moments(64, *sides)), Verdict.DIVERGED, "")
         heard += [said.sentence() for said in type_reasons([], [one])]
         assert not type_reasons([one], [one])
-    words = f"output:0 appears rounded to {says}: its extremes are numbers of that type, the golden's are not"
+    words = f"output:0 appears rounded to {says}: its minimum and maximum are exact {says} numbers, "
+    words += "those of the golden are not"
     assert {*heard} == ({words} if says else set()) and len(heard) >= (13 if says else 0)

@@ -85,7 +85,7 @@ def test_what_only_torch_knows_is_recomputed(tmp_path):
     dumps = pair(tmp_path, *records)
     plain, report = (compare(*dumps, recompute=how) for how in ("auto", "all"))
     assert "expected rounding" not in plain.roots[0].because
-    assert "a float64 recomputation of its own inputs by" in report.roots[0].because
+    assert "float64 of its recorded inputs by" in report.roots[0].because
     assert "recomputed 1 of 1 operators by torch, in float64 from their recorded inputs" in report.notes
 
 
@@ -122,7 +122,7 @@ def test_a_setting_of_all_operators_of_a_kind_is_no_birth_by_recomputation(tmp_p
 
 @needs_torch
 @pytest.mark.parametrize("sample, cause, words", [
-    ("msprobe_softmax", Cause.BORN, "a float64 recomputation of its own inputs by 2.2e+04 times the expected rounding"),
+    ("msprobe_softmax", Cause.BORN, "float64 of its recorded inputs by 2.2e+04 times the expected rounding"),
     ("msprobe_extra_operator", Cause.BORN, "argument input:4 (eps) is 0.01"),
     ("msprobe_uncaptured", Cause.GAP, "it reads gelu (tanh) of Functional.linear.8.forward in the target, "
                                       "gelu (erf) of Functional.linear.8.forward in the golden"),

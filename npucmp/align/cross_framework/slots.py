@@ -1,13 +1,12 @@
-"""The golden operator in the terms of its partner from another framework: slots, parameter names, shapes.
+"""The golden operator in the terms of its partner from another framework: slots, parameter names, shapes; and the views
+and samples of tensors for it.
 
 Tensors are partners if the signatures give them the same name; integers match integers only. The remaining tensors are
 paired by shape if exactly one of each side has it. If one framework merges batch and sequence into one axis, the golden
 tensor is viewed in the target's shape: as many elements, in the same order. All other tensors have no partner.
 
-Samples that distinguish tensors without reading them whole, and views of tensors in another shape.
-
-A sample is a few rows and columns at both ends of the axis that is cut. No error is raised: an unreadable tensor has no
-sample, and the measurement reports the reason.
+A sample distinguishes tensors without reading them whole: a few rows and columns at both ends of the axis that is cut.
+It raises no error: an unreadable tensor has no sample, and the measurement reports the reason.
 """
 
 from __future__ import annotations

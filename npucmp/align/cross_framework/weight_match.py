@@ -1,17 +1,17 @@
-"""Matcher by the values of weights, for names of two frameworks that have nothing in common: ATB.
+"""Match operators by the values of their weights, for frameworks whose names have nothing in common (ATB); and match
+products that one framework computes at once and the other separately (qkv and q, k, v; gate-up and gate, up).
 
-A weight is identified by samples of its first and last rows, or by its recorded statistics, in its own shape or
-transposed. A weight that consists of several weights of the other run, row by row from first to last, belongs to a
-fused product. Only values decide. Operators that share one weight are matched by order, if both sides have equally
+By weights: a weight is identified by samples of its first and last rows, or by its recorded statistics, in its own
+shape or transposed. A weight that consists of several weights of the other run, row by row from first to last, belongs
+to a fused product. Only values decide. Operators that share one weight are matched by order, if both sides have equally
 many.
 
-Products that one framework computes at once and the other separately: qkv and q, k, v; gate-up and gate, up.
-
-Each part is compared with a view of the whole's tensors: nothing is copied. Outputs are cut along their last axis,
-weights and biases along their first; the table gives the order. Values confirm a layout: samples of weights, else of
-outputs, must have the direction of the part at both of its ends, in at least one module. A scaled or shifted product
-still passes, interleaved heads do not. If values were kept and none agrees, nothing is matched. If only statistics were
-kept, those of the parts are merged into statistics of the whole; statistics of a whole do not yield those of a part.
+Fused products: each part is compared with a view of the whole's tensors: nothing is copied. Outputs are cut along their
+last axis, weights and biases along their first; the table gives the order. Values confirm a layout: samples of weights,
+else of outputs, must have the direction of the part at both of its ends, in at least one module. A scaled or shifted
+product still passes, interleaved heads do not. If values were kept and none agrees, nothing is matched. If only
+statistics were kept, those of the parts are merged into statistics of the whole; statistics of a whole do not yield
+those of a part.
 
 Sources: vLLM's packed_modules_mapping, transformers, MindFormers, Megatron.
 """

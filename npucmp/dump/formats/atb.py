@@ -8,7 +8,7 @@
 
 The operators that an operator contains run before it ends, so children precede it. A file may name another file with
 the same content.
-Layouts: readers/atb.py, readers/atb.py.
+Layouts: readers/atb.py.
 Source: public sources and documentation of msprobe and msit; docs/formats.md.
 """
 

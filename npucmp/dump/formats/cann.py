@@ -9,8 +9,7 @@
         Opdebug.Node_OpDebug.…                                             overflow records, no operator
 
 Escaped names lose "/" and "."; DumpData.op_name keeps them and is preferred. Layouts of the bytes:
-readers/cann_raw.py and readers/cann_raw.py. Files are sorted by their times, or by the order of the graph if one is
-found.
+readers/cann_raw.py. Files are sorted by their times, or by the order of the graph if one is found.
 Source: public sources of CANN's runtime and of msaccucmp; docs/formats.md.
 """
 

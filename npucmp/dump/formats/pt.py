@@ -8,10 +8,10 @@
         joined by ___ (older: __); the tensor itself, or {"value": tensor, "meta": …}
     {anything}.pt                                                                                        one output
 
-readers/folders.py reads step and rank from folders, readers/names.py parses other names.
-Only dump_index gives the order of execution. Otherwise operators are sorted by the write times of their files, if these
-are reliable (readers/folders.py), else by call number, then by name, with each module after its children; the run
-then has a note.
+readers/folders.py reads step and rank from folders, readers/names.py parses other names. Only dump_index gives the
+order of execution. Otherwise operators are sorted by the write times of their files, if these are reliable
+(readers/folders.py), else by call number, then by name, with each module after its children; the run then has a
+note.
 
 Source: public documents and sources of msprobe (aclgraph_dumper.py), msit (dump_hook.py), SGLang (debug_utils).
 """

@@ -4,10 +4,9 @@ A graph has facts that no dump has: which operators of the network a fused opera
 reads, in which logical shape. A graph is only supporting information: no module here reads a tensor, and a run without
 a graph, or with a graph that does not fit, is compared too.
 
-    graph.py       the classes: Graph, Node, Port
+    graph.py       the classes: Graph, Node, Port; all graphs of a run in one, with lookup by name
     ge.py          GE, the Ascend graph compiler: text and JSON
     graphdef.py    TensorFlow: text, and the wire format, in a file (graph.pb) or inside tfdbg dumps
-    graph.py       all graphs of a run in one, with lookup by name
     attributes.py  which attributes are kept, and their values
 
 A new kind of graph needs a module that makes these objects, and a line in `load_graphs`.

@@ -1,6 +1,5 @@
-"""Graph, Node and Port: the network that a compiler or framework executes. Immutable, without tensor values.
-
-All graphs of a run in one, with lookup of a node by the name in a dump.
+"""Graph, Node and Port: the network that a compiler or framework executes. Immutable, without tensor values. GraphIndex
+holds all graphs of a run, and finds a node by its name in a dump.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Read files of ATB (MindIE, ascend-transformer-boost): a text header, and the values.
+"""Read files of ATB (MindIE, ascend-transformer-boost): tensors, and statistic.csv.
+
+A tensor file is a text header and the values:
 
     lines of name=value, in any order, each ended by a newline, the last of them $End=1; then the values, C order
       dtype             a number of ge::DataType
@@ -8,10 +10,10 @@
       $Object.data      {offset from there},{bytes}           (may be left out: all bytes)
       data              instead of values: the tensor of this execution that holds the same, {ids}_{file name}
 
-Other lines are ignored. Values that are longer than the shape needs contain padding.
-Source: public sources of msprobe and of msit, which write and read such files.
+Other lines are ignored. Values that are longer than the shape needs contain padding. Source: public sources of msprobe
+and of msit, which write and read these files.
 
-Read statistic.csv of an ATB dump: a row per tensor of one execution, beside the tensor files or instead of them.
+statistic.csv has a row per tensor of one execution, beside the tensor files or instead of them:
 
     Device and PID, Execution Count, Op Name, Op Type, Op Id, Input/Output, Index, Dtype, Format, Shape, Max, Min, Mean,
     Norm, Tensor Path     columns by name

@@ -1,4 +1,5 @@
-"""Read raw CANN dump files, "version 2" and "version 1": a protobuf header and the payloads.
+"""Read raw CANN dump files ("version 2" and "version 1": a protobuf header and the payloads) and nano dump files, and
+check the description of each tensor against the file: known type, consistent shape and size.
 
     version 2   offset  bytes  content
                 0       8      H, length of the header, uint64
@@ -16,9 +17,7 @@
 writers omit whole fields: every field is optional. Only positions of payloads are read, never the payloads.
 Source: dump_data.proto of the public CANN and MindSpore repositories.
 
-Check the description of a tensor in a header against the file: known type, consistent shape and size.
-
-Read nano dump files: the content of raw CANN dumps, encoded as tag-length-value instead of protobuf.
+Nano dump files have the content of raw CANN dumps, encoded as tag-length-value instead of protobuf:
 
     offset  bytes  content
     0       8      H, length of the rest of the header, up to the payloads, uint64
@@ -32,8 +31,8 @@ Read nano dump files: the content of raw CANN dumps, encoded as tag-length-value
                      nested     0 shape, 1 original shape (uint64 each), 2 name of the original operator
     8 + H   …      payloads: inputs, then outputs, `size` bytes each
 
-data_type is a number of ge::DataType, not of the protobuf's table.
-Source: a decoded real file, and msaccucmp's public reader.
+data_type is a number of ge::DataType, not of the protobuf's table. Source: a decoded real file, and msaccucmp's public
+reader.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Walk a dump's folders: bounded in depth, in a fixed order, never through a link to another place.
+"""Walk the folders of a dump, group its files by run and by execution, and guess the order of execution from write
+times.
 
-Group the files of a dump by run, for formats in which only folders name step, rank and process (names.py).
+The walk is bounded in depth, has a fixed order, and never follows a link to another place. Files are grouped by run for
+formats in which only folders name step, rank and process (names.py).
 
-Group dumped items by execution: an operator that ran several times wrote each of its slots several times.
-
-Executions are counted from the newest, as when two runs are paired: missing executions are the earliest ones.
-
-Guess the order of execution from the write times of files.
+An operator that ran several times wrote each of its slots several times. Executions are counted from the newest, as
+when two runs are paired: missing executions are the earliest ones.
 
 A tool that copies or unpacks files may set new times. The times count only if they are mostly distinct, if they do not
 follow the order of names, and if each operator was written after its certain predecessors: a module after the modules

@@ -1,7 +1,7 @@
 """A pickle interpreter that runs nothing: the opcodes that torch.save writes, on plain values.
 
 A pickle is a program for a stack machine; its GLOBAL and REDUCE opcodes import and call what they name. Here a
-name is looked up in the closed list of inert_pickle.py, and the result is a record. Values are None, bool, int,
+name is looked up in the closed list below, and the result is a record. Values are None, bool, int,
 float, text, tuple, list, dict and those records; no opcode can make another value.
 
     PROTO FRAME STOP                                  framing
@@ -9,12 +9,12 @@ float, text, tuple, list, dict and those records; no opcode can make another val
     EMPTY_LIST APPEND(S) EMPTY_DICT SETITEM(S)        containers; keys are text or integers
     BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET     memo
     BINUNICODE SHORT_BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT NONE NEWTRUE NEWFALSE
-    GLOBAL STACK_GLOBAL REDUCE BINPERSID              through inert_pickle.py
+    GLOBAL STACK_GLOBAL REDUCE BINPERSID              through the closed list
     BUILD                                             of an OrderedDict, ignored
 
 Source: the pickletools module of CPython. Any other opcode is refused.
 
-Resolve the names in a pickle of torch.save to plain records; nothing of torch is imported or called.
+These names become plain records; nothing of torch is imported or called:
 
     torch FloatStorage … , torch.storage UntypedStorage  a storage class; the untyped one counts bytes
     torch float8_e4m3fn …                               a dtype

@@ -1,4 +1,6 @@
-"""Parse MindSpore's names of tensors: in file names and in the rows of statistic.csv.
+"""Read files of a MindSpore dump: names of tensors, statistic.csv, and tensors that were written as bytes only.
+
+Names of tensors, in file names and in the rows of statistic.csv:
 
     {type}.{name}.{task}.{stream}.{microseconds}[.{kind}.{context}.{thread}.{device}].{input|output}.{n}{tail}.npy
     {type}.{name}.{task}.{microseconds}.{input|output}.{n}.npy     of the first releases of CANN
@@ -7,7 +9,7 @@
 
 {name} is the full name ("Default/network-Net/fc-Dense/MatMul-op0") with "_" for "/", in older versions its last part.
 
-Read statistic.csv of MindSpore: a row per tensor of a folder, beside the tensor files or instead of them.
+statistic.csv has a row per tensor of a folder, beside the tensor files or instead of them:
 
     Op Type, Op Name, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
     Max Value, Min Value, …     columns by name, in any order; the configuration decides which figures exist
@@ -16,7 +18,7 @@ Shapes are "(2, 3)" or "2x3", "-" for none, "-4096" if a spreadsheet read "(4096
 "null" if no element is finite, figures of Bool are "True" and "False".
 Source: MindSpore's public documentation and sources, public test data.
 
-Read tensors that were written as bytes only: because NPY lacks their type or format, or all of a dump.
+Tensors are written as bytes only because NPY lacks their type or format, or in all of a dump:
 
     {type}.{name}.{task}.{stream}.{microseconds}.{input|output}.{n}.{format}.{DTYPE}[.bin]
     the whole file is the values, size = elements · width; the file holds neither type nor shape

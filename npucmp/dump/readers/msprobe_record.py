@@ -1,19 +1,15 @@
-"""Split a record of msprobe's dump.json into leaves by slot: tensors, and plain values, which are arguments.
+"""Read the records of msprobe's dump.json: their names, their leaves by slot, and the calls that they describe.
 
 A record holds trees of values under input_args, input_kwargs, output and parameters (forward), input and output
 (backward), or parameter names (parameters_grad). A leaf is a tensor {"type", "dtype", "shape", …} or {"type", "value"};
 in an object of a class (such as P2POp) each plain value is a leaf; a process group is the list of its ranks.
 
-Convert a record of msprobe's dump.json to a Call, with nulls, types and keywords in their places.
+A leaf that is no tensor is an argument. The Call of a record has nulls, types and keywords in their places. Source:
+output of mindstudio-probe 26.2 and older; formats/msprobe.py has the grammar of records.
 
-Source: output of mindstudio-probe 26.2 and older; formats/msprobe.py has the grammar of records.
-
-Find keys that occur more than once in an object of a JSON text; JSON readers keep only the last value of such a key.
-
-If no key repeats, the text has as many colons as its parsed tree has when written again. Both are counted without
+JSON readers keep only the last value of a key that occurs more than once in an object, so these keys are searched. If
+no key repeats, the text has as many colons as its parsed tree has when written again. Both are counted without
 looking at single keys, which costs a fraction of the parsing; a text is parsed again, key by key, only if they differ.
-
-Parse the names of msprobe's records.
 
 Names:  API     {api type}.{api name}.{call index}.{forward|backward}
         module  {Module|Cell}.{path}.{class}.{forward|backward}.{call index}

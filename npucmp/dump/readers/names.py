@@ -1,11 +1,11 @@
-"""Names of operators and files: functions common to all formats.
+"""Names of operators, files and tensors, and the labels in paths, common to all formats.
 
-Read mapping.csv: the real names of files whose names were too long for the file system.
+mapping.csv has the real names of files whose names were too long for the file system:
 
     {name of the file in this folder},{its real name}     one per line; a header row and repeated rows may occur
 Source: public sources of CANN's runtime, MindSpore and tfdbg_ascend, which use the same form.
 
-Read step, rank and process of a run from the folders of its path, in the spellings of all tools.
+The folders of a path give step, rank and process of a run, in the spellings of all tools:
 
     step{N}  step_{N}  token_{N}                     step
     {npu|cuda|gpu|cpu}{D}_{pid}/{N}                  step N, a token, of device D (msit, MindIE)
@@ -15,13 +15,13 @@ Read step, rank and process of a run from the folders of its path, in the spelli
 
 Source: documents and sources of msprobe, msit, verl and torchair; docs/formats.md.
 
-Parse the names of single tensors, from the right: a module's path may contain digits and dots.
+Names of single tensors are parsed from the right, because a module's path may contain digits and dots:
 
     {operator}.{input|input_kwargs|kwargs|output|parameters|parameters_grad}[.{path}]    a slot of an operator
     {operator}: … .{call} | … .forward | … .backward | … .forward.{call} | anything      msprobe and others
 
 A path that begins with a word ("output.logits") is recognised only in the names of msprobe's tools: other tools dump
-names such as "encoder.0.output.dense", which is a module.
+names like "encoder.0.output.dense", which is a module.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Read statistics that a device records instead of values: one CSV per operator, one row per tensor.
+"""Read tables of statistics as CSV, and the statistics that a device records instead of values.
+
+Columns are found by name, in any case; an unreadable row adds a note and is skipped. A device writes one CSV per
+operator, with one row per tensor:
 
     Input/Output, Index, Data Size, Data Type, Format, Shape, Max Value, Min Value, Avg Value, Count, Nan Count,
     Negative Inf Count, Positive Inf Count, l2norm     columns by name; the set of columns varies
 Shapes are "2x3", "-" for none; "NA" if the type has no such figure. The device counts NaN and Inf and excludes them
 from max, min and average. This module restores them, because the maximum of a tensor with a NaN is NaN.
 Source: public sources of CANN's runtime.
-
-Read tables of statistics as CSV: columns by name, in any case; an unreadable row adds a note and is skipped.
 """
 
 from __future__ import annotations

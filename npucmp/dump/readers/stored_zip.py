@@ -1,4 +1,4 @@
-"""Read the directory of a zip file of stored (uncompressed) members, as torch.save writes it.
+"""Read the directory of a zip file of stored (uncompressed) members, as torch.save writes it, and NPZ files.
 
     end of central directory, last 22 bytes   PK 05 06, disks, entries (2+2), size (4), offset (4), comment length 0
     zip64 locator, the 20 bytes before        PK 06 07, disk (4), offset of the zip64 record (8), disks (4)
@@ -14,7 +14,7 @@ agree here: names, sizes, counts; members may not overlap. zipfile of the standa
 five entries on one local header. Checksums are not verified: torch can be configured to write wrong ones
 (torch.serialization.set_crc32_options). numpy.savez writes sizes in the zip64 field of all local headers.
 
-Read NPZ files: a zip file of NPY files, as numpy.savez writes it, none compressed.
+An NPZ file is a zip file of NPY files, as numpy.savez writes it, none compressed:
 
     {name}.npy     one array each: npy.py; the zip file: stored_zip.py
 
@@ -125,13 +125,13 @@ def data_offset(file: RegularFile, member: Member) -> int:
 def _directory(file: RegularFile) -> _Directory:
     """Locate the central directory. It must end exactly at the end records: no gap, no comment."""
     if file.size < _END.size:
-        raise DumpError(file.path, "incomplete: it ends inside the zip file")
+        raise DumpError(file.path, "truncated: it ends inside the zip file")
     end = file.size - _END.size
     before = min(_LOCATOR.size, end)
     tail = file.read(end - before, before + _END.size)
     signature, disk, disk2, here, entries, size, at, comment = _END.unpack_from(tail, before)
     if signature != b"PK\5\6" or comment:
-        raise DumpError(file.path, "incomplete: it does not end with the end record of a zip file", end)
+        raise DumpError(file.path, "truncated or altered: it does not end with the end record of the zip format", end)
     if disk or disk2 or here != entries:
         raise DumpError(file.path, "a zip file in several parts", end)
     directory = _Directory(at, size, entries)

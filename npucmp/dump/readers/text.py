@@ -1,8 +1,8 @@
-"""Read whole text files: bounded, regular files only, with or without a byte order mark (spreadsheets write one).
+"""Read whole text files, JSON objects and TOML.
 
-Parse a JSON text of a dump that must be an object.
-
-Parse TOML text of the user's own files; the standard library includes a parser from Python 3.11 on.
+Text files are bounded, regular files only, with or without a byte order mark (spreadsheets write one). The JSON text of
+a dump must be an object. TOML is read from the user's own files; the standard library includes a parser from Python
+3.11 on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read files of torch.save with one tensor or nn.Parameter, or (zip format) dicts and lists of them, without torch.
 
     zip (since torch 1.6)        content                                     layout: stored_zip.py
-    {p}/data.pkl                 the object's pickle                         inert_pickle.py, inert_pickle.py
+    {p}/data.pkl                 the object's pickle                         inert_pickle.py
     {p}/data/{key}               bytes of a storage, aligned to 64
     {p}/byteorder                "little" or "big"; absent before torch 2.1: little
     {p}/version, .format_version, .storage_alignment, .data/serialization_id     not needed

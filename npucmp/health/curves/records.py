@@ -1,9 +1,9 @@
-"""Records of a log, names and numbers line by line, and the curves made of them.
+"""Records of a log (names and numbers), the curves made of them, and the parsers of text logs and event files.
 
 A record without a step has the step of the record before. If no record has one, records are numbered. Steps that
 restart in each epoch are made continuous.
 
-Text logs: names followed by numbers, in the formats of several frameworks.
+Text logs have names followed by numbers, in the formats of several frameworks:
 
     Megatron    iteration       12/     500 | … | lm loss: 2.310000E+00 | loss scale: 1.0 | grad norm: 1.23 |
     Trainer     {'loss': 2.31, 'grad_norm': 1.2, 'learning_rate': 1e-05, 'epoch': 0.5}
@@ -14,7 +14,7 @@ Text logs: names followed by numbers, in the formats of several frameworks.
 
 Lines are cut at LONGEST characters and names have at most three words, so the time per line is linear in its length.
 
-Read event files of TensorBoard and summary files of MindSpore: scalars by tag and step. Neither package is needed.
+Event files of TensorBoard and summary files of MindSpore have scalars by tag and step. Neither package is needed:
 
     offset  bytes  content of each record
     0       8      length, little endian

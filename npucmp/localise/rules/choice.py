@@ -44,7 +44,7 @@ def _bound(case: RuleContext) -> float:
 RULE = ErrorRule(
     "explanation",
     "choice",
-    f"if the values that select a mask or an index have error e, up to {SHARE:g} √e of its elements may change",
+    f"masks and indices: if the compared values have the error e, up to {SHARE:g} √e of the elements may change",
     applies=lambda case: case.before > 0 and case.is_choice,
     bound=_bound,
 )

@@ -23,14 +23,15 @@ FACTS = (
     ErrorRule(
         "fact",
         "background",
-        f"an input without a known producer is assumed to have the {100 * QUANTILE:g} % quantile of the errors seen so "
-        f"far, or the largest of the last {RECENT} operators",
+        f"for an input whose producer was not recorded, npucmp assumes the error that {100 * QUANTILE:g} % of the "
+        f"earlier tensors do not exceed, or the largest error of the last {RECENT} operators if that is larger",
         applies=lambda case: True,
     ),
     ErrorRule(
         "fact",
         "behind_root",
-        "downstream of a root cause, inputs below their limit may have errors up to the limit",
+        "after a root cause, an input below its limit is counted as if its error were at the limit, so that later "
+        "operators are not named again",
         applies=lambda case: True,
     ),
     ErrorRule(
@@ -39,7 +40,9 @@ FACTS = (
         "uninitialised memory and workspaces differ between any two runs",
         applies=lambda case: is_meaningless(case.pair),
     ),
-    ErrorRule("fact", "container", "a module has the error of the operator inside it", applies=lambda case: True),
+    ErrorRule(
+        "fact", "container", "a module has no error of its own if an operator in it has it", applies=lambda case: True
+    ),
     ErrorRule(
         "fact",
         "suspected",

@@ -30,7 +30,8 @@ def _judged(case: RuleContext) -> Finding:
 RULE = ErrorRule(
     "accusation",
     "given",
-    f"a parameter of one 16-bit type, which no step has updated, differs by more than {BOTH_SIDES:g} round-offs",
+    "a parameter in its initial state, in the same 16-bit type in both runs, differs by more than rounding it once on "
+    f"each side ({BOTH_SIDES:g} round-offs): the runs started from different weights",
     applies=_accuses,
     judged=_judged,
 )

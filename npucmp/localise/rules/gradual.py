@@ -28,6 +28,7 @@ def _hopeless(case: RuleContext) -> float:
 RULE = ErrorRule(
     "accusation",
     "gradual",
-    f"errors grow gradually to more than {HOPELESS:g} √u, which exceeds rounding",
+    f"no single operator enlarges the error much, but together they exceed {HOPELESS:g} √u (1.6 % in float32): the "
+    "operator with the steepest growth is named",
     applies=lambda case: case.grown and is_step(case) and case.error > _hopeless(case),
 )

@@ -22,8 +22,8 @@ from npucmp.localise.rule_context import ErrorRule
 RULE = ErrorRule(
     "explanation",
     "inherited",
-    f"a parameter error is at most {GREW:g} times that of the previous step plus {UPDATE:g} √e for a gradient error e; "
-    f"if the gradient is noise, plus {REACH:g} steps of the optimizer",
+    f"the error of a parameter may grow {GREW:g} times in each step, plus {UPDATE:g} √e if its gradient had the error "
+    f"e; if the gradient is only noise, plus {REACH:g} optimizer steps instead",
     applies=lambda case: case.node is None and case.inherited > 0,
     bound=lambda case: case.inherited,
 )

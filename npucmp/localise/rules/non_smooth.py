@@ -82,7 +82,8 @@ def _is_sparse(case: RuleContext) -> bool:
 RULE = ErrorRule(
     "explanation",
     "non_smooth",
-    f"an error e before a choice flips a share of its elements, which gives rel_l2 up to {math.sqrt(FLIPPING):g} √e",
+    "gradients of relu, max, clamp, where: an input error e moves elements across the threshold; these elements are "
+    f"completely wrong, rel_l2 up to {math.sqrt(FLIPPING):g} √e",
     applies=lambda case: (
         case.before > 0 and not case.is_choice and case.is_non_smooth and _may_be_flipped(case) and _is_sparse(case)
     ),

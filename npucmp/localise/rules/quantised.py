@@ -17,7 +17,7 @@ from npucmp.localise.rule_context import ErrorRule
 RULE = ErrorRule(
     "limit",
     "quantised",
-    f"one run is quantised: its values are multiples of a step of {STEP_BITS} bits",
+    f"one run is quantised to {STEP_BITS} bits: limit {FACTOR:g} · 2^-{STEP_BITS}",
     applies=lambda case: case.precision.quantised,
     bound=lambda case: FACTOR * 2.0**-STEP_BITS,
 )

@@ -32,7 +32,8 @@ STEP = 2.0 * REDUCED  # relative: definition: the distance of two numbers of 11 
 RULE = ErrorRule(
     "limit",
     "reduced",
-    f"HF32 and TF32 units keep {-math.log2(REDUCED):g} bits of the float32 values that they multiply",
+    f"products by HF32 or TF32 units, which keep {-math.log2(REDUCED):g} bits of each operand: limit {FACTOR:g} · "
+    "2^-11, if most products of the run have errors of this size",
     applies=lambda case: case.precision.reduced,
     bound=lambda case: FACTOR * REDUCED,
 )
@@ -57,7 +58,8 @@ def _applies(case: RuleContext) -> bool:
 ALIKE = ErrorRule(
     "explanation",
     ALIKE_NAME,
-    "if products of both runs keep 11 bits, an operand error e crosses a step of 11 bits and becomes √(2^-10 e)",
+    "both runs round operands to 11 bits; where operands differ by e, some are rounded to another number, which "
+    "enlarges the error to √(2^-10 e)",
     applies=_applies,
     bound=_bound,
 )

@@ -53,7 +53,7 @@ def share_of_rows(finding: Finding) -> float:
 RULE = ErrorRule(
     "explanation",
     "routed",
-    f"if a share s of the choices differs, other rows are selected: rel_l2 up to {ROWS:g} √s",
+    f"a share s of the selections (experts, boxes) differs, so other rows were taken: rel_l2 up to {ROWS:g} √s",
     applies=_applies,
     bound=_bound,
 )

@@ -49,7 +49,7 @@ def _judged(case: RuleContext) -> Finding:
 RULE = ErrorRule(
     "accusation",
     "scaled",
-    "one factor scales the whole tensor by more than rounding and the inputs explain; roundings cancel in Σxy/Σy²",
+    "the whole tensor is too large or too small by one factor, by more than rounding and the inputs explain",
     applies=_accuses,
     judged=_judged,
 )
