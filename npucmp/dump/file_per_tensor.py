@@ -1,8 +1,8 @@
 """The skeleton of formats that write a file per tensor: folders → files of a run → executions of operators → Run.
 
-A format decides which names are its files (`read`), to which run a folder belongs (Place), and by what operators,
-slots and executions are told apart and sorted (readers/folders.py, executions). Names alone give the rest of an
-operator; a format that knows more replaces it.
+A format decides which names are its files (`read`), to which run a folder belongs (Place), and how operators, slots
+and executions are distinguished and sorted (readers/folders.py, executions). The name gives the rest of an operator;
+a format that knows more replaces it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def run_of(
 def operator_by_name(
     name: str, order: int, tensors: Iterable[TensorRef], reads: bool = False, phase: str = ""
 ) -> Operator:
-    """Return an operator whose name tells its type, and identifies it among all runs; `reads`: inputs are recorded."""
+    """Return an operator whose name gives its type and identifies it in all runs; `reads`: inputs are recorded."""
     return Operator(
         name=name,
         op_type=type_of_name(name),

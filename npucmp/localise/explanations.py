@@ -1,4 +1,4 @@
-"""What explains or accuses a tensor: the errors of the inputs, or a rule; and the findings that change for it.
+"""Explain or accuse a tensor, by the errors of its inputs or by a rule, and revise its finding.
 
 An error above the limit that the inputs explain and that descends from no root is no divergence: the tensor is a
 `match`, and `because` gives the reason. A tensor that a rule accuses is `diverged`.
@@ -80,7 +80,7 @@ class Explanations:
         self._known: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator that is visited
 
     def latest(self, finding: Finding) -> Finding:
-        """The finding as it is now."""
+        """The current version of the finding."""
         return self.revised.get(finding.row, finding)
 
     # Explanations

@@ -1,4 +1,4 @@
-"""The sentence that tells the outcome of a comparison."""
+"""The sentence that states the outcome of a comparison."""
 
 from __future__ import annotations
 
