@@ -1,5 +1,5 @@
-"""What each question needs of a dump (Question, one per command), the request of a user to `npucmp plan` (DumpRequest),
-and the answer of a framework (Prepared).
+"""The needs of each question on a dump (Question, one per command), the request of a user to `npucmp plan`
+(DumpRequest), and the answer of a framework (Prepared).
 """
 
 from __future__ import annotations
