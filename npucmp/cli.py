@@ -130,23 +130,23 @@ def main() -> None:
     try:
         status = npucmp.main(prog_name="npucmp", standalone_mode=False)
     except click.exceptions.Abort:
-        status = _say("interrupted", 130)
+        status = _print_error("interrupted", 130)
     except _Ended as end:
-        status = _say("; ".join(end.args), end.status)
+        status = _print_error("; ".join(end.args), end.status)
     except click.ClickException as error:
         with suppress(OSError):
             error.show()
         status = 2
     except NpucmpError as error:
-        status = _say(str(error), 2)
+        status = _print_error(str(error), 2)
     except _ReaderGone:
-        _mute()
+        _discard_output()
         status = 141
     except OSError as error:  # of the user's own files, or of the output: a full disk
-        _mute()
-        status = _say(f"{error.filename or 'output'}: {error.strerror or error}", 2)
+        _discard_output()
+        status = _print_error(f"{error.filename or 'output'}: {error.strerror or error}", 2)
     except MemoryError:
-        status = _say("out of memory", 2)
+        status = _print_error("out of memory", 2)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -174,14 +174,14 @@ def _end_in_order() -> None:
                 signal.signal(one, end)
 
 
-def _mute() -> None:
+def _discard_output() -> None:
     """Discard output that can no longer be written to stdout, so that Python does not report it at exit. stdout is None
     if it was closed before the start."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _say(message: str, status: int) -> int:
+def _print_error(message: str, status: int) -> int:
     """Return the status, and print one line on stderr if possible."""
     from npucmp.report.sanitise import visible
 

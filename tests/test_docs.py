@@ -26,7 +26,7 @@ from npucmp.dump.catalogue import format_lines as told_of
 from npucmp.dump.formats import FORMATS, module_of
 from npucmp.health.rules import RULES
 from npucmp.measure.metrics import METRICS
-from npucmp.model import STATUSES, Cause, Held, Judged, Verdict
+from npucmp.model import STATUSES, Cause, EdgeVerdict, ReplayVerdict, Verdict
 from npucmp.report import (
     answer_of,
     check,
@@ -358,7 +358,7 @@ def test_every_cause_is_told(name):
     assert name in told("metrics.md")
 
 
-@pytest.mark.parametrize("name", [*STATUSES, *(verdict.value for verdict in (*Judged, *Held))])
+@pytest.mark.parametrize("name", [*STATUSES, *(verdict.value for verdict in (*ReplayVerdict, *EdgeVerdict))])
 def test_every_status_and_verdict_of_a_replay_is_told(name):
     assert name in told("metrics.md")
 

@@ -61,10 +61,10 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
     if names:
         from npucmp.align import mapping
 
-        own, vendor = mapping.taken_apart(names, target.operators)
+        own, vendor = mapping.split_mapping(names, target.operators)
         matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
-    apart = cross_framework.are_apart(target, golden, vendor)
+    apart = cross_framework.differ_in_framework(target, golden, vendor)
     by_golden = apart and golden.ordered and not target.ordered
     if apart:
         from npucmp.align.cross_framework.alignment import line_up
@@ -164,9 +164,9 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
         return
     found = joined or [*_pairs(alignment)]
     if any(one is not None and one.is_unshaped for pair in found for one in (pair.target, pair.golden)):
-        from npucmp.align.shape_match import shaped
+        from npucmp.align.shape_match import shape_pair
 
-        found = [*map(shaped, found)]
+        found = [*map(shape_pair, found)]
     yield from settle_axes(found)
 
 
@@ -208,7 +208,7 @@ def _are_alike(pairs: Sequence[Pair]) -> bool:
 
 def _pairs(alignment: Alignment) -> Iterator[Pair]:
     repeated = {match.target.name for match in alignment.matches}, {match.golden.name for match in alignment.matches}
-    for place, (left, right, match) in enumerate(_merged(alignment)):
+    for place, (left, right, match) in enumerate(_merge_orders(alignment)):
         for one, other, slot in _slots(left, right, match is not None and match.settled):
             both = one is not None and other is not None
             yield Pair(
@@ -249,7 +249,7 @@ def _why_missing(
     return "the golden run has no such operator" if target else "the target run has no such operator"
 
 
-def _merged(alignment: Alignment) -> list[tuple[Optional[Operator], Optional[Operator], Optional[Match]]]:
+def _merge_orders(alignment: Alignment) -> list[tuple[Optional[Operator], Optional[Operator], Optional[Match]]]:
     """All operators in one order: the target's. An operator of the golden run alone follows its predecessor in that
     run. If only the golden run has an order of execution, the roles are exchanged."""
     rows: list[tuple[tuple[int, int, int], Optional[Operator], Optional[Operator], Optional[Match]]] = []

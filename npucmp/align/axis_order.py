@@ -38,10 +38,10 @@ def settle_axes(pairs: Sequence[Pair]) -> list[Pair]:
         for choice in _choices(pair):
             if choice and len(choice.orders) == 1:
                 votes.setdefault(_family(choice.layout), Counter())[choice.orders[0]] += 1
-    return [_settled(pair, votes) for pair in shaped]
+    return [_known_order(pair, votes) for pair in shaped]
 
 
-def _settled(pair: Pair, votes: dict[str, Counter[str]]) -> Pair:
+def _known_order(pair: Pair, votes: dict[str, Counter[str]]) -> Pair:
     of_target, of_golden = _choices(pair)
     target = _in_order(pair.target, of_target, votes)
     golden = _in_order(pair.golden, of_golden, votes)

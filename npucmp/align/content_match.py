@@ -20,7 +20,11 @@ from npucmp.errors import NpucmpError
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 
-NEAR = {"values": 0.25, "statistics": 0.03, "checksum": 0.25}  # relative distance at which the similarity is 0:
+SIMILAR_DISTANCE = {
+    "values": 0.25,
+    "statistics": 0.03,
+    "checksum": 0.25,
+}  # relative distance at which the similarity is 0:
 # noise of 16 bits is 1e-2 of values; statistics of two weights of one layer can be as near as 4e-2
 OTHER = 0.0625  # distance above which data differ: partial sums of one gradient are at least 0.1 apart
 MOST = 4096  # tensors of a stretch
@@ -52,11 +56,11 @@ def content(target: Sequence[Operator], golden: Sequence[Operator], context: Rea
         if columns:
             distances = _distances(np.array([left[i][key] for i in rows]), np.array([right[j][key] for j in columns]))
             place = np.ix_(rows, columns)
-            found.like[place] += np.clip(1.0 - distances / NEAR[key.kind], 0.0, 1.0)
+            found.like[place] += np.clip(1.0 - distances / SIMILAR_DISTANCE[key.kind], 0.0, 1.0)
             if key.role == "data":
                 found.other[place] |= distances > OTHER
             elif key.role == "parameter":
-                found.same_weights[place] |= distances < NEAR[key.kind] / 2
+                found.same_weights[place] |= distances < SIMILAR_DISTANCE[key.kind] / 2
     counts = ([max(1, len(marks)) for marks in side] for side in (left, right))
     return found._replace(like=found.like / np.maximum.outer(*counts))
 

@@ -46,7 +46,7 @@ from itertools import takewhile
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.folders import from_newest
-from npucmp.dump.readers.names import escaped, fed, made_of
+from npucmp.dump.readers.names import fed_tensor, file_name_of, made_of
 from npucmp.model import Match, Operator, Run, TensorRef
 
 
@@ -65,16 +65,16 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequen
     if not any(tensor.origin for operator in target for tensor in operator.tensors):
         return []
     written = _network_names(golden)
-    own = {escaped(operator.name): operator for operator in golden}
-    keys, made = _by_key(golden), {escaped(operator.name) for operator in target}
+    own = {file_name_of(operator.name): operator for operator in golden}
+    keys, made = _by_key(golden), {file_name_of(operator.name) for operator in target}
     matches = []
     for operator, back in from_newest(target, _name):
         if not any(tensor.origin for tensor in operator.tensors) or _is_itself(operator, own):
             continue
-        found = _partner(operator, written, back, made) or _within(operator, written, keys, back)
+        found = _partner(operator, written, back, made) or _partial_partner(operator, written, keys, back)
         if found is not None:
-            covered = [one.order for name in operator.originals for one in keys.get(escaped(name), ())]
-            via = "name" if escaped(found.name) == escaped(operator.name) else "fused"
+            covered = [one.order for name in operator.originals for one in keys.get(file_name_of(name), ())]
+            via = "name" if file_name_of(found.name) == file_name_of(operator.name) else "fused"
             matches.append(Match(operator, found, via, 1.0, tuple(covered)))
     compared = {order for match in matches if _writes(match.golden) for order in (match.golden.order, *match.inside)}
     return [match if _writes(match.golden) else _only(match, compared) for match in matches]
@@ -93,7 +93,7 @@ def _is_itself(operator: Operator, own: Mapping[str, Operator]) -> bool:
     """Return whether the name alone finds the partner: the golden run executed the same operator of the same graph, or
     an operator that neither compiler changed. The latter may read other tensors if two implementations of a network
     differ."""
-    partner = own.get(escaped(operator.name))
+    partner = own.get(file_name_of(operator.name))
     if partner is None or partner.originals != operator.originals or partner.inserted != operator.inserted:
         return False
     origins = [tensor.origin for tensor in partner.tensors]
@@ -104,7 +104,7 @@ def _is_itself(operator: Operator, own: Mapping[str, Operator]) -> bool:
 def _by_key(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
     found: dict[str, list[Operator]] = defaultdict(list)
     for operator in operators:
-        found[escaped(operator.name)].append(operator)
+        found[file_name_of(operator.name)].append(operator)
     return found
 
 
@@ -119,7 +119,7 @@ def _network_names(golden: Sequence[Operator]) -> Written:
     for operator in golden:
         for tensor in operator.tensors:
             if tensor.slot.startswith("output") and not operator.inserted:
-                own = fed(operator.name) or f"{operator.name}:{tensor.slot.partition(':')[2]}"
+                own = fed_tensor(operator.name) or f"{operator.name}:{tensor.slot.partition(':')[2]}"
                 found[_key(tensor.origin or own)].append(Reference(operator, tensor))
             elif tensor.origin:
                 read[_key(tensor.origin)][operator.name, tensor.slot].append(Reference(operator, tensor))
@@ -133,7 +133,7 @@ def _network_names(golden: Sequence[Operator]) -> Written:
 
 def _key(tensor: str) -> str:
     name, _, index = tensor.rpartition(":")
-    return f"{escaped(name)}:{index}"
+    return f"{file_name_of(name)}:{index}"
 
 
 def _name(operator: Operator) -> tuple[str, ...]:
@@ -155,32 +155,32 @@ def _partner(operator: Operator, written: Written, back: int, made: set[str]) ->
         return None
     latest = max(writers, key=lambda writer: writer.order)
     if len(writers) == 1 and len(operator.originals) < 2:
-        tensors += _fed(operator, latest, {tensor.slot for tensor in tensors}, made)
+        tensors += _undumped_inputs(operator, latest, {tensor.slot for tensor in tensors}, made)
     return latest._replace(tensors=tuple(tensors), name=names[0])
 
 
-def _fed(operator: Operator, writer: Operator, known: set[str], made: set[str]) -> list[TensorRef]:
+def _undumped_inputs(operator: Operator, writer: Operator, known: set[str], made: set[str]) -> list[TensorRef]:
     """The inputs of an operator with one original that have no dumped producer, as that original read them: same slot,
     same shape. FX graphs have no names for them."""
     own = {tensor.slot: tensor for tensor in writer.tensors}
-    fed = [
+    fed_tensor = [
         (one, own[one.slot])
         for one in operator.tensors
         if one.slot in own and one.slot not in known and one.source and not one.is_output
     ]
     return [
         other._replace(source=one.source, origin="")
-        for one, other in fed
-        if one.shape == other.shape and not other.origin and escaped(one.source.rpartition(":")[0]) not in made
+        for one, other in fed_tensor
+        if one.shape == other.shape and not other.origin and file_name_of(one.source.rpartition(":")[0]) not in made
     ]
 
 
-def _within(
+def _partial_partner(
     operator: Operator, written: Written, keys: Mapping[str, Sequence[Operator]], back: int
 ) -> Optional[Operator]:
     """A partner for one of several operators that together compute the originals, but not the last: its inputs are
     compared."""
-    chain = [one for name in operator.originals for one in keys.get(escaped(name), ())[-1 - back :][:1]]
+    chain = [one for name in operator.originals for one in keys.get(file_name_of(name), ())[-1 - back :][:1]]
     read = [(tensor, _reference(tensor, written, back)) for tensor in operator.tensors if not tensor.is_output]
     tensors = [found.tensor.in_slot(t.slot)._replace(source=t.source, origin="") for t, found in read if found]
     return chain[-1]._replace(tensors=tuple(tensors)) if chain and tensors else None
@@ -198,7 +198,7 @@ def match_parts(target: Sequence[Operator], golden: Sequence[Operator], so_far: 
     lengths = sorted({len(key) for key in keys if key}, reverse=True)
     matches = []
     for operator, back in from_newest(target, _name):
-        parts = made_of(escaped(operator.name), keys, lengths) if operator.unique else []
+        parts = made_of(file_name_of(operator.name), keys, lengths) if operator.unique else []
         if len(parts) < 2 or any(back >= len(keys[part]) for part in parts):
             continue
         chain = sorted((keys[part][-1 - back] for part in parts), key=lambda one: one.order)
@@ -210,13 +210,13 @@ def match_parts(target: Sequence[Operator], golden: Sequence[Operator], so_far: 
     return matches
 
 
-def guessed(fused: Run, plain: Run) -> tuple[Run, list[str], list[str]]:
+def guess_fusion(fused: Run, plain: Run) -> tuple[Run, list[str], list[str]]:
     """Return (the fused run with originals and origins of its outputs, operators found by name, operators found by
     order)."""
     golden = [operator for operator in plain.operators if not operator.inserted]
-    keys = {escaped(operator.name): at for at, operator in enumerate(golden)}
+    keys = {file_name_of(operator.name): at for at, operator in enumerate(golden)}
     own = [operator for operator in fused.operators if not operator.inserted]
-    parts = {one.order: _parts(escaped(one.name), keys) for one in own}
+    parts = {one.order: _parts(file_name_of(one.name), keys) for one in own}
     claimed = {part for found in parts.values() for part in found}
     operators: list[Operator] = []
     by_name: list[str] = []
@@ -246,7 +246,7 @@ def _with_between(
     return [
         one
         for at, one in enumerate(golden[places[0] : places[-1] + 1], places[0])
-        if at in places or (escaped(one.name) not in claimed and _output_shapes(one)[:1] == wrote)
+        if at in places or (file_name_of(one.name) not in claimed and _output_shapes(one)[:1] == wrote)
     ]
 
 
@@ -272,7 +272,7 @@ def _parts(name: str, keys: Mapping[str, int]) -> list[str]:
 
 def _followers(operator: Operator, after: Sequence[Operator], claimed: set[str]) -> list[Operator]:
     """The operators that were executed right after the end of a chain and belong to no other chain."""
-    found = list(takewhile(lambda one: escaped(one.name) not in claimed, after))
+    found = list(takewhile(lambda one: file_name_of(one.name) not in claimed, after))
     while found and _output_shapes(found[-1]) != _output_shapes(operator):
         found.pop()
     return found

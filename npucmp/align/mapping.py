@@ -52,7 +52,7 @@ class OperatorNames:
         return self._words.issuperset(name.split(".")) and any(f".{name}." in one for one in self.names)
 
 
-def taken_apart(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[str, str], MsprobeMapping]:
+def split_mapping(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[str, str], MsprobeMapping]:
     """Split a mapping into names of operators and the entries of a vendor's file. `operators` are the target's."""
     if isinstance(names, MsprobeMapping):
         return {}, names

@@ -17,7 +17,7 @@ from typing import Callable, Optional, Sequence
 
 from npucmp.align.shape_match import same_shapes
 from npucmp.align.updates import is_update
-from npucmp.dump.readers.names import escaped
+from npucmp.dump.readers.names import file_name_of
 from npucmp.model import Match, Operator, TensorRef
 
 VIA = "name"
@@ -90,7 +90,7 @@ def _own_names(target: Sequence[Operator], golden: Sequence[Operator]) -> list[M
     taken = {found.target.order for found in exact}, {found.golden.order for found in exact}
     left = [operator for operator in target if operator.order not in taken[0]]
     right = [operator for operator in golden if operator.order not in taken[1]]
-    return exact + _equal_names(left, right, lambda operator: escaped(operator.name))
+    return exact + _equal_names(left, right, lambda operator: file_name_of(operator.name))
 
 
 def _equal_names(target: Sequence[Operator], golden: Sequence[Operator], key: Callable[[Operator], str]) -> list[Match]:

@@ -51,16 +51,16 @@ def same_shapes(target: Operator, golden: Operator) -> bool:
     common = [(shape, golden_shapes[slot]) for slot, shape in signature(target) if slot in golden_shapes]
     if not common:
         return (not target.tensors and not golden.tensors) or outputs(target) == outputs(golden)
-    return all(a == b for a, b in common) or _same_where_told(target, golden)
+    return all(a == b for a, b in common) or _same_common_shapes(target, golden)
 
 
-def _same_where_told(target: Operator, golden: Operator) -> bool:
+def _same_common_shapes(target: Operator, golden: Operator) -> bool:
     told = {tensor.slot: tensor for tensor in golden.tensors}
     both = [(tensor, told[tensor.slot]) for tensor in target.tensors if tensor.slot in told]
     return all(one.shape == other.shape or one.is_unshaped or other.is_unshaped for one, other in both)
 
 
-def merged(shape: tuple[int, ...]) -> tuple[int, ...]:
+def merge_leading_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape of three axes with the first two merged: batch and sequence are one axis of tokens in vLLM. With more
     axes, the position of batch and sequence is unknown."""
     bare = _bare(shape)
@@ -81,7 +81,7 @@ def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
 _BLOCK = 32  # bytes of the innermost axis in which devices store matrices
 
 
-def shaped(pair: Pair) -> Pair:
+def shape_pair(pair: Pair) -> Pair:
     """Return the pair with such tensors in the shape of their partner, or with the reason why they have none."""
     target, golden = pair.target, pair.golden
     if target is None or golden is None or not (target.is_unshaped or golden.is_unshaped):

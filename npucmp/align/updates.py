@@ -163,7 +163,7 @@ def _numbers(found: Match, target: _List, golden: _List, context: ReadContext) -
     return numbers
 
 
-def updated_alone(pairs: Sequence[Pair]) -> Iterator[str]:
+def one_sided_updates(pairs: Sequence[Pair]) -> Iterator[str]:
     """Yield in words the parameters for which only one side has calls of the optimizer, or entries of their lists. The
     names come from tensors with the same record."""
     for side in ("target", "golden"):

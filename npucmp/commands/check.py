@@ -7,9 +7,9 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import declared
-from npucmp.commands.output import carry_out, tell
-from npucmp.workflows.option_fields import CheckFields, ScreenFields, spelled
+from npucmp.commands.options import declare_options
+from npucmp.commands.output import carry_out, write_stdout
+from npucmp.workflows.option_fields import CheckFields, ScreenFields, spell_options
 
 HELP = """Check the health of one run without a reference: weights that do not change, vanishing gradients, dead
 activations, wrong modes, implausible losses and labels, unusual inputs.
@@ -36,9 +36,9 @@ SHARED = (
 
 @click.command(help=HELP)
 @click.argument("dump", required=False)
-@declared(CheckFields, only="only skip phase start fail_on loss column rules plugin plugins")
+@declare_options(CheckFields, only="only skip phase start fail_on loss column rules plugin plugins")
 @click.option("--list", "listed", is_flag=True, help="Print every rule; with DUMP, also whether DUMP can decide it.")
-@declared(ScreenFields, CheckFields, only=SHARED)
+@declare_options(ScreenFields, CheckFields, only=SHARED)
 @click.pass_context
 def check(context: click.Context, /, dump: Optional[str], listed: bool, **given: Any) -> None:
     from npucmp.workflows.check import CheckOptions, rules_of
@@ -50,6 +50,6 @@ def check(context: click.Context, /, dump: Optional[str], listed: bool, **given:
         carry_out(context, given, partial(run, dump))
     from npucmp.report.show_output import rules
 
-    names = {one.name for one, _ in spelled(CheckFields)}
+    names = {one.name for one, _ in spell_options(CheckFields)}
     options = {name: value for name, value in given.items() if name in names}
-    tell(rules(rules_of(CheckOptions(**options)), run(dump, **options).decisions if dump is not None else ()))
+    write_stdout(rules(rules_of(CheckOptions(**options)), run(dump, **options).decisions if dump is not None else ()))

@@ -8,7 +8,7 @@ from typing import Any, Iterator
 
 import click
 
-from npucmp.commands.options import SHARED, declared
+from npucmp.commands.options import SHARED, declare_options
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import ClusterFields, CompareFields, ScreenFields
 
@@ -89,7 +89,7 @@ class _Command(click.Command):
 @click.command(help=HELP, cls=_Command)
 @click.argument("target")
 @click.argument("golden")
-@declared(
+@declare_options(
     CompareFields,
     ClusterFields,
     ScreenFields,
@@ -103,7 +103,7 @@ class _Command(click.Command):
     callback=_list_rules,
     help="Print each rule in a sentence, and exit.",
 )
-@declared(ScreenFields, CompareFields, only=SHARED)
+@declare_options(ScreenFields, CompareFields, only=SHARED)
 @click.pass_context
 def compare(context: click.Context, /, target: str, golden: str, scheduler: str | None, **given: Any) -> None:
     from npucmp.workflows.compare import compare as run

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import declared
+from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
@@ -28,7 +28,7 @@ networks, or an earlier suspect was not examined again).
 @click.command(help=HELP)
 @click.argument("before")
 @click.argument("after")
-@declared(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
+@declare_options(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
 @click.pass_context
 def diff(context: click.Context, /, before: str, after: str, **given: Any) -> None:
     from npucmp.workflows.diff import diff as run

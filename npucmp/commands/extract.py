@@ -6,8 +6,8 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import declared
-from npucmp.commands.output import tell
+from npucmp.commands.options import declare_options
+from npucmp.commands.output import write_stdout
 from npucmp.workflows.option_fields import ExtractFields, ScreenFields
 
 HELP = """Write one operator of DUMP as a case that runs without npucmp: for the vendor, or to test another device.
@@ -29,8 +29,8 @@ Exit status: 0 the case was written · 2 it was not (no such operator, no values
 @click.argument("dump")
 @click.argument("op")
 @click.option("-o", "--output", "folder", metavar="DIR", required=True, help="Output folder; must be new or empty.")
-@declared(ExtractFields, only="smallest limit_memory")
-@declared(ExtractFields, ScreenFields, only="step rank format quiet limits")
+@declare_options(ExtractFields, only="smallest limit_memory")
+@declare_options(ExtractFields, ScreenFields, only="step rank format quiet limits")
 def extract(
     dump: str,
     op: str,
@@ -49,7 +49,7 @@ def write_case(dump: str, op: str, folder: str, quiet: bool, **given: Any) -> No
 
     found = run(dump, op, folder, **given)
     if not quiet:
-        tell(case(found.operator, found.rows, found.folder, found.files, found.cut))
+        write_stdout(case(found.operator, found.rows, found.folder, found.files, found.cut))
 
 
 def in_bytes(megabytes: Optional[int]) -> Optional[int]:

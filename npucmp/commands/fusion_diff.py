@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import SHARED, declared
+from npucmp.commands.options import SHARED, declare_options
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import FusionFields, ScreenFields
 
@@ -29,11 +29,11 @@ Exit status: 0 every fused operator agrees · 1 an operator diverged · 2 undeci
 @click.command(name="fusion-diff", help=HELP)
 @click.argument("on")
 @click.argument("off")
-@declared(FusionFields, only="on_graph off_graph")
+@declare_options(FusionFields, only="on_graph off_graph")
 @click.option(
     "--resume", is_flag=True, help="Continue an interrupted run: repeat the same command with the same -o DIR."
 )
-@declared(ScreenFields, FusionFields, only=SHARED)
+@declare_options(ScreenFields, FusionFields, only=SHARED)
 @click.pass_context
 def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
     from npucmp.workflows.fusion_diff import fusion_diff as run

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import declared
+from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
@@ -28,7 +28,7 @@ of npucmp, or if two reports have the same step and rank.
 """
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
-@declared(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
+@declare_options(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
 @click.pass_context
 def merge(context: click.Context, /, folders: tuple[str, ...], **given: Any) -> None:
     from npucmp.workflows.merge import merge as run

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator, Optional, TypeVar
 
 import click
 
-from npucmp.workflows.option_fields import Spelling, flag, spelled
+from npucmp.workflows.option_fields import Spelling, flag, spell_options
 
 SHARED = (  # of the commands that compare two dumps
     "output excel xlsx include exclude mapping graph step rank pair format rtol atol tolerances trust_statistics "
@@ -40,12 +40,12 @@ def _pairs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tup
 _CHECKS: dict[str, Callable[..., Any]] = {"limits": _limits, "numbers": _numbers, "pairs": _pairs}
 
 
-def declared(*kinds: Any, only: str = "", without: str = "") -> Callable[[Command], Command]:
+def declare_options(*kinds: Any, only: str = "", without: str = "") -> Callable[[Command], Command]:
     """Return a decorator that adds to a command the options that dataclasses declare: all, `only` these names, or all
     `without` these names."""
 
     def decorated(command: Command) -> Command:
-        found = [(one.name, one.default, spelling) for kind in kinds for one, spelling in spelled(kind)]
+        found = [(one.name, one.default, spelling) for kind in kinds for one, spelling in spell_options(kind)]
         wanted, left = only.split(), without.split()
         if wanted:
             found = sorted((one for one in found if one[0] in wanted), key=lambda one: wanted.index(one[0]))

@@ -18,12 +18,12 @@ import click
 
 from npucmp.errors import UsageError
 from npucmp.model import Result
-from npucmp.model.gc_pause import uncollected
-from npucmp.model.saved_report import Difference, Written
+from npucmp.model.gc_pause import gc_paused
+from npucmp.model.saved_report import Difference, SavedReport
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
 from npucmp.report.phrases import count_of
-from npucmp.report.sanitise import inert
-from npucmp.workflows.option_fields import ScreenFields, spelled
+from npucmp.report.sanitise import escape_formula
+from npucmp.workflows.option_fields import ScreenFields, spell_options
 
 if TYPE_CHECKING:
     from npucmp.report import Form
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 WIDTH = 80  # columns of a picture if stdout is no terminal
 
 
-@uncollected()
+@gc_paused()
 def carry_out(context: click.Context, given: dict[str, Any], work: Callable[..., Result]) -> None:
     """Run a workflow with its own options, show its result by the others, and exit with its status."""
-    names = [one.name for one, _ in spelled(ScreenFields)]
+    names = [one.name for one, _ in spell_options(ScreenFields)]
     screen = ScreenFields(**{name: given.pop(name) for name in names if name in given})
     folder = screen.output
     resumable = "resume" in given
@@ -76,11 +76,11 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
         from npucmp.report import json
 
         data = json.render(answer)["summary.json"]
-        tell((json.with_files(data, [file.name for file in files]) if files else data).decode())
+        write_stdout((json.with_files(data, [file.name for file in files]) if files else data).decode())
     elif not screen.quiet:
         paint, columns = terminal.colours(shows_colour(screen.color)), width()
         shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
-        tell(_wrapped(shown, columns) if columns else shown, is_needed=not folder)
+        write_stdout(_wrapped(shown, columns) if columns else shown, is_needed=not folder)
     result.close()
     context.exit(answer.result.exit_status)
 
@@ -146,7 +146,7 @@ def _with_missing_data(answer: Answer, given: dict[str, Any]) -> Answer:
     return replace(answer, remarks=lambda folder: [*answer.remarks(folder), *more]) if more else answer
 
 
-def tell(text: str, is_needed: bool = True) -> None:
+def write_stdout(text: str, is_needed: bool = True) -> None:
     """Write text to stdout. If stdout was closed before the start and the text is needed, raise OSError."""
     if sys.stdout is None and is_needed:
         raise OSError(errno.EBADF, "closed, so the result cannot be printed", "standard output")
@@ -203,16 +203,16 @@ def _is_terminal(stream: Any) -> bool:
     return stream is not None and bool(stream.isatty())
 
 
-def mark_known(answer: Answer, baseline: Written) -> Answer:
+def mark_known(answer: Answer, baseline: SavedReport) -> Answer:
     """Return the answer with known suspects marked; the exit status is 1 only for suspects that are not known."""
     from npucmp.report import diff, notebook
-    from npucmp.workflows.diff import compare_reports, excused
+    from npucmp.workflows.diff import compare_reports, is_in_baseline
     from npucmp.workflows.report_reader import of_files
 
     result = answer.result
     strict = bool(getattr(result, "strict", False))
     found = compare_reports(baseline, of_files(notebook.files(answer)), strict)
-    result = replace(result, known=excused(result, found))
+    result = replace(result, known=is_in_baseline(result, found))
     counts = {kind: len(some) for kind, some in diff.by_kind(found).items()}
     facts = {"path": baseline.path, "excused": result.known, **counts}
     listed = Listing("new", [diff.one_line(one) for one in (found.new or found.worse)], "summary.json")
@@ -225,7 +225,7 @@ def mark_known(answer: Answer, baseline: Written) -> Answer:
     )
 
 
-def _words(found: Difference, baseline: Written, status: int) -> str:
+def _words(found: Difference, baseline: SavedReport, status: int) -> str:
     words = [f"{len(found.same)} known", f"{len(found.new)} new"]
     words += [f"{count_of(len(found.worse), 'tensor')} worse"] if found.worse else []
     words += [f"{len(found.gone)} gone"] if found.gone else []
@@ -237,7 +237,7 @@ def _marked(suspects: Suspects, found: Difference) -> Suspects:
     new = {(one.key.op, one.key.slot) for one in (*found.new, *found.worse)}
 
     def known(one: Suspect) -> Suspect:
-        return one._replace(known=(inert(one.op), inert(one.slot)) not in new)
+        return one._replace(known=(escape_formula(one.op), escape_formula(one.slot)) not in new)
 
     return Suspects([*map(known, suspects.first)], suspects.passed)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import declared
+from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import OverflowFields, ScreenFields
 
@@ -27,8 +27,8 @@ Exit status: 0 no overflow · 1 overflow found · 2 undecided (bad usage, unread
 
 @click.command(help=HELP)
 @click.argument("dump")
-@declared(OverflowFields, only="golden headroom")
-@declared(
+@declare_options(OverflowFields, only="golden headroom")
+@declare_options(
     ScreenFields,
     OverflowFields,
     only="output excel xlsx include exclude mapping graph step rank pair format jobs top show_progress verbose quiet "

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import declared
-from npucmp.commands.output import tell
+from npucmp.commands.options import declare_options
+from npucmp.commands.output import write_stdout
 from npucmp.workflows.option_fields import PlanFields
 
 HELP = """Prepare a dump that answers a question: write its configuration files into DIR, and print the lines for the
@@ -32,16 +32,16 @@ Exit status: 0 written · 2 not written (unknown word, file exists already).
 @click.argument("question")
 @click.option("--framework", metavar="NAME", required=True, help="Framework of the run.")
 @click.option("-o", "--output", metavar="DIR", required=True, help="Folder of the files; the dump is written below it.")
-@declared(PlanFields, without="format limits")
+@declare_options(PlanFields, without="format limits")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-@declared(PlanFields, only="format limits")
+@declare_options(PlanFields, only="format limits")
 def plan(question: str, framework: str, output: str, force: bool, **given: Any) -> None:
     from npucmp.report.plan import text, write
     from npucmp.workflows.plan import plan as run
 
     found = run(question, framework, output, **given)
     paths = write(found, force)
-    tell(text(found))
+    write_stdout(text(found))
     from npucmp.report.sanitise import visible
 
-    tell("  ".join(visible(str(path)) for path in paths) + "\n")
+    write_stdout("  ".join(visible(str(path)) for path in paths) + "\n")

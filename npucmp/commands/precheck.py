@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import declared
+from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import PrecheckFields, ScreenFields
 
@@ -32,8 +32,8 @@ unknown and no other row differs, or bad usage.
 @click.command(help=HELP)
 @click.argument("target")
 @click.argument("golden")
-@declared(PrecheckFields, only="env config curve repeat_curve column repeat rules mixed only skip strict")
-@declared(
+@declare_options(PrecheckFields, only="env config curve repeat_curve column repeat rules mixed only skip strict")
+@declare_options(
     ScreenFields,
     PrecheckFields,
     only="output excel xlsx mapping graph step rank pair format jobs top show_progress verbose quiet json junit color "

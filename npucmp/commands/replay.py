@@ -8,7 +8,7 @@ from typing import Any, Optional
 import click
 
 from npucmp.commands.extract import in_bytes, write_case
-from npucmp.commands.options import declared
+from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import ReplayFields, ScreenFields
 
@@ -36,14 +36,14 @@ engine, bad usage).
 
 @click.command(help=HELP)
 @click.argument("dump")
-@declared(ReplayFields, only="engine golden budget budget_from limit_memory")
+@declare_options(ReplayFields, only="engine golden budget budget_from limit_memory")
 @click.option(
     "--reproducer",
     nargs=2,
     metavar="OP DIR",
     help="Also write operator OP into the new folder DIR, as npucmp extract does.",
 )
-@declared(
+@declare_options(
     ScreenFields,
     ReplayFields,
     only="strict output excel xlsx include exclude mapping graph step rank pair format jobs top show_progress verbose "

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import declared
+from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
 from npucmp.workflows.option_fields import CompareFields, ScreenFields
 
@@ -27,7 +27,7 @@ Exit status: 0 all runs are bit-identical · 1 they are not · 2 undecided (stat
 
 @click.command(name="rerun-diff", help=HELP)
 @click.argument("dumps", metavar="RUN RUN [RUN…]", nargs=-1, required=True)
-@declared(
+@declare_options(
     ScreenFields,
     CompareFields,
     only="output excel xlsx include exclude mapping graph step rank format strict jobs top show_progress verbose quiet "

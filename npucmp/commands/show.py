@@ -6,8 +6,8 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import declared
-from npucmp.commands.output import tell
+from npucmp.commands.options import declare_options
+from npucmp.commands.output import write_stdout
 from npucmp.workflows.option_fields import ShowFields
 
 
@@ -35,13 +35,13 @@ it; the exit status is then 1.
     show_default=True,
     help="Operators to list without a PATTERN.",
 )
-@declared(ShowFields, only="values slot at")
+@declare_options(ShowFields, only="values slot at")
 @click.option(
     "--fit",
     metavar="QUESTION",
     help="List what the dump lacks for compare, overflow, replay … (the questions of npucmp plan).",
 )
-@declared(ShowFields, only="include exclude step rank format limits")
+@declare_options(ShowFields, only="include exclude step rank format limits")
 @click.pass_context
 def show(
     context: click.Context,
@@ -64,13 +64,13 @@ def show(
         from npucmp.workflows.plan import fit as held
 
         run, lacks = held(fit, dump, **given)
-        tell(plan.fit(run, fit, lacks))
+        write_stdout(plan.missing_data_lines(run, fit, lacks))
         context.exit(1 if lacks else 0)
     found = inspect(dump, pattern=pattern, slot=slot, values=values, at=at, **given)
     for run, rows in found.runs:
-        tell(listing(run, rows, None if pattern else top))
+        write_stdout(listing(run, rows, None if pattern else top))
     for note in found.notes:
-        tell(f"note: {visible(note)}\n")
+        write_stdout(f"note: {visible(note)}\n")
 
 
 @click.command(
@@ -81,6 +81,8 @@ def formats() -> None:
     from npucmp.dump.formats import FORMATS
 
     for producer in PRODUCERS:
-        tell(f"{producer.name}\n" + "".join(f"  {line}\n" for line in format_lines(producer)))
-    tell("\nfolder names\n" + "".join(f"  {line}\n" for line in SPELLINGS))
-    tell(f"\n--format NAME selects a format (default: the first that recognises the path):\n  {', '.join(FORMATS)}\n")
+        write_stdout(f"{producer.name}\n" + "".join(f"  {line}\n" for line in format_lines(producer)))
+    write_stdout("\nfolder names\n" + "".join(f"  {line}\n" for line in SPELLINGS))
+    write_stdout(
+        f"\n--format NAME selects a format (default: the first that recognises the path):\n  {', '.join(FORMATS)}\n"
+    )

@@ -6,8 +6,8 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import declared
-from npucmp.commands.output import tell
+from npucmp.commands.options import declare_options
+from npucmp.commands.output import write_stdout
 from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
 HELP = """Write a report as one page for a vendor's engineers, or as an archive with all related files.
@@ -35,7 +35,7 @@ Exit status: 0 written · 2 not written (no report, no suspect in it, a case of 
     "--place", type=click.IntRange(1), default=1, show_default=True, help="The suspect's place in the report."
 )
 @click.option("--case", metavar="DIR", help="Folder that npucmp extract wrote for this suspect (default: REPORT/case).")
-@declared(ScreenFields, DumpFields, only="quiet limits")
+@declare_options(ScreenFields, DumpFields, only="quiet limits")
 def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool, limits: Any) -> None:
     from npucmp.report.show_output import ticket as listing
     from npucmp.report.ticket_zip import require_ending, write_ticket
@@ -45,4 +45,4 @@ def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool,
     found = run(report, place=place, case=case, limits=limits)
     names = write_ticket(found, file)
     if not quiet:
-        tell(listing(found, file, names))
+        write_stdout(listing(found, file, names))

@@ -6,9 +6,9 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from npucmp.comparability.run_pair import Both
+from npucmp.comparability.run_pair import RunPair
 from npucmp.errors import NpucmpError, raise_in_tests
-from npucmp.model.precheck_result import Status, Told
+from npucmp.model.precheck_result import ItemResult, Status
 from npucmp.run_differences.answers import unknown
 
 # exceptions of a row on a dump of unexpected content
@@ -28,14 +28,14 @@ class CheckItem(NamedTuple):
     severity: str
     asks: str
     remedy: str
-    hold: Callable[[Both], Told]
+    compare: Callable[[RunPair], ItemResult]
     of_dumps: bool = True
 
-    def held(self, both: Both) -> Told:
+    def evaluate(self, both: RunPair) -> ItemResult:
         """Return the row's answer. If the row fails, the answer is unknown, with the reason."""
         try:
             with np.errstate(all="ignore"):  # dumps may contain any values
-                found = self.hold(both)
+                found = self.compare(both)
         except NpucmpError as error:
             found = unknown(str(error))
         except UNEXPECTED as error:  # a failing row must not stop the others

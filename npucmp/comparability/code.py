@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.run_pair import Both
+from npucmp.comparability.run_pair import RunPair
 from npucmp.comparability.settings import OPTIMIZER, equal, parameters_of, word_of
 from npucmp.model import Operator, first_of
 from npucmp.model.optypes import op_type_of
-from npucmp.model.precheck_result import Told
+from npucmp.model.precheck_result import ItemResult
 from npucmp.model.stack import source_line
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 
@@ -19,10 +19,10 @@ EQUAL = 1e-6  # relative: float32 against its float64 source
 _PLACE = re.compile(r"^(?P<file>[^:]*):\d+\s*(?P<code>.*)$", re.DOTALL)
 
 
-def scripts(both: Both) -> Told:
+def scripts(both: RunPair) -> ItemResult:
     """Whether matched operators come from different source lines: compares file and code, not line numbers."""
     odd, known = list[str](), 0
-    for one in both.together:
+    for one in both.aligned_steps:
         for match in one.matches:
             here, there = _line(match.target), _line(match.golden)
             if here and there:
@@ -42,7 +42,7 @@ def _line(operator: Operator) -> str:
     return f"{found['file'].rpartition('/')[2]}  {found['code'].strip()}" if found else ""
 
 
-def fusion(both: Both) -> Told:
+def fusion(both: RunPair) -> ItemResult:
     """Graph compiler passes that took effect on one side only."""
     sides = [{name for run in runs for one in run.operators for name in one.passes} for runs in
              (both.targets, both.goldens)]  # fmt: skip
@@ -58,10 +58,10 @@ def fusion(both: Both) -> Told:
     return same(words, places=fused[0])
 
 
-def optimizer(both: Both) -> Told:
+def optimizer(both: RunPair) -> ItemResult:
     """Scalar inputs of the optimizer, if its operators are recorded; else its parameters in the configurations."""
     odd, known = list[str](), 0
-    for one in both.together:
+    for one in both.aligned_steps:
         for pair in one.pairs:
             if pair.target is None or pair.golden is None or pair.target_op is None or pair.slot.startswith("output"):
                 continue
@@ -79,7 +79,7 @@ def optimizer(both: Both) -> Told:
     return same(f"{known} numbers", places=known)
 
 
-def _configured(both: Both) -> Told:
+def _configured(both: RunPair) -> ItemResult:
     sides: list[dict[str, Any]] = []
     for side in (0, 1):
         given = parameters_of(both, side) or {}

@@ -44,7 +44,7 @@ FIGURES = ("max", "min", "mean", "norm")
 Figures = tuple[float, ...]  # in this order
 
 
-class Pack(NamedTuple):
+class RunSetup(NamedTuple):
     """The setup of a run, as a file describes it. None for each kind that the file lacks."""
 
     path: str
@@ -56,7 +56,7 @@ class Pack(NamedTuple):
     inputs: Optional[Mapping[str, Figures]] = None
 
 
-def read_pack(path: str, context: ReadContext = ANYWHERE) -> Pack:
+def read_setup(path: str, context: ReadContext = ANYWHERE) -> RunSetup:
     """Read a zip, or a text of versions or environment variables. Raises DumpError for other files."""
     data = read_bytes(path, LARGEST, context)
     if data[:4] == ZIP:
@@ -64,14 +64,14 @@ def read_pack(path: str, context: ReadContext = ANYWHERE) -> Pack:
     text = text_of(path, data)
     tree = _json(text)
     if isinstance(tree, dict):
-        return Pack(path, environment=_texts(tree))
+        return RunSetup(path, environment=_texts(tree))
     versions, environment = _lines(text)
     if not versions and not environment:
         raise DumpError(path, "is neither a zip of config_check nor text of `pip freeze` or `env`")
-    return Pack(path, versions or None, environment or None)
+    return RunSetup(path, versions or None, environment or None)
 
 
-def _of_zip(path: str, data: bytes) -> Pack:
+def _of_zip(path: str, data: bytes) -> RunSetup:
     _require_small_directory(path, data)
     left = 4 * MEMBER
     try:
@@ -93,7 +93,7 @@ def _of_zip(path: str, data: bytes) -> Pack:
         if name.startswith("hyperparameters/"):
             parameters.update(flat(_json(texts[name])))
     environment = _json(texts.get("env", ""))
-    return Pack(
+    return RunSetup(
         path,
         _lines(texts["pip"])[0] if "pip" in texts else None,
         _texts(environment) if isinstance(environment, dict) else None,

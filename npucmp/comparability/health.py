@@ -7,28 +7,28 @@ from collections import Counter
 from typing import Optional
 
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.run_pair import Both
+from npucmp.comparability.run_pair import RunPair
 from npucmp.health.facts import Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Event, first_of
 from npucmp.model.check_finding import Symptom
 from npucmp.model.optypes import is_gradient
-from npucmp.model.precheck_result import Told
+from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 
 OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")  # rules that report the same
 
 
-def golden_health(both: Both) -> Told:
+def golden_health(both: RunPair) -> ItemResult:
     """Errors of the golden run, which make it unusable as a reference."""
-    return _symptom_result([one for one in both.examined[1].symptoms if _is_error(one)], "the reference has errors")
+    return _symptom_result([one for one in both.run_findings[1].symptoms if _is_error(one)], "the reference has errors")
 
 
-def target_health(both: Both) -> Told:
+def target_health(both: RunPair) -> ItemResult:
     """Errors of the target that the golden run does not have."""
-    known = {(one.rule, one.where) for one in both.examined[1].symptoms}
-    rules = {one.rule for one in both.examined[1].symptoms if not one.where}
-    some = [one for one in both.examined[0].symptoms
+    known = {(one.rule, one.where) for one in both.run_findings[1].symptoms}
+    rules = {one.rule for one in both.run_findings[1].symptoms if not one.where}
+    some = [one for one in both.run_findings[0].symptoms
             if _is_error(one) and (one.rule, one.where) not in known and one.rule not in rules]  # fmt: skip
     return _symptom_result(some, "the target has errors")
 
@@ -37,14 +37,14 @@ def _is_error(one: Symptom) -> bool:
     return one.severity == "error" and not one.follows
 
 
-def _symptom_result(some: list[Symptom], what: str) -> Told:
+def _symptom_result(some: list[Symptom], what: str) -> ItemResult:
     if not some:
         return same("npucmp check finds no error")
     words = first_of([f"{one.rule} {one.where}".strip() + f": {one.because}" for one in some], 2)
     return differs(f"{what}: {words}", places=len(some), first=some[0].where, remedy=some[0].remedy)
 
 
-def overflow(both: Both) -> Told:
+def overflow(both: RunPair) -> ItemResult:
     """NaN, Inf and saturation on one side only."""
     here, there = Counter[str](), Counter[str]()
     first = {"target": "", "golden": ""}
@@ -67,9 +67,9 @@ def _name(events: list[Event]) -> str:
     return next((one.operator.name for one in events if one.operator is not None), "")
 
 
-def accumulation(both: Both) -> Told:
+def accumulation(both: RunPair) -> ItemResult:
     """Whether gradients are sums over several steps on one side."""
-    decisions = [{one.rule: one for one in some.decisions}.get("grad.accumulated") for some in both.examined]
+    decisions = [{one.rule: one for one in some.decisions}.get("grad.accumulated") for some in both.run_findings]
     if None in decisions or any(one is not None and one.decided == "no" for one in decisions):
         return unknown("needs two steps with a backward pass and gradients of parameters")
     found = [bool(one is not None and one.found) for one in decisions]
@@ -85,7 +85,7 @@ def accumulation(both: Both) -> Told:
     return differs(f"gradients are {words[found[0]]} in target, {words[found[1]]} in golden")
 
 
-def _early_gradients(both: Both) -> list[str]:
+def _early_gradients(both: RunPair) -> list[str]:
     """Parameters whose gradients differ in the second step although their weights there, their gradients in the first
     step and most gradients written by operators in the second step are equal."""
     found = []
@@ -120,7 +120,7 @@ def _same(x: Optional[Tensor], y: Optional[Tensor]) -> Optional[bool]:
     return x.figures.bits == y.figures.bits
 
 
-def repeatable(both: Both) -> Told:
+def repeatable(both: RunPair) -> ItemResult:
     """Whether a second run of the target has equal bits; requires --repeat."""
     if both.given.repeated is None:
         return not_applicable("needs --repeat DUMP")

@@ -11,17 +11,17 @@ import numpy as np
 
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.metadata import WEIGHTS_ALONE
-from npucmp.comparability.run_pair import Both
-from npucmp.comparability.settings import packed
+from npucmp.comparability.run_pair import RunPair
+from npucmp.comparability.settings import compare_setups
 from npucmp.dump.limits import ReadContext
 from npucmp.health.facts import Step, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Operator, Statistics
 from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import holds_weights_alone, op_type_of
-from npucmp.model.precheck_result import InputRow, Relation, Status, Told
+from npucmp.model.precheck_result import InputRow, ItemResult, Relation, Status
 from npucmp.model.roles import forward_of, is_layer, mark_of
-from npucmp.run_differences.answers import Together, close, differs, not_applicable, same, unknown
+from npucmp.run_differences.answers import AlignedStep, close, differs, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import HARMLESS, Array, same_values
 from npucmp.run_differences.tensors import TensorSummary, readable_values, relation_of
 
@@ -55,14 +55,14 @@ class InputPair(NamedTuple):
              have chosen them from its own outputs, as argmax does
     """
 
-    together: Together
+    together: AlignedStep
     target: Tensor
     golden: Tensor
     role: str
     certain: bool = True
 
 
-def pairings(both: Both) -> Iterator[InputPair]:
+def pairings(both: RunPair) -> Iterator[InputPair]:
     """Yield the network inputs that both sides read at the same place, with their role: input, labels or tokens."""
     for one, here, there in both.steps:
         partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
@@ -91,7 +91,7 @@ def _content(tensor: Tensor) -> object:
     return tensor.figures.bits or mark_of(tensor.ref)
 
 
-def _chosen_from(both: Both, one: Together) -> float:
+def _chosen_from(both: RunPair, one: AlignedStep) -> float:
     """The position of the first target operator that computed integers from floats and whose outputs differ from the
     golden run; infinite if none does. If only modules were dumped, such operators have no record, and layers with
     different outputs count too."""
@@ -116,7 +116,7 @@ def _role(tensor: Tensor, is_label: bool, step: Step) -> str:
     return TOKENS if looked_up and tensor.dtype.startswith(("int", "uint")) and len(tensor.shape) > 1 else INPUT
 
 
-def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
+def relate_inputs(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
     """The relation of two inputs, by the best data known of both."""
     problem = target.figures.problem or golden.figures.problem
     if problem:
@@ -149,11 +149,11 @@ def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
     return tuple(Statistics(found.maximum, found.minimum, found.mean, norm))
 
 
-def _rows(both: Both) -> list[InputRow]:
+def _rows(both: RunPair) -> list[InputRow]:
     """Every network input with its relation, computed once."""
     if not both.inputs:
         for one in pairings(both):
-            found = related(one.target, one.golden, both.context)
+            found = relate_inputs(one.target, one.golden, both.context)
             run = one.together.target
             shapes, dtypes = (one.target.shape, one.golden.shape), (one.target.dtype, one.golden.dtype)
             at = one.target.operator.name, one.target.slot
@@ -162,7 +162,7 @@ def _rows(both: Both) -> list[InputRow]:
     return both.inputs
 
 
-def _of(both: Both, role: str) -> Told:
+def _of(both: RunPair, role: str) -> ItemResult:
     rows = [row for row in _rows(both) if row.role == role]
     if not rows and role == INPUT and not both.inputs:
         if all(map(holds_weights_alone, (*both.targets, *both.goldens))):
@@ -196,14 +196,14 @@ def _of(both: Both, role: str) -> Told:
     )
 
 
-def inputs(both: Both) -> Told:
+def inputs(both: RunPair) -> ItemResult:
     """Network inputs; without dumps, their figures in the files."""
     if not both.targets:
-        return packed(both, "inputs")
+        return compare_setups(both, "inputs")
     return _of(both, INPUT)
 
 
-def labels(both: Both) -> Told:
+def labels(both: RunPair) -> ItemResult:
     """Labels of the loss, with the share that differs."""
     found = _of(both, LABELS)
     if found.status is not Status.DIFFERS:
@@ -221,7 +221,7 @@ def labels(both: Both) -> Told:
     return found
 
 
-def tokens(both: Both) -> Told:
+def tokens(both: RunPair) -> ItemResult:
     """Token ids: the first difference, and the padding of each side."""
     return _of(both, TOKENS)
 

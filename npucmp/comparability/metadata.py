@@ -6,11 +6,11 @@ from collections import Counter
 from typing import Optional, Sequence
 
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.run_pair import Both
+from npucmp.comparability.run_pair import RunPair
 from npucmp.model import Run
 from npucmp.model.optypes import holds_weights_alone
-from npucmp.model.precheck_result import Told
-from npucmp.run_differences.answers import close, differs, either, not_applicable, same, unknown
+from npucmp.model.precheck_result import ItemResult
+from npucmp.run_differences.answers import close, compare_words, differs, not_applicable, same, unknown
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
 WEIGHTS_ALONE = "the dumps hold only weights"
@@ -38,39 +38,39 @@ def _task(run: Run) -> str:
     return PROVES[3] if any(tensor.has_xor for tensor in tensors) else PROVES[2]
 
 
-def framework(both: Both) -> Told:
-    return either(_framework(both.targets[0]), _framework(both.goldens[0]), "framework")
+def framework(both: RunPair) -> ItemResult:
+    return compare_words(_framework(both.targets[0]), _framework(both.goldens[0]), "framework")
 
 
-def level(both: Both) -> Told:
+def level(both: RunPair) -> ItemResult:
     here, there = _level(both.targets[0]), _level(both.goldens[0])
     if here is None and there is None:
         return not_applicable("dumps of this format have no levels")
-    return either(here, there, "level")
+    return compare_words(here, there, "level")
 
 
-def task(both: Both) -> Told:
+def task(both: RunPair) -> ItemResult:
     here, there = _task(both.targets[0]), _task(both.goldens[0])
     if here != there and PROVES[0] in (here, there):
         return close(f"{here} against {there}: a weaker proof", target=here, golden=there)
-    return either(here, there, "task")
+    return compare_words(here, there, "task")
 
 
-def steps(both: Both) -> Told:
+def steps(both: RunPair) -> ItemResult:
     return _numbers(both, "step")
 
 
-def ranks(both: Both) -> Told:
+def ranks(both: RunPair) -> ItemResult:
     return _numbers(both, "rank")
 
 
-def _numbers(both: Both, name: str) -> Told:
+def _numbers(both: RunPair, name: str) -> ItemResult:
     here, there = ({getattr(run, name) for run in runs} for runs in (both.targets, both.goldens))
-    words = {"target": _listed(here), "golden": _listed(there)}
+    words = {"target": _list_values(here), "golden": _list_values(there)}
     if None in here or None in there:
         return same(f"a dump without {name}s matches any", **words)
     if here == there:
-        return same(f"{name}s {_listed(here)}" if len(here) > 1 else f"{name} {_listed(here)}", **words)
+        return same(f"{name}s {_list_values(here)}" if len(here) > 1 else f"{name} {_list_values(here)}", **words)
     count = len(here ^ there)
     difference = f"{name}s {words['target']} against {words['golden']}"
     if here & there:
@@ -78,14 +78,14 @@ def _numbers(both: Both, name: str) -> Told:
     return differs(difference, "error", places=count, **words)
 
 
-def _listed(numbers: set[Optional[int]]) -> str:
+def _list_values(numbers: set[Optional[int]]) -> str:
     known = sorted(number for number in numbers if number is not None)
     if len(known) > 2 and known == list(range(known[0], known[-1] + 1)):
         return f"{known[0]}-{known[-1]}"
     return ", ".join(map(str, known[:8])) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
 
 
-def incomplete(both: Both) -> Told:
+def incomplete(both: RunPair) -> ItemResult:
     """Phases that one side lacks, and phases in which only one side recorded the inputs of operators."""
     here, there = _reads(both.targets), _reads(both.goldens)
     phases = sorted(here.keys() | there.keys())

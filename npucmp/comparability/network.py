@@ -8,13 +8,13 @@ from collections import Counter
 from typing import Iterable, Iterator, Optional
 
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.run_pair import Both
+from npucmp.comparability.run_pair import RunPair
 from npucmp.judge.products import are_reduced, votes_of
 from npucmp.model import Operator, Pair
 from npucmp.model.arguments import named_arguments
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.precheck_result import Told
+from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 from npucmp.run_differences.arguments import arguments, reduction
 from npucmp.run_differences.operators import is_output, operators, shapes
@@ -59,9 +59,9 @@ def _types(pair: Pair) -> tuple[str, str]:
     return pair.target.dtype, pair.golden.dtype
 
 
-def types(both: Both) -> Told:
+def types(both: RunPair) -> ItemResult:
     """Float dtypes of the outputs of matched operators."""
-    every = [pair for one in both.together for pair in _floats(one.pairs)]
+    every = [pair for one in both.aligned_steps for pair in _floats(one.pairs)]
     if not every:
         return unknown("no operator with float outputs is matched")
     odd = [pair for pair in every if len({*_types(pair)}) > 1]
@@ -77,7 +77,7 @@ def types(both: Both) -> Told:
     return differs(words, severity, places=len(operators), first=odd[0].operator.name, target=here, golden=there)
 
 
-def _mixed(both: Both) -> str:
+def _mixed(both: RunPair) -> str:
     """Words for a side in mixed precision (float32 weights, 16-bit products) or only in 16 bits; "" for
     neither."""
     for side, runs in (("target", both.targets), ("golden", both.goldens)):
@@ -95,10 +95,12 @@ def _mixed(both: Both) -> str:
     return ""
 
 
-def islands(both: Both) -> Told:
+def islands(both: RunPair) -> ItemResult:
     """Operators that networks keep in float32 within a 16-bit run."""
     traits = ("exponential", "norm", "normalises", "loss")
-    every = [pair for one in both.together for pair in _floats(one.pairs) if op_type_of(pair.operator).has(*traits)]
+    every = [
+        pair for one in both.aligned_steps for pair in _floats(one.pairs) if op_type_of(pair.operator).has(*traits)
+    ]
     short = {"bfloat16", "float16"}
     if not any(short & {*_types(pair)} for pair in every):
         return not_applicable("no softmax, norm or loss computes in 16 bits")
@@ -119,7 +121,7 @@ def islands(both: Both) -> Told:
     return differs(words, severity, places=len(odd), first=odd[0].operator.name, target=here, golden=there)
 
 
-def products(both: Both) -> Told:
+def products(both: RunPair) -> ItemResult:
     """Whether float32 products have 11-bit precision on one side. Values prove it; no dump records the switch."""
     some = [pair for pair in both.first.pairs if op_type_of(pair.operator).has("contracts")
             and not is_gradient(pair.operator) and pair.target is not None and pair.golden is not None]  # fmt: skip
@@ -129,7 +131,7 @@ def products(both: Both) -> Told:
         return not_applicable("no matrix product in float32")
     if not all(one.file or one.payload for pair in some for one in (pair.target, pair.golden) if one is not None):
         return unknown("needs values: dump with task tensor")
-    if are_reduced(votes_of(both.measured(some))):
+    if are_reduced(votes_of(both.measure(some))):
         return differs("float32 products keep 11 bits on one side, as HF32 and TF32 do", first=some[0].operator.name)
     return same("no sign of HF32 or TF32", places=len(some))
 

@@ -8,12 +8,12 @@ from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.align.cross_framework.msprobe_mapping import Names
-from npucmp.comparability.config_check_zip import Pack, read_pack
+from npucmp.comparability.config_check_zip import RunSetup, read_setup
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.health.curves.curve import Curve
-from npucmp.health.curves.curve_pair import Parting
-from npucmp.health.evaluate import Examined, examine
+from npucmp.health.curves.curve_pair import CurveComparison
+from npucmp.health.evaluate import RunExamination, examine
 from npucmp.health.facts import Health, Parameter, Step, Tensor
 from npucmp.health.gather import build
 from npucmp.health.rules import RULES
@@ -22,8 +22,8 @@ from npucmp.measure.pairs import measure_pairs
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model import Measurement, Pair, Run, TensorRef
-from npucmp.model.precheck_result import InputRow, Status, Told
-from npucmp.run_differences.answers import Together
+from npucmp.model.precheck_result import InputRow, ItemResult, Status
+from npucmp.run_differences.answers import AlignedStep
 from npucmp.run_differences.operators import agreement
 
 SIDES = ("target", "golden")
@@ -35,7 +35,7 @@ class Curves(NamedTuple):
     name: str
     target: Curve
     golden: Curve
-    found: Parting
+    found: CurveComparison
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class UserInput:
 
 
 @dataclass
-class Both:
+class RunPair:
     """Two runs and the facts about them; expensive facts are computed when a row first needs them."""
 
     targets: Sequence[Run]
@@ -76,32 +76,34 @@ class Both:
     given: UserInput = UserInput()
     bytes_read: int = 0
     done: Callable[[int], None] = lambda size: None
-    rows: Mapping[str, Callable[[Both], Told]] = field(default_factory=dict)  # rows that other rows may evaluate
-    found: dict[str, Told] = field(default_factory=dict)  # answers of rows
+    rows: Mapping[str, Callable[[RunPair], ItemResult]] = field(
+        default_factory=dict
+    )  # rows that other rows may evaluate
+    found: dict[str, ItemResult] = field(default_factory=dict)  # answers of rows
     inputs: list[InputRow] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
     _measured: dict[int, Measurement] = field(default_factory=dict)
 
     @cached_property
-    def together(self) -> list[Together]:
+    def aligned_steps(self) -> list[AlignedStep]:
         """Each common step and rank, in order."""
-        return [self._lined_up(target, golden) for target, golden in self.coupled]
+        return [self._align_step(target, golden) for target, golden in self.coupled]
 
     @property
-    def first(self) -> Together:
+    def first(self) -> AlignedStep:
         """The first common step and rank. Raises UsageError if there is none."""
-        if not self.together:
+        if not self.aligned_steps:
             raise UsageError("no step and rank is in both")
-        return self.together[0]
+        return self.aligned_steps[0]
 
-    def _lined_up(self, target: Run, golden: Run) -> Together:
+    def _align_step(self, target: Run, golden: Run) -> AlignedStep:
         try:
             alignment = align(target, golden, self.names, self.context)
         except UsageError as error:
-            return Together(target, golden, None, (), error.because)
-        return Together(target, golden, alignment, tuple(pairs(target, golden, alignment)))
+            return AlignedStep(target, golden, None, (), error.because)
+        return AlignedStep(target, golden, alignment, tuple(pairs(target, golden, alignment)))
 
-    def measured(self, some: Iterable[Pair]) -> list[Measurement]:
+    def measure(self, some: Iterable[Pair]) -> list[Measurement]:
         """Measure pairs; return the cached measurement of a pair that an earlier row requested."""
         wanted = list(some)
         fresh = [pair for pair in wanted if id(pair) not in self._measured]
@@ -110,7 +112,7 @@ class Both:
             self.bytes_read += found.bytes_read
         return [self._measured[id(pair)] for pair in wanted]
 
-    def answer(self, name: str) -> Optional[Told]:
+    def answer(self, name: str) -> Optional[ItemResult]:
         """Return the answer of a row, and evaluate the row if necessary; None for an unknown row."""
         if name not in self.found and name in self.rows:
             self.rows[name](self)
@@ -151,36 +153,36 @@ class Both:
         return [*found.values()]
 
     @cached_property
-    def steps(self) -> list[tuple[Together, Step, Step]]:
+    def steps(self) -> list[tuple[AlignedStep, Step, Step]]:
         """Each common step and rank, with the facts of both runs."""
         by_run = [{_key(step.run): step for one in some for step in one.steps} for some in self.healths]
-        return [(one, by_run[0][_key(one.target)], by_run[1][_key(one.golden)]) for one in self.together]
+        return [(one, by_run[0][_key(one.target)], by_run[1][_key(one.golden)]) for one in self.aligned_steps]
 
     @cached_property
-    def examined(self) -> tuple[Examined, Examined]:
+    def run_findings(self) -> tuple[RunExamination, RunExamination]:
         """The findings of `check` in both runs."""
         here, there = (examine(some, RULES, self.given.settings) for some in self.healths)
         return here, there
 
     @cached_property
-    def packs(self) -> Optional[tuple[Pack, Pack]]:
+    def setups(self) -> Optional[tuple[RunSetup, RunSetup]]:
         """The files of --env; None without --env."""
         if self.given.env is None:
             return None
         target, golden = self.given.env
-        return read_pack(target, self.context), read_pack(golden, self.context)
+        return read_setup(target, self.context), read_setup(golden, self.context)
 
     @cached_property
-    def weights(self) -> list[Twins]:
+    def weights(self) -> list[MatchedParameter]:
         """The parameters of corresponding ranks."""
-        return [twins for here, there in self.ranks for twins in twins_of(here, there, self._partner)]
+        return [twins for here, there in self.ranks for twins in match_parameters(here, there, self._partner)]
 
     @cached_property
     def _partners(self) -> dict[int, TensorRef]:
         """Tensors of the golden run by the identity of their target partners."""
         return {
             id(pair.target): pair.golden
-            for one in self.together
+            for one in self.aligned_steps
             for pair in one.pairs
             if pair.target is not None and pair.golden is not None
         }
@@ -229,7 +231,7 @@ def _key(run: Run) -> tuple[str, Optional[int], Optional[int]]:
     return run.path, run.step, run.rank
 
 
-class Twins(NamedTuple):
+class MatchedParameter(NamedTuple):
     """A parameter of both sides, one of which may be missing; `at` are the indices of the first common step."""
 
     name: str
@@ -246,7 +248,9 @@ def _at(parameter: Optional[Parameter], index: int) -> Optional[Tensor]:
     return parameter.weights[index] if parameter is not None else None
 
 
-def twins_of(here: Health, there: Health, partner: Callable[[TensorRef], Optional[TensorRef]]) -> list[Twins]:
+def match_parameters(
+    here: Health, there: Health, partner: Callable[[TensorRef], Optional[TensorRef]]
+) -> list[MatchedParameter]:
     """Pair parameters by name if both sides have names; the rest by the partners of their tensors; then, if a side has
     no names, by shape in order."""
     at = next(
@@ -269,6 +273,6 @@ def twins_of(here: Health, there: Health, partner: Callable[[TensorRef], Optiona
         if other is not None:
             found.append((name, left.pop(name), right.pop(other.name)))
     found.sort(key=lambda some: some[1].order)
-    alone = [Twins(name, one, None, at) for name, one in left.items()]
-    alone += [Twins(name, None, one, at) for name, one in right.items()]
-    return [*(Twins(name, a, b, at) for name, a, b in found), *alone]
+    alone = [MatchedParameter(name, one, None, at) for name, one in left.items()]
+    alone += [MatchedParameter(name, None, one, at) for name, one in right.items()]
+    return [*(MatchedParameter(name, a, b, at) for name, a, b in found), *alone]

@@ -9,13 +9,13 @@ from typing import Any, Mapping, NamedTuple, Optional
 
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.config_check_zip import read_config
-from npucmp.comparability.run_pair import Both
+from npucmp.comparability.run_pair import RunPair
 from npucmp.model import first_of
-from npucmp.model.precheck_result import Told
+from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import close, differs, same, unknown
 
 NEEDED = ("transformers", "deepspeed", "megatron", "numpy", "datasets", "peft", "mindspore", "torch")  # msprobe's list
-LOOKED_AT = (*NEEDED, "torch_npu", "mindspeed", "mindspeed_llm", "megatron_core", "accelerate", "tokenizers", "apex",
+PACKAGES = (*NEEDED, "torch_npu", "mindspeed", "mindspeed_llm", "megatron_core", "accelerate", "tokenizers", "apex",
              "flash_attn", "cann", "driver")  # fmt: skip
 OF_ONE_DEVICE = ("torch_npu", "mindspeed", "mindspeed_llm", "cann", "driver", "apex", "flash_attn")
 
@@ -74,16 +74,16 @@ EQUAL = 1e-5  # relative, for sums of two devices
 WITHOUT = "give --env with two zips of msprobe's config_check, or text of `pip freeze` and `env`"
 
 
-def versions(both: Both) -> Told:
+def versions(both: RunPair) -> ItemResult:
     """Versions of the libraries that affect numbers; the local part (+cpu) is ignored."""
-    packs = both.packs
+    packs = both.setups
     if packs is None:
         return unknown(WITHOUT)
     if packs[0].versions is None or packs[1].versions is None:
         return unknown("a file holds no versions: pass the output of `pip freeze`")
     here, there = packs[0].versions, packs[1].versions
     odd, alone, local = list[str](), list[str](), list[str]()
-    for name in LOOKED_AT:
+    for name in PACKAGES:
         a, b = here.get(name), there.get(name)
         if a == b:
             continue
@@ -93,7 +93,7 @@ def versions(both: Both) -> Told:
             local.append(name)
         else:
             odd.append(f"{name} {a} against {b}")
-    known = sum(name in here and name in there for name in LOOKED_AT)
+    known = sum(name in here and name in there for name in PACKAGES)
     if odd:
         needed = any(one.split(" ")[0] in NEEDED for one in odd)
         return differs(first_of(odd, 4), "error" if needed else "warning", places=len(odd), first=odd[0].split(" ")[0])
@@ -106,9 +106,9 @@ def versions(both: Both) -> Told:
     return same(f"{known} libraries", places=known)
 
 
-def environment(both: Both) -> Told:
+def environment(both: RunPair) -> ItemResult:
     """Variables that affect determinism, overflow and algorithms; an unset variable has its default."""
-    packs = both.packs
+    packs = both.setups
     if packs is None:
         return unknown(WITHOUT)
     if packs[0].environment is None or packs[1].environment is None:
@@ -138,7 +138,7 @@ def _variable(one: Variable, given: Mapping[str, str]) -> Optional[str]:
     return None
 
 
-def hyperparameters(both: Both) -> Told:
+def hyperparameters(both: RunPair) -> ItemResult:
     """Compare hyper-parameters by name, then by synonym. Similar names are proposed for confirmation and are not
     compared."""
     here, there = parameters_of(both, 0), parameters_of(both, 1)
@@ -161,13 +161,13 @@ def hyperparameters(both: Both) -> Told:
     return same(f"{len(matches)} hyper-parameters", places=len(matches))
 
 
-def parameters_of(both: Both, side: int) -> Optional[dict[str, Any]]:
+def parameters_of(both: RunPair, side: int) -> Optional[dict[str, Any]]:
     """Hyper-parameters of a side, without those that do not affect numbers; None if no file holds any."""
     found: Optional[Mapping[str, Any]] = None
     if both.given.config is not None:
         found = read_config(both.given.config[side], both.context)
     elif both.given.env is not None:
-        found = both.packs[side].parameters if both.packs else None
+        found = both.setups[side].parameters if both.setups else None
     if found is None:
         return None
     ignored = (*NO_PARAMETER, *both.given.ignored("hyperparameters"))
@@ -227,11 +227,11 @@ def _figure(value: Any) -> Optional[float]:
         return None
 
 
-def packed(both: Both, what: str) -> Told:
+def compare_setups(both: RunPair, what: str) -> ItemResult:
     """Compare the figures of "weights" or "inputs" in the files, if there are no dumps."""
-    if both.packs is None:
+    if both.setups is None:
         return unknown("needs dumps of both, or --env with two zips of msprobe's config_check")
-    here, there = (getattr(pack, what) for pack in both.packs)
+    here, there = (getattr(pack, what) for pack in both.setups)
     if here is None or there is None:
         return unknown(f"the files hold no {what}")
     odd = [name for name in here if name in there and not all(map(_alike, here[name], there[name]))]
@@ -247,9 +247,9 @@ def _alike(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=EQUAL, abs_tol=1e-12) or (a != a and b != b)
 
 
-def random_calls(both: Both) -> Told:
+def random_calls(both: RunPair) -> ItemResult:
     """The number of calls of random functions, by calling line."""
-    packs = both.packs
+    packs = both.setups
     if packs is None or packs[0].random is None or packs[1].random is None:
         return unknown("give --env with two zips of msprobe's config_check that hold random calls")
     here, there = packs[0].random, packs[1].random

@@ -12,15 +12,15 @@ import numpy as np
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.inputs import known_values
 from npucmp.comparability.network import rate_of
-from npucmp.comparability.run_pair import Both, Curves, Twins
+from npucmp.comparability.run_pair import Curves, MatchedParameter, RunPair
 from npucmp.comparability.weights import same_start
 from npucmp.health.curves.curve import Curve
-from npucmp.health.curves.curve_pair import Parting, parting
+from npucmp.health.curves.curve_pair import CurveComparison, compare_curves
 from npucmp.health.curves.reading import read_log
 from npucmp.health.facts import Op, Parameter, Step, Tensor
 from npucmp.model import Pair, first_of
 from npucmp.model.optypes import op_type_of
-from npucmp.model.precheck_result import Told
+from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
 from npucmp.run_differences.arguments import alike
 from npucmp.run_differences.data_relation import Array
@@ -34,7 +34,7 @@ CAUSES = ("network.operators", "network.arguments", "labels", "tokens", "input",
           "frozen", "sharing", "buffers")  # fmt: skip
 
 
-def dropout(both: Both) -> Told:
+def dropout(both: RunPair) -> ItemResult:
     """Whether elements are dropped on one side or on both."""
     rates = {}
     seen = False
@@ -61,7 +61,7 @@ def dropout(both: Both) -> Told:
     return differs(" and ".join(states), "error", first=first, value=max(here, there), **words)
 
 
-def random(both: Both) -> Told:
+def random(both: RunPair) -> ItemResult:
     """Whether random operators with equal inputs have equal outputs."""
     examined, odd = _random_operators(both, "random", but="drops" if both.first_trouble("dropout") else "")
     if odd:
@@ -72,10 +72,10 @@ def random(both: Both) -> Told:
     return not_applicable("no random operator reads equal inputs")
 
 
-def _random_operators(both: Both, trait: str, but: str = "") -> tuple[list[str], list[str]]:
+def _random_operators(both: RunPair, trait: str, but: str = "") -> tuple[list[str], list[str]]:
     """Operators of a trait with equal inputs on both sides, and those among them with different outputs."""
     examined, odd = list[str](), list[str]()
-    for one in both.together:
+    for one in both.aligned_steps:
         for some in _by_operator(one.pairs).values():
             operator = some[0].operator
             if operator.path or operator.phase == "backward" or not op_type_of(operator).has(trait):
@@ -102,7 +102,7 @@ def _by_operator(pairs: tuple[Pair, ...]) -> dict[int, list[Pair]]:
     return found
 
 
-def _losses(both: Both) -> Iterator[tuple[Step, Op, Op]]:
+def _losses(both: RunPair) -> Iterator[tuple[Step, Op, Op]]:
     """The losses of corresponding steps."""
     for _, here, there in both.steps:
         for a, b in zip(here.losses, there.losses):
@@ -113,7 +113,7 @@ def _scalar(tensor: Optional[Tensor]) -> Optional[float]:
     return tensor.figures.mean if tensor is not None else None
 
 
-def loss(both: Both) -> Told:
+def loss(both: RunPair) -> ItemResult:
     """Compare the loss of the first step that records it on both sides; later losses also depend on the optimizer."""
     for step, a, b in _losses(both):
         here, there = (_scalar(one.outputs[0]) if one.outputs else None for one in (a, b))
@@ -133,7 +133,7 @@ def loss(both: Both) -> Told:
     return unknown("no loss is in both dumps")
 
 
-def scale(both: Both) -> Told:
+def scale(both: RunPair) -> ItemResult:
     """The gradient that enters the loss: the loss scale."""
     found = []
     for here, a, b in _losses(both):
@@ -158,7 +158,7 @@ def _entering(step: Step, op: Op) -> Optional[float]:
     return None
 
 
-class Stepped(NamedTuple):
+class MoveComparison(NamedTuple):
     """The moves of a matrix on both sides: ratio of mean |dw|, cosine of the moves, and cosine of the gradients."""
 
     name: str
@@ -167,7 +167,7 @@ class Stepped(NamedTuple):
     gradients: Optional[float]
 
 
-def optimizer(both: Both) -> Told:
+def optimizer(both: RunPair) -> ItemResult:
     """The first step of the optimizer, with equal weights before it."""
     trouble = both.first_trouble(*CAUSES)
     if trouble:
@@ -197,7 +197,7 @@ def optimizer(both: Both) -> Told:
     return differs(f"{words}: another optimizer, weight decay or learning rate per group", **more)
 
 
-def _stepped(both: Both) -> Iterator[Stepped]:
+def _stepped(both: RunPair) -> Iterator[MoveComparison]:
     done = 0
     for one in both.weights:
         if done >= MATRICES:
@@ -209,7 +209,7 @@ def _stepped(both: Both) -> Iterator[Stepped]:
                 yield found
 
 
-def _one_step(both: Both, twins: Twins, target: Parameter, golden: Parameter) -> Optional[Stepped]:
+def _one_step(both: RunPair, twins: MatchedParameter, target: Parameter, golden: Parameter) -> Optional[MoveComparison]:
     """Compare the moves from the first common step to the next."""
     a, b = twins.at
     if a + 1 >= len(target.weights) or b + 1 >= len(golden.weights) or target.shape != golden.shape:
@@ -229,7 +229,7 @@ def _one_step(both: Both, twins: Twins, target: Parameter, golden: Parameter) ->
     if steep[0] is not None and steep[1] is not None:
         g, h = (known_values(one, both.context) for one in steep if one is not None)
         cosine = _cosine(g.ravel(), h.ravel()) if g is not None and h is not None and g.shape == h.shape else None
-    return Stepped(twins.name, size[1] / size[0], _cosine(dx, dy), cosine)
+    return MoveComparison(twins.name, size[1] / size[0], _cosine(dx, dy), cosine)
 
 
 def _cosine(x: Array, y: Array) -> float:
@@ -252,7 +252,7 @@ METRICS = 50  # most further curves that are compared
 LAST = 0.01  # relative difference of a metric's last value: the vendor's limit
 
 
-def curves_loss(both: Both) -> Told:
+def curves_loss(both: RunPair) -> ItemResult:
     """Compare the curve of the loss, or of --column, window by window."""
     if both.given.curve is None:
         return unknown("give --curve with two logs of the training")
@@ -261,12 +261,12 @@ def curves_loss(both: Both) -> Told:
     repeat: Optional[Curve] = None
     if both.given.repeat_curve is not None:
         repeat = read_log(both.given.repeat_curve, both.context).column(both.given.column)
-    found = parting(target, golden, repeat)
+    found = compare_curves(target, golden, repeat)
     both.curves.append(Curves(golden.name, target, golden, found))
     return _curve_result(golden.name, found)
 
 
-def _curve_result(name: str, found: Parting) -> Told:
+def _curve_result(name: str, found: CurveComparison) -> ItemResult:
     words = f"{name}: {found.because}"
     more: dict[str, Any] = {
         "places": found.common,
@@ -284,7 +284,7 @@ def _curve_result(name: str, found: Parting) -> Told:
     return differs(f"{words}{where}", first=first, **more)
 
 
-def metric(both: Both) -> Told:
+def metric(both: RunPair) -> ItemResult:
     """Compare the last values of other curves in both logs. They have few points, so a difference is only a note."""
     if both.given.curve is None:
         return unknown("give --curve with two logs of the training")

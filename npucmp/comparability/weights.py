@@ -8,23 +8,23 @@ from typing import Any, Iterable, NamedTuple, Optional
 import numpy as np
 
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.inputs import known_values, related
-from npucmp.comparability.run_pair import Both, Twins
-from npucmp.comparability.settings import packed
+from npucmp.comparability.inputs import known_values, relate_inputs
+from npucmp.comparability.run_pair import MatchedParameter, RunPair
+from npucmp.comparability.settings import compare_setups
 from npucmp.health.facts import Health, Op, Parameter, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import first_of
 from npucmp.model.dtypes import is_short
-from npucmp.model.precheck_result import Told
-from npucmp.run_differences.answers import NEARLY_ALL, close, differs, not_applicable, same, unknown
+from npucmp.model.precheck_result import ItemResult
+from npucmp.run_differences.answers import RANDOM_SHARE, close, differs, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 
-AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # suffix of a module's record from its second call on
+REPEATED_CALL = re.compile(r"\.forward\.[1-9]\d*$")  # suffix of a module's record from its second call on
 NOTHING = "the dumps hold no data of it"
-LOOKED_AT = 200  # most differing parameters whose values are read again
+MOST_READ = 200  # most differing parameters whose values are read again
 
 
-def parameters(both: Both) -> Told:
+def parameters(both: RunPair) -> ItemResult:
     """Parameters by name and shape."""
     twins = both.weights
     if not twins:
@@ -48,7 +48,7 @@ def parameters(both: Both) -> Told:
     return differs("; ".join(words), "" if True in named or odd else "warning", places=count, first=first)
 
 
-def _shape_words(odd: list[Twins]) -> str:
+def _shape_words(odd: list[MatchedParameter]) -> str:
     one = odd[0]
     assert one.target is not None and one.golden is not None
     a, b = one.target.shape, one.golden.shape
@@ -70,10 +70,10 @@ class ParameterPair(NamedTuple):
     is_constant: bool
 
 
-def weights(both: Both) -> Told:
+def weights(both: RunPair) -> ItemResult:
     """Parameters at the first common step; without dumps, their figures in the files."""
     if not both.targets:
-        return packed(both, "weights")
+        return compare_setups(both, "weights")
     found = [*_weights(both)]
     known = [one for one in found if one.kind != "unknown"]
     if not found:
@@ -107,20 +107,20 @@ def weights(both: Both) -> Told:
         words = f"{len(moved)} hold the same values in another order ({names}): {moved[0].words}"
         return differs(words, remedy="convert the layouts with the checkpoint", **details)
     share = sum(not one.is_constant for one in odd) / len(random) if random else 0.0
-    if share >= NEARLY_ALL and len(random) > 1:
+    if share >= RANDOM_SHARE and len(random) > 1:
         words = f"{len(odd)} of {len(known)} differ, {share:.0%} of all but constants: another seed or checkpoint"
         return differs(words, remedy="load one checkpoint or use one seed on both sides", **details)
     words = f"{len(odd)} of {len(known)} differ ({names}): {odd[0].words}"
     return differs(words, remedy="check how these are loaded or mapped; the others are equal", **details)
 
 
-def _is_short(both: Both, name: str) -> bool:
+def _is_short(both: RunPair, name: str) -> bool:
     """Whether a side stores the parameter in 16 bits."""
     one = next(one for one in both.weights if one.name == name)
     return any(tensor is not None and is_short(tensor.dtype) for tensor in one.first)
 
 
-def _weights(both: Both) -> Iterable[ParameterPair]:
+def _weights(both: RunPair) -> Iterable[ParameterPair]:
     read = 0
     for one in both.weights:
         target, golden = one.first
@@ -128,9 +128,9 @@ def _weights(both: Both) -> Iterable[ParameterPair]:
             continue
         constant = target.figures.constant is not None or golden.figures.constant is not None
         kind, words = _relation_by_figures(target, golden)
-        if kind == "differs" and read < LOOKED_AT:
+        if kind == "differs" and read < MOST_READ:
             read += 1
-            kind, words = _looked_at(both, target, golden, words)
+            kind, words = _compare_values(both, target, golden, words)
         yield ParameterPair(one.name, kind, words, constant)
 
 
@@ -165,13 +165,13 @@ def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
     return found.maximum, found.minimum, found.mean, found.rms
 
 
-def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> tuple[str, str]:
+def _compare_values(both: RunPair, target: Tensor, golden: Tensor, words: str) -> tuple[str, str]:
     """Compare values: rounded, in another order, or by how much they differ."""
     x, y = known_values(target, both.context), known_values(golden, both.context)
     if x is None or y is None or not x.size:
         return "differs", words
     if x.shape == y.shape:
-        found = related(target, golden, both.context)
+        found = relate_inputs(target, golden, both.context)
         if found.kind in (*HARMLESS, "rounded"):
             return found.kind, found.words or words
     if x.size == y.size and target.figures.constant is None and np.array_equal(np.sort(x, None), np.sort(y, None)):
@@ -184,7 +184,7 @@ def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> tuple[
     return "differs", f"rel_l2 {float(np.linalg.norm(x - y)) / size:.2g}" if size else words
 
 
-def start(both: Both) -> Told:
+def start(both: RunPair) -> ItemResult:
     """Whether one side starts from random weights and the other from a checkpoint."""
     starts = [{health.starts for health in some} - {"unknown"} for some in both.healths]
     if not all(starts):
@@ -196,7 +196,7 @@ def start(both: Both) -> Told:
     return differs(f"target starts from {words[here]}, golden from {words[there]}", target=here, golden=there)
 
 
-def buffers(both: Both) -> Told:
+def buffers(both: RunPair) -> ItemResult:
     """Running statistics before the first step. Later calls of a module within the step are skipped, because its first
     call has updated them."""
     odd, count, unread = list[str](), 0, 0
@@ -210,7 +210,7 @@ def buffers(both: Both) -> Told:
                 continue
             target, golden = both.facts[id(pair.target)], both.facts[id(pair.golden)]
             kind, because = _relation_by_figures(target, golden)
-            kind = _looked_at(both, target, golden, because)[0] if kind == "differs" else kind
+            kind = _compare_values(both, target, golden, because)[0] if kind == "differs" else kind
             count += kind != "unknown"
             unread += kind == "unknown"
             odd += [f"{op.name} {pair.slot}"] if kind not in (*HARMLESS, "unknown") else []
@@ -223,10 +223,10 @@ def buffers(both: Both) -> Told:
 
 def _is_called_again(op: Op) -> bool:
     """Whether it belongs to a repeated call of its module in the step."""
-    return bool(AGAIN.search(op.operator.name if op.is_module else op.operator.scope))
+    return bool(REPEATED_CALL.search(op.operator.name if op.is_module else op.operator.scope))
 
 
-def frozen(both: Both) -> Told:
+def frozen_parameters(both: RunPair) -> ItemResult:
     """Parameters that are trained on one side only."""
     twins = [one for one in both.weights if one.target is not None and one.golden is not None]
     known = [(one.name, one.target.trainable, one.golden.trainable) for one in twins if one.target and one.golden
@@ -244,7 +244,7 @@ def frozen(both: Both) -> Told:
     return differs("; ".join(words), places=len(odd), first=odd[0][0])
 
 
-def sharing(both: Both) -> Told:
+def shared_parameters(both: RunPair) -> ItemResult:
     """Parameters that share one tensor on one side only."""
     if not both.ranks or not all(health.has_bits for some in both.healths for health in some):
         return unknown("needs values or checksums")
@@ -282,7 +282,7 @@ def _bits(one: Parameter, steps: list[int]) -> tuple[str, ...]:
     return tuple(weight.figures.bits if weight is not None else "" for weight in some)
 
 
-def same_start(both: Both) -> bool:
+def same_start(both: RunPair) -> bool:
     """Whether the rows of inputs or tokens and of weights are the same or close."""
     return (both.is_same("input") or both.is_same("tokens")) and both.is_same("weights")
 
@@ -293,6 +293,6 @@ ROWS = (
     CheckItem("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights, False),
     CheckItem("weights.start", "error", "random or trained weights", "load the checkpoint on both sides", start),
     CheckItem("buffers", "error", "running statistics", "load them with the checkpoint on both sides", buffers),
-    CheckItem("frozen", "error", "frozen parameters", "freeze the same parameters on both sides", frozen),
-    CheckItem("sharing", "error", "shared parameters", "tie the same parameters on both sides", sharing),
+    CheckItem("frozen", "error", "frozen parameters", "freeze the same parameters on both sides", frozen_parameters),
+    CheckItem("sharing", "error", "shared parameters", "tie the same parameters on both sides", shared_parameters),
 )  # fmt: skip

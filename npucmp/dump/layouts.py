@@ -125,7 +125,7 @@ def to_logical(values: Array, layout: str, origin: str, shape: Shape, groups: in
     return found.reshape(shape)
 
 
-class _Plan(NamedTuple):
+class _LayoutPlan(NamedTuple):
     """Stored axes, logical axes in the requested order, and the sizes of the logical axes."""
 
     axes: str
@@ -141,17 +141,17 @@ def _require(layout: str, origin: str) -> None:
         raise UnsupportedError(f"the layout {layout} has no conversion to {origin!r}", f"it has conversions to {known}")
 
 
-def _plan(layout: str, origin: str, shape: Shape) -> _Plan:
+def _plan(layout: str, origin: str, shape: Shape) -> _LayoutPlan:
     axes = _AXES[layout]
     if layout in _MATRIX:
-        return _Plan(axes, "BHW", (math.prod(shape[:-2]), *((1, 1, *shape)[-2:])))
+        return _LayoutPlan(axes, "BHW", (math.prod(shape[:-2]), *((1, 1, *shape)[-2:])))
     if layout == "FRACTAL_Z_C04":
         size = dict(zip(origin, shape))
-        return _Plan(axes, "NK", (size["N"], size["H"] * size["W"] * 4))
-    return _Plan(axes, origin, shape)
+        return _LayoutPlan(axes, "NK", (size["N"], size["H"] * size["W"] * 4))
+    return _LayoutPlan(axes, origin, shape)
 
 
-def _dims(plan: _Plan, c0: int, n0: int) -> Shape:
+def _dims(plan: _LayoutPlan, c0: int, n0: int) -> Shape:
     """Return the size of every stored axis."""
     size = dict(zip(plan.order, plan.sizes))
     block = {axis: n for axis, n in zip(plan.axes[-2:], (n0, c0)) if axis.islower()}
@@ -180,7 +180,7 @@ def _spellings(layout: str, origin: str, shape: Shape, c0: int, groups: int, n0:
     return [(math.prod(dims[:merged]), *dims[merged:]), dims]
 
 
-def _join_blocks(stored: Array, plan: _Plan) -> Array:
+def _join_blocks(stored: Array, plan: _LayoutPlan) -> Array:
     """Join blocks and drop padding. The result has the shape `plan.sizes`, and is a view only without blocks."""
     axes = plan.axes
     if axes[-1] == axes[-2]:
@@ -236,7 +236,7 @@ def _grouped_dims(origin: str, shape: Shape, c0: int, groups: int, n0: int) -> S
         raise UnsupportedError(f"the shape {shape} in {origin} order: N is not a multiple of {groups} groups")
     bundle = _bundle(n, size["C"], groups, c0, n0)
     sizes = (bundle * n, bundle * size["C"], size["H"], size["W"])
-    c1, *dims = _dims(_Plan(_AXES["FRACTAL_Z"], "NCHW", sizes), c0, n0)
+    c1, *dims = _dims(_LayoutPlan(_AXES["FRACTAL_Z"], "NCHW", sizes), c0, n0)
     return (-(-groups // bundle) * c1, *dims)
 
 

@@ -74,9 +74,9 @@ class Limits:
     def require(self, path: object, name: str, size: int, what: str, at: Optional[int] = None) -> None:
         """Raise DumpError if a size that a file requests exceeds the named limit; {} in `what` becomes the size."""
         if size > getattr(self, name):
-            raise DumpError(path, self.beyond(what.format(size), name), at)
+            raise DumpError(path, self.limit_message(what.format(size), name), at)
 
-    def beyond(self, what: str, name: str) -> str:
+    def limit_message(self, what: str, name: str) -> str:
         """Return the message for a size that exceeds a limit."""
         return f"{what}, more than the limit {name} of {getattr(self, name):,}; raise it with --limit {name}=…"
 
@@ -106,10 +106,10 @@ def tensor_size(path: object, shape: Sequence[object], itemsize: int, limits: Li
         if dim < 0:
             raise DumpError(path, "a dimension is negative")
         if dim > limits.tensor_bytes:
-            raise DumpError(path, limits.beyond(f"a dimension of {_amount(dim)}", "tensor_bytes"))
+            raise DumpError(path, limits.limit_message(f"a dimension of {_amount(dim)}", "tensor_bytes"))
         size *= dim
     if size > limits.tensor_bytes:
-        raise DumpError(path, limits.beyond(f"a tensor of {_amount(size)} bytes", "tensor_bytes"))
+        raise DumpError(path, limits.limit_message(f"a tensor of {_amount(size)} bytes", "tensor_bytes"))
     return size
 
 
@@ -143,7 +143,7 @@ class ReadContext:
     limits: Limits = Limits()
     roots: tuple[DumpFolder, ...] = ()
 
-    def within(self, *dumps: str | os.PathLike[str]) -> ReadContext:
+    def confine(self, *dumps: str | os.PathLike[str]) -> ReadContext:
         """Return the same context, confined to these dumps too.
 
         The given path may be a link or contain links, because the user chose it. For a file, its folder is the dump.

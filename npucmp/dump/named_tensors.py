@@ -16,8 +16,8 @@ from typing import Union
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import header
 from npucmp.dump.readers.folders import RunFiles, files_of
-from npucmp.dump.readers.mindspore_files import computed_in
-from npucmp.dump.readers.names import by_module, left_out, natural, operator_of, parse_tensor_name
+from npucmp.dump.readers.mindspore_files import compute_dtype
+from npucmp.dump.readers.names import by_module, natural, operator_of, parse_tensor_name, skipped_files_note
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, TensorRef
@@ -47,7 +47,7 @@ def _run(found: RunFiles, format: str, entries: Entries, context: ReadContext) -
         read.extend((stem, key, _tensor(key, one, file, format)) for key, one in here.items())
     operators = _operators(read)
     outputs = all(tensor.is_output for one in operators for tensor in one.tensors)
-    notes = [_GUESSED, *filter(None, [left_out(found.path, found.others)])]
+    notes = [_GUESSED, *filter(None, [skipped_files_note(found.path, found.others)])]
     run = Run(found.path, format, operators, found.step, found.rank, notes=tuple(notes), ordered=False)
     return replace(run, detail="weights only" if holds_weights_alone(run) else "outputs only" if outputs else "")
 
@@ -85,4 +85,4 @@ def tensor_of(slot: str, file: str, encoding: str, word: str = "", context: Read
         found = header(encoding, file, context)
     except DumpError as error:
         return TensorRef("", "", (), file=file, encoding=encoding, problem=error.because, label=label)
-    return TensorRef(slot, computed_in(word, found.dtype), found.shape, file=file, encoding=encoding, label=label)
+    return TensorRef(slot, compute_dtype(word, found.dtype), found.shape, file=file, encoding=encoding, label=label)

@@ -99,7 +99,7 @@ class _Found:
             return one
         if one.statistics is not None and other.statistics is not None:
             self.recorded += 1
-            self.moved += _moved(one, other) and not (one.is_output and op_type_of(op).has("uninitialised"))
+            self.moved += _differs(one, other) and not (one.is_output and op_type_of(op).has("uninitialised"))
         values = other if (other.file or other.problem) and not _has_values(one) else one
         self.values += values is other and _has_values(other)
         return values._replace(
@@ -125,7 +125,7 @@ class _Found:
         return found
 
 
-def _moved(one: TensorRef, other: TensorRef) -> bool:
+def _differs(one: TensorRef, other: TensorRef) -> bool:
     """Return whether a figure recorded in both dumps differs by more than its rounding; NaN equals NaN."""
     told = zip(one.statistics or (), other.statistics or ())
     both = [(a, b) for a, b in told if a is not None and b is not None and a != b and (a == a or b == b)]

@@ -24,20 +24,20 @@ from npucmp.model.dtypes import size_of
 from npucmp.model.roles import containers
 
 _LEVELS = ("L0", "L1", "mix")
-UNSURE = re.compile("[^0-9A-Za-z-]")  # characters that a file name may replace
+REPLACEABLE = re.compile("[^0-9A-Za-z-]")  # characters that a file name may replace
 
 
 @dataclass
-class Recorded:
+class RecordedOperators:
     """The operators of one run of a dump, by the names that select them in its tool."""
 
     run: Run
 
-    def asked(self, operator: Operator) -> str:
+    def selecting_name(self, operator: Operator) -> str:
         """Return the name that selects an operator, "" if there is none."""
         return operator.name
 
-    def given(self, name: str) -> Sequence[int]:
+    def selected(self, name: str) -> Sequence[int]:
         """Return the operators, by their order, that a name selects."""
         return self._by_name.get(name, ())
 
@@ -45,7 +45,7 @@ class Recorded:
     def _by_name(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = defaultdict(list)
         for operator in self.run.operators:
-            if name := self.asked(operator):
+            if name := self.selecting_name(operator):
                 found[name].append(operator.order)
         return found
 
@@ -60,20 +60,20 @@ class Recorded:
         return {operator.order: operator for operator in self.run.operators}
 
 
-class OfMsprobe(Recorded):
+class MsprobeOperators(RecordedOperators):
     """The selection of msprobe: every record whose name contains a name of the list.
 
     With level mix, all operators inside a selected module are dumped too. Gradients of parameters are dumped with the
     backward of their module.
     """
 
-    def asked(self, operator: Operator) -> str:
+    def selecting_name(self, operator: Operator) -> str:
         owner, found, _ = operator.name.partition(".parameters_grad")
         if found:
             return f"{owner}.backward"
         return operator.name if operator.phase else ""  # other records are written by save()
 
-    def given(self, name: str) -> Sequence[int]:
+    def selected(self, name: str) -> Sequence[int]:
         found, operators = set(), self.run.operators
         at = self._text.find(name)
         while at >= 0:
@@ -118,14 +118,14 @@ class OfMsprobe(Recorded):
         return found
 
 
-class OfMindspore(Recorded):
+class MindsporeOperators(RecordedOperators):
     """The selection of MindSpore: kernels by a regular expression; parameters are not kernels.
 
     File names contain kernel names with "_" for "/", or only their last part.
     """
 
     def asked(self, operator: Operator) -> str:
-        return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{UNSURE.sub('.', operator.name)}$)"
+        return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{REPLACEABLE.sub('.', operator.name)}$)"
 
 
 def network(run: Run) -> str:
@@ -155,7 +155,7 @@ FOLDER = "next_dump"  # folder of the dump, written to the configuration
 Sizes = tuple[tuple[int, int], ...]  # (order, bytes on a disk) of operators
 
 
-class Few(NamedTuple):
+class DumpSelection(NamedTuple):
     """The selection of a configuration: names, steps and ranks (empty: all), and the known facts of one run."""
 
     names: list[str]
@@ -164,17 +164,17 @@ class Few(NamedTuple):
     run: RunFacts
 
 
-def _of_msprobe(asked: Few) -> Row:
+def _of_msprobe(asked: DumpSelection) -> Row:
     steps, ranks = ranges_of(asked.steps), ranges_of(asked.ranks)
     return tool_configs.msprobe(f"./{FOLDER}", VALUES, steps, ranks, asked.run.level, asked.names)
 
 
-def _of_cann(asked: Few) -> Row:
+def _of_cann(asked: DumpSelection) -> Row:
     models = [name for name in asked.run.detail.split(" · ") if name]
     return tool_configs.acl(models, FOLDER, VALUES, ranges_of(asked.steps), asked.names)
 
 
-def _of_mindspore(asked: Few) -> Row:
+def _of_mindspore(asked: DumpSelection) -> Row:
     ranks = asked.ranks if asked.ranks and max(asked.ranks) < tool_configs.DEVICES else []
     return tool_configs.mindspore(FOLDER, VALUES, ranges_of(asked.steps), ranges_of(ranks), asked.names)
 
@@ -182,18 +182,18 @@ def _of_mindspore(asked: Few) -> Row:
 class Format(NamedTuple):
     """How to name the operators of a format, and how to configure its dump."""
 
-    recorded: Callable[[Run], Recorded]
-    config: Callable[[Few], Row]
+    recorded: Callable[[Run], RecordedOperators]
+    config: Callable[[DumpSelection], Row]
 
 
 FORMATS = {
-    "msprobe": Format(OfMsprobe, _of_msprobe),
-    "cann": Format(Recorded, _of_cann),
-    "mindspore": Format(OfMindspore, _of_mindspore),
+    "msprobe": Format(MsprobeOperators, _of_msprobe),
+    "cann": Format(RecordedOperators, _of_cann),
+    "mindspore": Format(MindsporeOperators, _of_mindspore),
 }
 
 
-def recorded(run: Run) -> Optional[Recorded]:
+def recorded_operators(run: Run) -> Optional[RecordedOperators]:
     """Return a run by the names that its tool takes; None if the configuration of its tool is unknown."""
     return FORMATS[run.format].recorded(run) if run.format in FORMATS else None
 
@@ -201,11 +201,11 @@ def recorded(run: Run) -> Optional[Recorded]:
 class Names(dict[str, Sizes]):
     """Operators that a name selects, computed on first use."""
 
-    def __init__(self, run: Recorded) -> None:
+    def __init__(self, run: RecordedOperators) -> None:
         self._run = run
 
     def __missing__(self, name: str) -> Sizes:
-        self[name] = found = tuple((order, self._run.bytes([order])) for order in self._run.given(name))
+        self[name] = found = tuple((order, self._run.bytes([order])) for order in self._run.selected(name))
         return found
 
 
@@ -227,7 +227,7 @@ class RunFacts(NamedTuple):
         return cls(*known, every if names is None else {name: every[name] for name in names})
 
 
-class More(NamedTuple):
+class NameCost(NamedTuple):
     """The effect of one more name: operators and their sizes, by run, and the total size."""
 
     name: str
@@ -235,7 +235,7 @@ class More(NamedTuple):
     size: int
 
 
-class Growing:
+class SideSelection:
     """The dump of one side, selected step by step: names × steps and ranks, and its size. `runs` are numbered."""
 
     def __init__(self, runs: Mapping[int, RunFacts]) -> None:
@@ -246,11 +246,11 @@ class Growing:
         self.taken: dict[int, dict[int, int]] = {}  # by run: order of each operator → bytes
         self.size = 0
 
-    def more(self, number: int, name: str) -> More:
+    def cost_of(self, number: int, name: str) -> NameCost:
         """Return what a name from the run of that number adds, in all steps and ranks selected then."""
         found: dict[int, dict[int, int]] = {}
         if name in self.names and number in self.taken:
-            return More(name, found, 0)
+            return NameCost(name, found, 0)
         steps, ranks = self.steps | {self.runs[number].step}, self.ranks | {self.runs[number].rank}
         for place, run in self.runs.items():
             if run.step in steps and run.rank in ranks:
@@ -259,9 +259,9 @@ class Growing:
                 found[place] = {
                     order: size for asked in names for order, size in run.names[asked] if order not in (known or ())
                 }
-        return More(name, found, sum(sum(new.values()) for new in found.values()))
+        return NameCost(name, found, sum(sum(new.values()) for new in found.values()))
 
-    def take(self, more: More) -> None:
+    def take(self, more: NameCost) -> None:
         """Add the selection."""
         self.names[more.name] = None
         for place, new in more.taken.items():
@@ -274,4 +274,4 @@ class Growing:
         """Return the configuration of the tool that made the dump."""
         steps, ranks = (sorted(one for one in some if one is not None) for some in (self.steps, self.ranks))
         run = self.runs[min(self.taken)]
-        return FORMATS[run.format].config(Few([*self.names], steps, ranks, run))
+        return FORMATS[run.format].config(DumpSelection([*self.names], steps, ranks, run))

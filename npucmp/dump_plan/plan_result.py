@@ -11,9 +11,9 @@ import shlex
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump_plan.dump_config import FORMATS, Growing, Recorded, RunFacts, recorded
+from npucmp.dump_plan.dump_config import FORMATS, RecordedOperators, RunFacts, SideSelection, recorded_operators
 from npucmp.dump_plan.plan_template import Framework, filled
-from npucmp.dump_plan.request import DETECTION, DUMP, VALUES, DumpRequest, Prepared, ScriptLine
+from npucmp.dump_plan.request import DETECTION, DUMP, VALUES, DumpInstructions, DumpRequest, ScriptLine
 from npucmp.model import Run
 
 RECORD = 400  # bytes of a tensor's statistics in dump.json or a table: 220 to 580 were measured
@@ -44,18 +44,18 @@ class FittedRequest(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def bytes_of(one: Recorded, kind: str, names: Sequence[str] = ()) -> tuple[int, int]:
+def bytes_of(one: RecordedOperators, kind: str, names: Sequence[str] = ()) -> tuple[int, int]:
     """Return bytes and operator count of a run; the device's detection may dump all operators, or none."""
-    orders = {order for name in names for order in one.given(name)}
+    orders = {order for name in names for order in one.selected(name)}
     chosen = [operator for operator in one.run.operators if not names or operator.order in orders]
     if kind in (VALUES, DETECTION):
         return one.bytes([operator.order for operator in chosen]), len(chosen)
     return RECORD * sum(len(operator.tensors) for operator in chosen), len(chosen)
 
 
-def sized(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str] = ()) -> Size:
+def estimate_size(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str] = ()) -> Size:
     """Return the size of a dump, with the largest run as the estimate of every run: steps × ranks of it."""
-    every = [recorded(run) or Recorded(run) for run in runs]
+    every = [recorded_operators(run) or RecordedOperators(run) for run in runs]
     each, operators, known = max((*bytes_of(one, kind, names), len(one.run.operators)) for one in every)
     return Size(each, steps, ranks, each * steps * ranks, operators, known)
 
@@ -68,7 +68,7 @@ def fit_to_disk(
     The first operators are selected because their errors come first. Names are returned unchanged if only steps are
     cut.
     """
-    size = sized(runs, kind, steps, ranks, names)
+    size = estimate_size(runs, kind, steps, ranks, names)
     if size.total <= disk:
         return FittedRequest(tuple(names), None, size)
     few = min(steps, max(least, disk // max(1, size.each * ranks)))
@@ -81,22 +81,22 @@ def fit_to_disk(
     first = _first(runs, names, disk // max(1, few * ranks))
     if not first:
         return FittedRequest(tuple(names), few, size, (*words, "not even the first operator fits"))
-    cut = sized(runs, kind, few, ranks, first)
+    cut = estimate_size(runs, kind, few, ranks, first)
     share = f"the first {cut.operators:,} of {size.operators:,} operators in execution order fit"
     return FittedRequest(first, few, cut, (*words, f"{share}: examine them first, then select the others with --ops"))
 
 
 def _first(runs: Sequence[Run], names: Sequence[str], disk: int) -> tuple[str, ...]:
     """Return the names of the first operators of the largest run that fit into a rank's share of the disk."""
-    known = [one for run in runs if (one := recorded(run)) is not None]
+    known = [one for run in runs if (one := recorded_operators(run)) is not None]
     largest = max(known, key=lambda one: bytes_of(one, VALUES, names)[0])
-    growing = Growing({0: RunFacts.of(largest.run)})
-    orders = {order for name in names for order in largest.given(name)}
+    growing = SideSelection({0: RunFacts.of(largest.run)})
+    orders = {order for name in names for order in largest.selected(name)}
     for operator in largest.run.operators:
-        name = largest.asked(operator)
+        name = largest.selecting_name(operator)
         if not name or (names and operator.order not in orders):
             continue
-        more = growing.more(0, name)
+        more = growing.cost_of(0, name)
         if growing.size + more.size > disk:
             break
         growing.take(more)
@@ -117,7 +117,7 @@ _NEXT_RUN = (  # each call is one run
 )
 
 
-def run_sh(asked: DumpRequest, framework: Framework, prepared: Prepared) -> str:
+def run_sh(asked: DumpRequest, framework: Framework, prepared: DumpInstructions) -> str:
     """Return the script. Its last commands run however the main command ends, including Ctrl-C."""
     about = (
         f"# {asked.question.name}, {framework.NAME}, {asked.side}: written by npucmp plan. Usage: bash run.sh COMMAND…"
@@ -167,7 +167,7 @@ class Planned:
         return self.asked.folder
 
 
-def planned(
+def make_plan(
     asked: DumpRequest, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
 ) -> Planned:
     """Return the whole plan; `again` are the options that the other side takes too."""
@@ -193,7 +193,7 @@ def planned(
     )
 
 
-def _command(asked: DumpRequest, prepared: Prepared) -> str:
+def _command(asked: DumpRequest, prepared: DumpInstructions) -> str:
     """Return the npucmp command that follows."""
     name = asked.question.name
     own = shlex.quote(asked.dump) + (f"/{prepared.found}" if prepared.found else "")

@@ -27,9 +27,9 @@ from npucmp.dump_plan.request import (
     SEED,
     STATISTICS,
     VALUES,
+    DumpInstructions,
     DumpRequest,
     Export,
-    Prepared,
     ScriptLine,
 )
 
@@ -135,7 +135,7 @@ def _words_of(asked: DumpRequest) -> dict[str, bool]:
     }
 
 
-def filled(template: Template, asked: DumpRequest) -> Prepared:
+def filled(template: Template, asked: DumpRequest) -> DumpInstructions:
     """Return the plan of one request."""
     if asked.is_reference and template.reference is not None:
         return filled(template.reference, asked)
@@ -144,7 +144,7 @@ def filled(template: Template, asked: DumpRequest) -> Prepared:
         "dump": asked.dump,
         "at": {file.name: asked.at(file.name) for file in template.files},
         "seed": SEED,
-        "steps": tool_configs.barred(asked.steps),
+        "steps": tool_configs.format_ranges(asked.steps),
         **template.fields(asked),
     }
 
@@ -155,7 +155,7 @@ def filled(template: Template, asked: DumpRequest) -> Prepared:
         return tuple(row.text.format_map(fields) for row in rows if stands(row.when))
 
     script = (row for row in template.script if stands(row.when))
-    return Prepared(
+    return DumpInstructions(
         files={one.name: tool_configs.text_of(one.content(asked)) for one in template.files if stands(one.when)},
         command=" ".join(texts(template.command)),
         script=tuple(ScriptLine(row.text.format_map(fields), row.where) for row in script),

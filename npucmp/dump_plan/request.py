@@ -113,7 +113,7 @@ class Export(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Prepared:
+class DumpInstructions:
     """The files and commands that make the dump of one side with one framework.
 
     files       configurations by name

@@ -22,7 +22,7 @@ class MissingData(NamedTuple):
         return f"{self.because}; to record it: {self.setting}" if self.setting else self.because
 
 
-class Looked(NamedTuple):
+class CheckedRun(NamedTuple):
     """The checked run, and the steps of its dump."""
 
     run: Run
@@ -43,7 +43,7 @@ def missing(question: Question, run: Run, steps: AbstractSet[Optional[int]]) -> 
         return [MissingData("run", f"the run cannot be read ({run.problem})", "")]
     if not run.operators:
         return [MissingData("operators", "the dump holds no operator", _setting(run, "operators"))]
-    looked = Looked(run, steps)
+    looked = CheckedRun(run, steps)
     return [
         MissingData(need, words, _setting(run, need))
         for need in question.needs.split()
@@ -57,7 +57,7 @@ def _setting(run: Run, need: str) -> str:
     return own.get(f"{need} {words}", own.get(need, ""))
 
 
-def _values(looked: Looked) -> str:
+def _values(looked: CheckedRun) -> str:
     if looked.has(_is_stored):
         return ""
     kinds = ("statistics", _of_axes), ("checksums", _checksum), ("XOR checksums", _xor), ("statistics", _figured)
@@ -65,7 +65,7 @@ def _values(looked: Looked) -> str:
     return f"no values, only {what}: they prove neither agreement nor the size of an error"
 
 
-def _sums(looked: Looked) -> str:
+def _sums(looked: CheckedRun) -> str:
     if looked.has(_is_stored) or looked.has(_checksum):
         return ""
     known = [tensor for tensor in looked.tensors if tensor.has_sums is not None]
@@ -74,26 +74,26 @@ def _sums(looked: Looked) -> str:
     return f"{words}: a fault that preserves the extremes is not detected" if lacking else ""
 
 
-def _figures(looked: Looked) -> str:
+def _figures(looked: CheckedRun) -> str:
     known = looked.has(_is_stored) or looked.has(lambda one: one.statistics) or looked.run.records
     return "" if known else "neither values nor statistics: NaN and Inf cannot be located"
 
 
-def _bits(looked: Looked) -> str:
+def _bits(looked: CheckedRun) -> str:
     known = looked.has(_is_stored) or looked.has(_checksum)
     return "" if known else "neither values nor checksums: statistics prove a difference, never that two runs are equal"
 
 
-def _inputs(looked: Looked) -> str:
+def _inputs(looked: CheckedRun) -> str:
     known = looked.has(lambda one: one.slot.startswith("input")) or holds_weights_alone(looked.run)
     return "" if known else "no inputs: differing outputs are reported, but not the operator at fault"
 
 
-def _outputs(looked: Looked) -> str:
+def _outputs(looked: CheckedRun) -> str:
     return "" if looked.has(lambda one: one.is_output and one.slot) else "no outputs"
 
 
-def _data(looked: Looked) -> str:
+def _data(looked: CheckedRun) -> str:
     """Return "" if the inputs of a graph are recorded: MindSpore records each like a weight, by its argument name."""
     known = looked.run.format != "mindspore" or any(
         len(operator.tensors) == 1 and not operator.tensors[0].is_output for operator in looked.run.operators
@@ -101,32 +101,32 @@ def _data(looked: Looked) -> str:
     return "" if known else "the inputs of the graph have no records: whether they are equal remains unknown"
 
 
-def _order(looked: Looked) -> str:
+def _order(looked: CheckedRun) -> str:
     return "" if looked.run.ordered else "no order of execution: the first differing operator is unknown"
 
 
-def _backward(looked: Looked) -> str:
+def _backward(looked: CheckedRun) -> str:
     run = looked.run
     known = run.format in _WHOLE or any(operator.phase == "backward" for operator in run.operators)
     return "" if known else "no backward pass: gradients are unknown (an evaluation has none)"
 
 
-def _modules(looked: Looked) -> str:
+def _modules(looked: CheckedRun) -> str:
     known = looked.run.format != "msprobe" or level(looked.run) == "mix"
     return "" if known else f"level {level(looked.run)}: parameters have no names, or operators no arguments"
 
 
-def _steps(looked: Looked) -> str:
+def _steps(looked: CheckedRun) -> str:
     return "" if len(looked.steps) > 1 else "one step: updates of the weights are unknown"
 
 
-def _compiled(looked: Looked) -> str:
+def _compiled(looked: CheckedRun) -> str:
     if looked.run.format in ("cann", "mindspore"):
         return ""
     return "operators ran one by one and no compiler fused them: compare two dumps of a compiled graph"
 
 
-def _graph(looked: Looked) -> str:
+def _graph(looked: CheckedRun) -> str:
     if looked.run.format != "cann":
         return ""
     known = any(one.originals or one.inserted or one.passes for one in looked.run.operators)
@@ -156,7 +156,7 @@ def _xor(tensor: TensorRef) -> bool:
 
 
 _WHOLE = ("cann", "mindspore", "atb", "tfdbg", "npy")  # formats that do not distinguish the passes
-NEEDS: dict[str, Callable[[Looked], str]] = {
+NEEDS: dict[str, Callable[[CheckedRun], str]] = {
     "values": _values, "sums": _sums, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs,
     "data": _data, "order": _order, "backward": _backward, "modules": _modules, "steps": _steps,
     "compiled": _compiled, "graph": _graph,

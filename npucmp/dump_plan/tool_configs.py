@@ -46,14 +46,14 @@ def acl(models: Sequence[str], path: str, kind: str, steps: Ranges, names: Seque
         return {"dump": {"dump_path": path, "dump_debug": "on"}}
     layer = {"layer": [*names]} if names else {}
     data = "stats" if kind == STATISTICS else "tensor"
-    what = {"dump_mode": "all", "dump_op_switch": "off", "dump_data": data, **when(steps)}
+    what = {"dump_mode": "all", "dump_op_switch": "off", "dump_data": data, **dump_step(steps)}
     listed = [{"model_name": name, **layer} for name in models or [""]]
     return {"dump": {"dump_list": listed, "dump_path": path, **what}}
 
 
-def when(steps: Ranges) -> dict[str, str]:
+def dump_step(steps: Ranges) -> dict[str, str]:
     """Return `dump_step` of CANN and TensorFlow's adapters; {} for all steps."""
-    return {"dump_step": barred(steps)} if steps else {}
+    return {"dump_step": format_ranges(steps)} if steps else {}
 
 
 def mindspore(net: str, kind: str, steps: Ranges, ranks: Ranges, names: Sequence[str]) -> Row:
@@ -68,7 +68,7 @@ def mindspore(net: str, kind: str, steps: Ranges, ranks: Ranges, names: Sequence
         "dump_mode": 1 if names else 0,
         "path": "",
         "net_name": net,
-        "iteration": barred(steps) or "all",
+        "iteration": format_ranges(steps) or "all",
         "saved_data": "tensor" if kind == VALUES else "statistic",
         "input_output": 0,
         "kernels": [*names],
@@ -112,7 +112,7 @@ def _devices(ranks: Ranges) -> list[int]:
     return [one for one in range(2 * DEVICES) if any(low <= one <= high for low, high in ranks)]
 
 
-def barred(ranges: Ranges) -> str:
+def format_ranges(ranges: Ranges) -> str:
     """Return ranges as text, such as "0|3-5"."""
     return "|".join(map(_range, ranges))
 

@@ -18,7 +18,7 @@ from npucmp.flow.operators import of_row
 from npucmp.model import Finding, Measurement, TensorRef
 from npucmp.model.moments import FEW_BITS
 
-TINY = 4  # elements: chosen: fewer agree by chance, not measured
+MIN_ELEMENTS = 4  # elements: chosen: fewer agree by chance, not measured
 _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
 
 
@@ -54,16 +54,16 @@ def _content(measurement: Measurement, tensor: Optional[TensorRef], of_target: b
         side = moments.target if of_target else moments.golden
         if side.minimum != side.minimum:
             return 0
-        if count < TINY:
+        if count < MIN_ELEMENTS:
             few = side.minimum, side.maximum, side.total
             return _number(moments.elements, side.hash) if any(map(is_computed, few)) else 0
         if side.minimum == side.maximum:  # only its error identifies a constant
             return _number(moments.elements, side.minimum, moments.sum_dd, moments.max_abs) if moments.max_abs else 0
         return _number(moments.elements, side.hash)
     recorded = measurement.recorded(0 if of_target else 1)
-    if count < TINY and not (recorded is not None and any(map(is_computed, recorded))):
+    if count < MIN_ELEMENTS and not (recorded is not None and any(map(is_computed, recorded))):
         return 0
-    if count >= TINY and recorded is not None and recorded.max == recorded.min:
+    if count >= MIN_ELEMENTS and recorded is not None and recorded.max == recorded.min:
         return 0
     if tensor.checksum:
         return _number(count, int.from_bytes(str(tensor.identity).encode(), "big")) if tensor.identity else 0
@@ -87,7 +87,7 @@ def is_computed(value: Optional[float]) -> bool:
 
 def is_few(finding: Finding) -> bool:
     """Return whether a tensor has fewer than TINY elements."""
-    return finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
+    return finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < MIN_ELEMENTS
 
 
 def is_vector(finding: Finding) -> bool:

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
-from npucmp.dump.readers.names import escaped
-from npucmp.flow.contents import TINY, content_of, target_content_of
+from npucmp.dump.readers.names import file_name_of
+from npucmp.flow.contents import MIN_ELEMENTS, content_of, target_content_of
 from npucmp.model import Finding, Operator, Pair, TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_argument, is_buffer, is_output
@@ -38,13 +38,13 @@ class Producers(Generic[V]):
         self.by_name: dict[str, V] = {}
         self.by_content: dict[Hashable, V] = {}
 
-    def wrote(self, operator: Operator, slot: str, value: V) -> None:
+    def add_output(self, operator: Operator, slot: str, value: V) -> None:
         """Name `value` after the output of an operator in `slot`."""
-        self.by_name[escaped(f"{operator.name}:{slot.partition(':')[2]}")] = value
+        self.by_name[file_name_of(f"{operator.name}:{slot.partition(':')[2]}")] = value
 
-    def named(self, tensor: Optional[TensorRef]) -> Optional[V]:
+    def graph_producer(self, tensor: Optional[TensorRef]) -> Optional[V]:
         """Return the output that a graph names as the producer of an input; None without one."""
-        return self.by_name.get(escaped(tensor.source)) if tensor is not None and tensor.source else None
+        return self.by_name.get(file_name_of(tensor.source)) if tensor is not None and tensor.source else None
 
 
 class _Index:
@@ -56,19 +56,19 @@ class _Index:
         self._unasked: list[tuple[int, Finding]] = []  # outputs not yet in `_target`, which few dumps need
         self._has_names = has_names
 
-    def named(self, pair: Pair) -> int:
+    def graph_producer(self, pair: Pair) -> int:
         """The row of the tensor that a graph names as the producer; -1 without one."""
         if not self._has_names:
             return -1
-        found = self._target.named(pair.target)
-        found = self._golden.named(pair.golden) if found is None else found
+        found = self._target.graph_producer(pair.target)
+        found = self._golden.graph_producer(pair.golden) if found is None else found
         return -1 if found is None else found
 
-    def found(self, finding: Finding, content: int) -> int:
+    def equal_content(self, finding: Finding, content: int) -> int:
         """The row of equal content: of the golden tensor, or of the target's if the golden's content is not
         conclusive."""
         golden = finding.pair.golden
-        if golden is None or (not content and math.prod(golden.shape) < TINY):
+        if golden is None or (not content and math.prod(golden.shape) < MIN_ELEMENTS):
             return self.of_target(finding)
         return self.by_content.get(content, -1) if content else -1
 
@@ -80,7 +80,7 @@ class _Index:
         content = target_content_of(finding)
         return self._target.by_content.get(content, -1) if content else -1
 
-    def wrote(self, row: int, finding: Finding, content: int) -> None:
+    def add_output(self, row: int, finding: Finding, content: int) -> None:
         if content:
             self.by_content[content] = row
         self._unasked.append((row, finding))
@@ -88,10 +88,10 @@ class _Index:
             return
         pair = finding.pair
         if pair.target_op is not None:
-            self._target.wrote(pair.target_op, pair.slot, row)
+            self._target.add_output(pair.target_op, pair.slot, row)
         is_unnamed = pair.golden is None and pair.is_inside  # a tensor inside a fused operator
         if pair.golden_op is not None and not is_unnamed:
-            self._golden.wrote(pair.golden_op, pair.slot, row)
+            self._golden.add_output(pair.golden_op, pair.slot, row)
 
 
 class Edges:
@@ -118,8 +118,8 @@ class Edges:
             outputs = {row for row, one in zip(rows, operator) if is_output(one.pair)}
             receives = both and op_type_of(pair.golden_op or pair.operator).has("receives")
             for row, one in zip(rows, operator):
-                named = index.named(one.pair) if row not in outputs else -1
-                sources.append(named if named >= 0 else index.found(one, contents[row]))
+                named = index.graph_producer(one.pair) if row not in outputs else -1
+                sources.append(named if named >= 0 else index.equal_content(one, contents[row]))
             if not both:
                 continue
             for row, one in zip(rows, operator):
@@ -127,7 +127,7 @@ class Edges:
                 if is_read and not (receives and _is_buffer(one.pair, rank)):
                     index.by_content.setdefault(contents[row], row)
             for row in sorted(outputs):
-                index.wrote(row, findings[row], contents[row])
+                index.add_output(row, findings[row], contents[row])
 
     def rows_of(self, content: int) -> Sequence[int]:
         """The rows with a content that have no source, or write it, in graph order; empty for the content 0."""
@@ -190,13 +190,13 @@ def links(findings: Sequence[Finding]) -> Iterator[Optional[Link]]:
         for finding in own:
             if is_output(finding.pair):
                 yield None
-            elif (named := index.named(finding.pair)) >= 0:
+            elif (named := index.graph_producer(finding.pair)) >= 0:
                 yield Link(findings[named].pair.order, "by the graph")
             else:
-                found = index.found(finding, content_of(finding))
+                found = index.equal_content(finding, content_of(finding))
                 found = found if found >= 0 else index.of_target(finding)
                 yield None if found < 0 else Link(findings[found].pair.order, "by equal content")
         for at, finding in enumerate(own, row):
             if is_output(finding.pair):
-                index.wrote(at, finding, content_of(finding))
+                index.add_output(at, finding, content_of(finding))
         row += len(own)

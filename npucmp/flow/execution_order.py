@@ -28,7 +28,7 @@ NOTE = "order: operators that read a tensor stand behind those that wrote one of
 _NETWORK = -1  # place: definition: that of all that is in no module
 
 
-class Placed(NamedTuple):
+class OrderedMeasurements(NamedTuple):
     """Measurements and excluded pairs in the order of their places, and notes about that order."""
 
     measured: Sequence[Measurement]
@@ -38,21 +38,21 @@ class Placed(NamedTuple):
 
 def in_content_order(
     target: Run, golden: Run, measured: Sequence[Measurement], left_out: Sequence[Pair] = ()
-) -> Placed:
+) -> OrderedMeasurements:
     """Reorder the measurements of two runs if neither records the order of execution."""
     if target.ordered or golden.ordered:
-        return Placed(measured, left_out)
+        return OrderedMeasurements(measured, left_out)
     places = sorted({one.pair.order for one in measured} | {pair.order for pair in left_out})
     flow = _Flow(measured)
     moved = _order(places, flow) if any(flow.earlier.values()) else places
     if moved == places:
-        return Placed(measured, left_out)
+        return OrderedMeasurements(measured, left_out)
     new = dict(zip(moved, places))
     placed = [one._replace(pair=one.pair._replace(order=new[one.pair.order])) for one in measured]
     others = [pair._replace(order=new[pair.order]) for pair in left_out]
     placed.sort(key=lambda one: one.pair.order)
     others.sort(key=lambda pair: pair.order)
-    return Placed(placed, others, (NOTE,))
+    return OrderedMeasurements(placed, others, (NOTE,))
 
 
 class _Flow:
@@ -68,7 +68,7 @@ class _Flow:
         places = {operator.name: place for place, operator in operators.items()}
         self.modules = {place: [*_modules(place, operators, places)] for place in operators}
         self.earlier: dict[int, set[int]] = defaultdict(set)
-        read: dict[int, list[_Content]] = defaultdict(list)
+        read: dict[int, list[_ReadContent]] = defaultdict(list)
         for content in _contents(measured):
             for reader in content.readers:
                 read[reader].append(content)
@@ -89,7 +89,7 @@ class _Flow:
         }
 
 
-class _Content(NamedTuple):
+class _ReadContent(NamedTuple):
     """The operators that wrote and read one content."""
 
     writers: set[int]
@@ -101,14 +101,14 @@ class _Content(NamedTuple):
         return (self.writers - self.readers) or (self.writers if reader not in self.writers else set())
 
 
-def _contents(measured: Sequence[Measurement]) -> list[_Content]:
-    known: dict[int, _Content] = {}
-    found: list[_Content] = []
+def _contents(measured: Sequence[Measurement]) -> list[_ReadContent]:
+    known: dict[int, _ReadContent] = {}
+    found: list[_ReadContent] = []
     for one in measured:
         number = golden_content(one)
         content = known.get(number)
         if content is None:
-            content = _Content(set(), set())
+            content = _ReadContent(set(), set())
             if number:
                 known[number] = content
             found.append(content)

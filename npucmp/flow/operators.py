@@ -45,9 +45,9 @@ class OperatorFindings:
     presumed: list[Finding] = field(default_factory=list)
     tainted: bool = False
     inherits: bool = False
-    arrived: bool = False
-    carried: bool = False
-    unheard: bool = False
+    has_remote_inputs: bool = False
+    error_from_other_rank: bool = False
+    remote_inputs_missing: bool = False
     recomputed: str = ""
     unequal: dict[str, Any] = field(default_factory=dict)
     row: int = -1
@@ -81,7 +81,7 @@ class OperatorFindings:
         """Whether either run records the inputs of the operator; both runs read the same. A receiving operator reads
         the data that were sent."""
         sides = self.pair.target_op, self.pair.golden_op
-        return (self.arrived and not self.inputs) or any(op.reads_recorded for op in sides if op is not None)
+        return (self.has_remote_inputs and not self.inputs) or any(op.reads_recorded for op in sides if op is not None)
 
 
 def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
@@ -108,7 +108,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
     for node in nodes:
         if node.operator.phase == "backward":
             partner = next((forward[call] for call in _calls(node) if call in forward), None)
-            node.recomputed = _recomputed(node, partner, alone) if partner else ""
+            node.recomputed = _recomputed_forward(node, partner, alone) if partner else ""
             node.context += partner.inputs + partner.outputs if partner and not node.recomputed else []
             if GRADIENTS in node.operator.name:
                 gradients.setdefault(node.operator.call, []).append(node)
@@ -131,7 +131,9 @@ def _backward_of(
         yield record, backward[: at + 1] if len(records) == len(backward) else backward
 
 
-def _recomputed(node: OperatorFindings, partner: OperatorFindings, alone: Mapping[tuple[str, str], Operator]) -> str:
+def _recomputed_forward(
+    node: OperatorFindings, partner: OperatorFindings, alone: Mapping[tuple[str, str], Operator]
+) -> str:
     """The forward that ran again on one side (checkpointing) and from which a backward reads, if its recorded values
     differ from the first execution; else "". The comparison of the first execution then does not apply."""
     first = {"target": partner.pair.target_op, "golden": partner.pair.golden_op}
@@ -189,7 +191,7 @@ class RowCache:
         return found
 
 
-def numbered(findings: Sequence[Finding], first: int = 0) -> list[Finding]:
+def number_findings(findings: Sequence[Finding], first: int = 0) -> list[Finding]:
     """Findings with their row numbers, from `first` on, and a shared cache."""
     cache = RowCache(first, len(findings))
     return [one._replace(row=row, cache=cache) for row, one in enumerate(findings, first)]

@@ -19,11 +19,11 @@ from npucmp.model import Payload
 if TYPE_CHECKING:
     from npucmp.measure.kernel.range_stats import Array
 
-KEPT = 1 << 20  # most elements of a tensor that is kept whole
-MANY = 1 << 16  # most channels or samples that are distinguished
+MOST_ELEMENTS = 1 << 20  # most elements of a tensor that is kept whole
+MOST_CHANNELS = 1 << 16  # most channels or samples that are distinguished
 
 
-class Moved(NamedTuple):
+class StepChange(NamedTuple):
     """The change of a tensor from one step to the next: sums over the elements that are finite in both.
 
     same_bits  whether all bits are equal
@@ -42,7 +42,7 @@ class Moved(NamedTuple):
         return self.moved / (self.size + 1e-9)
 
 
-class Moves:
+class ParameterMoves:
     """The moves of a parameter through all steps: a Moved per pair of steps. Reads the weights, then as many
     gradients."""
 
@@ -70,16 +70,16 @@ class Moves:
                 if gradient is not None:
                     self.sums[k, 4:] += np.dot(gradient, gradient), np.dot(moved, gradient)
 
-    def found(self) -> list[Optional[Moved]]:
+    def found(self) -> list[Optional[StepChange]]:
         return [self._moved(k) if self.has[k] and self.has[k + 1] else None for k in range(self.steps - 1)]
 
-    def _moved(self, k: int) -> Optional[Moved]:
+    def _moved(self, k: int) -> Optional[StepChange]:
         count, size, moved, squares, steep, dot = map(float, self.sums[k])
         if not count:
-            return Moved(self.same[k], 0.0, 0.0) if self.same[k] else None
+            return StepChange(self.same[k], 0.0, 0.0) if self.same[k] else None
         length = math.sqrt(squares) * math.sqrt(steep)
         along = -dot / length if self.has[self.steps + k] and length > 0 else None
-        return Moved(self.same[k], size / count, moved / count, along)
+        return StepChange(self.same[k], size / count, moved / count, along)
 
 
 class Channels:
@@ -94,7 +94,7 @@ class Channels:
         self.channels = shape[axis] if axis is not None else 0
         self.below = math.prod(shape[axis + 1 :]) if axis is not None else 1
         self.each = math.prod(shape) // self.channels if self.channels else 0
-        self.alive = np.zeros(self.channels if self.channels <= MANY else 0, bool)
+        self.alive = np.zeros(self.channels if self.channels <= MOST_CHANNELS else 0, bool)
 
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         block = blocks[0]
@@ -115,7 +115,7 @@ class ZeroRows:
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
         elements: int = math.prod(shape)
-        self.alive = np.zeros(shape[0] if shape and elements and shape[0] <= KEPT else 0, bool)
+        self.alive = np.zeros(shape[0] if shape and elements and shape[0] <= MOST_ELEMENTS else 0, bool)
         self.each = elements // len(self.alive) if len(self.alive) else 0
 
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
@@ -126,12 +126,12 @@ class ZeroRows:
         return (int(np.count_nonzero(~self.alive)), len(self.alive)) if self.each else None
 
 
-class Means:
+class ChannelMeans:
     """The mean of each channel (second axis); None without channels or with more than MANY."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
-        self.channels = shape[1] if len(shape) > 1 and shape[1] <= MANY else 0
+        self.channels = shape[1] if len(shape) > 1 and shape[1] <= MOST_CHANNELS else 0
         self.below, self.each = math.prod(shape[2:]), math.prod(shape) // self.channels if self.channels else 0
         self.sums = np.zeros(self.channels)
 
@@ -151,7 +151,7 @@ class Samples:
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
         elements: int = math.prod(shape)
-        self.rows = shape[0] if shape and elements and shape[0] <= MANY else 0
+        self.rows = shape[0] if shape and elements and shape[0] <= MOST_CHANNELS else 0
         self.size = elements // self.rows if self.rows else 0
         self.digests = [hashlib.blake2b(digest_size=8) for _ in range(self.rows)]
 
@@ -173,7 +173,7 @@ class FullValues:
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         self.shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
-        self.blocks: Optional[list[Array]] = [] if math.prod(self.shape) <= KEPT else None
+        self.blocks: Optional[list[Array]] = [] if math.prod(self.shape) <= MOST_ELEMENTS else None
 
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         if self.blocks is not None and blocks[0] is not None:
@@ -186,7 +186,7 @@ class FullValues:
         return (joined if joined.dtype.kind in "biuc" else widen(joined)).reshape(self.shape)
 
 
-class Beyond:
+class MagnitudeShares:
     """For the input of a saturating function: the share of elements whose magnitude exceeds each of SIZES."""
 
     SIZES = (5.0, 8.0)
@@ -207,7 +207,7 @@ class Beyond:
         return {size: count / self.elements for size, count in zip(self.SIZES, self.counts)}
 
 
-class Inside:
+class IntervalShare:
     """The share of the elements of a tensor between `start` and `end`, in per cent; None without elements."""
 
     def __init__(self, start: float, end: float, payloads: Sequence[Optional[Payload]]) -> None:
@@ -224,7 +224,7 @@ class Inside:
         return 100.0 * self.inside / self.elements if self.elements else None
 
 
-class Dropped:
+class DropoutZeros:
     """Compare input and output of a dropout: (elements set to zero, nonzero inputs); None unless both are readable."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
@@ -243,14 +243,14 @@ class Dropped:
 
 
 PROBES: dict[str, type[Probe]] = {
-    "moves": Moves,
+    "moves": ParameterMoves,
     "channels": Channels,
     "rows": ZeroRows,
-    "means": Means,
+    "means": ChannelMeans,
     "samples": Samples,
     "whole": FullValues,
-    "beyond": Beyond,
-    "dropped": Dropped,
+    "beyond": MagnitudeShares,
+    "dropped": DropoutZeros,
 }
 
 

@@ -20,8 +20,8 @@ from npucmp.health.settings import CheckSettings, RuleSettings
 from npucmp.model import Operator
 from npucmp.model.check_finding import SEVERITIES, Decision, Symptom
 
-CAME_IN = ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary")
-NONFINITE = (*CAME_IN, "grad.nonfinite")
+INPUT_NONFINITE = ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary")
+NONFINITE = (*INPUT_NONFINITE, "grad.nonfinite")
 DATA = ("input.constant", "input.same_samples", "input.raw_pixels", "input.scale", "input.feature_scales", "label.*",
         "embedding.index_range", "input.mask_empty")  # fmt: skip
 START = ("weight.zero", "weight.constant", "weight.scale_large", "weight.scale_small", "weight.unlike_peers")
@@ -34,9 +34,9 @@ CRASH = (*NONFINITE, *STEP)
 
 FOLLOWS: Mapping[str, Sequence[str]] = {  # rule → rules that explain it, in order of priority
     "weight.nonfinite": ("grad.nonfinite",),
-    "loss.nonfinite": (*CAME_IN, "label.none", "loss.not_log_probabilities"),
+    "loss.nonfinite": (*INPUT_NONFINITE, "label.none", "loss.not_log_probabilities"),
     "overflow.summary": ("input.nonfinite", "weight.nonfinite", "divide.zero", "label.none", *STEP),
-    "grad.nonfinite": (*CAME_IN, "loss.nonfinite"),
+    "grad.nonfinite": (*INPUT_NONFINITE, "loss.nonfinite"),
     "relu.dead": (*NONFINITE, *DATA, *START, *STEP),
     "relu.dead_channels": (*NONFINITE, *DATA, *START, "relu.dead", "output.same_for_all", *STEP),
     "activation.saturated": (*DATA, *START, *STEP),
@@ -84,7 +84,7 @@ LATER = ("weight.nonfinite",)  # its cause lies in an earlier step
 RAISED = ("weight.scale_large", "weight.scale_small", *SCALES)  # hints that may explain more severe findings
 
 
-def explained(symptoms: Sequence[Symptom]) -> list[Symptom]:
+def order_symptoms(symptoms: Sequence[Symptom]) -> list[Symptom]:
     """Return the symptoms in order: roots by severity, each followed by its consequences. `place` and `follows` are
     set."""
     causes = [_cause(one, symptoms) for one in symptoms]
@@ -164,23 +164,25 @@ def _depth(rule: str) -> int:
 NAMED = 100  # places that one finding names
 
 
-class Examined(NamedTuple):
+class RunExamination(NamedTuple):
     symptoms: tuple[Symptom, ...]
     decisions: tuple[Decision, ...]
 
 
-def examine(healths: Sequence[Health], rules: Sequence[Rule], settings: CheckSettings = CheckSettings()) -> Examined:
+def examine(
+    healths: Sequence[Health], rules: Sequence[Rule], settings: CheckSettings = CheckSettings()
+) -> RunExamination:
     """Apply all rules to all ranks. A rule that raises loses only its own row."""
     symptoms: list[Symptom] = []
     decisions = []
     for rule in rules:
-        found, decision = _evaluated(rule, healths, settings)
+        found, decision = _evaluate_rule(rule, healths, settings)
         symptoms += found
         decisions.append(decision)
-    return Examined(tuple(explained(symptoms)), tuple(decisions))
+    return RunExamination(tuple(order_symptoms(symptoms)), tuple(decisions))
 
 
-def _evaluated(rule: Rule, healths: Sequence[Health], settings: CheckSettings) -> tuple[list[Symptom], Decision]:
+def _evaluate_rule(rule: Rule, healths: Sequence[Health], settings: CheckSettings) -> tuple[list[Symptom], Decision]:
     own = settings.of(rule)
     limit = rule.limit if own.limit is None else own.limit
     start = Decision(rule.name, own.severity or rule.severity, "no", limit=limit, source=rule.source)

@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.health.curves.curve import Log
-from npucmp.health.detectors import Moved
-from npucmp.measure.range_scan import Scanned
+from npucmp.health.detectors import StepChange
+from npucmp.measure.range_scan import ScanResult
 from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model import Event, Operator, Run, TensorRef
 from npucmp.model.optypes import OpType, holds_weights_alone, is_gradient, op_type_of
@@ -135,7 +135,7 @@ class Step:
     def events(self) -> tuple[Event, ...]:
         """Events of NaN, Inf and saturation (born, propagated, killed), as `npucmp overflow` finds them."""
         held = ((one.operator, tensor, tensor.figures) for one in self.operators for tensor in one.tensors)
-        rows = [Scanned(one, tensor.ref, x.extremes, x.counted, x.problem) for one, tensor, x in held]
+        rows = [ScanResult(one, tensor.ref, x.extremes, x.counted, x.problem) for one, tensor, x in held]
         return tuple(events_of(rows, {}, self.run.ordered))
 
     @cached_property
@@ -160,7 +160,7 @@ class Step:
         return tuple(one for one in found if one is not None)
 
 
-class Updated(NamedTuple):
+class OptimizerUpdate(NamedTuple):
     """The update of a parameter by a dumped optimizer in one step. `residual` is the distance of the result from w -
     rate · moment, relative to w; None if the optimizer has another formula, or if inputs are missing."""
 
@@ -190,9 +190,9 @@ class Parameter:
     trainable: Optional[bool]
     weights: tuple[Optional[Tensor], ...]
     gradients: tuple[Optional[Tensor], ...]
-    moves: tuple[tuple[int, int, Moved], ...] = ()
+    moves: tuple[tuple[int, int, StepChange], ...] = ()
     named: bool = True
-    updates: tuple[Updated, ...] = ()
+    updates: tuple[OptimizerUpdate, ...] = ()
     found: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
-from npucmp.health.detectors import KEPT, PROBES, Inside, Moved
+from npucmp.health.detectors import MOST_ELEMENTS, PROBES, IntervalShare, StepChange
 from npucmp.health.facts import Health, Op, Parameter, Step, Tensor
 from npucmp.health.optimizer_kernels import UpdateGroup, groups_of, parameter_names, parameters_of
-from npucmp.measure.tensor_stats import Probe, StatsTask, TensorStats, Worked, work_through
+from npucmp.measure.tensor_stats import Probe, StatsResult, StatsTask, TensorStats, work_through
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
@@ -25,7 +25,7 @@ Done = Callable[[int], None]  # called with the number of bytes of each StatsTas
 
 
 @dataclass
-class _Plan:
+class _ReadPlan:
     """The tensors to read and the results. The key of a tensor is its payload or file; without them, its identity."""
 
     probes: Mapping[str, Callable[..., Probe]] = field(default_factory=lambda: PROBES)
@@ -50,7 +50,7 @@ class _Plan:
             self.claimed.add(_key(tensor))
             self.works.append(StatsTask((tensor,), {name: self.probes[name] for name in probes}))
 
-    def take(self, work: StatsTask, found: Worked) -> None:
+    def take(self, work: StatsTask, found: StatsResult) -> None:
         keys = tuple(map(_key, work.tensors))
         alone = found.found if len(keys) == 1 else {}
         for key, figures in zip(keys, found.figures):
@@ -95,7 +95,7 @@ def build(
     for run in sorted(runs, key=lambda one: (one.rank or 0, one.step or 0)):
         by_rank.setdefault(run.rank, []).append(run)
     read = {rank: [_looked_at(run, wants) for run in some] for rank, some in by_rank.items()}
-    plan = _Plan({**PROBES, "inside": partial(Inside, *inside)} if inside else PROBES)
+    plan = _ReadPlan({**PROBES, "inside": partial(IntervalShare, *inside)} if inside else PROBES)
     for steps in read.values():
         _plan(steps, plan)
     for work, found in zip(plan.works, work_through(plan.works, jobs, context)):
@@ -112,7 +112,7 @@ def _looked_at(run: Run, wants: Callable[[Operator], bool]) -> _Read:
     return _Read(run, run.operators, weights, tuple(forward_of(run)), tuple(inputs_of(run, weights)), groups)
 
 
-def _plan(steps: Sequence[_Read], plan: _Plan) -> None:
+def _plan(steps: Sequence[_Read], plan: _ReadPlan) -> None:
     for group in (group for step in steps for group in step.groups):
         plan.side_by_side(group.work(NOTHING))
     for name, weight in _names(steps).items():
@@ -184,14 +184,16 @@ def _probes(step: _Read) -> dict[int, tuple[str, ...]]:
                 more = ("whole",)
             elif one is first and tensor.slot == "input:0" and evaluates:
                 more = ("means",)
-            elif is_layer(kind) and tensor.slot == "output:0" and math.prod(tensor.shape) <= KEPT:
+            elif is_layer(kind) and tensor.slot == "output:0" and math.prod(tensor.shape) <= MOST_ELEMENTS:
                 more = ("samples",)
             if more:
                 found[id(tensor)] = tuple(dict.fromkeys((*found.get(id(tensor), ()), *more)))
     return found
 
 
-def _health(path: str, rank: Optional[int], steps: Sequence[_Read], plan: _Plan, expect: Mapping[str, Any]) -> Health:
+def _health(
+    path: str, rank: Optional[int], steps: Sequence[_Read], plan: _ReadPlan, expect: Mapping[str, Any]
+) -> Health:
     made = tuple(_step(index, step, plan) for index, step in enumerate(steps))
     parameters = tuple(_parameter(name, one, steps, plan) for name, one in _names(steps).items())
     parameters = parameters or tuple(_of_kernels(steps, plan))
@@ -199,20 +201,20 @@ def _health(path: str, rank: Optional[int], steps: Sequence[_Read], plan: _Plan,
     return Health(path, made, parameters, rank, training, _starts(parameters), expect=expect)
 
 
-def _step(index: int, step: _Read, plan: _Plan) -> Step:
+def _step(index: int, step: _Read, plan: _ReadPlan) -> Step:
     operators = tuple(_op(index, one, plan) for one in step.operators)
     forward = {id(one) for one in step.forward}
     inputs = tuple(plan.tensor(held) for held in step.inputs)
     return Step(index, step.run, operators, tuple(one for one in operators if id(one.operator) in forward), inputs)
 
 
-def _op(step: int, operator: Operator, plan: _Plan) -> Op:
+def _op(step: int, operator: Operator, plan: _ReadPlan) -> Op:
     tensors = tuple(plan.tensor((operator, tensor)) for tensor in operator.tensors)
     pair = _dropped(operator)
     return Op(operator, step, tensors, plan.found(pair) if pair else NONE)
 
 
-def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _Plan) -> Parameter:
+def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _ReadPlan) -> Parameter:
     some = [step.weights.get(name) for step in steps]
     wanted = [held.weight[1].trainable for held in some if held and held.weight[1].trainable is not None]
     weights = tuple(plan.tensor(held.weight) if held else None for held in some)
@@ -229,7 +231,7 @@ def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _Plan) -> P
     )
 
 
-def _moves(name: str, steps: Sequence[_Read], plan: _Plan) -> Iterator[tuple[int, int, Moved]]:
+def _moves(name: str, steps: Sequence[_Read], plan: _ReadPlan) -> Iterator[tuple[int, int, StepChange]]:
     for at in range(0, len(steps), SIDE_BY_SIDE):
         some = steps[at : at + SIDE_BY_SIDE]
         found = plan.found(_through_steps(name, some)).get("moves") or ()
@@ -238,7 +240,7 @@ def _moves(name: str, steps: Sequence[_Read], plan: _Plan) -> Iterator[tuple[int
                 yield number, number + 1, move
 
 
-def _of_kernels(steps: Sequence[_Read], plan: _Plan) -> list[Parameter]:
+def _of_kernels(steps: Sequence[_Read], plan: _ReadPlan) -> list[Parameter]:
     """Parameters identified by the optimizer's updates; equal names in several steps are joined into one parameter."""
     found: dict[str, list[Optional[Parameter]]] = {}
     for index, step in enumerate(steps):

@@ -11,8 +11,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.health.detectors import Moved, wide
-from npucmp.health.facts import Parameter, Tensor, Updated
+from npucmp.health.detectors import StepChange, wide
+from npucmp.health.facts import OptimizerUpdate, Parameter, Tensor
 from npucmp.measure.tensor_stats import StatsTask
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -50,7 +50,7 @@ class UpdateGroup(NamedTuple):
         return [tensor for some in sides for tensor in some] + [tensor for _, tensor in self.candidates]
 
     def work(self, nothing: TensorRef) -> StatsTask:
-        return StatsTask(tuple(self.tensors(nothing)), {"steps": partial(Nearest, updates=len(self.updates))})
+        return StatsTask(tuple(self.tensors(nothing)), {"steps": partial(NearestCandidate, updates=len(self.updates))})
 
 
 def groups_of(run: Run) -> list[UpdateGroup]:
@@ -62,7 +62,7 @@ def groups_of(run: Run) -> list[UpdateGroup]:
             found = _update(operator)
             if found is not None:
                 by_shape.setdefault(found.after.shape, []).append(found)
-    read = [held for one in forward_of(run) for held in _read(one)]
+    read = [held for one in forward_of(run) for held in _parameters_read(one)]
     groups = [
         UpdateGroup(tuple(some), tuple(held for held in read if held[1].shape == shape))
         for shape, some in by_shape.items()
@@ -92,7 +92,7 @@ def _update(operator: Operator) -> Optional[Update]:
     return Update(operator, after, gradient, moment, called(*RATE), plain and gradient is not None)
 
 
-def _read(operator: Operator) -> Iterator[Held]:
+def _parameters_read(operator: Operator) -> Iterator[Held]:
     """Yield the tensors that a forward operator may read as parameters."""
     kind = op_type_of(operator)
     places = {*kind.parameters, *((1,) if kind.has("contracts") else ())}
@@ -101,7 +101,7 @@ def _read(operator: Operator) -> Iterator[Held]:
             yield operator, tensor
 
 
-class Nearest:
+class NearestCandidate:
     """For each update, find the candidate nearest to its result, and the sums of the step between them."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]], updates: int) -> None:
@@ -148,7 +148,7 @@ def parameters_of(
         operator, before = group.candidates[at]
         after = tensor((update.operator, update.after))
         length = math.sqrt(squares * gg)
-        move = Moved(squares == 0, size / count, moved / count, -along_g / length if length > 0 else None)
+        move = StepChange(squares == 0, size / count, moved / count, -along_g / length if length > 0 else None)
         gradient = tensor((update.operator, update.gradient)) if update.gradient is not None else None
         rate = tensor((update.operator, update.rate)).figures.constant if update.rate is not None else None
         known = names.get((after.dtype, after.shape, after.figures.bits))
@@ -165,7 +165,7 @@ def parameters_of(
             (gradient,),
             ((step, step, move),),
             known is not None,
-            (Updated(step, update.operator, rate, residual),),
+            (OptimizerUpdate(step, update.operator, rate, residual),),
         )
 
 

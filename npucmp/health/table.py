@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterator, Sequence
 
-from npucmp.health.detectors import Moved
+from npucmp.health.detectors import StepChange
 from npucmp.health.facts import Health, Parameter
 from npucmp.health.rules.locations import is_float
 from npucmp.model import first_of
@@ -28,7 +28,7 @@ def parameter_rows(health: Health) -> Iterator[ParameterRow]:
                 yield _row(health, one, step, moves.get(step), same.get(id(one), ""))
 
 
-def _row(health: Health, one: Parameter, step: int, move: Moved | None, same: str) -> ParameterRow:
+def _row(health: Health, one: Parameter, step: int, move: StepChange | None, same: str) -> ParameterRow:
     weight, gradient = one.weights[step], one.gradients[step]
     assert weight is not None
     x, g = weight.figures, gradient.figures.rms if gradient is not None else None
@@ -60,7 +60,7 @@ def spreads(health: Health) -> Iterator[Spread]:
             yield Spread(op.operator, health.number(0), health.rank, rms)
 
 
-FEW = 4  # operator types that are named
+NAMED_TYPES = 4  # operator types that are named
 
 
 def notes_of(healths: Sequence[Health]) -> Iterator[str]:
@@ -75,7 +75,7 @@ def notes_of(healths: Sequence[Health]) -> Iterator[str]:
         dtypes = sorted(counts, key=lambda dtype: -counts[dtype])
         if dtypes[1:]:
             words = [f"{counts[dtype]:,} in {dtype}" for dtype in dtypes]
-            kinds = first_of([kind for kind, _ in types[dtypes[1]].most_common()], FEW)
+            kinds = first_of([kind for kind, _ in types[dtypes[1]].most_common()], NAMED_TYPES)
             yield f"operators that write floats: {', '.join(words)} ({dtypes[1]}: {kinds})"
         if step.loss_scale is not None and step.loss_scale not in (0, 1):
             yield f"the gradient that enters the loss is {step.loss_scale:g}: the loss scale"

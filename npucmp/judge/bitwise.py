@@ -20,7 +20,7 @@ from typing import Optional
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.judge.tolerance import nothing_known
+from npucmp.judge.tolerance import undecided_reason
 from npucmp.measure.bitwise import differences, in_one_piece, measure_bits
 from npucmp.measure.pairs import payload_of
 from npucmp.measure.recorded_stats import SUMS_SLACK
@@ -55,7 +55,7 @@ def _by_statistics(measurement: Measurement) -> Finding:
     """Judge statistics: extremes that differ prove a difference; sums prove one only beyond their own rounding."""
     pair, bound = measurement.pair, measurement.bound
     if bound is None:
-        return Finding(measurement, Verdict.UNKNOWN, nothing_known(measurement))
+        return Finding(measurement, Verdict.UNKNOWN, undecided_reason(measurement))
     extremes = [None if one is None else one[:2] for one in measurement.statistics]
     recorded = not any(tensor is None or tensor.file for tensor in (pair.target, pair.golden))
     if bound > SUMS_SLACK or (recorded and bound and extremes[0] != extremes[1]):

@@ -23,15 +23,15 @@ from npucmp.model.dtypes import SINGLE as SINGLE
 from npucmp.model.moments import FEW_BITS, SHORT_BITS, SINGLE_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
-CORRELATED = 0.3  # correlation: chosen: below it no scale and offset relate whole numbers to floats, not measured
-UNROUNDED = 4.0 / 12.0  # steps²: definition: rounding to whole steps leaves 1/12, and four times that is more
+MIN_CORRELATION = 0.3  # correlation: chosen: below it no scale and offset relate whole numbers to floats, not measured
+ROUNDING_ERROR = 4.0 / 12.0  # steps²: definition: rounding to whole steps leaves 1/12, and four times that is more
 BOTH_SIDES = 2.0  # round-offs: definition: each side rounds once
-UNSCALED = 0.1  # distance of a scale from 1: chosen: a few wrong elements may give as much, not measured
+SCALE_TOLERANCE = 0.1  # distance of a scale from 1: chosen: a few wrong elements may give as much, not measured
 # share of values: chosen: values that use the last place of the type they were rounded to, by chance one half, not
 # measured
 FULL = 1 / 8
-KEPT = ("bfloat16", "float16")
-SHORT = tuple(zip(KEPT, SHORT_BITS))
+HALF_TYPES = ("bfloat16", "float16")
+SHORT = tuple(zip(HALF_TYPES, SHORT_BITS))
 STEP_BITS = 8  # bits: definition: width of quantised numbers; masks of whole numbers do not need more
 
 
@@ -60,7 +60,7 @@ def coarser_round_off(*names: str) -> float:
     return max((row.round_off for row in map(lookup, names) if row), default=0.0)
 
 
-def kept_round_off(measurement: Measurement) -> float:
+def stored_round_off(measurement: Measurement) -> float:
     """The unit round-off of the 16-bit type to which all values of both float32 tensors were rounded; 0 if there is
     none.
 
@@ -77,7 +77,7 @@ def kept_round_off(measurement: Measurement) -> float:
     if any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
         return 0.0
     squares = (moments.target, moments.xx), (moments.golden, moments.yy)
-    row = next((row for row in map(lookup, KEPT) if row and all(_holds(row, *one) for one in squares)), None)
+    row = next((row for row in map(lookup, HALF_TYPES) if row and all(_holds(row, *one) for one in squares)), None)
     return row.round_off if row is not None and all(_is_rounded(row, *one) for one in squares) else 0.0
 
 
@@ -138,7 +138,7 @@ def is_mixed(pair: Pair) -> bool:
     return "f" in kinds and any(kind in "iub" for kind in kinds)
 
 
-def quantised(measurement: Measurement) -> bool:
+def is_quantised(measurement: Measurement) -> bool:
     """Whether one run holds whole numbers that may count steps of the other run's floats.
 
     Such numbers are not roundings of the floats. A scale and an offset convert them to floats, and both are unknown.
@@ -168,7 +168,7 @@ class LinearFit(NamedTuple):
     @property
     def is_far(self) -> bool:
         """Whether the map leaves more than rounding does, and explains almost nothing."""
-        return self.correlation < CORRELATED and self.left > UNROUNDED
+        return self.correlation < MIN_CORRELATION and self.left > ROUNDING_ERROR
 
 
 def linear_fit(measurement: Measurement) -> Optional[LinearFit]:
@@ -191,7 +191,7 @@ def linear_fit(measurement: Measurement) -> Optional[LinearFit]:
         return None
     left = spread_whole * (1.0 - max(0.0, correlation) ** 2)
     scale = covariance / spread_floats if spread_floats else 0.0
-    return LinearFit(correlation, left, 2 * moments.equal > n and abs(scale - 1.0) < UNSCALED)
+    return LinearFit(correlation, left, 2 * moments.equal > n and abs(scale - 1.0) < SCALE_TOLERANCE)
 
 
 def _variance(side: Side, squares: float, n: int) -> Optional[float]:

@@ -27,18 +27,21 @@ from npucmp.judge.precision import SINGLE
 from npucmp.judge.tolerance import FACTOR
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Verdict
-from npucmp.model.dtypes import FEW
+from npucmp.model.dtypes import MIN_ELEMENTS
 from npucmp.model.moments import SHORT_BITS
 from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_output, is_parameter
 
 # rel_l2: definition: numbers rounded to 11 bits, 2^-11 · √(1/3 · 3/8 / ln 2), with usual significands
 ROUNDED = 2.08e-4
-ADDS = 0.25, 2.0  # share of the expected square: chosen: a reduced product adds this, float32 less, not measured
-TELLING = 2.0  # times the expected square: chosen: upper limit of the square of the operands' error, not measured
-BEHIND = 3  # operators: chosen: how far behind a product its unrecorded outputs may be read, not measured
-NEARLY = 2.0  # times the votes of float32 products: chosen: the other votes except the surest, not measured
-CHECKED = 8  # products of a step and rank: work: number of products that are recomputed
+REDUCED_ERROR = (
+    0.25,
+    2.0,
+)  # share of the expected square: chosen: a reduced product adds this, float32 less, not measured
+OPERAND_ERROR = 2.0  # times the expected square: chosen: upper limit of the square of the operands' error, not measured
+READER_DISTANCE = 3  # operators: chosen: how far behind a product its unrecorded outputs may be read, not measured
+VOTE_MAJORITY = 2.0  # times the votes of float32 products: chosen: the other votes except the surest, not measured
+RECOMPUTED_PRODUCTS = 8  # products of a step and rank: work: number of products that are recomputed
 
 
 def merge_votes(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -54,7 +57,7 @@ def are_reduced(votes: Mapping[str, float]) -> bool:
     """Whether the runs use reduced products, by the votes of all products. Nearly all votes must agree, and one vote
     does not suffice, because that product may be faulty itself."""
     for_it = sorted(one for one in votes.values() if one > 0.0)[:-1]
-    return bool(for_it) and sum(for_it) >= NEARLY * -sum(one for one in votes.values() if one < 0.0)
+    return bool(for_it) and sum(for_it) >= VOTE_MAJORITY * -sum(one for one in votes.values() if one < 0.0)
 
 
 class OperandFigures(NamedTuple):
@@ -100,13 +103,19 @@ class MatrixProduct(NamedTuple):
         share = size * size if self.terms else 1.0
         adds = share * ROUNDED * ROUNDED * (a.is_long + b.is_long)
         read, wrote = math.hypot(a.error, b.error), self.wrote.error
-        if not 0.0 < adds < math.inf or self.wrote.elements < FEW or not max(read, wrote) < 1.0:
+        if not 0.0 < adds < math.inf or self.wrote.elements < MIN_ELEMENTS or not max(read, wrote) < 1.0:
             return 0.0
         came = max(1.0, share) * read * read / adds
         least = min(1.0, share) * read * read / adds if self.terms else 0.0
         added = wrote * wrote / adds
-        sure = 1.0 / (1.0 + came * came) if came < TELLING else 0.0
-        return -sure if added - least < ADDS[0] else sure if ADDS[0] < added - came < ADDS[1] else 0.0
+        sure = 1.0 / (1.0 + came * came) if came < OPERAND_ERROR else 0.0
+        return (
+            -sure
+            if added - least < REDUCED_ERROR[0]
+            else sure
+            if REDUCED_ERROR[0] < added - came < REDUCED_ERROR[1]
+            else 0.0
+        )
 
 
 def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:
@@ -135,7 +144,7 @@ def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext)
     if not any(map(_may_cross, nodes)):
         return False
     known = chain.from_iterable(map(_multiplications, nodes))
-    votes = (_own_votes(one, context) for one in islice(known, CHECKED))
+    votes = (_own_votes(one, context) for one in islice(known, RECOMPUTED_PRODUCTS))
     return any(one is not None and min(one) > 0.0 for one in votes)
 
 
@@ -163,7 +172,7 @@ def _own_votes(one: Multiplication, context: ReadContext) -> Optional[tuple[floa
         if found is None:
             return None
         left, right = (OperandFigures(rms, 0.0, found.elements, each) for rms, each in zip(found.operands, long))
-        wrote = OperandFigures(found.wrote, found.error, found.elements)
+        wrote = OperandFigures(found.output, found.error, found.elements)
         votes.append(MatrixProduct((left, right), wrote, found.terms).vote)
     return votes[0], votes[1]
 
@@ -239,7 +248,7 @@ def _multiplications(node: OperatorFindings) -> Iterator[Multiplication]:
             yield Multiplication((came, other), finding, multiplied / _elements(finding))
 
 
-def _handed_on(node: OperatorFindings, finding: Finding) -> bool:
+def _may_be_output(node: OperatorFindings, finding: Finding) -> bool:
     """Whether a tensor may be the output of a product that recorded no outputs, by its shape."""
     if (operands := _operands(node)) is None:
         return False
@@ -303,12 +312,12 @@ class _Unwritten:
         self._open: list[tuple[int, OperatorFindings]] = []
 
     def visit(self, node: OperatorFindings) -> Iterator[tuple[str, MatrixProduct]]:
-        self._open = [(age + 1, one) for age, one in self._open if age < BEHIND]
+        self._open = [(age + 1, one) for age, one in self._open if age < READER_DISTANCE]
         for finding in node.inputs if self._open else ():
             if self._sources[finding.row] >= 0 or is_parameter(finding.pair) or _figures(finding) is None:
                 continue
             for at, (_, writer) in enumerate(self._open):
-                if _handed_on(writer, finding):
+                if _may_be_output(writer, finding):
                     del self._open[at]
                     writer.outputs = [finding]
                     yield from ((writer.operator.name, one) for one in _of_forward(writer, 0.0))

@@ -27,7 +27,7 @@ from typing import Mapping, NamedTuple, Optional, Tuple
 
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import UsageError
-from npucmp.judge.precision import is_mixed, linear_fit, narrower_dtype, quantised, round_off_of
+from npucmp.judge.precision import is_mixed, is_quantised, linear_fit, narrower_dtype, round_off_of
 from npucmp.measure import metrics
 from npucmp.measure.recorded_stats import SUMS_SLACK, has_equal_xor
 from npucmp.model import Finding, Measurement, Moments, Pair, Tolerance, Verdict
@@ -193,7 +193,7 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
         side = "target" if not moments.xx else "golden"
         words = f"the {side} is all zero; {words}"
         return Finding(measurement, Verdict.DIVERGED, words, error, rule.limit, "rel_l2", "dead")
-    if tolerances.by_round_off and quantised(measurement):
+    if tolerances.by_round_off and is_quantised(measurement):
         both = " against ".join(tensor.dtype for tensor in (pair.target, pair.golden) if tensor)
         return Finding(measurement, Verdict.DTYPE, f"{both}: quantised with a step size that the dump does not contain")
     over = value < rule.limit if rule.metric in AT_LEAST else value > rule.limit
@@ -242,7 +242,7 @@ def _nonfinite(moments: Moments) -> str:
     )
 
 
-def nothing_known(measurement: Measurement) -> str:
+def undecided_reason(measurement: Measurement) -> str:
     """Return the reason why no record of a pair decides its verdict."""
     if has_equal_xor(measurement.pair):
         return "equal XOR checksums, which prove nothing: constants and reordered values share them"
@@ -260,7 +260,7 @@ def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, limit.value, "checksum", "checksum")
     bound: Optional[float] = measurement.bound
     if bound is None:
-        return Finding(measurement, Verdict.UNKNOWN, nothing_known(measurement))
+        return Finding(measurement, Verdict.UNKNOWN, undecided_reason(measurement))
     if math.isinf(bound):
         words = "only one side has NaN or Inf in its statistics"
         if all(map(math.isfinite, filter(None, (one for side in measurement.statistics if side for one in side)))):

@@ -104,10 +104,10 @@ def _result(node: OperatorFindings) -> Optional[Scale]:
 
 
 # times their sum: chosen: terms of a centred gradient that are so much larger cancel, not measured
-CANCELS = 4.0
-CENTRED = 3.0  # terms of the gradient of a norm: definition: softmax has one less
+CANCELLATION = 4.0
+NORM_TERMS = 3.0  # terms of the gradient of a norm: definition: softmax has one less
 ELEMENTWISE = ("exponential", "saturates", "rectifies")  # their gradient has the elements of the incoming gradient
-HANDED_ON = ("masks", "drops", "copies", "hands on")  # so have these, if they read the output just before
+PROPAGATING = ("masks", "drops", "copies", "hands on")  # so have these, if they read the output just before
 SUMMATION_MOST = 2.0**24  # terms: chosen: a shape with more is more likely wrong, not measured
 
 
@@ -122,7 +122,7 @@ class Terms(NamedTuple):
         """The size of the sum if the signs of its terms are random."""
         return self.size * math.sqrt(self.many)
 
-    def walk(self, total: float, unit: float) -> float:
+    def random_walk_error(self, total: float, unit: float) -> float:
         """Return the rounding (rms) of sums of size `total` that were added one term after the other, for a round-off
         of `unit`."""
         return float(random_walk(total, self.many * self.size * self.size, self.many, unit))
@@ -133,7 +133,7 @@ def terms(node: OperatorFindings, finding: Finding) -> Terms:
     count = scale_of(finding).elements
     if not count or not (node.is_gradient or node.op.has("sums", "sums ranks", "contracts")):
         return Terms()
-    arrived = node.context if node.arrived else ()  # a sum over ranks also reads the inputs of other ranks
+    arrived = node.context if node.has_remote_inputs else ()  # a sum over ranks also reads the inputs of other ranks
     reads = _scales([*(node.inputs or node.presumed), *arrived])
     found = _of_gradient(node, finding, reads, count) if node.is_gradient else _of_forward(node, finding, reads, count)
     return max(found, key=lambda one: one.spread, default=Terms())
@@ -161,8 +161,8 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], c
         yield min(found, key=lambda one: one.spread, default=Terms())  # the incoming gradient is among the smallest
         return
     if node.op.has("exponential", "normalises"):
-        yield from (one for one in _of_centred(node, reads, count) if one.size > CANCELS * scale_of(finding).rms)
-    if not node.op.has(*ELEMENTWISE, *(() if node.inputs else HANDED_ON)):
+        yield from (one for one in _of_centred(node, reads, count) if one.size > CANCELLATION * scale_of(finding).rms)
+    if not node.op.has(*ELEMENTWISE, *(() if node.inputs else PROPAGATING)):
         larger = [read for read in reads if read.elements > count]
         if node.op.has("normalises") and not node.context:  # graphs: incoming gradient times values of size 1
             larger = sorted(larger, key=lambda read: read.rms)[:1]
@@ -200,7 +200,7 @@ def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Itera
         sizes = [one.rms * weight / spread for one, spread in spreads if spread]
     else:
         sizes = [one.rms * other.rms for one, other in pairs]
-    yield _terms(min(sizes, default=0.0), CENTRED)
+    yield _terms(min(sizes, default=0.0), NORM_TERMS)
 
 
 def _product(one: Scale, other: Scale, count: int) -> Terms:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.golden_rows import GoldenRow
 from npucmp.model import DECIDED, Finding, Pair, Verdict
-from npucmp.model.comparison import LISTED, Coverage, OpenTensor
+from npucmp.model.comparison import MOST_LISTED, Coverage, OpenTensor
 from npucmp.model.finding import MEANINGLESS
 from npucmp.model.roles import is_argument, is_meaningless
 
@@ -41,7 +41,7 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
     graph = _recorded_graph(findings)
     if graph is not None:
         return _coverage_of_figures(findings, graph, excluded)
-    golden, open_rows = _sorted(findings)
+    golden, open_rows = _golden_tensors(findings)
     bare = [*_bare_records(findings)]
     if open_rows:
         from npucmp.localise.open_tensors import still_open
@@ -58,7 +58,7 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
         sum(one.elements is None for one in listed),
         sum(row.finding.verdict not in DECIDED for row in golden) - len(open_rows),
         excluded,
-        tuple(listed[:LISTED]),
+        tuple(listed[:MOST_LISTED]),
     )
 
 
@@ -75,7 +75,7 @@ def _coverage_of_figures(findings: Sequence[Finding], graph: RecordedGraph, excl
     left = graph.open_rows()
     missed = sum(map(graph.elements.__getitem__, left))
     covered = sum(map(graph.elements.__getitem__, graph.golden)) - missed
-    first = tuple(_open_tensor(GoldenRow.of(findings[at])) for at in left[:LISTED])
+    first = tuple(_open_tensor(GoldenRow.of(findings[at])) for at in left[:MOST_LISTED])
     return Coverage(covered, missed, len(left), 0, len(graph.undecided) - len(left), excluded, first)
 
 
@@ -85,7 +85,7 @@ def _open_tensor(row: GoldenRow) -> OpenTensor:
     return OpenTensor(row.operator.name, finding.pair.slot, row.elements, finding.verdict.value, because)
 
 
-def _sorted(findings: Sequence[Finding]) -> tuple[list[GoldenRow], list[GoldenRow]]:
+def _golden_tensors(findings: Sequence[Finding]) -> tuple[list[GoldenRow], list[GoldenRow]]:
     """Return the golden tensors that a comparison has to account for, and those among them that were not compared."""
     golden, open_rows = [], []
     for finding in findings:

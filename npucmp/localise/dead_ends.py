@@ -16,20 +16,20 @@ from functools import reduce
 from itertools import combinations, groupby
 from typing import AbstractSet, Iterator, NamedTuple, Sequence
 
-from npucmp.dump.readers.names import escaped
+from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import target_content_of
-from npucmp.localise.rule_context import WALKS
+from npucmp.localise.rule_context import SUM_ROUNDINGS
 from npucmp.model import DECIDED, Finding, Side
 from npucmp.model.dtypes import lookup
 from npucmp.model.moments import add_hashes
 from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_meaningless, is_output, is_parameter
 
-NEXT = 8  # tensors without a writer: work: slices are searched among the next ones
+NEXT_TENSORS = 8  # tensors without a writer: work: slices are searched among the next ones
 MOST = 4  # slices of a tensor: definition: queries, keys and values; the four gates of an LSTM
 
 
-class Unwritten(NamedTuple):
+class UnwrittenTensor(NamedTuple):
     """A tensor that an operator of the target reads but no operator wrote."""
 
     order: int
@@ -37,7 +37,7 @@ class Unwritten(NamedTuple):
     side: Side
 
 
-def unwritten(findings: Sequence[Finding]) -> list[Unwritten]:
+def unwritten(findings: Sequence[Finding]) -> list[UnwrittenTensor]:
     """The tensors of the target that no operator wrote, each at its first read, in merged graph order."""
     written: set[int] = set()
     for finding in findings:
@@ -46,7 +46,7 @@ def unwritten(findings: Sequence[Finding]) -> list[Unwritten]:
     return [*_first_reads(findings, written)]
 
 
-def _first_reads(findings: Sequence[Finding], known: set[int]) -> Iterator[Unwritten]:
+def _first_reads(findings: Sequence[Finding], known: set[int]) -> Iterator[UnwrittenTensor]:
     for finding in findings:
         pair, moments = finding.pair, finding.measurement.moments
         if pair.target is None or moments is None or is_output(pair) or is_parameter(pair):
@@ -54,17 +54,17 @@ def _first_reads(findings: Sequence[Finding], known: set[int]) -> Iterator[Unwri
         content = target_content_of(finding)
         if content and content not in known:
             known.add(content)
-            yield Unwritten(pair.order, math.prod(pair.target.shape), moments.target)
+            yield UnwrittenTensor(pair.order, math.prod(pair.target.shape), moments.target)
 
 
-def is_read_in_slices(written: Finding, reads: Sequence[Unwritten]) -> bool:
+def is_read_in_slices(written: Finding, reads: Sequence[UnwrittenTensor]) -> bool:
     """Whether tensors that later operators read are the slices of a tensor and together cover it."""
     pair, moments = written.pair, written.measurement.moments
     if pair.target is None or moments is None:
         return False
     elements, whole = math.prod(pair.target.shape), moments.target
     first = bisect_right(reads, (pair.order, math.inf))
-    behind = [one for one in reads[first : first + NEXT] if one.elements < elements]
+    behind = [one for one in reads[first : first + NEXT_TENSORS] if one.elements < elements]
     return any(
         sum(one.elements for one in some) == elements and _are_whole(whole, [one.side for one in some])
         for count in range(2, min(MOST, len(behind)) + 1)
@@ -88,7 +88,7 @@ def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: Abstra
         pair = finding.pair
         if pair.target is not None and (finding.verdict in DECIDED or not is_output(pair)):
             read.add(target_content_of(finding))
-            named.add(escaped(pair.target.source))
+            named.add(file_name_of(pair.target.source))
             if finding.verdict in DECIDED and is_gradient(pair.operator) and finding.measurement.moments:
                 sums[math.prod(pair.target.shape)].append(finding.measurement.moments.target)
     unread: dict[tuple[int, int], list[Finding]] = defaultdict(list)  # gradients, by gap and elements
@@ -103,7 +103,7 @@ def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: Abstra
             one
             for one in wrote
             if (not (content := target_content_of(one)) or content not in read)
-            and escaped(f"{operator.name}:{one.pair.slot.partition(':')[2]}") not in named
+            and file_name_of(f"{operator.name}:{one.pair.slot.partition(':')[2]}") not in named
         ]
         if is_gradient(operator):
             for one in lost:
@@ -133,5 +133,5 @@ def _add_up(parts: Sequence[Finding], compared: Sequence[Side]) -> bool:
         return False
     units = [dtype.round_off for one in parts if one.pair.target and (dtype := lookup(one.pair.target.dtype))]
     total, scale = sum(one.total for one in sides), math.sqrt(sum(one.squares for one in sides))
-    near = WALKS * max(units, default=0.0) * scale
+    near = SUM_ROUNDINGS * max(units, default=0.0) * scale
     return scale > 0 and any(abs(one.total - total) <= near for one in compared)

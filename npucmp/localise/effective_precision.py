@@ -18,7 +18,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.judge.precision import SINGLE, Precision, coarser_round_off, kept_round_off, quantised, round_off_of
+from npucmp.judge.precision import SINGLE, Precision, coarser_round_off, is_quantised, round_off_of, stored_round_off
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
@@ -26,18 +26,18 @@ from npucmp.model.roles import is_output, is_parameter
 
 MOVES = ("copies", "hands on", "views", "picks", "looks up", "rectifies", "bounds", "masks", "constant")
 # share of the float tensors of a run: chosen: a type that as many have is not that of a side branch, not measured
-USUAL = 0.1
+COMMON_SHARE = 0.1
 
 
-class Working(NamedTuple):
+class EffectivePrecision(NamedTuple):
     """held: the precision that sets the limit of a tensor; through: the coarsest precision that its values went
     through."""
 
-    held: Precision
-    through: Precision
+    limiting: Precision
+    coarsest: Precision
 
 
-def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[Working]:
+def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[EffectivePrecision]:
     """The precisions of each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     bare = [one for one in measurements if one.moments is None]
     kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
@@ -47,12 +47,12 @@ def working_precisions(measurements: Sequence[Measurement], reduced: bool = Fals
     kinds.discard(Precision())
     if len(kinds) <= 1 and not reduced:  # most runs have one precision
         only = kinds.pop() if kinds else Precision()
-        return [Working(only, only)] * len(measurements)
+        return [EffectivePrecision(only, only)] * len(measurements)
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
-    flow = _Flow(findings, reduced, usual_precision(findings), kept)
+    flow = _PrecisionFlow(findings, reduced, usual_precision(findings), kept)
     for node in nodes_of(findings):
         flow.visit(node)
-    return [flow.of.get(finding.row) or flow.alone(finding) for finding in findings]
+    return [flow.of.get(finding.row) or flow.one_sided(finding) for finding in findings]
 
 
 def _stored_16_bits(measurements: Sequence[Measurement]) -> dict[int, float]:
@@ -61,7 +61,7 @@ def _stored_16_bits(measurements: Sequence[Measurement]) -> dict[int, float]:
     Computed values show the type to which an operator rounds. All other values (weights, inputs of the network, values
     that were moved) were rounded at another time: they count only in a run that computes in 16 bits.
     """
-    found = {row: round_off for row, one in enumerate(measurements) if (round_off := kept_round_off(one))}
+    found = {row: round_off for row, one in enumerate(measurements) if (round_off := stored_round_off(one))}
     if not found:
         return {}
     groups: tuple[list[int], ...] = ([], [], [])  # computed, other data, parameters
@@ -69,7 +69,7 @@ def _stored_16_bits(measurements: Sequence[Measurement]) -> dict[int, float]:
         if one.moments is not None and one.moments.target.bits:
             groups[0 if _is_computed(one.pair) else 1 + is_parameter(one.pair)].append(row)
     shown = next(filter(None, groups))
-    usual = sum(row in found for row in shown) >= USUAL * len(shown)
+    usual = sum(row in found for row in shown) >= COMMON_SHARE * len(shown)
     credited = range(len(measurements)) if usual else groups[0]
     return {row: found[row] for row in credited if row in found and not _is_same(measurements[row])}
 
@@ -88,14 +88,14 @@ def usual_precision(findings: Sequence[Finding]) -> Precision:
     """The coarsest type that a good part of the tensors have: the assumed precision of operators that were not
     dumped."""
     counts = Counter(round_off for finding in findings if (round_off := round_off_of(finding.pair)))
-    least = USUAL * sum(counts.values())
+    least = COMMON_SHARE * sum(counts.values())
     return Precision(max((round_off for round_off, count in counts.items() if count >= least), default=0.0))
 
 
 def work_in_other_types(measurements: Sequence[Measurement]) -> bool:
     """Whether a good part of the float tensors have another type on the other side."""
     apart, floats = count_types(measurements)
-    return apart > USUAL * floats
+    return apart > COMMON_SHARE * floats
 
 
 def count_types(measurements: Sequence[Measurement]) -> tuple[int, int]:
@@ -127,21 +127,21 @@ def _float_types(target: Optional[str], golden: Optional[str]) -> frozenset[str]
     return frozenset((target, golden)) if all(row and row.round_off for row in rows) else frozenset()
 
 
-class _Flow:
+class _PrecisionFlow:
     """Follow precisions through the operators, in order."""
 
     def __init__(self, findings: Sequence[Finding], reduced: bool, usual: Precision, kept: Mapping[int, float]) -> None:
         self._findings, self._kept = findings, kept
         self._sources = Edges(findings).sources
-        self.of: dict[int, Working] = {}  # by row
+        self.of: dict[int, EffectivePrecision] = {}  # by row
         self._reduced = reduced
         self._usual = usual
         self._clock = Precision()
 
-    def alone(self, finding: Finding) -> Working:
+    def one_sided(self, finding: Finding) -> EffectivePrecision:
         """The precisions of a tensor of an operator that exists on one side."""
         own = self._of_values(finding)
-        return Working(own, own)
+        return EffectivePrecision(own, own)
 
     def _of_values(self, finding: Finding) -> Precision:
         """The precision of the types of one tensor, and of values that need fewer bits than these types."""
@@ -151,18 +151,18 @@ class _Flow:
         own = self._own(node)
         for finding in node.inputs:
             if finding.row not in self.of:  # gradients of parameters read tensors that another operator has read
-                came = self._came_in(finding)
-                self.of[finding.row] = Working(came, came)
+                came = self._incoming(finding)
+                self.of[finding.row] = EffectivePrecision(came, came)
         self._clock = coarsest([self._clock, own])
         saved = (finding for finding in node.context if finding.row in self.of)  # a dump may list a backward first
-        read = [self.of[finding.row].through for finding in (*node.inputs, *saved)]
+        read = [self.of[finding.row].coarsest for finding in (*node.inputs, *saved)]
         unsaved = node.reads_saved and not node.context  # the forward was not dumped
         known = self._is_known(node) and not unsaved
         if unsaved or not node.reads_recorded:
             read.append(self._clock)
         through = coarsest([own, *read, self._usual] if unsaved else [own, *read])
         for finding in node.outputs:
-            self.of[finding.row] = Working(own if known else through, through)
+            self.of[finding.row] = EffectivePrecision(own if known else through, through)
 
     def _own(self, node: OperatorFindings) -> Precision:
         """The precision of the types that an operator reads and writes; for a module, whose inner types may be coarser,
@@ -176,10 +176,10 @@ class _Flow:
             found.append(Precision(reduced=True))
         return coarsest(found)
 
-    def _came_in(self, finding: Finding) -> Precision:
+    def _incoming(self, finding: Finding) -> Precision:
         source = self._sources[finding.row]
         if source in self.of:
-            return coarsest([self._of_values(finding), self.of[source].through])
+            return coarsest([self._of_values(finding), self.of[source].coarsest])
         own = self._of_values(finding)
         is_rounded = own != Precision()  # whole numbers are not rounded
         if not is_rounded or _is_same(finding.measurement) or is_parameter(finding.pair):
@@ -204,7 +204,7 @@ def own_precision(measurement: Measurement, kept: float = 0.0) -> Precision:
     float32."""
     if measurement.moments is None:
         return _of_types(round_off_of(measurement.pair))
-    return Precision(max(round_off_of(measurement.pair), kept), quantised=quantised(measurement))
+    return Precision(max(round_off_of(measurement.pair), kept), quantised=is_quantised(measurement))
 
 
 _of_types = lru_cache(maxsize=256)(Precision)

@@ -14,11 +14,11 @@ from typing import NamedTuple, Optional, Sequence, Union
 
 from npucmp.judge.precision import rounded_to
 from npucmp.localise.effective_precision import float_types
-from npucmp.localise.rule_context import WHOLE, error_size, gain_of
+from npucmp.localise.rule_context import COMMON_SHARE, error_size, gain_of
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
 from npucmp.model.arguments import by_name, differing_arguments
-from npucmp.model.cause import UNSEEN
+from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_folded
 
@@ -174,8 +174,8 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> list[Evidence]:
     if any(has_equal_xor(finding.pair) for finding in unseen):
         words = "the inputs have equal XOR checksums, which prove nothing"
     if not named:
-        return [tensor_reason(own), reason(UNSEEN, words)]
-    return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=first_names(named))]
+        return [tensor_reason(own), reason(UNKNOWN_INPUTS, words)]
+    return [tensor_reason(own), reason(UNKNOWN_INPUTS, f"{words} ({{names}})", names=first_names(named))]
 
 
 def interval_reasons(words: str, high: float) -> list[Evidence]:
@@ -226,7 +226,7 @@ def pattern_reasons(finding: Finding) -> list[Evidence]:
         return []
     scale = gain_of(finding)
     error = math.sqrt(moments.sum_dd / moments.yy)
-    if abs(scale) > WHOLE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
+    if abs(scale) > COMMON_SHARE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
         factor = f"{1 + scale:.6g}" if abs(scale) >= 1e-4 else f"1{scale:+.1e}"
         words = "the whole target is {factor} times the golden"
         return [reason("factor", words, factor=measured(factor, finding))]

@@ -12,14 +12,14 @@ from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.tolerance import Limit
 from npucmp.localise.evidence import WorstInput, argument_reasons, worst_of
-from npucmp.localise.intervals import Intervals, Reads, differs
+from npucmp.localise.intervals import Intervals, OperatorReads, differs
 from npucmp.localise.recomputation import NAME as RECOMPUTED
-from npucmp.localise.root_cause import OwnError, explained
+from npucmp.localise.root_cause import OwnError, with_explanation
 from npucmp.localise.rule_context import RuleContext, error_size
 from npucmp.localise.rules import Rulebook, constant_rows, gradual, law, routed
 from npucmp.localise.seen_errors import SeenErrors, is_alike
 from npucmp.localise.sources import Sources
-from npucmp.localise.thresholds import overwritten
+from npucmp.localise.thresholds import mark_in_place
 from npucmp.model import Evidence, Finding, Verdict
 from npucmp.model.roles import is_output
 
@@ -93,7 +93,7 @@ class Explanations:
         """Explain the error of an output of the operator that is visited."""
         self._known[output.row, self._seen.flipped] = by
 
-    def of(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Limit]:
+    def of(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Optional[Limit]:
         """The explanation of an output's error; None if there is none. Behind a root, inputs below the limit count as
         at the limit."""
         key = finding.row, self._seen.flipped
@@ -101,8 +101,8 @@ class Explanations:
             self._known[key] = self._of_output(node, finding, reads)
         return self._known[key]
 
-    def _of_output(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Limit]:
-        before = self._intervals.came_in(node, finding, reads).high
+    def _of_output(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Optional[Limit]:
+        before = self._intervals.incoming_error(node, finding, reads).high
         if reads.error is not None:
             before = max(before, self._intervals.behind_a_root(node, finding).high)
         by = self.of_case(RuleContext(finding, node, before, flipped=self._seen.flipped))
@@ -125,34 +125,34 @@ class Explanations:
         if by is None:
             return
         if by.rule == "cancellation" and is_vector(finding):
-            self._seen.leave(finding)
+            self._seen.mark_residue(finding)
         if by.rule == "choice":
             self._seen.flipped = max(self._seen.flipped, RuleContext(finding).share_changed)
         if self._by_round_off and finding.verdict is Verdict.SHAPE:
             self._seen.flipped = max(self._seen.flipped, routed.share_of_rows(finding))
             because = f"{finding.because}; a choice upstream differs"
-            self.revised[finding.row] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
+            self.revised[finding.row] = with_explanation(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self._by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
             reads = "the errors of its inputs" if is_output(finding.pair) else "upstream errors"
             because = f"{finding.because}; explained by {EXPLAINED.get(by.rule, reads)}"
             known = finding.measurement.moments is not None  # statistics give only a lower bound of an error
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
-            self.revised[finding.row] = explained(finding._replace(verdict=verdict, because=because), by)
+            self.revised[finding.row] = with_explanation(finding._replace(verdict=verdict, because=because), by)
 
-    def excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: Reads) -> None:
+    def excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: OperatorReads) -> None:
         """Excuse outputs that differ by no more than the inputs explain, and inputs that the operator overwrote."""
         for output in diverged:
             self.excuse(output, self.of(node, output, reads))
             if reads.error is None and is_few(output):  # possibly the rest of a sum that cancels
-                self._seen.leave(output)
+                self._seen.mark_residue(output)
         for finding in node.inputs:
             # an overwritten input holds the output
             if differs(finding) and self._intervals.is_overwritten(node, finding) and not node.writes_to(finding):
                 by = self.of(node, finding, reads)
                 self.excuse(finding, by)
                 if by is None:
-                    self.revised[finding.row] = overwritten(finding)
-        if not self._intervals.wanders(node):
+                    self.revised[finding.row] = mark_in_place(finding)
+        if not self._intervals.is_cancellation_residue(node):
             self.growth.learn(node, diverged, reads.error or 0.0)
 
     # Inputs after explained errors were reverted
@@ -165,13 +165,13 @@ class Explanations:
         """The input with the largest difference, as far as it can reach the outputs."""
         apart = [(self._reach(node, one, saved), one, saved) for one, saved in self._disagreeing(node)]
         read = [one for one in (*node.inputs, *node.context) if not self._intervals.is_overwritten(node, one)]
-        return worst_of(apart, [*map(self._intervals.as_written, read)])
+        return worst_of(apart, [*map(self._intervals.producer_finding, read)])
 
     def _disagreeing(self, node: OperatorFindings) -> list[tuple[Finding, bool]]:
         """The inputs that still differ, and whether each is not an input of the operator itself; as written by the
         producer if only that output was compared."""
         read = [(one, False) for one in node.inputs] + [(one, True) for one in node.context]
-        written = [(self._intervals.as_written(one), saved) for one, saved in read]
+        written = [(self._intervals.producer_finding(one), saved) for one, saved in read]
         apart = [(now, one, saved) for one, saved in written if differs(now := self.latest(one))]
         return [(one, saved) for now, one, saved in apart if not self._intervals.is_overwritten(node, now)]
 
@@ -186,7 +186,7 @@ class Explanations:
     def is_argued(self, node: OperatorFindings) -> bool:
         """Whether an argument differs, and the inputs have statistics that agree: then the argument causes the
         difference that statistics prove of the output."""
-        read = [self._intervals.as_written(one) for one in node.inputs]
+        read = [self._intervals.producer_finding(one) for one in node.inputs]
         agree = all(is_alike(one) or one.verdict is Verdict.MATCH for one in read) and node.reads_recorded
         told = any(map(is_alike, (*read, *node.outputs))) or any(one.measurement.bound for one in node.outputs)
         return agree and told and not self._intervals.any_tainted and bool(argument_reasons(node.pair))
@@ -214,7 +214,7 @@ class Explanations:
             self.revised[finding.row] = finding
         return OwnError(finding, RECOMPUTED)
 
-    def own_error(self, node: OperatorFindings, reads: Reads) -> Optional[OwnError]:
+    def own_error(self, node: OperatorFindings, reads: OperatorReads) -> Optional[OwnError]:
         """The output whose error exceeds what the inputs explain, otherwise an output that is accused; the largest
         error of several."""
         unexplained = [one for one in node.outputs if differs(one) and not self.of(node, one, reads)]
@@ -225,7 +225,11 @@ class Explanations:
             return None
         cases = [
             RuleContext(
-                one, node, self._intervals.came_in(node, one, reads).high, habit=self.habit, flipped=self._seen.flipped
+                one,
+                node,
+                self._intervals.incoming_error(node, one, reads).high,
+                downcast_share=self.habit,
+                flipped=self._seen.flipped,
             )
             for one in node.outputs
             if not self._is_rounding_alone(node, one, reads)
@@ -244,7 +248,7 @@ class Explanations:
         accused = [case for case in cases if self._rules.accusation(case, only)]
         return self.accuse(max(accused, key=lambda case: error_size(case.finding)), only) if accused else None
 
-    def _is_rounding_alone(self, node: OperatorFindings, finding: Finding, reads: Reads) -> bool:
+    def _is_rounding_alone(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> bool:
         """Whether some rows of an output hold only rounding, which accusations do not consider."""
         if finding.measurement.settled is None or not differs(finding):
             return False

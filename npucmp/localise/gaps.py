@@ -22,8 +22,15 @@ from npucmp.localise.root_cause import OwnError
 from npucmp.localise.rule_context import RuleContext, error_size
 from npucmp.localise.rules import law
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
-from npucmp.localise.sources import Sources, TensorSource, Uncompared, UnpairedOperators, UnrecordedOutputs, Writer
-from npucmp.localise.thresholds import disregard, overwritten
+from npucmp.localise.sources import (
+    Sources,
+    TensorSource,
+    UncomparedOutputs,
+    UnpairedOperators,
+    UnrecordedOutputs,
+    Writer,
+)
+from npucmp.localise.thresholds import disregard, mark_in_place
 from npucmp.model import Cause, Evidence, Finding, Verdict
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter
@@ -43,7 +50,7 @@ class Gaps:
         sources: Sources,
         seen: SeenErrors,
         updates: Updates,
-        uncompared: Uncompared,
+        uncompared: UncomparedOutputs,
         unpaired: UnpairedOperators,
         rounded: tuple[AbstractSet[int], Sequence[Evidence]],
     ) -> None:
@@ -85,7 +92,7 @@ class Gaps:
         if edge.source == "uninitialised" or (edge.source == "overwritten" and node.writes_to(finding)):
             self._explanations.revised[finding.row] = disregard(finding)
         elif edge.source == "overwritten":
-            found = overwritten(finding) if finding.metric == "checksum" else finding
+            found = mark_in_place(finding) if finding.metric == "checksum" else finding
             self._explanations.revised[finding.row] = found
         if edge.source in ("uninitialised", "overwritten", "behind a root"):
             return None
@@ -116,8 +123,8 @@ class Gaps:
             found: Optional[OwnError] = OwnError(finding, finding.rule)
         else:
             found = self._explanations.accuse(case) or self._unlawful(finding)
-        if by and (is_few(finding) or (case.node is not None and self._intervals.wanders(case.node))):
-            self._seen.leave(finding)  # possibly the rest of a sum that cancels
+        if by and (is_few(finding) or (case.node is not None and self._intervals.is_cancellation_residue(case.node))):
+            self._seen.mark_residue(finding)  # possibly the rest of a sum that cancels
         self._explanations.excuse(finding, None if found else by)
         return found
 
@@ -131,7 +138,7 @@ class Gaps:
             0.0 if tainted else self._intervals.unknown_producer(finding).high,
             inherited=self._updates.bound(finding),
             factor=self._updates.factor,
-            habit=self._explanations.habit,
+            downcast_share=self._explanations.habit,
             nowhere=not tainted,
             flipped=0.0 if self._seen.has_recent(finding) else self._seen.flipped,
         )
@@ -171,10 +178,10 @@ class Gaps:
         if writer is not None and writer.is_dumped:
             return Cause.UNKNOWN, unwritten_reasons(finding, writer)
         fed = is_parameter(finding.pair)
-        left_out = [] if fed else self._uncompared.left_out(start, node.pair.order)
+        left_out = [] if fed else self._uncompared.excluded_operators(start, node.pair.order)
         alone = [] if fed else self._unpaired.writers(finding, start, source is not None)
-        displaced = None if self._sources.of(finding) else self._sources.displaced(finding)
-        overtaken = self._sources.overtaken(finding)
+        displaced = None if self._sources.of(finding) else self._sources.overwriting_operator(finding)
+        overtaken = self._sources.reordered_operator(finding)
         tainted = self._intervals.any_tainted
         reasons = gap_reasons(finding, Around(last, tainted, writer, alone, left_out, displaced, overtaken))
         if finding.row in self._rounded:
@@ -197,6 +204,6 @@ class Gaps:
         if source is not None:
             unseen = source.finding.error is None and is_output(source.finding.pair)
             unseen = unseen and not is_alike(source.finding)  # then the target read a tensor that it did not write
-            return self._uncompared.told(source.finding) if unseen else None
+            return self._uncompared.unmeasured_writer(source.finding) if unseen else None
         told = next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
         return self._uncompared.writer(gap) or (Writer(told) if told else None)

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from typing import Hashable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers.names import escaped
+from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import content_of
 from npucmp.flow.execution_order import ran_again
 from npucmp.localise.dead_ends import dead_ends
@@ -25,12 +25,12 @@ from npucmp.model import DECIDED, Finding, Operator, Pair, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
-NEAREST = 16  # tensors, operators: work: a cast is compared with the latest of one size
-LATEST = 8  # outputs: work: an input may be an expansion of one of the latest
+LATEST_TENSORS = 16  # tensors, operators: work: a cast is compared with the latest of one size
+LATEST_OUTPUTS = 8  # outputs: work: an input may be an expansion of one of the latest
 SCALAR = 1  # elements: definition: a number is an argument of the operator that reads it
 
 
-class Compared(NamedTuple):
+class ContentStatus(NamedTuple):
     """Whether any row of a content was compared, and the order of the last operator with a compared row that reads
     it."""
 
@@ -56,7 +56,7 @@ class GoldenGraph:
         self._backward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
         self._of_size: dict[Optional[int], list[GoldenRow]] = defaultdict(list)  # compared rows with values
         self._orders: dict[Optional[int], list[int]] = defaultdict(list)  # of their operators, ascending
-        self._compared: dict[SharedRecords, Compared] = {}
+        self._compared: dict[SharedRecords, ContentStatus] = {}
         self._constants: set[Hashable] = set()  # of compared rows
         self._of_gradient: dict[int, bool] = {}  # by merged order
         self._astray: Optional[set[int]] = None  # gaps with dead ends
@@ -68,7 +68,7 @@ class GoldenGraph:
         """Find the rows that hold the same content."""
         known: dict[int, SharedRecords] = {}
         named: dict[str, SharedRecords] = {}
-        latest: deque[GoldenRow] = deque(maxlen=LATEST)
+        latest: deque[GoldenRow] = deque(maxlen=LATEST_OUTPUTS)
         for row in sorted(self._golden, key=lambda row: (row.operator.order, is_output(row.finding.pair))):
             finding, tensor = row.finding, row.finding.pair.golden
             assert tensor is not None
@@ -82,7 +82,7 @@ class GoldenGraph:
                 self._orders[row.elements].append(row.operator.order)
             writes = is_output(finding.pair)
             number = content_of(finding)
-            content = None if writes or not tensor.source else named.get(escaped(tensor.source))
+            content = None if writes or not tensor.source else named.get(file_name_of(tensor.source))
             content = content or known.get(number)
             if content is None and not writes:
                 content = self._expanded(row, latest)
@@ -92,7 +92,7 @@ class GoldenGraph:
                     known[number] = content
             if writes:
                 latest.append(row)
-                named[escaped(f"{row.operator.name}:{finding.pair.slot.partition(':')[2]}")] = content
+                named[file_name_of(f"{row.operator.name}:{finding.pair.slot.partition(':')[2]}")] = content
             (content.writers if writes else content.readers).append(row)
             self._contents[finding.row] = content
             if finding.verdict is Verdict.MATCH and (constant := constant_of(row)) is not None:
@@ -115,12 +115,12 @@ class GoldenGraph:
         self.proven |= rows
         self._compared.clear()
 
-    def compared(self, content: SharedRecords) -> Compared:
+    def content_status(self, content: SharedRecords) -> ContentStatus:
         found = self._compared.get(content)
         if found is None:
             read = [row.operator.order for row in content.readers if self.is_decided(row)]
             is_any = bool(read) or any(map(self.is_decided, content.writers))
-            found = self._compared[content] = Compared(is_any, max(read, default=-1))
+            found = self._compared[content] = ContentStatus(is_any, max(read, default=-1))
         return found
 
     def is_again(self, row: GoldenRow) -> bool:
@@ -130,15 +130,15 @@ class GoldenGraph:
             return False
         if finding.pair.order in self._again or finding.row in self.proven:
             return True
-        compared = self.compared(self._contents[finding.row])
+        compared = self.content_status(self._contents[finding.row])
         if not is_output(finding.pair):
             return compared.is_any
-        if hands_on(row.operator):
+        if copies_input(row.operator):
             return compared.is_any or self._is_cast(row)
         # other outputs hold the same values by chance, or in another order
         if compared.last_reader <= row.operator.order and not self._is_own_gradient(row):
             return False
-        return not (row.is_alone and self.leads_astray([row]))
+        return not (row.is_alone and self.is_inserted_dead_end([row]))
 
     def is_known_constant(self, row: GoldenRow) -> bool:
         """Whether a tensor that no dumped operator wrote is a constant that was compared elsewhere, a scalar or a mask;
@@ -166,12 +166,12 @@ class GoldenGraph:
         return any(
             (wide := side_of(one)) is not None
             and rounds_to(wide, own, max(round_off_of_row(one), round_off_of_row(row)))
-            for one in self._of_size[row.elements][max(0, end - NEAREST) : end]
+            for one in self._of_size[row.elements][max(0, end - LATEST_TENSORS) : end]
         )
 
     def is_compared(self, row: GoldenRow) -> bool:
         """Whether the content of a row was compared, in this row or in another."""
-        return self.compared(self._contents[row.finding.row]).is_any
+        return self.content_status(self._contents[row.finding.row]).is_any
 
     def is_decided(self, row: GoldenRow) -> bool:
         return row.finding.verdict in DECIDED or row.finding.row in self.proven
@@ -199,12 +199,12 @@ class GoldenGraph:
         """Yield the rows of each operator without a partner that precedes a row's operator in the same gap, the nearest
         first; at most NEAREST operators back."""
         gap, own = self.gap_number(row), row.finding.pair.order
-        first = max(self.matched[gap - 1] if gap else -1, own - NEAREST)
+        first = max(self.matched[gap - 1] if gap else -1, own - LATEST_TENSORS)
         for order in range(own - 1, first, -1):
             if order in self._by_operator:
                 yield self._by_operator[order]
 
-    def leads_astray(self, rows: Iterable[GoldenRow]) -> bool:
+    def is_inserted_dead_end(self, rows: Iterable[GoldenRow]) -> bool:
         """Whether an operator of the target alone, in the place of these rows, wrote tensors that no operator reads and
         no compared tensor holds: its effect is unknown."""
         if self._astray is None:
@@ -248,7 +248,7 @@ def lost_outputs(pair: Pair) -> bool:
     return not any(tensor.is_output for tensor in pair.target_op.tensors)
 
 
-def hands_on(operator: Operator) -> bool:
+def copies_input(operator: Operator) -> bool:
     """Whether an operator writes its input, at most in another shape, order or type."""
     op = op_type_of(operator)
     return op.has("hands on", "copies", "views") and not op.has("picks", "collective")

@@ -86,7 +86,7 @@ class ReadTensor(NamedTuple):
         return self.interval.high * self.share if self.share and self.interval.is_measured else 0.0
 
 
-class Reads(NamedTuple):
+class OperatorReads(NamedTuple):
     """All tensors that an operator reads.
 
     inputs       its own inputs, without memory that no operator wrote
@@ -125,7 +125,7 @@ class Intervals:
 
     # The tensors that an operator reads
 
-    def reads(self, node: OperatorFindings) -> Reads:
+    def reads(self, node: OperatorFindings) -> OperatorReads:
         """The tensors that an operator reads, each with its interval."""
         inputs = [
             self._read(node, finding, self._of_input(node, finding, source))
@@ -133,10 +133,10 @@ class Intervals:
             if source is None or not source.meaningless
         ]
         context = [] if node.op.has("saves nothing") else node.context
-        saved = [self._read(node, one, self._measured(one) or NO_DATA) for one in context]
+        saved = [self._read(node, one, self._interval_of_values(one) or NO_DATA) for one in context]
         is_measured = _are_known(node, inputs, lambda one: one.is_measured)
         is_known = is_measured or (self._by_round_off and _are_known(node, inputs, lambda one: one.is_known))
-        return Reads(inputs, saved, is_known, is_measured, any(map(self._is_reached, node.inputs)))
+        return OperatorReads(inputs, saved, is_known, is_measured, any(map(self._is_reached, node.inputs)))
 
     def _read(self, node: OperatorFindings, finding: Finding, interval: Interval) -> ReadTensor:
         return ReadTensor(
@@ -162,13 +162,13 @@ class Intervals:
     def _of_input(self, node: OperatorFindings, finding: Finding, source: Optional[TensorSource]) -> Interval:
         if self.is_overwritten(node, finding):
             return self._overwritten(node, finding)
-        known = self._measured(finding)
+        known = self._interval_of_values(finding)
         if known is None:
             return NO_DATA if source is None else self._of_producer(source.finding)
         descends = source is not None and source.tainted and not known.is_measured
         return NO_DATA if descends else known  # statistics give no upper bound of an error that descends from a root
 
-    def _measured(self, finding: Finding) -> Optional[Interval]:
+    def _interval_of_values(self, finding: Finding) -> Optional[Interval]:
         """The interval from values or checksums; if the user's own rules decide, tensors that agree by them have no
         error."""
         error = error_of(finding)
@@ -182,7 +182,7 @@ class Intervals:
         if finding.row in self.behind:
             error = self.behind[finding.row]
             return NO_DATA if error is None else Interval(error, error, "written")
-        known = self._measured(finding)
+        known = self._interval_of_values(finding)
         return NO_DATA if known is None else known._replace(source="written")
 
     def _overwritten(self, node: OperatorFindings, finding: Finding) -> Interval:
@@ -212,14 +212,14 @@ class Intervals:
 
     # Incoming errors, for one output
 
-    def came_in(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Interval:
+    def incoming_error(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Interval:
         """The widest interval of all incoming errors of an operator, for one of its outputs."""
         return max(self._arriving(node, finding, reads), key=lambda one: one.high)
 
-    def _arriving(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Iterator[Interval]:
+    def _arriving(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Iterator[Interval]:
         known = reads.error
         if known is None:
-            yield self._left_of_a_sum(node) if self.wanders(node) else self.unknown_producer(finding)
+            yield self._left_of_a_sum(node) if self.is_cancellation_residue(node) else self.unknown_producer(finding)
             yield self._operands(node, finding)
             if finding.measurement.bound is not None:
                 yield Interval(0.0, self.unproven, "parameter")
@@ -272,29 +272,29 @@ class Intervals:
 
     def is_saved_known(self, node: OperatorFindings) -> bool:
         """Whether the tensors that a forward saved for its backward were compared, if it saves any."""
-        return not node.reads_saved or (bool(node.context) and not self.unread(node))
+        return not node.reads_saved or (bool(node.context) and not self.uncompared_saved_tensors(node))
 
-    def unread(self, node: OperatorFindings) -> list[Finding]:
+    def uncompared_saved_tensors(self, node: OperatorFindings) -> list[Finding]:
         """The tensors that its forward read or wrote and that could not be compared."""
-        found = [one for one in node.context if self.as_written(one).verdict is Verdict.UNREADABLE]
+        found = [one for one in node.context if self.producer_finding(one).verdict is Verdict.UNREADABLE]
         return [one for one in found if not is_parameter(one.pair)]
 
-    def as_written(self, finding: Finding) -> Finding:
+    def producer_finding(self, finding: Finding) -> Finding:
         """The finding of an input; that of its producer's output if only the output was compared."""
         source = self._sources.of(finding) if finding.error is None else None
         return source.finding if source else finding
 
-    def wanders(self, node: OperatorFindings) -> bool:
+    def is_cancellation_residue(self, node: OperatorFindings) -> bool:
         """Whether the largest error that an operator reads is that of the rest of a sum that cancels."""
         if not node.inputs:
-            return bool(node.presumed) and all(one.row in self._seen.left_over for one in node.presumed)
+            return bool(node.presumed) and all(one.row in self._seen.residues for one in node.presumed)
         worst = max(node.inputs, key=error_size)
-        return bool(error_size(worst)) and self.is_left_over(worst)
+        return bool(error_size(worst)) and self.is_residue(worst)
 
-    def is_left_over(self, finding: Finding) -> bool:
+    def is_residue(self, finding: Finding) -> bool:
         """Whether a tensor is the rest of a sum that cancels, here or where it was seen before."""
         source = self._sources.of(finding)
-        return finding.row in self._seen.left_over or (source is not None and source.wanders)
+        return finding.row in self._seen.residues or (source is not None and source.is_residue)
 
     # Errors along an edge
 
@@ -365,7 +365,7 @@ def _reads_operands_beside(node: OperatorFindings, finding: Finding) -> bool:
     return node.reads_operands and len(others) >= OF_GRADIENT
 
 
-def _own_operand(node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Finding]:
+def _own_operand(node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Optional[Finding]:
     """The operand whose gradient the output is, on which that gradient does not depend; None if the shape is
     ambiguous."""
     if not (node.is_gradient and node.op.has("multilinear") and finding.pair.golden is not None):

@@ -25,11 +25,11 @@ from npucmp.model import Cause, Comparison, Finding, Root
 
 if TYPE_CHECKING:
     from npucmp.flow.collectives import Communications
-    from npucmp.localise.remote_inputs import Arrival
+    from npucmp.localise.remote_inputs import RemoteView
     from npucmp.localise.stat_facts import History
     from npucmp.localise.stat_test import NoiseTest
 
-GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
+SEVERITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
 Precedence = tuple[bool, int, int]  # whether the root is PROPAGATED, step, gravity
 Ranked = tuple[Precedence, int, int, Root]  # precedence, clock, comparison, root
@@ -38,7 +38,7 @@ Ranked = tuple[Precedence, int, int, Root]  # precedence, clock, comparison, roo
 def precedence(step: int, cause: Cause) -> Precedence:
     """The first part of the order of roots: operators of an earlier step first, and PROPAGATED operators after those of
     all steps, so that the priorities of suspects are consecutive."""
-    return cause is Cause.PROPAGATED, step, GRAVITY[cause]
+    return cause is Cause.PROPAGATED, step, SEVERITY[cause]
 
 
 Walked = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook], "list[Told]"]
@@ -80,7 +80,7 @@ def with_roots(
             before[found[number].rank] = findings
             found[number] = replace(found[number], findings=tuple(findings))
             faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
-            ranked += as_ranked(step, number, roots)
+            ranked += ranked_roots(step, number, roots)
     return _in_places(found, ranked)
 
 
@@ -89,7 +89,7 @@ def _in_places(comparisons: Sequence[Comparison], ranked: Sequence[Ranked]) -> l
     return [replace(one, roots=found.get(number, ())) for number, one in enumerate(comparisons)]
 
 
-def as_ranked(step: int, number: int, roots: Sequence[tuple[int, Root]]) -> list[Ranked]:
+def ranked_roots(step: int, number: int, roots: Sequence[tuple[int, Root]]) -> list[Ranked]:
     """The roots of comparison `number` with their clocks, in the form that is sorted."""
     return [(precedence(step, root.cause), clock, number, root) for clock, root in roots]
 
@@ -124,15 +124,15 @@ class _Ranks:
             RootSearch(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank, estimator)
             for one, told, first_row, estimator in zip(comparisons, updates, first_rows, estimators)
         ]
-        self._told: Optional[Communications] = None  # None for a single rank
+        self._collectives: Optional[Communications] = None  # None for a single rank
         if len(comparisons) > 1:
-            self._told = self._communications()
+            self._collectives = self._communications()
         elif any(node.op.has("collective") for node in self._walks[0].nodes):
-            from npucmp.localise.remote_inputs import without_others
+            from npucmp.localise.remote_inputs import mark_missing_ranks
 
-            without_others(self._walks[0])
-        if self._told is not None:
-            self._clocks = self._told.clocks
+            mark_missing_ranks(self._walks[0])
+        if self._collectives is not None:
+            self._clocks = self._collectives.clocks
         else:
             self._clocks = {OperatorPlace(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
         self._noise: Optional[NoiseTest] = None  # if only statistics exist
@@ -145,7 +145,9 @@ class _Ranks:
             unproven = max(one.unproven for one in updates)
             self._noise = NoiseTest(merge_facts(facts, all(one.are_first for one in updates), unproven))
             self._history = History()
-        self._from: dict[OperatorPlace, Arrival] = {}  # operator at which an error arrives → the tensor that brought it
+        self._from: dict[
+            OperatorPlace, RemoteView
+        ] = {}  # operator at which an error arrives → the tensor that brought it
 
     def _communications(self) -> Communications:
         """The communication between the ranks; `_read` gets the tensors of other ranks that each operator reads."""
@@ -162,7 +164,7 @@ class _Ranks:
 
     def _in_order(self) -> Iterable[list[OperatorPlace]]:
         """Yield all operators; those of one clock together."""
-        return self._told.in_order() if self._told is not None else ([place] for place in self._clocks)
+        return self._collectives.in_order() if self._collectives is not None else ([place] for place in self._clocks)
 
     def visit(self) -> None:
         """Visit the operators of all ranks. In a collective, ranks with the largest input error come first. Only the
@@ -176,14 +178,14 @@ class _Ranks:
                     self._node(place).unequal.update(found)
                 group = sorted(group, key=self._own_error, reverse=True)
             for place in group:
-                if self._told is not None:
-                    self._receive(self._told, place)
+                if self._collectives is not None:
+                    self._receive(self._collectives, place)
                 node = self._node(place)
-                if self._noise is not None and self._noise.is_asked(node):
-                    self._hold(self._noise, node, self._walks[place.rank])
+                if self._noise is not None and self._noise.is_candidate(node):
+                    self._test_noise(self._noise, node, self._walks[place.rank])
                 self._walks[place.rank].visit(node)
 
-    def _hold(self, noise: NoiseTest, node: OperatorFindings, walk: RootSearch) -> None:
+    def _test_noise(self, noise: NoiseTest, node: OperatorFindings, walk: RootSearch) -> None:
         """Compare an operator with the noise. Operators that exceed it and all operators behind them do not count as
         noise."""
         from npucmp.localise.stat_test import kind_of, with_counts
@@ -191,26 +193,26 @@ class _Ranks:
         assert self._history is not None
         before = self._history.before(kind_of(node))
         found = noise.visit(node, walk, before)
-        standing = noise.standing.get(node.row)
+        standing = noise.outliers.get(node.row)
         if standing is not None:
-            noise.standing[node.row] = with_counts(standing, sorted(self._history.largest))
-        if found is not None and not noise.standing:
+            noise.outliers[node.row] = with_counts(standing, sorted(self._history.largest))
+        if found is not None and not noise.outliers:
             self._history.add(found, before)
 
-    def finished(self) -> Iterator[Told]:
+    def results(self) -> Iterator[Told]:
         """Yield the findings of each rank, and its roots with their clocks."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.finished()
             places = {node.pair.order: OperatorPlace(rank, at) for at, node in enumerate(walk.nodes)}
-            told = [self._explained(places, walk.carriers, root) for root in roots]
+            told = [self._explain_root(places, walk.carriers, root) for root in roots]
             yield findings, [(self._clocks[places[root.pair.order]], root) for root in told]
 
     def suspected(self) -> list[Told]:
         """The same; if only statistics exist, with the suspects of the noise test."""
-        told = [*self.finished()]
+        told = [*self.results()]
         if self._noise is None:
             return told
-        from npucmp.localise.stat_suspects import candidates, concluded, first_of
+        from npucmp.localise.stat_suspects import candidates, first_of, search_result
 
         nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
         clocks = [[self._clocks[OperatorPlace(rank, at)] for at in range(len(some))] for rank, some in nodes]
@@ -218,18 +220,18 @@ class _Ranks:
         every = ((rank, *one) for rank, some in nodes for one in zip(clocks[rank], some))
         first = first_of(candidates(every, rooted, self._noise), len(told))
         return [
-            concluded(found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], some)})
+            search_result(found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], some)})
             for found, (rank, some) in zip(told, nodes)
         ]
 
-    def _explained(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:
+    def _explain_root(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:
         """Add the origin to a root that propagates an error of another rank."""
         brought = self._from.get(places[carriers.get(root.pair.order, root.pair.order)])
         if brought is None:
             return root
-        from npucmp.localise.remote_inputs import arrived
+        from npucmp.localise.remote_inputs import explain_remote
 
-        return arrived(root, brought)
+        return explain_remote(root, brought)
 
     def _node(self, place: OperatorPlace) -> OperatorFindings:
         return self._walks[place.rank].nodes[place.at]
@@ -237,23 +239,23 @@ class _Ranks:
     def _own_error(self, place: OperatorPlace) -> float:
         from npucmp.localise.remote_inputs import own_error
 
-        assert self._told is not None
-        return own_error(self._node(place)) if place in self._told.given else 0.0
+        assert self._collectives is not None
+        return own_error(self._node(place)) if place in self._collectives.given else 0.0
 
     def _receive(self, told: Communications, place: OperatorPlace) -> None:
         """Add the tensors of other ranks to an operator."""
-        from npucmp.localise.remote_inputs import take_in, tensor_of
+        from npucmp.localise.remote_inputs import add_remote_inputs, tensor_of
 
         sent = [(OperatorPlace(rank, at), tensor_of(self._node(OperatorPlace(rank, at)), index))
                 for rank, at, index in self._read.get(place, ())]  # fmt: skip
         given = [(one, finding) for one in told.given.get(place, ()) for finding in self._node(one).inputs]
         read, put_in = ([self._arrival(*one) for one in some] for some in (sent, given))
-        brought = take_in(self._walks[place.rank], self._node(place), read, put_in)
+        brought = add_remote_inputs(self._walks[place.rank], self._node(place), read, put_in)
         if brought is not None:
             self._from[place] = brought
 
-    def _arrival(self, place: OperatorPlace, finding: Finding) -> Arrival:
+    def _arrival(self, place: OperatorPlace, finding: Finding) -> RemoteView:
         """A tensor as the search of its own rank sees it."""
-        from npucmp.localise.remote_inputs import as_seen
+        from npucmp.localise.remote_inputs import snapshot
 
-        return as_seen(self._walks[place.rank], self._numbers[place.rank], finding)
+        return snapshot(self._walks[place.rank], self._numbers[place.rank], finding)

@@ -18,36 +18,36 @@ from npucmp.model.roles import containers
 Linked = Callable[[], "Sequence[Optional[Link]]"]  # links of the findings of a comparison in graph order
 
 
-class Open(NamedTuple):
+class OpenRoot(NamedTuple):
     """A root that values may decide: its priority, and the orders of its operator and of the operators around it."""
 
     place: int
     orders: tuple[int, ...]
 
 
-class Wishes(NamedTuple):
+class OpenRoots(NamedTuple):
     """The roots of one comparison that values may decide, by priority, and a pair of each wanted operator, by its
     order."""
 
-    roots: tuple[Open, ...]
+    roots: tuple[OpenRoot, ...]
     pairs: Mapping[int, Pair]
 
     @classmethod
-    def of(cls, one: Comparison, linked: Linked) -> Wishes:
+    def of(cls, one: Comparison, linked: Linked) -> OpenRoots:
         """Make the Wishes of one comparison."""
         roots = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
         if not roots:
             return cls((), {})
         here = _Surroundings(one, roots, linked())
         some = tuple(
-            Open(root.place, (root.pair.order, *here.neighbours(root.pair.order)))
+            OpenRoot(root.place, (root.pair.order, *here.neighbours(root.pair.order)))
             for root in roots
             if here.is_open(root)
         )
         return cls(some, {order: here.groups[order][0].pair for root in some for order in root.orders})
 
 
-def in_order(roots: Sequence[Sequence[Open]]) -> list[tuple[int, int]]:
+def in_order(roots: Sequence[Sequence[OpenRoot]]) -> list[tuple[int, int]]:
     """The wanted operators, each once, by the number of their comparison and their order; `roots` holds the roots of
     each comparison. The first root and its neighbours come first, then the nearest operators of its run, then other
     steps and ranks."""

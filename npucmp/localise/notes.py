@@ -20,21 +20,25 @@ from npucmp.flow.contents import content_of
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import reason
-from npucmp.localise.rules.reduced import REDUCED
+from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Pair, Root, Verdict
 from npucmp.model.arguments import by_name, differing_arguments
-from npucmp.model.cause import UNSEEN
+from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_meaningless, is_output
 
 PARTS = "parts"  # how a fused product and its parts were aligned
 _CUT = re.compile(r"\[(axis [^\[\]]*)\]$")  # the end of view labels
-NAMED = 3  # tensors of differing types: work: number of tensors that are named
-KNOWN = {Verdict.MATCH, Verdict.DIVERGED, Verdict.UNKNOWN}  # types are a finding of their own for other verdicts
+NAMED_TENSORS = 3  # tensors of differing types: work: number of tensors that are named
+DECIDED_VERDICTS = {
+    Verdict.MATCH,
+    Verdict.DIVERGED,
+    Verdict.UNKNOWN,
+}  # types are a finding of their own for other verdicts
 REDUCED_PRODUCTS = (
     "the float32 matrix products of these runs have the precision of HF32 or TF32 units (10-bit mantissas): limits "
-    f"follow that precision ({REDUCED:.1e}); switch it off on both sides to find smaller faults"
+    f"follow that precision ({REDUCED_ROUND_OFF:.1e}); switch it off on both sides to find smaller faults"
 )
 ALIKE_PRODUCTS = (
     "the float32 matrix products of both runs keep 11 bits of their operands, as HF32 or TF32 units do: if an operand "
@@ -63,7 +67,7 @@ def notes_of(
 
 def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
     """Yield the note that inputs are unknown, so that no operator is accused: a graph may have the data flow."""
-    unseen = any(reason.kind == UNSEEN for root in roots for reason in root.evidence)
+    unseen = any(reason.kind == UNKNOWN_INPUTS for root in roots for reason in root.evidence)
     tensors = (finding.pair.target or finding.pair.golden for finding in findings)
     if unseen and not any(tensor is not None and not tensor.is_output for tensor in tensors):
         yield "only outputs were dumped: dump inputs too, or pass a graph of the network with --graph if it exists"
@@ -164,7 +168,7 @@ def _other_dtypes(findings: Sequence[Finding]) -> Iterator[str]:
     sides = ((one.measurement.pair.target, one.measurement.pair.golden) for one in findings)
     if all(target is None or golden is None or target.dtype == golden.dtype for target, golden in sides):
         return
-    others = [one for one in findings if one.verdict in KNOWN and not _are_measured_floats(one)]
+    others = [one for one in findings if one.verdict in DECIDED_VERDICTS and not _are_measured_floats(one)]
     words = _differing([one.pair for one in others], "other tensors" if len(others) < len(findings) else "tensors")
     if words:
         yield words
@@ -179,7 +183,7 @@ def _differing(pairs: Sequence[Pair], what: str) -> str:
     ((kind, _),) = Counter(kind for _, kind in found).most_common(1)
     named = ", ".join(f"{pair.operator.name} {pair.slot}" for pair, _ in found)
     words = f"dtypes differ in {len(found)} of {len(sides)} {what} ({kind})"
-    return f"{words}: {named}" if len(found) <= NAMED else words
+    return f"{words}: {named}" if len(found) <= NAMED_TENSORS else words
 
 
 def _are_measured_floats(finding: Finding) -> bool:

@@ -23,7 +23,7 @@ from npucmp.model.roles import is_output, is_parameter
 _Key = Tuple[SharedRecords, bool]  # a content, and whether its readers are wanted
 
 
-def closed_backwards(graph: GoldenGraph, left: Sequence[GoldenRow]) -> set[int]:
+def enclosed_backward_places(graph: GoldenGraph, left: Sequence[GoldenRow]) -> set[int]:
     """The places of backward operators whose forward lies in a closed stretch, if the gradients of all tensors that
     enter or leave that stretch were compared. `left` are the rows that are open so far."""
     open_calls = {row.operator.call for row in left if row.operator.phase == "forward"}
@@ -139,7 +139,7 @@ class Stretch:
             return False
         if not all(self._is_inside(content) for content in self.contents):
             return False
-        return not self._graph.leads_astray(row for row in rows if row.is_alone)
+        return not self._graph.is_inserted_dead_end(row for row in rows if row.is_alone)
 
     @staticmethod
     def _is_recorded(rows: list[GoldenRow]) -> bool:
@@ -205,5 +205,5 @@ def _unaccounted(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenR
         if stretch.is_closed():
             interior |= {one.finding.row for inside in stretch.contents for one in inside.rows}
     left = [row for row in left if row.finding.row not in interior or lost_outputs(row.finding.pair)]
-    closed = closed_backwards(graph, left)
+    closed = enclosed_backward_places(graph, left)
     return [row for row in left if row.finding.pair.order not in closed or graph.is_of_parameter(row)]

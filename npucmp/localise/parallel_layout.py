@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.rank_digest import TOLD_FORWARD, WEIGHT, Joint
+from npucmp.localise.rank_digest import TOLD_FORWARD, WEIGHT, RankDigest
 
 
 class Coordinates(NamedTuple):
@@ -31,7 +31,7 @@ class Coordinates(NamedTuple):
         return ", ".join(f"{name} {value}" for name, value in named if value is not None)
 
 
-def coordinates(step: Sequence[Joint]) -> dict[int, Coordinates]:
+def coordinates(step: Sequence[RankDigest]) -> dict[int, Coordinates]:
     """The coordinates of the numbered ranks of one step."""
     ranks = {one.rank: one for one in step if one.rank is not None}
     if len(ranks) < 2 or len(ranks) < len(step):
@@ -41,7 +41,7 @@ def coordinates(step: Sequence[Joint]) -> dict[int, Coordinates]:
     return {rank: Coordinates(stages.get(rank), parts.get(rank)) for rank in ranks}
 
 
-def _stages(ranks: Mapping[int, Joint]) -> dict[int, int]:
+def _stages(ranks: Mapping[int, RankDigest]) -> dict[int, int]:
     first = {(rank, peer): sends for rank, one in ranks.items() for peer, sends in one.peers}
     after: dict[int, list[int]] = defaultdict(list)
     before: dict[int, list[int]] = defaultdict(list)
@@ -66,7 +66,7 @@ def _stages(ranks: Mapping[int, Joint]) -> dict[int, int]:
     return found if len(found) == len({*after, *before}) else {}
 
 
-def _tensor_ranks(ranks: Mapping[int, Joint], stages: Mapping[int, int]) -> dict[int, int]:
+def _tensor_ranks(ranks: Mapping[int, RankDigest], stages: Mapping[int, int]) -> dict[int, int]:
     told = _ranks_by_content(ranks)
     alone = {rank for some in told.values() for group in some.values() if len(group) == 1 for rank in group}
     groups = {group for one in ranks.values() for group in one.groups if ranks.keys() >= {*group}}
@@ -80,7 +80,7 @@ def _tensor_ranks(ranks: Mapping[int, Joint], stages: Mapping[int, int]) -> dict
     return found
 
 
-def _ranks_by_content(ranks: Mapping[int, Joint]) -> dict[tuple[str, str], dict[bytes, list[int]]]:
+def _ranks_by_content(ranks: Mapping[int, RankDigest]) -> dict[tuple[str, str], dict[bytes, list[int]]]:
     """For each output of a collective of the forward pass, the ranks that hold the same tensor."""
     found: dict[tuple[str, str], dict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, one in ranks.items():
@@ -90,7 +90,7 @@ def _ranks_by_content(ranks: Mapping[int, Joint]) -> dict[tuple[str, str], dict[
     return found
 
 
-def _is_split(group: Sequence[Joint]) -> bool:
+def _is_split(group: Sequence[RankDigest]) -> bool:
     """Whether each holds parameters of the same names as the others, and some of its own."""
     weights = [dict(_weights(one)) for one in group]
     if any(one.keys() != weights[0].keys() for one in weights):
@@ -98,5 +98,5 @@ def _is_split(group: Sequence[Joint]) -> bool:
     return any(len({one[name] for one in weights}) == len(weights) for name in weights[0])
 
 
-def _weights(one: Joint) -> Iterator[tuple[tuple[str, str], bytes]]:
+def _weights(one: RankDigest) -> Iterator[tuple[tuple[str, str], bytes]]:
     return ((one.names[at], one.digests(at)[0]) for at, kind in enumerate(one.kinds) if kind == WEIGHT)

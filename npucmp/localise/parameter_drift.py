@@ -44,12 +44,11 @@ from npucmp.localise.conditioning import scale_of
 from npucmp.localise.effective_precision import float_types, usual_precision
 from npucmp.localise.evidence import reason
 from npucmp.localise.rule_context import (
-    FEW,
-    FEW_FLIPS,
-    FLIPPING,
-    MANY,
-    TOGETHER,
-    WHOLE,
+    COMMON_SHARE,
+    FACTOR_DEVIATIONS,
+    FLIP_COUNT,
+    FLIP_SHARE,
+    MIN_ELEMENTS,
     deviations_of,
     error_of,
     gain_of,
@@ -63,13 +62,13 @@ from npucmp.model.moments import SHORT_BITS
 from npucmp.model.roles import is_parameter
 
 UPDATE = 0.5  # of a parameter's size: chosen: no step of a training network changes a parameter by more, not measured
-GREW = 2.0  # times the error of the previous step: chosen: not measured
-SEVERAL = 3  # parameters of a step: chosen: a wrong optimizer moves as many beyond their bounds, not measured
+ERROR_GROWTH = 2.0  # times the error of the previous step: chosen: not measured
+PARAMETER_COUNT = 3  # parameters of a step: chosen: a wrong optimizer moves as many beyond their bounds, not measured
 # probability: chosen: that an error of independent elements lies along the values, cos² ≥ 1 - p^(2/(n-1)) of n elements
 CHANCE = 1e-3
 SHARE = 0.1  # share of the parameters that differ: chosen: the same, not measured
 # times the golden's step: chosen: a wrong update is off by two, and a figure may show a quarter, not measured
-REACH = 8.0
+UPDATE_FACTOR = 8.0
 
 
 class Updates:
@@ -124,7 +123,7 @@ class Updates:
             largest = max(self._gradients[key] for key in keys)
             self._gradients.update(dict.fromkeys(keys, largest))
 
-    def hold(self, findings: Sequence[Finding]) -> None:
+    def decide(self, findings: Sequence[Finding]) -> None:
         """Add the parameters of the step itself, and decide whether the update differed on this side."""
         self._is_wrong = False  # bound() must not depend on an earlier call
         moved = sorted(step for step in map(self._extremes_moved, findings) if step is not None)
@@ -133,8 +132,8 @@ class Updates:
         self.factor = _common_factor([one for one in parameters if _key(one) not in self._averaged])
         differing = [one for one in parameters if one.verdict is Verdict.DIVERGED]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
-        spread = sum(self._is_spread(one, FEW_FLIPS if self._may_flip(one) else 0.0) for one in differing)
-        self._is_wrong = max(beyond, spread) >= max(SEVERAL, SHARE * len(differing))
+        spread = sum(self._is_spread(one, FLIP_COUNT if self._may_flip(one) else 0.0) for one in differing)
+        self._is_wrong = max(beyond, spread) >= max(PARAMETER_COUNT, SHARE * len(differing))
 
     def _is_spread(self, finding: Finding, flips: float = 0.0) -> bool:
         """Whether the elements of a parameter are farther off on average than the error e of its gradient moves them:
@@ -147,14 +146,15 @@ class Updates:
             return False
         if moments is None or moments.mismatched or not moments.compared or is_vector(finding):
             return False
-        moved = (FLIPPING * gradient + flips / moments.compared) * step
+        moved = (FLIP_SHARE * gradient + flips / moments.compared) * step
         return (
-            moments.sum_abs / moments.compared > (moved + GREW * self._errors[key] + round_off_of(finding.pair)) * rms
+            moments.sum_abs / moments.compared
+            > (moved + ERROR_GROWTH * self._errors[key] + round_off_of(finding.pair)) * rms
         )
 
     def _may_flip(self, finding: Finding) -> bool:
         """Whether a sign of the gradient of a parameter is likely to change."""
-        return FLIPPING * self._gradient_of(_key(finding)) * scale_of(finding).elements >= SHARE
+        return FLIP_SHARE * self._gradient_of(_key(finding)) * scale_of(finding).elements >= SHARE
 
     def _gradient_of(self, key: tuple[str, str]) -> float:
         """The known error of the gradient of a parameter; a default if unknown."""
@@ -169,16 +169,16 @@ class Updates:
         if key in self._averaged:
             rms = scale_of(finding).rms
             averaged = self._averaged[key] / rms if rms else math.inf if self._averaged[key] else 0.0
-            return GREW * self._errors[key] + averaged
+            return ERROR_GROWTH * self._errors[key] + averaged
         gradient = self._gradient_of(key)
         update = math.inf if gradient > 1.0 else max(UPDATE * math.sqrt(gradient), self._one_sign(finding))
         if gradient >= 1.0:  # noise, or unknown
-            update = min(update, REACH * self._step(finding))
+            update = min(update, UPDATE_FACTOR * self._step(finding))
         if gradient >= 1.0 and _is_scaled(finding):
             update = min(update, UPDATE * math.sqrt(self._usual))
-        if self._is_spread(finding, FEW_FLIPS):
+        if self._is_spread(finding, FLIP_COUNT):
             update = 0.0
-        return GREW * self._errors[key] + max(update, self._rounding(finding))
+        return ERROR_GROWTH * self._errors[key] + max(update, self._rounding(finding))
 
     @property
     def unproven(self) -> float:
@@ -270,11 +270,11 @@ def _is_scaled(finding: Finding) -> bool:
         return False
     if moments is not None:
         gain, by_chance = gain_of(finding), math.sqrt(1.0 - CHANCE ** (2.0 / (elements - 1)))
-        return gain > -WHOLE and abs(gain) >= max(WHOLE, by_chance) * proven_size(finding) > 0.0
+        return gain > -COMMON_SHARE and abs(gain) >= max(COMMON_SHARE, by_chance) * proven_size(finding) > 0.0
     x, y = (finding.measurement.recorded(side) or Statistics() for side in range(2))
     factors = [a / b - 1.0 for a, b in ((x.norm, y.norm), (x.max, y.max), (x.min, y.min)) if a is not None and b]
-    close = len(factors) == 3 and max(factors) - min(factors) <= (1.0 - WHOLE) * abs(factors[0])
-    return close and factors[0] > -WHOLE
+    close = len(factors) == 3 and max(factors) - min(factors) <= (1.0 - COMMON_SHARE) * abs(factors[0])
+    return close and factors[0] > -COMMON_SHARE
 
 
 def _common_factor(parameters: Sequence[Finding]) -> float:
@@ -285,15 +285,17 @@ def _common_factor(parameters: Sequence[Finding]) -> float:
     found: dict[tuple[float, float], tuple[float, float]] = {}  # each tensor counts once
     for one in parameters:
         moments, kinds = one.measurement.moments, float_types(one.pair)
-        if moments is None or moments.mismatched or moments.compared < FEW or len(kinds) != 1:
+        if moments is None or moments.mismatched or moments.compared < MIN_ELEMENTS or len(kinds) != 1:
             continue
         if away := deviations_of(one):
             found[moments.xy, moments.yy] = gain_of(one), away
-    if len(found) < SEVERAL:
+    if len(found) < PARAMETER_COUNT:
         return 0.0
     factors, deviations = sorted(one for one, _ in found.values()), [one for _, one in found.values()]
     above, middle = sum(one > 0 for one in factors) / len(factors), factors[len(factors) // 2]
-    is_noise = abs(sum(deviations)) < TOGETHER * math.sqrt(len(deviations)) or max(above, 1.0 - above) < WHOLE
+    is_noise = (
+        abs(sum(deviations)) < FACTOR_DEVIATIONS * math.sqrt(len(deviations)) or max(above, 1.0 - above) < COMMON_SHARE
+    )
     return 0.0 if is_noise or abs(middle) <= FACTOR * SINGLE else middle
 
 
@@ -334,7 +336,7 @@ def rounded_parameters(findings: Sequence[Finding]) -> tuple[frozenset[int], lis
         if (key := _rounding(one)) is not None:
             found.setdefault(key, set()).add(one.row)
     (dtype, run), rows = max(found.items(), key=lambda item: len(item[1]), default=(("", ""), set[int]()))
-    if len(rows) < max(SEVERAL, WHOLE * len(differing)):
+    if len(rows) < max(PARAMETER_COUNT, COMMON_SHARE * len(differing)):
         return frozenset(), []
     number = f"all {len(rows)}" if len(rows) == len(differing) else f"{len(rows)} of {len(differing)}"
     words = "{number} parameters that differ are rounded to {dtype} in the {run} only, which stores them in that type"
@@ -344,7 +346,7 @@ def rounded_parameters(findings: Sequence[Finding]) -> tuple[frozenset[int], lis
 def _rounding(finding: Finding) -> Optional[tuple[str, str]]:
     """The 16-bit type to which one side is rounded, and that run; None for other differences."""
     moments = finding.measurement.moments
-    if moments is None or moments.mismatched or moments.compared < MANY:
+    if moments is None or moments.mismatched or moments.compared < MIN_ELEMENTS:
         return None
     for run, side, other in (("target", moments.target, moments.golden), ("golden", moments.golden, moments.target)):
         for bits, name in TYPES.items():

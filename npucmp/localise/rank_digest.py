@@ -31,7 +31,7 @@ _FIGURES = Struct("4d")
 AGREES, DIFFERENT, OPEN = "=", "x", "?"  # results of the comparison with the golden run
 
 
-class Joint(NamedTuple):
+class RankDigest(NamedTuple):
     """The digest of one step and rank.
 
     names    of the tensors that other ranks may hold too: operator and slot
@@ -57,12 +57,12 @@ class Joint(NamedTuple):
         return self.golden[place], self.target[place]
 
 
-def joint_of(one: Comparison) -> Joint:
+def joint_of(one: Comparison) -> RankDigest:
     """The digest of a comparison for other ranks."""
     backward = min((op.order for op in one.golden.operators if is_gradient(op)), default=len(one.golden.operators))
     held = _shared_tensors(one.findings, backward)
     calls = [op for op in one.golden.operators if op_type_of(op).has("collective")]
-    return Joint(
+    return RankDigest(
         one.step,
         one.rank,
         tuple(held),
@@ -136,7 +136,7 @@ def _peers(calls: Sequence[Operator]) -> Iterator[tuple[int, bool]]:
 WORDS = {WEIGHT: "weight", GRADIENT: "gradient"}  # other kinds are outputs of a collective
 
 
-class Odd(NamedTuple):
+class ReplicaMismatch(NamedTuple):
     """Ranks whose tensor differs from that of other ranks that should share it; `first` of `tensors` such tensors,
     since a step.
 
@@ -152,20 +152,20 @@ class Odd(NamedTuple):
     wrong: bool
 
 
-class _Seen(NamedTuple):
+class _DigestIndex(NamedTuple):
     rank: int
     target: bytes
     verdict: str
     kind: str
 
 
-def odd_ones(joints: Iterable[Joint]) -> list[Odd]:
+def odd_ones(joints: Iterable[RankDigest]) -> list[ReplicaMismatch]:
     """The groups of ranks that differ, counted from their first step; wrong groups come first."""
-    steps: dict[int, list[Joint]] = defaultdict(list)
+    steps: dict[int, list[RankDigest]] = defaultdict(list)
     for one in joints:
         if one.rank is not None:
             steps[-1 if one.step is None else one.step].append(one)
-    found: dict[object, Odd] = {}
+    found: dict[object, ReplicaMismatch] = {}
     tensors: Counter[object] = Counter()
     for _, some in sorted(steps.items()):
         for odd in _of_step(some):
@@ -176,20 +176,20 @@ def odd_ones(joints: Iterable[Joint]) -> list[Odd]:
     return sorted(every, key=lambda one: (not one.wrong, one.step or 0))
 
 
-def _of_step(some: Sequence[Joint]) -> Iterator[Odd]:
-    held: dict[tuple[str, str], dict[bytes, list[_Seen]]] = defaultdict(lambda: defaultdict(list))
+def _of_step(some: Sequence[RankDigest]) -> Iterator[ReplicaMismatch]:
+    held: dict[tuple[str, str], dict[bytes, list[_DigestIndex]]] = defaultdict(lambda: defaultdict(list))
     for one in some:
         assert one.rank is not None
         for at, name in enumerate(one.names):
             golden, target = one.digests(at)
-            held[name][golden].append(_Seen(one.rank, target, one.verdicts[at], one.kinds[at]))
+            held[name][golden].append(_DigestIndex(one.rank, target, one.verdicts[at], one.kinds[at]))
     for name, groups in held.items():
         for group in groups.values():
             if len({one.target for one in group}) > 1:
                 yield _odd(some[0].step, name, group)
 
 
-def _odd(step: Optional[int], name: tuple[str, str], group: Sequence[_Seen]) -> Odd:
+def _odd(step: Optional[int], name: tuple[str, str], group: Sequence[_DigestIndex]) -> ReplicaMismatch:
     """The ranks that differ from their golden if other ranks do not; otherwise the minority; otherwise all ranks."""
     wrong = [one for one in group if one.verdict == DIFFERENT]
     odd = wrong
@@ -199,4 +199,4 @@ def _odd(step: Optional[int], name: tuple[str, str], group: Sequence[_Seen]) -> 
         odd = [one for one in group if one.target != most] if is_most else [*group]
     ranks = tuple(sorted(one.rank for one in odd))
     others = tuple(sorted(one.rank for one in group if one.rank not in ranks)) or ranks
-    return Odd(step, ranks, others, WORDS.get(group[0].kind, "result"), name, 1, bool(wrong))
+    return ReplicaMismatch(step, ranks, others, WORDS.get(group[0].kind, "result"), name, 1, bool(wrong))

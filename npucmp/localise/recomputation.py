@@ -36,26 +36,26 @@ from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import argument_reasons, reason
 from npucmp.localise.rule_context import error_size
-from npucmp.localise.rules.reduced import REDUCED
-from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Judged, Operator, Replayed
+from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
+from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.dtypes import lookup
 
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
 # accusations that do not rest on the size of an error
 UNREFUTED = ("law", "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 # times the budgets of a replay: chosen: an operator without other suspicion must be farther beyond, not measured
-ALONE = 2.0
-OWN = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
+BUDGET_FACTOR = 2.0
+OWN_SHARE = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
 
 
 class Estimator(Protocol):
     """The interface that recomputes operators: npucmp/recompute/estimator.py."""
 
-    def rows(self, side: int, operator: Optional[Operator]) -> Sequence[Replayed]:
+    def rows(self, side: int, operator: Optional[Operator]) -> Sequence[ReplayedOutput]:
         """Return a row for each output of an operator of the target (0) or the golden (1); empty if it is not
         recomputed."""
 
-    def gradients_as_golden(self, target: Operator, golden: Operator) -> Sequence[Replayed]:
+    def gradients_as_golden(self, target: Operator, golden: Operator) -> Sequence[ReplayedOutput]:
         """Return the rows of a gradient of the target, computed with the arguments that the golden gave its forward."""
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
@@ -66,12 +66,12 @@ class Estimator(Protocol):
         its kind."""
 
 
-class Recomputed(NamedTuple):
+class RecomputedRows(NamedTuple):
     """The rows of an operator in both runs, computed from the target's and the golden's own inputs; empty if it is not
     recomputed. is_setting: coarser arithmetic causes equal errors in all operators of its kind in the target."""
 
-    target: Sequence[Replayed]
-    golden: Sequence[Replayed]
+    target: Sequence[ReplayedOutput]
+    golden: Sequence[ReplayedOutput]
     is_setting: bool = False
 
     def guilty(self, outputs: Sequence[Finding], is_suspected: bool) -> Optional[tuple[Finding, list[Evidence]]]:
@@ -82,7 +82,7 @@ class Recomputed(NamedTuple):
                 continue
             slots = {tensor.slot: (one, tensor.dtype) for one in outputs
                      if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
-            wrong = [row for row in own if row.verdict is Judged.GUILTY and row.slot in slots]
+            wrong = [row for row in own if row.verdict is ReplayVerdict.GUILTY and row.slot in slots]
             if not is_suspected:
                 wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot][1])]
             if wrong:
@@ -96,19 +96,21 @@ class Recomputed(NamedTuple):
         if rule in UNREFUTED or argument_reasons(node.pair):
             return False
         if self.is_setting and node.op.has("contracts"):
-            return all(error_size(one) <= FACTOR * REDUCED for one in node.outputs)
+            return all(error_size(one) <= FACTOR * REDUCED_ROUND_OFF for one in node.outputs)
         return is_known and self._came_in(node.outputs)
 
     def _came_in(self, outputs: Sequence[Finding]) -> bool:
         """Whether the errors of all outputs came in with the inputs."""
         rows = [{row.slot: row for row in some} for some in (self.target, self.golden)]
-        return bool(outputs) and all(_came_in(one, *rows) for one in outputs)
+        return bool(outputs) and all(_incoming_error(one, *rows) for one in outputs)
 
     def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
         """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
         become PROPAGATED. If its kind has equal errors, add the explanation of that kind."""
         if not _is_clean(self.target):
-            alike = [row.explanation for row in self.target if row.verdict is Judged.AMPLIFIER and row.explanation]
+            alike = [
+                row.explanation for row in self.target if row.verdict is ReplayVerdict.AMPLIFIER and row.explanation
+            ]
             return cause, [reason(NAME, "{why}", why=alike[0])] if alike else []
         share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
         words = "the outputs match float64 of the recorded inputs within {ratio:.2g} of the expected rounding"
@@ -133,14 +135,14 @@ class Recomputation:
             return False
         return self._estimator.is_sampled(node.pair.target_op)
 
-    def of(self, node: OperatorFindings) -> Optional[Recomputed]:
+    def of(self, node: OperatorFindings) -> Optional[RecomputedRows]:
         """The rows of an operator; None if the target's operator is not recomputed."""
         estimator = self._estimator
         if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
             return None
         target = _computed(estimator.rows(0, node.pair.target_op))
         golden = _computed(estimator.rows(1, node.pair.golden_op)) if target else ()
-        return Recomputed(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
+        return RecomputedRows(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
 
     def blame(self, node: OperatorFindings) -> None:
         """Record that an operator bears an error."""
@@ -174,21 +176,21 @@ class Recomputation:
         return None
 
 
-def _computed(rows: Sequence[Replayed]) -> Sequence[Replayed]:
+def _computed(rows: Sequence[ReplayedOutput]) -> Sequence[ReplayedOutput]:
     return rows if any(row.status == REPLAYED for row in rows) else ()
 
 
-def _is_clean(rows: Sequence[Replayed]) -> bool:
+def _is_clean(rows: Sequence[ReplayedOutput]) -> bool:
     """Whether all outputs were judged in full, and are within the expected rounding."""
     return _is_within(rows) and not any(row.sampled for row in rows)
 
 
-def _is_within(rows: Sequence[Replayed]) -> bool:
+def _is_within(rows: Sequence[ReplayedOutput]) -> bool:
     """Whether all outputs are within the expected rounding, possibly by a sample of their elements."""
-    return bool(rows) and all(row.verdict is Judged.CLEAN and not row.explanation for row in rows)
+    return bool(rows) and all(row.verdict is ReplayVerdict.CLEAN and not row.explanation for row in rows)
 
 
-def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
+def _guilty_reasons(row: ReplayedOutput, side: str) -> list[Evidence]:
     """Return the evidence of an output that differs from float64 of the operator's own inputs."""
     words = "{slot} differs from float64 of its recorded inputs by {ratio:,.2g} times the expected rounding"
     if row.rms_ratio is None or row.budget == "exact":
@@ -199,24 +201,30 @@ def _guilty_reasons(row: Replayed, side: str) -> list[Evidence]:
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
 
 
-def _is_far_beyond(row: Replayed, name: str) -> bool:
+def _is_far_beyond(row: ReplayedOutput, name: str) -> bool:
     """Whether an output of that type is so far beyond the expected rounding that no other suspicion is needed."""
     if row.budget == "exact" or row.nonfinite:
         return True
     dtype = lookup(name)
     is_16_bits = dtype is not None and dtype.itemsize <= 2
     figures = (row.rms_ratio, row.max_ratio), (GUILTY_ABOVE["rms_ratio"], GUILTY_ABOVE["max_ratio"])
-    return any((ratio or 0.0) > ALONE * most[is_16_bits] for ratio, most in zip(*figures))
+    return any((ratio or 0.0) > BUDGET_FACTOR * most[is_16_bits] for ratio, most in zip(*figures))
 
 
-def _came_in(finding: Finding, target: dict[str, Replayed], golden: dict[str, Replayed]) -> bool:
+def _incoming_error(finding: Finding, target: dict[str, ReplayedOutput], golden: dict[str, ReplayedOutput]) -> bool:
     if math.isinf(error_size(finding)):  # a type may be too narrow for the result
         return False
     sides = finding.pair.target, finding.pair.golden
     own = 0.0
     for tensor, rows in zip(sides, (target, golden)):
         row = rows.get(tensor.slot) if tensor is not None else None
-        if row is None or row.status != REPLAYED or row.verdict is not Judged.CLEAN or row.sampled or row.explanation:
+        if (
+            row is None
+            or row.status != REPLAYED
+            or row.verdict is not ReplayVerdict.CLEAN
+            or row.sampled
+            or row.explanation
+        ):
             return False
         own += row.rel_l2 or 0.0
-    return own <= OWN * error_size(finding)
+    return own <= OWN_SHARE * error_size(finding)

@@ -12,14 +12,14 @@ from collections import defaultdict
 from itertools import chain
 from typing import Any, Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.flow.contents import TINY, content_of
-from npucmp.localise.golden_graph import SCALAR, hands_on, lost_outputs
+from npucmp.flow.contents import MIN_ELEMENTS, content_of
+from npucmp.localise.golden_graph import SCALAR, copies_input, lost_outputs
 from npucmp.model import DECIDED, Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.finding import MEANINGLESS
 from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_argument, is_meaningless, is_output, is_parameter
 
-_NOWHERE = -1  # place: definition: before the first operator
+_BEFORE_FIRST = -1  # place: definition: before the first operator
 
 
 class _Roles(NamedTuple):
@@ -136,10 +136,10 @@ class RecordedGraph:
         if lost_outputs(self._pairs[at]):
             return False
         operator, content = self._operators[at], self._content[at]
-        if hands_on(operator):
+        if copies_input(operator):
             return True
         read = [row for row in self._rows[content] if self._is_decided[row] and not self._roles.outputs[row]]
-        if max((self._operators[row].order for row in read), default=_NOWHERE) > operator.order:
+        if max((self._operators[row].order for row in read), default=_BEFORE_FIRST) > operator.order:
             return True
         return operator.phase == "backward" and any(self._number[row] == self._number[at] for row in read)
 
@@ -180,7 +180,7 @@ class RecordedGraph:
         first = min(writers, key=self._order)
         forward = not self._is_backward(first)
         readers = [at for at in rows if not outputs[at] and not (forward and self._is_backward(at))]
-        return max(map(self._order, readers), default=_NOWHERE) > self._order(first)
+        return max(map(self._order, readers), default=_BEFORE_FIRST) > self._order(first)
 
     def _order(self, at: int) -> int:
         """The place of the operator of a row in the golden run."""
@@ -204,7 +204,7 @@ def _contents(
             or least is None
             or mean is None
             or norm is None
-            or many < TINY
+            or many < MIN_ELEMENTS
             or most == least
             or not math.isfinite(most + least + mean + norm)
         ):

@@ -27,7 +27,7 @@ from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_buffer
 
 
-class Arrival(NamedTuple):
+class RemoteView(NamedTuple):
     """A tensor of another rank as the search there sees it. `tainted`: its error descends from a root there. `rank` is
     the number of that rank; None if the dump does not record it."""
 
@@ -68,16 +68,16 @@ def own_error(node: OperatorFindings) -> float:
     return max(map(error_size, node.inputs), default=0.0)
 
 
-def as_seen(walk: RootSearch, rank: Optional[int], finding: Finding) -> Arrival:
+def snapshot(walk: RootSearch, rank: Optional[int], finding: Finding) -> RemoteView:
     """The current view of a tensor in the search of its own rank."""
     seen = walk.revised.get(finding.row, finding)
     source = walk.sources.of(finding)
-    return Arrival(rank, seen, source is not None and source.tainted and differs(seen))
+    return RemoteView(rank, seen, source is not None and source.tainted and differs(seen))
 
 
-def take_in(
-    walk: RootSearch, node: OperatorFindings, read: Sequence[Arrival], given: Sequence[Arrival]
-) -> Optional[Arrival]:
+def add_remote_inputs(
+    walk: RootSearch, node: OperatorFindings, read: Sequence[RemoteView], given: Sequence[RemoteView]
+) -> Optional[RemoteView]:
     """Add remote tensors to an operator: those that it reads from another rank (`read`), and the inputs of other ranks
     to its collective (`given`). Return the tensor whose error descends from a root; None if there is none."""
     brought = None
@@ -86,16 +86,16 @@ def take_in(
             walk.sources.replace(TensorSource(one.finding, one.tainted), content_of(one.finding), node.row)
             brought = one if one.tainted else brought
     node.context += [one.finding for one in given]
-    node.arrived = bool(given)
-    node.unheard = node.unheard or _are_missing(node, given)
+    node.has_remote_inputs = bool(given)
+    node.remote_inputs_missing = node.remote_inputs_missing or _are_missing(node, given)
     guilty = [one for one in given if one.tainted]
     if guilty:
-        node.carried = True
+        node.error_from_other_rank = True
         brought = max(guilty, key=lambda one: error_size(one.finding))
     return brought
 
 
-def _are_missing(node: OperatorFindings, given: Sequence[Arrival]) -> bool:
+def _are_missing(node: OperatorFindings, given: Sequence[RemoteView]) -> bool:
     """Whether the recorded group of a collective has ranks without inputs here, because they are not compared."""
     if not given or node.op.has("point to point", "one to all") or any(one.rank is None for one in given):
         return False
@@ -103,7 +103,7 @@ def _are_missing(node: OperatorFindings, given: Sequence[Arrival]) -> bool:
     return len({one.rank for one in given}) < members - 1
 
 
-def arrived(root: Root, brought: Arrival) -> Root:
+def explain_remote(root: Root, brought: RemoteView) -> Root:
     """Add to a PROPAGATED root the rank and the tensor that the error came from."""
     if root.cause is not Cause.PROPAGATED:
         return root
@@ -147,13 +147,13 @@ def without_buffers(walk: RootSearch, rank: Optional[int]) -> None:
                 walk.revised[finding.row] = disregard(finding)
 
 
-def without_others(walk: RootSearch) -> None:
+def mark_missing_ranks(walk: RootSearch) -> None:
     """Mark collectives with inputs of other ranks if no other rank of the step is compared. A send only reads its own
     tensor, and a group of one rank has no others."""
     for node in walk.nodes:
         operator = golden_of(node)
         alone = any(len(group) == 1 for group in groups_of(operator))
-        node.unheard = node.op.has("collective") and not sends(operator) and not alone
+        node.remote_inputs_missing = node.op.has("collective") and not sends(operator) and not alone
 
 
 def read_elsewhere(
@@ -185,14 +185,14 @@ class CollectiveOutput(NamedTuple):
     content: int
     target: Side
     error: float
-    room: float
+    tolerance: float
 
 
 class Inequality(NamedTuple):
     """The relative difference between the tensors of two ranks, and the largest difference that rounding may cause."""
 
     size: float
-    room: float
+    tolerance: float
     words: str
 
 
@@ -221,7 +221,7 @@ def inequalities(some: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list
                 for other in rest
                 if place != at and other.slot == one.slot and other.content == one.content
             ]
-            apart = [(number, size) for number, other in others if (size := _distance(one, other)) > one.room]
+            apart = [(number, size) for number, other in others if (size := _distance(one, other)) > one.tolerance]
             if len(others) == 1:
                 own, other = one.error, others[0][1].error
                 is_odd = own > other or (own == other and rank > others[0][0])
@@ -230,7 +230,7 @@ def inequalities(some: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list
             if apart and is_odd:
                 number, size = apart[0]
                 words = f"it differs from rank {number}'s by {size:.2e} of its size; in the golden both are equal"
-                found[at][one.slot] = Inequality(size, one.room, words)
+                found[at][one.slot] = Inequality(size, one.tolerance, words)
     return found
 
 

@@ -45,7 +45,7 @@ def root_of(
     )
 
 
-def explained(finding: Finding, by: Optional[Limit]) -> Finding:
+def with_explanation(finding: Finding, by: Optional[Limit]) -> Finding:
     """Add the explanation to a finding, if there is one."""
     return finding if by is None else finding._replace(explained_by=by.rule, explained_limit=by.value)
 

@@ -18,28 +18,29 @@ from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import Scale, Terms, amplification, scale_of, terms
 from npucmp.measure import metrics
 from npucmp.model import HISTOGRAM_BINS, Finding, Moments, Pair, Verdict
-from npucmp.model.dtypes import FEW as FEW
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output, is_parameter
 
-MANY = 64  # elements: chosen: shares and factors of as many are not chance, not measured
+MIN_ELEMENTS = 64  # elements: chosen: shares and factors of as many are not chance, not measured
 # share: chosen: a factor that makes up as much of an error scales the whole tensor, and a factor that as many
 # parameters have scales all of them, not measured
-WHOLE = 0.9
+COMMON_SHARE = 0.9
 # times the incoming error: chosen: a larger error exceeds it clearly, not measured; of the largest element, a flipped
 # mask made 0.76, and batch_norm behind it 0.85
-STANDS_OUT = 2.0
+OUTLIER_FACTOR = 2.0
 CANCELLATION = 2.0  # times a sum: chosen: terms so much larger cancel, not measured
-WALKS = 4.0  # roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
-FEW_GIANTS = 4.0  # elements as large as the largest: chosen: rounding of fewer does not average out, not measured
+SUM_ROUNDINGS = (
+    4.0  # roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
+)
+LARGE_ELEMENTS = 4.0  # elements as large as the largest: chosen: rounding of fewer does not average out, not measured
 # share of elements that may flip, in an error e: evidence: gradients of clean pairs are off by 2.6 √e at most, a share
 # of 7 e (rules/non_smooth.py)
-FLIPPING = 16.0
-FEW_FLIPS = 3.0  # elements: chosen: as many may be off in any tensor, not measured
+FLIP_SHARE = 16.0
+FLIP_COUNT = 3.0  # elements: chosen: as many may be off in any tensor, not measured
 WHOLE_BIN = 20  # bin of the histogram: definition: from here on the error of an element is as large as the element
 # standard deviations of a common factor: evidence: one factor in all parameters of clean pairs is off by 5.8, that of a
 # weight decay that is lost in bfloat16 by 16 (localise/parameter_drift.py)
-TOGETHER = 8.0
+FACTOR_DEVIATIONS = 8.0
 
 
 @dataclass(eq=False)  # no code changes an instance; a frozen class would cost three times as much to construct
@@ -64,7 +65,7 @@ class RuleContext:
     precision: Precision = Precision()
     inherited: float = 0.0
     factor: float = 0.0
-    habit: float = 1.0
+    downcast_share: float = 1.0
     nowhere: bool = False
     grown: bool = False
     flipped: float = 0.0
@@ -108,7 +109,7 @@ class RuleContext:
             return 0.0
         accumulated = min(self.own_round_off, SINGLE) or SINGLE  # sums accumulate in float32 at least
         bound = FACTOR * max(self.before, self.round_off) * self.terms.spread
-        bound += WALKS * self.terms.walk(self.scale.rms, accumulated)
+        bound += SUM_ROUNDINGS * self.terms.random_walk_error(self.scale.rms, accumulated)
         if math.isinf(self.error) or not self.absolute:
             return math.inf if self.absolute <= bound else 0.0
         return self.error * bound / self.absolute
@@ -155,7 +156,11 @@ class RuleContext:
     def has_many(self) -> bool:
         """Whether enough elements make up the norm for roundings to cancel: not one huge element, not a few."""
         moments, largest = self.moments, self.scale.largest
-        return moments is not None and moments.compared >= FEW and moments.yy >= FEW_GIANTS * largest * largest
+        return (
+            moments is not None
+            and moments.compared >= MIN_ELEMENTS
+            and moments.yy >= LARGE_ELEMENTS * largest * largest
+        )
 
     @property
     def is_measured(self) -> bool:
@@ -209,7 +214,7 @@ class RuleContext:
         node = self.node
         read = [] if node is None else [RuleContext(one) for one in (*node.inputs, *node.context)]
         choices = [one for one in read if one.is_choice and one.moments is not None]
-        choices = [one for one in choices if one.moments is not None and one.moments.elements >= FEW]
+        choices = [one for one in choices if one.moments is not None and one.moments.elements >= MIN_ELEMENTS]
         return bool(choices) and all(one.share_changed == 0.0 for one in choices)
 
 
@@ -230,10 +235,10 @@ class ErrorRule(NamedTuple):
     why: str
     applies: Callable[[RuleContext], bool]
     bound: Callable[[RuleContext], float] = lambda case: 0.0
-    judged: Callable[[RuleContext], Finding] = lambda case: diverged(case.finding)
+    judged: Callable[[RuleContext], Finding] = lambda case: mark_diverged(case.finding)
 
 
-def diverged(finding: Finding) -> Finding:
+def mark_diverged(finding: Finding) -> Finding:
     """Mark a finding as diverged for another reason than the limit of rel_l2."""
     because = f"rel_l2 {error_size(finding):.2e}, more than rounding explains"
     return finding._replace(verdict=Verdict.DIVERGED, because=because)

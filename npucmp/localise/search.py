@@ -22,21 +22,21 @@ from __future__ import annotations
 from typing import Optional, Sequence
 
 from npucmp.flow.edges import Edges
-from npucmp.flow.operators import OperatorFindings, nodes_of, numbered
+from npucmp.flow.operators import OperatorFindings, nodes_of, number_findings
 from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.gaps import Gaps
-from npucmp.localise.intervals import WORDS, Intervals, Reads, differs
+from npucmp.localise.intervals import WORDS, Intervals, OperatorReads, differs
 from npucmp.localise.parameter_drift import Updates, rounded_parameters
 from npucmp.localise.recomputation import NAME as RECOMPUTED
-from npucmp.localise.recomputation import Estimator, Recomputation, Recomputed
-from npucmp.localise.root_cause import OwnError, explained, root_of
+from npucmp.localise.recomputation import Estimator, Recomputation, RecomputedRows
+from npucmp.localise.root_cause import OwnError, root_of, with_explanation
 from npucmp.localise.rule_context import RuleContext, error_size
 from npucmp.localise.rules import Rulebook, coarser
 from npucmp.localise.rules.growth import GROWTH
 from npucmp.localise.seen_errors import SeenErrors, is_still
-from npucmp.localise.sources import Sources, TensorSource, Uncompared, UnpairedOperators
+from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, UnpairedOperators
 from npucmp.localise.thresholds import disregard
 from npucmp.model import Cause, Evidence, Finding, Pair, Root
 from npucmp.model.roles import containers, is_meaningless
@@ -68,19 +68,19 @@ class RootSearch:
         self._by_round_off = by_round_off
         self.findings = [
             disregard(one) if differs(one) and rules.holds("meaningless", RuleContext(one)) else one
-            for one in numbered(findings, first_row)
+            for one in number_findings(findings, first_row)
         ]
         self.nodes = nodes_of(self.findings)
         updates = updates or Updates()
-        updates.hold(self.findings)
+        updates.decide(self.findings)
         self.sources = Sources(self.findings, Edges(self.findings, rank), first_row)
         self.seen = SeenErrors(self.sources.is_read)
         self._intervals = Intervals(rules, by_round_off, self.sources, self.seen, updates)
         self._explanations = Explanations(
-            rules, by_round_off, self.sources, self.seen, self._intervals, coarser.habit(self.nodes)
+            rules, by_round_off, self.sources, self.seen, self._intervals, coarser.downcast_share(self.nodes)
         )
         self.revised = self._explanations.revised
-        self._uncompared = Uncompared(left_out)
+        self._uncompared = UncomparedOutputs(left_out)
         self._unpaired = UnpairedOperators(one.pair for one in self.findings)
         self._gaps = Gaps(
             self._explanations,
@@ -128,7 +128,11 @@ class RootSearch:
 
         # What does it read?
         gap, inherits = self._gaps.find(node)
-        inherits |= node.carried or self._explanations.reads_what_differs(node) or self._intervals.is_half_known(node)
+        inherits |= (
+            node.error_from_other_rank
+            or self._explanations.reads_what_differs(node)
+            or self._intervals.is_half_known(node)
+        )
         reads = self._intervals.reads(node)
 
         # Do its outputs differ by more? Does a recomputation accuse or acquit it?
@@ -170,15 +174,15 @@ class RootSearch:
             self._explanations.excuse_all(node, diverged, reads)
 
         node.inherits = inherits
-        unread = any(one.error is None for one in node.outputs) or (node.carried and not node.outputs)
+        unread = any(one.error is None for one in node.outputs) or (node.error_from_other_rank and not node.outputs)
         node.tainted = bool(gap or own or guilty or (inherits and (diverged or unread)))
         self._remember(node, reads)
 
-    def _cause(self, node: OperatorFindings, own: Finding, reads: Reads) -> tuple[Cause, list[Evidence]]:
+    def _cause(self, node: OperatorFindings, own: Finding, reads: OperatorReads) -> tuple[Cause, list[Evidence]]:
         """The cause of an error that the inputs do not explain, with the evidence."""
         pair, worst = node.pair, self._explanations.worst_input(node)
         is_argued = self._explanations.is_argued(node)
-        if node.unheard and not worst.differs:
+        if node.remote_inputs_missing and not worst.differs:
             return Cause.BORN if is_argued else Cause.UNKNOWN, evidence.unheard_reasons(own, bool(node.inputs))
         if is_argued:
             alike = evidence.WorstInput(alike="by their statistics")
@@ -189,14 +193,18 @@ class RootSearch:
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
         if not self._intervals.is_saved_known(node):
             left_out = self._uncompared.forward_of(node)
-            reasons = evidence.unsaved_reasons(own, self._intervals.unread(node), left_out, node.recomputed)
+            reasons = evidence.unsaved_reasons(
+                own, self._intervals.uncompared_saved_tensors(node), left_out, node.recomputed
+            )
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
-        reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.arrived)
+        reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
         reasons += evidence.folded_reasons(node.inputs)
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
         return Cause.WORSENED if worst.differs else Cause.BORN, reasons
 
-    def _add(self, node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], reads: Reads) -> None:
+    def _add(
+        self, node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], reads: OperatorReads
+    ) -> None:
         self._roots.append(root_of(node, cause, own, reasons, reads.error))
 
     # Operators that need no decision
@@ -204,9 +212,9 @@ class RootSearch:
     def _is_quiet(self, node: OperatorFindings) -> bool:
         """Whether an operator needs no decision, and later operators need only its errors: no tensor of it differs or
         can be accused, and no error reaches it."""
-        if node.carried or node.unequal or self._gaps.unrecorded or not node.outputs:
+        if node.error_from_other_rank or node.unequal or self._gaps.unrecorded or not node.outputs:
             return False
-        if self.seen.left_over and not node.inputs:
+        if self.seen.residues and not node.inputs:
             return False
         if not (all(map(is_still, node.outputs)) and all(map(is_still, node.inputs))):
             return False
@@ -232,8 +240,8 @@ class RootSearch:
         self.carriers[node.pair.order], self._carrier = self._carrier, None
         return OwnError(max(apart, key=error_size), "collective")
 
-    def _interval_reasons(self, node: OperatorFindings, own: Finding, reads: Reads) -> list[Evidence]:
-        came = self._intervals.came_in(node, own, reads)
+    def _interval_reasons(self, node: OperatorFindings, own: Finding, reads: OperatorReads) -> list[Evidence]:
+        came = self._intervals.incoming_error(node, own, reads)
         return evidence.interval_reasons(WORDS.get(came.source, ""), came.high)
 
     def _culprit(self, node: OperatorFindings) -> str:
@@ -244,12 +252,12 @@ class RootSearch:
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
 
     def _propagated(
-        self, node: OperatorFindings, diverged: Sequence[Finding], known: Optional[Recomputed], reads: Reads
+        self, node: OperatorFindings, diverged: Sequence[Finding], known: Optional[RecomputedRows], reads: OperatorReads
     ) -> tuple[OwnError, list[Evidence]]:
         """The output with the largest error that came in, and the evidence."""
         worst = max(diverged, key=error_size)
         for output in diverged:
-            self.revised[output.row] = explained(output, self._explanations.of(node, output, reads))
+            self.revised[output.row] = with_explanation(output, self._explanations.of(node, output, reads))
         reasons = evidence.passed_reasons(worst, self._explanations.worst_input(node))
         reasons += known.cause(Cause.PROPAGATED)[1] if known else []
         return OwnError(worst, self.revised[worst.row].explained_by), reasons
@@ -257,8 +265,8 @@ class RootSearch:
     # Recomputation
 
     def _recomputed(
-        self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: Reads
-    ) -> Optional[Recomputed]:
+        self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: OperatorReads
+    ) -> Optional[RecomputedRows]:
         """Recompute an operator in float64 if it is suspected or sampled, or if a rule other than growth explains an
         error above the limit."""
         if not self._recomputation.applies(node):
@@ -270,7 +278,7 @@ class RootSearch:
         return None
 
     def _guilty(
-        self, node: OperatorFindings, own: Optional[OwnError], known: Recomputed
+        self, node: OperatorFindings, own: Optional[OwnError], known: RecomputedRows
     ) -> Optional[tuple[OwnError, list[Evidence]]]:
         """The output that shows that an operator bears an error, with the evidence. If the forward of a call bears an
         error, its gradient counts only if it differs."""
@@ -292,7 +300,12 @@ class RootSearch:
             self._add(forward, Cause.BORN, own, reasons, self._intervals.reads(forward))
 
     def _with_bounds(
-        self, node: OperatorFindings, own: Optional[OwnError], guilty: OwnError, reasons: list[Evidence], reads: Reads
+        self,
+        node: OperatorFindings,
+        own: Optional[OwnError],
+        guilty: OwnError,
+        reasons: list[Evidence],
+        reads: OperatorReads,
     ) -> tuple[OwnError, list[Evidence]]:
         """The output and the evidence of a guilty operator, with the evidence from bounds; that comes first if the
         bounds also give BORN."""
@@ -302,7 +315,7 @@ class RootSearch:
         return (own, [*known, *reasons]) if cause is Cause.BORN else (guilty, [*reasons, *known])
 
     def _recomputed_cause(
-        self, node: OperatorFindings, own: OwnError, known: Optional[Recomputed], reads: Reads
+        self, node: OperatorFindings, own: OwnError, known: Optional[RecomputedRows], reads: OperatorReads
     ) -> tuple[Cause, OwnError, list[Evidence]]:
         """The cause of an error that the inputs do not explain, after a recomputation if there was one."""
         cause, reasons = self._cause(node, own.finding, reads)
@@ -313,18 +326,18 @@ class RootSearch:
 
     # The facts that later operators need
 
-    def _remember(self, node: OperatorFindings, reads: Reads) -> None:
+    def _remember(self, node: OperatorFindings, reads: OperatorReads) -> None:
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self._intervals.behind.update((output.row, reads.error) for output in hidden)
-        if node.carried and not node.outputs and not self._intervals.any_tainted:
+        if node.error_from_other_rank and not node.outputs and not self._intervals.any_tainted:
             self._carrier = node.pair.order
-        wanders = self._intervals.wanders(node)
+        wanders = self._intervals.is_cancellation_residue(node)
         for finding in node.inputs:
-            left = differs(finding) and (wanders or self._intervals.is_left_over(finding))
-            self._learn(TensorSource(finding, (node.tainted or node.inherits) and differs(finding), wanders=left))
+            left = differs(finding) and (wanders or self._intervals.is_residue(finding))
+            self._learn(TensorSource(finding, (node.tainted or node.inherits) and differs(finding), is_residue=left))
         for finding in node.outputs:
             tainted = node.tainted and (differs(finding) or finding.error is None)
-            left = finding.row in self.seen.left_over or (wanders and differs(finding))
+            left = finding.row in self.seen.residues or (wanders and differs(finding))
             self._learn(TensorSource(finding, tainted, is_meaningless(finding.pair), left))
         self.seen.learn_shapes(node)
         if node.tainted:
@@ -339,7 +352,7 @@ class RootSearch:
 
     def _learn(self, source: TensorSource) -> None:
         self.sources.learn(source)
-        if source.wanders:
+        if source.is_residue:
             self.seen.learn_left(source.finding)
 
     def _counted_inputs(self, node: OperatorFindings) -> list[Finding]:

@@ -21,7 +21,7 @@ from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output
 
 QUANTILE = 0.9  # share of the errors seen: chosen: larger errors are outliers, not measured
-RECENT = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
+RECENT_OPERATORS = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
 OPERANDS = 2  # outputs: definition: a sum, a product and a quotient of elements have two operands
 
 
@@ -37,16 +37,18 @@ class SeenErrors:
     def __init__(self, is_read: Callable[[Finding], bool] = lambda finding: True) -> None:
         self._is_read = is_read
         self._unread: dict[int, float] = {}  # largest errors of gradients that no operator reads, by their elements
-        self.left_over: set[int] = set()
+        self.residues: set[int] = set()
         self.largest_left = 0.0
         self.left_of_zero = 0.0
         self.flipped = 0.0
         self._last_agreeing: Optional[Finding] = None
         self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not added yet
-        self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest operators
-        self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
-        self._elements: deque[set[int]] = deque(maxlen=RECENT)  # numbers of elements of the same outputs
-        self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of the latest gradients
+        self._recent: deque[float] = deque(
+            maxlen=RECENT_OPERATORS
+        )  # largest errors of the outputs of the latest operators
+        self._sizes: deque[float] = deque(maxlen=RECENT_OPERATORS)  # rms of the outputs of the latest operators
+        self._elements: deque[set[int]] = deque(maxlen=RECENT_OPERATORS)  # numbers of elements of the same outputs
+        self._gradients: deque[float] = deque(maxlen=RECENT_OPERATORS)  # norms of the latest gradients
         self._errors: list[float] = []  # sorted
         # shape → rows and errors of the latest outputs, in order
         self._shapes: dict[tuple[int, ...], list[tuple[int, float]]] = {}
@@ -119,9 +121,9 @@ class SeenErrors:
         self._catch_up()
         return self._last_agreeing
 
-    def leave(self, finding: Finding) -> None:
+    def mark_residue(self, finding: Finding) -> None:
         """Mark a tensor as the rest of a sum that cancels."""
-        self.left_over.add(finding.row)
+        self.residues.add(finding.row)
 
     def pass_by(self, node: OperatorFindings, read: Sequence[Finding]) -> None:
         """Queue an operator without differing tensors, to be added on the next query; `read` holds its inputs that
@@ -148,7 +150,7 @@ class SeenErrors:
 
     def learn_left(self, finding: Finding) -> None:
         """Add the error of the rest of a sum that cancels."""
-        self.left_over.add(finding.row)
+        self.residues.add(finding.row)
         if math.isfinite(error_size(finding)):
             self.largest_left = max(self.largest_left, error_size(finding))
         self.left_of_zero = max(self.left_of_zero, _zero_in_golden(finding))
@@ -162,9 +164,9 @@ class SeenErrors:
         for node in nodes:
             self.learn_shapes(node)
             self._learn_terms(node)
-        for node in nodes[-RECENT:]:
+        for node in nodes[-RECENT_OPERATORS:]:
             self._learn_sizes(node)
-        for node in [node for node in nodes if node.is_gradient][-RECENT:]:
+        for node in [node for node in nodes if node.is_gradient][-RECENT_OPERATORS:]:
             self._gradients.append(_largest_norm(node))
         agreeing = (one for node in reversed(nodes) for one in _latest_first(node) if agrees(one))
         self._last_agreeing = next(agreeing, self._last_agreeing)
@@ -173,7 +175,7 @@ class SeenErrors:
         """The known errors of the floats that an operator reads and writes, without rests of sums."""
         for finding in filter(_is_float, (*read, *node.outputs)):
             error = error_of(finding) if finding.error is not None else finding.measurement.bound
-            if error is not None and math.isfinite(error) and finding.row not in self.left_over:
+            if error is not None and math.isfinite(error) and finding.row not in self.residues:
                 yield error
 
     def _learn_terms(self, node: OperatorFindings) -> None:
@@ -181,7 +183,7 @@ class SeenErrors:
         gradients."""
         for finding in node.outputs if node.is_gradient else ():
             error = error_size(finding)
-            if not error or not math.isfinite(error) or is_vector(finding) or finding.row in self.left_over:
+            if not error or not math.isfinite(error) or is_vector(finding) or finding.row in self.residues:
                 continue
             if not self._is_read(finding):
                 elements = scale_of(finding).elements
@@ -191,7 +193,7 @@ class SeenErrors:
         scales = [scale_of(one) for one in node.outputs]
         self._sizes.append(max((one.rms for one in scales), default=0.0))
         self._elements.append({one.elements for one in scales if one.elements > 1})
-        own = [error_size(one) for one in filter(_is_float, node.outputs) if one.row not in self.left_over]
+        own = [error_size(one) for one in filter(_is_float, node.outputs) if one.row not in self.residues]
         self._recent.append(max(filter(math.isfinite, own), default=0.0))
 
 

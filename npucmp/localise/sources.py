@@ -13,12 +13,12 @@ from collections import defaultdict, deque
 from itertools import count, takewhile
 from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers.names import escaped
+from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import content_of
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.products import BEHIND
+from npucmp.judge.products import READER_DISTANCE
 from npucmp.localise.rule_context import error_size
 from npucmp.model import Finding, Pair, TensorRef, Verdict
 from npucmp.model.optypes import is_gradient
@@ -32,7 +32,7 @@ class TensorSource(NamedTuple):
     finding: Finding
     tainted: bool
     meaningless: bool = False
-    wanders: bool = False
+    is_residue: bool = False
 
 
 class Sources:
@@ -90,7 +90,7 @@ class Sources:
         row = self._edges.of_target(finding.row - self._first)
         return None if row < 0 else self.at(row + self._first)
 
-    def displaced(self, finding: Finding) -> Optional[Pair]:
+    def overwriting_operator(self, finding: Finding) -> Optional[Pair]:
         """The operator that wrote a tensor in the golden before it was read, and whose row comes later here because the
         target runs its partner later; None without one."""
         reader = finding.pair.golden_op
@@ -101,7 +101,7 @@ class Sources:
                 return pair
         return None
 
-    def overtaken(self, finding: Finding) -> Optional[Pair]:
+    def reordered_operator(self, finding: Finding) -> Optional[Pair]:
         """The first operator that the golden runs after the reader of a tensor, and the target before it."""
         reader = finding.pair.golden_op
         if reader is None or finding.pair.target_op is None:
@@ -158,7 +158,7 @@ class Writer(NamedTuple):
         return self.why != NOT_DUMPED
 
 
-class Uncompared:
+class UncomparedOutputs:
     """The outputs before the operator that is visited; outputs of excluded operators are known from the start."""
 
     def __init__(self, left_out: Sequence[Pair] = ()) -> None:
@@ -179,12 +179,12 @@ class Uncompared:
             return
         for side, operator in (("target", pair.target_op), ("golden", pair.golden_op)):
             if operator is not None:
-                self._named[side, escaped(f"{operator.name}:{pair.slot.partition(':')[2]}")] = pair
+                self._named[side, file_name_of(f"{operator.name}:{pair.slot.partition(':')[2]}")] = pair
         if pair.golden is not None and (pair.golden.shape or not pair.golden.problem):  # otherwise its shape is unknown
             self._outputs[_kind(pair.golden)].append(pair)
 
     @staticmethod
-    def told(finding: Finding) -> Writer:
+    def unmeasured_writer(finding: Finding) -> Writer:
         """An output that has a row without an error."""
         why = NOT_DUMPED if finding.verdict is Verdict.MISSING else UNREADABLE
         return Writer(f"{finding.pair.operator.name} {finding.pair.slot}", why)
@@ -201,7 +201,7 @@ class Uncompared:
         golden = finding.measurement.tensor(1)
         for side, tensor in (("target", finding.pair.target), ("golden", golden)):
             if tensor is not None and tensor.source:
-                return self._named.get((side, escaped(tensor.source)))
+                return self._named.get((side, file_name_of(tensor.source)))
         if golden is None or is_parameter(finding.pair):
             return None
         fits = [
@@ -216,7 +216,7 @@ class Uncompared:
         calls = (pair.operator for pair in self._left_out.values())
         return next((one.name for one in calls if one.phase == "forward" and one.call == node.operator.call), "")
 
-    def left_out(self, start: int, end: int) -> list[Pair]:
+    def excluded_operators(self, start: int, end: int) -> list[Pair]:
         """The operators that the user excluded between two places in the graph, the latest first."""
         return [pair for order, pair in reversed(self._left_out.items()) if start < order < end]
 
@@ -226,7 +226,7 @@ class UnrecordedOutputs:
 
     def __init__(self) -> None:
         self._operators: dict[str, tuple[OperatorFindings, float]] = {}  # by name, with the error that each read
-        self._latest: deque[str] = deque(maxlen=BEHIND)
+        self._latest: deque[str] = deque(maxlen=READER_DISTANCE)
 
     def __bool__(self) -> bool:
         return bool(self._operators)

@@ -13,12 +13,12 @@ import numpy as np
 
 from npucmp.flow.operators import OperatorFindings, of_row
 from npucmp.judge.precision import SINGLE
-from npucmp.judge.products import NEARLY
+from npucmp.judge.products import VOTE_MAJORITY
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.effective_precision import USUAL, count_types
-from npucmp.localise.rule_context import FEW
-from npucmp.localise.seen_errors import QUANTILE, RECENT
+from npucmp.localise.effective_precision import COMMON_SHARE, count_types
+from npucmp.localise.rule_context import MIN_ELEMENTS
+from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS
 from npucmp.localise.stat_shift import Level, movements
 from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
@@ -27,15 +27,17 @@ from npucmp.model.roles import containers, is_parameter
 # rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py), and figures
 # scatter more than errors
 REDUCED_ERROR = 2.0**-17, 2.0**-8.5
-REDUCED = 2.0**-12  # round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
+REDUCED_ROUND_OFF = (
+    2.0**-12
+)  # round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
 
 
-class MovedProduct(NamedTuple):
+class ShiftedProduct(NamedTuple):
     """A float32 product: its name, the incoming shift (None: the latest before it), the largest shift written before,
     and whether it shifted as far as HF32 shifts it; None if it shifted further, which is another fault."""
 
     name: str
-    came: Optional[float]
+    incoming: Optional[float]
     before: float
     is_reduced: Optional[bool]
 
@@ -53,7 +55,7 @@ class RankFacts(NamedTuple):
     units: dict[float, int]
     mixed: tuple[int, int]
     given: Optional[float]
-    products: tuple[MovedProduct, ...]
+    products: tuple[ShiftedProduct, ...]
     most: float
 
 
@@ -76,7 +78,7 @@ def facts_of(nodes: Sequence[OperatorFindings], findings: Sequence[Finding]) -> 
     given = [columns.largest_of(one) for one in _parameters(nodes) if columns.has_moved(one)]
     coarse = (max(map(columns.round_off_of, node.outputs or node.inputs), default=0.0) for node in nodes)
     products, most = _products(nodes, columns)
-    modules = frozenset(contained(nodes))
+    modules = frozenset(container_modules(nodes))
     counts = dict(Counter(unit for unit in coarse if unit))
     types = count_types([one.measurement for one in rows])
     return RankFacts(modules, counts, types, max(given, default=None), tuple(products), most)
@@ -123,25 +125,25 @@ def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float 
     units: Counter[float] = Counter()
     for one in ranks:
         units.update(one.units)
-    least = USUAL * sum(units.values())
+    least = COMMON_SHARE * sum(units.values())
     coarse = max((unit for unit, count in units.items() if count >= least), default=0.0)
     mixed, floats = (sum(numbers) for numbers in zip(*(one.mixed for one in ranks))) if ranks else (0, 0)
     given = [] if first else [one.given for one in ranks if one.given is not None]
     return Facts(
         frozenset().union(*(one.containing for one in ranks)),
         coarse,
-        mixed > USUAL * floats,
+        mixed > COMMON_SHARE * floats,
         max(given, default=0.0),
         0.0 if given else unproven,  # the records of parameters show their shift
-        REDUCED if _are_reduced(ranks) else 0.0,
+        REDUCED_ROUND_OFF if _are_reduced(ranks) else 0.0,
         first,
     )
 
 
-def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[list[MovedProduct], float]:
+def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[list[ShiftedProduct], float]:
     """Return the float32 products, and the largest shift of any output."""
     low, high = REDUCED_ERROR
-    said: list[MovedProduct] = []
+    said: list[ShiftedProduct] = []
     before = 0.0  # the largest shift of earlier outputs replaces that of unrecorded operands
     for node in nodes:
         wrote = [one for one in node.outputs if columns.has_moved(one)]
@@ -152,7 +154,7 @@ def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[lis
             moved = [columns.sums_of(one) for one in wrote]
             most = [high * reuse(node, scale_of(one).elements) for one in wrote]
             is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low
-            said.append(MovedProduct(node.operator.name, came, before, is_reduced))
+            said.append(ShiftedProduct(node.operator.name, came, before, is_reduced))
         before = max([before, *map(columns.largest_of, wrote)])
     return said, before
 
@@ -166,12 +168,12 @@ def _are_reduced(ranks: Sequence[RankFacts]) -> bool:
     most = 0.0
     for rank in ranks:
         for one in rank.products:
-            came = max(most, one.before) if one.came is None else one.came
+            came = max(most, one.before) if one.incoming is None else one.incoming
             if came <= FACTOR * SINGLE and one.is_reduced is not None:
                 said[one.is_reduced].add(one.name)
         most = max(most, rank.most)
     reduced = len(said[True] - said[False])
-    return reduced > 0 and reduced >= NEARLY * len(said[False])
+    return reduced > 0 and reduced >= VOTE_MAJORITY * len(said[False])
 
 
 def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
@@ -181,7 +183,7 @@ def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
 def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> float:
     """√ of the number of elements that share one element of the smallest operand; of the last axis, if none was
     recorded."""
-    sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= FEW]
+    sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= MIN_ELEMENTS]
     return math.sqrt(max(1.0, elements / max(min(sizes or last, default=1), 1)))
 
 
@@ -191,7 +193,7 @@ def round_offs(finding: Finding) -> set[float]:
     return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
 
 
-def contained(nodes: Sequence[OperatorFindings]) -> set[str]:
+def container_modules(nodes: Sequence[OperatorFindings]) -> set[str]:
     """The modules that have operators of the same dump inside."""
     scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
     return {name for node in nodes for name in containers(node.operator, scopes)}
@@ -205,7 +207,7 @@ class Contribution(NamedTuple):
 
     kind: object
     highest: Level
-    came: float
+    incoming: float
     is_open: bool
     still: bool
     sums: bool
@@ -243,10 +245,12 @@ class History:
 
     def add(self, one: Contribution, before: NoiseBaseline) -> None:
         self.largest.append(max(one.highest))
-        if max(one.highest) > max(one.came, before.unseen if one.is_open else 0.0):  # otherwise it propagated its input
+        if max(one.highest) > max(
+            one.incoming, before.unseen if one.is_open else 0.0
+        ):  # otherwise it propagated its input
             self._kinds[one.kind] = self._kinds.get(one.kind, Level()).most(one.highest)
-        usual = self._levels.with_(one.highest.extremes), self._sums.with_(one.highest.sums)
-        last = max(self.largest[-RECENT:])
+        usual = self._levels.add(one.highest.extremes), self._sums.add(one.highest.sums)
+        last = max(self.largest[-RECENT_OPERATORS:])
         moved, still = self._now.moved or not one.still, self._now.still + (one.still and one.sums)
         self._now = NoiseBaseline(*usual, last, len(self.largest), moved, still)
 
@@ -259,7 +263,7 @@ class _Usual:
         self._low: list[float] = []  # negated, because heaps have the smallest first
         self._high: list[float] = []
 
-    def with_(self, one: float) -> float:
+    def add(self, one: float) -> float:
         """Add a number and return the quantile."""
         low, high = self._low, self._high
         if low and one < -low[0]:

@@ -34,7 +34,7 @@ FIGURES = "max", "min", "mean", "norm"
 ONE_VALUE = 0.01
 SUMS = slice(2, None)  # slice of the figures
 MASKED_TIMES = 100.0  # times the largest value: chosen: a number so far below is a mask, not measured
-_STILL = (0.0,) * len(FIGURES)
+_NO_SHIFT = (0.0,) * len(FIGURES)
 
 
 class Level(NamedTuple):
@@ -51,14 +51,14 @@ class Level(NamedTuple):
         return Level(self.extremes * factor, self.sums * factor)
 
 
-class Movement(NamedTuple):
+class StatShift(NamedTuple):
     """The shift of one tensor. `size` is the largest of `each` figure's shift, in roundings of its elements; inf if
     only one side is NaN or Inf. `told` is the resolution of the figures, in roundings. `elements` is the tensor's
     number of elements, `unit` the round-off of the coarser of its two types."""
 
     size: float
     each: tuple[float, ...]
-    told: tuple[float, ...]
+    resolution: tuple[float, ...]
     elements: int
     unit: float
 
@@ -68,7 +68,7 @@ class Movement(NamedTuple):
         return not any(self.each)
 
 
-def movement(finding: Finding) -> Optional[Movement]:
+def movement(finding: Finding) -> Optional[StatShift]:
     """The shift of a tensor; None without figures of floats on both sides, or if they belong to two tensors. The unit
     is at least that of float32, in which figures are written.
 
@@ -78,7 +78,7 @@ def movement(finding: Finding) -> Optional[Movement]:
 
 
 @of_row
-def _movement(finding: Finding) -> Optional[Movement]:
+def _movement(finding: Finding) -> Optional[StatShift]:
     measurement, pair = finding.measurement, finding.pair
     x, y = measurement.statistics
     if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
@@ -88,13 +88,13 @@ def _movement(finding: Finding) -> Optional[Movement]:
         return None
     unit = max(SINGLE, own)
     if x == y:
-        return Movement(0.0, _STILL, _STILL, count, unit)
+        return StatShift(0.0, _NO_SHIFT, _NO_SHIFT, count, unit)
     units = _units(y, y.norm, count, unit)
     rounding = pair.target.rounding + pair.golden.rounding
     told = [max(rounding, *(_resolution(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
-    each = tuple(_moved(a, b, one, rounding) for a, b, one in zip(x, y, units))
+    each = tuple(_figure_shift(a, b, one, rounding) for a, b, one in zip(x, y, units))
     fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(told, units[2:])))
-    return Movement(max(each), each, fine, count, unit)
+    return StatShift(max(each), each, fine, count, unit)
 
 
 def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:
@@ -119,7 +119,7 @@ def _resolution(figure: Optional[float], own: float) -> float:
     return (own if digits.is_integer() else 2.0 * SINGLE) * abs(figure)
 
 
-def _moved(a: Optional[float], b: Optional[float], unit: float, rounding: float) -> float:
+def _figure_shift(a: Optional[float], b: Optional[float], unit: float, rounding: float) -> float:
     """The shift of one figure in these units, less the rounding of the figures in the dumps."""
     if a is None or b is None or a == b or (a != a and b != b):
         return 0.0
@@ -165,7 +165,7 @@ def is_hidden(finding: Finding) -> bool:
     return recorded.min <= MASKS and abs(recorded.max) * MASKED_TIMES <= -recorded.min
 
 
-class Movements(NamedTuple):
+class StatShifts(NamedTuple):
     """The shifts of many tensors, as columns. `extremes` and `sums` are those of `level`, 0 if nothing is known; `unit`
     is 0 without figures of floats on both sides."""
 
@@ -174,10 +174,10 @@ class Movements(NamedTuple):
     unit: Floats
 
 
-def movements(findings: Sequence[Finding]) -> Movements:
+def movements(findings: Sequence[Finding]) -> StatShifts:
     """The shifts of rows, bit for bit those of `movement` and `level`."""
     count = len(findings)
-    found = Movements(np.zeros(count), np.zeros(count), np.zeros(count))
+    found = StatShifts(np.zeros(count), np.zeros(count), np.zeros(count))
     plain = [at for at, one in enumerate(findings) if _is_plain(one)]
     if plain:
         for column, values in zip(found, _movements([findings[at] for at in plain])):
@@ -200,7 +200,7 @@ def _is_plain(finding: Finding) -> bool:
     return finding.rule != OTHER_NODE and y[3] != 0.0 and 0 < math.prod(pair.golden.shape) < MOST
 
 
-def _movements(findings: Sequence[Finding]) -> Movements:
+def _movements(findings: Sequence[Finding]) -> StatShifts:
     """The shifts of rows with all figures."""
     x = np.array([one.measurement.statistics[0] for one in findings], dtype=np.float64)
     y = np.array([one.measurement.statistics[1] for one in findings], dtype=np.float64)
@@ -223,7 +223,7 @@ def _movements(findings: Sequence[Finding]) -> Movements:
         sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1)
     known = own > 0.0
     sums = np.maximum(sums, share * extremes)
-    return Movements(np.where(known, extremes * unit, 0.0), np.where(known, sums * unit, 0.0), unit)
+    return StatShifts(np.where(known, extremes * unit, 0.0), np.where(known, sums * unit, 0.0), unit)
 
 
 def _rounding(pair: Pair) -> float:

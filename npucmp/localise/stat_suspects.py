@@ -23,7 +23,7 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
 from npucmp.localise.root_cause import Told
 from npucmp.localise.stat_shift import FIGURES
-from npucmp.localise.stat_test import NoiseTest, Standing
+from npucmp.localise.stat_test import NoiseTest, Outlier
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
 from npucmp.model.roles import is_parameter
 
@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
     rank: int
     pair: Pair
     root: Optional[Root]
-    standing: Optional[Standing]
+    outlier: Optional[Outlier]
 
 
 class FirstSuspect(NamedTuple):
@@ -46,7 +46,7 @@ class FirstSuspect(NamedTuple):
     rank: int
     pair: Pair
     root: Optional[Root]
-    alike: Mapping[int, tuple[int, Pair, Standing]]
+    alike: Mapping[int, tuple[int, Pair, Outlier]]
     ranks: int
 
 
@@ -64,7 +64,7 @@ def candidates(
         root = roots.get((rank, node.pair.order))
         if root is not None and root.cause is Cause.PROPAGATED:
             root = None
-        standing = noise.standing.get(node.row)
+        standing = noise.outliers.get(node.row)
         read = next(filter(None, (argued.get(key) for key in _unshown(rank, node.inputs))), None) if argued else None
         if at >= start and (standing is not None or (root is not None and noise.is_beyond(node, root))):
             yield Candidate(clock, rank, node.pair, root, standing)
@@ -106,15 +106,15 @@ def first_of(some: Iterable[Candidate], ranks: int) -> Optional[FirstSuspect]:
     if not order:
         return None
     one = order[0]
-    alike = {each.rank: (each.clock, each.pair, each.standing) for each in order if one.root is None and each.standing}
+    alike = {each.rank: (each.clock, each.pair, each.outlier) for each in order if one.root is None and each.outlier}
     return FirstSuspect(one.clock, one.rank, one.pair, one.root, alike, ranks)
 
 
-def concluded(told: Told, number: int, first: Optional[FirstSuspect], clocks: Mapping[int, int]) -> Told:
+def search_result(told: Told, number: int, first: Optional[FirstSuspect], clocks: Mapping[int, int]) -> Told:
     """The result of the search of rank `number` after the noise test; clocks by order."""
     findings, roots = told
     if first is None:
-        return [*map(_excused, findings)], []
+        return [*map(_excuse_difference, findings)], []
     given = first.root if first.root is not None and _is_input(first.root) else None
     is_alone = first.root is None or given is not None or first.root.cause is Cause.SUSPECT
     places = {pair.order for rank, (_, pair, _) in first.alike.items() if rank == number}
@@ -129,10 +129,10 @@ def concluded(told: Told, number: int, first: Optional[FirstSuspect], clocks: Ma
     elif number in first.alike:
         when, pair, standing = first.alike[number]
         kept.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
-    return [_excused(one) if one.pair.order in before else one for one in findings], kept
+    return [_excuse_difference(one) if one.pair.order in before else one for one in findings], kept
 
 
-def _excused(finding: Finding) -> Finding:
+def _excuse_difference(finding: Finding) -> Finding:
     """Excuse a difference that statistics prove and that the noise before it explains; also of a sum that is zero on
     one side, and of rows whose number an earlier choice changed."""
     figures = [one for side in finding.measurement.statistics if side is not None for one in side if one is not None]
@@ -165,7 +165,7 @@ def _behind(root: Root, name: str, given: Optional[Root]) -> Root:
     return replace(root, cause=Cause.PROPAGATED, evidence=(found, *root.evidence))
 
 
-def _suspect(pair: Pair, one: Standing, alike: int, ranks: int) -> Root:
+def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
     """The root of an operator that exceeds the noise: its figure, the shift, the noise before it, how many earlier
     operators shifted as much, and on how many other ranks it does so."""
     finding, figure = one.finding, FIGURES[one.figure]

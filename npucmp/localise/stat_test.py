@@ -42,31 +42,35 @@ from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
 from npucmp.localise.conditioning import Scale, amplification, scale_of, terms
-from npucmp.localise.rule_context import FEW, FLIPPING
+from npucmp.localise.rule_context import FLIP_SHARE, MIN_ELEMENTS
 from npucmp.localise.search import RootSearch
 from npucmp.localise.stat_facts import Contribution, Facts, NoiseBaseline, reuse, round_offs
-from npucmp.localise.stat_shift import SUMS, Level, Movement, is_hidden, level, movement
+from npucmp.localise.stat_shift import SUMS, Level, StatShift, is_hidden, level, movement
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.roles import is_meaningless, is_parameter
 
-OUT = 5.0  # times the noise before: evidence: planted runs
-OUT_SUMS = 3.5  # times the noise before: evidence: mean and norm in the forward pass of the first step scatter least
-OUT_LATER = 8.0  # times the noise before: evidence: in later steps parameters have errors that no figure shows
-LEAST = 2.0  # roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
-GIVEN = 0.5  # roundings: evidence: for parameters and inputs of 16 bits, which no operator has computed yet
-NOWHERE = 4.0  # times the noise before: evidence: for tensors that no recorded operator wrote
-STILL = 4  # operators: evidence: a run is a repeat if as many sum and agree to the last digit
-FLIPPED = 0.05  # elements: chosen: fewer expected flips count as none, not measured
-QUARTER = 4.0  # times the rest of rounding: chosen: the limit of a shift is so much larger, not measured
+NOISE_FACTOR = 5.0  # times the noise before: evidence: planted runs
+NOISE_FACTOR_SUMS = (
+    3.5  # times the noise before: evidence: mean and norm in the forward pass of the first step scatter least
+)
+NOISE_FACTOR_LATER = 8.0  # times the noise before: evidence: in later steps parameters have errors that no figure shows
+BASE_NOISE = (
+    2.0  # roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
+)
+INPUT_NOISE = 0.5  # roundings: evidence: for parameters and inputs of 16 bits, which no operator has computed yet
+UNKNOWN_WRITER_FACTOR = 4.0  # times the noise before: evidence: for tensors that no recorded operator wrote
+REPEAT_OPERATORS = 4  # operators: evidence: a run is a repeat if as many sum and agree to the last digit
+EXPECTED_FLIPS = 0.05  # elements: chosen: fewer expected flips count as none, not measured
+ROUNDING_FACTOR = 4.0  # times the rest of rounding: chosen: the limit of a shift is so much larger, not measured
 
 
-class Standing(NamedTuple):
+class Outlier(NamedTuple):
     """An operator that exceeds the noise: the tensor that shifted, its shift and the noise before it, in roundings, and
     the ratio of the shift to the required one."""
 
     finding: Finding
-    moved: Movement
+    moved: StatShift
     figure: int
     noise: float
     ratio: float
@@ -74,7 +78,7 @@ class Standing(NamedTuple):
     as_much: int = 0  # earlier operators that shifted as much
 
 
-class Came(NamedTuple):
+class InputNoise(NamedTuple):
     """The contribution of one input: its level, its number of elements and their size."""
 
     level: Level
@@ -101,45 +105,45 @@ class NoiseTest:
         self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator of the last query
         self._now = NoiseBaseline()
         self._chosen: set[int] = set()
-        self._hidden: dict[int, Came] = {}  # by row of an output that a mask hides: the incoming noise
-        self.standing: dict[int, Standing] = {}  # by the row of the operator
+        self._hidden: dict[int, InputNoise] = {}  # by row of an output that a mask hides: the incoming noise
+        self.outliers: dict[int, Outlier] = {}  # by the row of the operator
 
-    def is_asked(self, node: OperatorFindings) -> bool:
+    def is_candidate(self, node: OperatorFindings) -> bool:
         """Whether an operator may be the first that exceeds the noise, or is the same as the first on another rank."""
-        return not self.standing or any(
-            one.finding.pair.operator.name == node.operator.name for one in self.standing.values()
+        return not self.outliers or any(
+            one.finding.pair.operator.name == node.operator.name for one in self.outliers.values()
         )
 
     def visit(self, node: OperatorFindings, walk: RootSearch, now: NoiseBaseline) -> Optional[Contribution]:
         """Compare an operator with the baseline before it, and return its contribution to the baseline; `walk` knows
         the tensors written and read before."""
         self._now = now
-        read, came = self._read(node, walk)
+        read, came = self._input_shifts(node, walk)
         found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, walk)) is not None]
         for finding in node.outputs if came is not None else ():
             moved = movement(finding)
             if moved is None or came is None or is_meaningless(finding.pair):
                 continue
-            one = self._held(finding, moved, self._allowed(node, finding, moved, came))
+            one = self._tested(finding, moved, self._allowed(node, finding, moved, came))
             found += [one] if one is not None else []
         if found:
-            self.standing[node.row] = max(found, key=lambda one: one.ratio)
+            self.outliers[node.row] = max(found, key=lambda one: one.ratio)
         self._hide(node, came or ())
         if now.moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
             self._chosen.add(node.row)
         return self._contribution(node, read, came)
 
-    def _read(
+    def _input_shifts(
         self, node: OperatorFindings, walk: RootSearch
-    ) -> tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]:
+    ) -> tuple[list[tuple[Finding, StatShift]], Optional[list[InputNoise]]]:
         """Return the inputs of an operator with their shifts, and the noise of its inputs and saved tensors."""
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
         saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
-        return read, None if self._is_container(node) else self._came(node, [*read, *saved], walk)
+        return read, None if self._is_container(node) else self._input_noise(node, [*read, *saved], walk)
 
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
         """Whether a proven root rests on more than statistics within the noise: on values, or on checksums."""
-        if node.row in self.standing:
+        if node.row in self.outliers:
             return True
         if node.row in self._chosen and root.metric == "shape":
             return False
@@ -153,8 +157,8 @@ class NoiseTest:
         return operator.name in self._containing or f"{operator.phase} {operator.path}" in self._containing
 
     def _of_input(
-        self, node: OperatorFindings, finding: Finding, moved: Movement, walk: RootSearch
-    ) -> Optional[Standing]:
+        self, node: OperatorFindings, finding: Finding, moved: StatShift, walk: RootSearch
+    ) -> Optional[Outlier]:
         """Compare an input with the same tensor at its producer; without a producer, with all tensors before it."""
         source = walk.sources.of(finding)
         if node.op.has("in place") or (source is not None and source.meaningless):
@@ -164,53 +168,57 @@ class NoiseTest:
             if wrote is None:
                 return None
             unit = max(wrote.unit, self._unit(node, finding))
-            return self._held(finding, moved, self._floor(level(source.finding), unit))
+            return self._tested(finding, moved, self._floor(level(source.finding), unit))
         types = {tensor.dtype for tensor in (finding.pair.target, finding.pair.golden) if tensor}
         is_given = len(types) == 1 and moved.unit > SINGLE and not self._now.seen  # both sides should be equal
-        least = GIVEN * moved.unit if is_given else LEAST * self._unit(node, finding)
+        least = INPUT_NOISE * moved.unit if is_given else BASE_NOISE * self._unit(node, finding)
         if is_parameter(finding.pair):
-            return self._held(finding, moved, Level(least, least)) if self._first else None
+            return self._tested(finding, moved, Level(least, least)) if self._first else None
         if (self._now.moved and walk.seen.may_cancel(finding)) or walk.seen.below_rounding(finding):
             return None
-        few = 0 if is_few(finding) else FEW  # a scalar shifts as single elements do: its figures average nothing
+        few = (
+            0 if is_few(finding) else MIN_ELEMENTS
+        )  # a scalar shifts as single elements do: its figures average nothing
         if not self._now.moved:
-            return self._held(finding, moved, Level(least, least), few)
+            return self._tested(finding, moved, Level(least, least), few)
         if not few:
-            alone = NOWHERE * max(self._now.levels, least)
-            return self._held(finding, moved, Level(alone, alone), few)
+            alone = UNKNOWN_WRITER_FACTOR * max(self._now.levels, least)
+            return self._tested(finding, moved, Level(alone, alone), few)
         usual = max(self._now.last, self._now.levels, least)
-        return self._held(finding, moved, Level(usual, usual).times(NOWHERE))
+        return self._tested(finding, moved, Level(usual, usual).times(UNKNOWN_WRITER_FACTOR))
 
-    def _came(
-        self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], walk: RootSearch
-    ) -> Optional[list[Came]]:
+    def _input_noise(
+        self, node: OperatorFindings, read: Sequence[tuple[Finding, StatShift]], walk: RootSearch
+    ) -> Optional[list[InputNoise]]:
         """The noise of the inputs of an operator; None if some of it is unknown."""
         for finding in (*node.inputs, *node.context):
             if movement(finding) is None and _differs(finding):
                 return None
         came = [self._of_read(one, moved, walk) for one, moved in read]
         if not node.inputs:
-            came.append(Came(Level(self._now.unseen, self._now.unseen), MOST))
+            came.append(InputNoise(Level(self._now.unseen, self._now.unseen), MOST))
         return came
 
-    def _of_read(self, finding: Finding, moved: Movement, walk: RootSearch) -> Came:
+    def _of_read(self, finding: Finding, moved: StatShift, walk: RootSearch) -> InputNoise:
         """The noise of one tensor; if a mask hides its values, the noise of its producer's inputs."""
         if is_hidden(finding) and (source := walk.sources.of(finding)) is not None:
             hidden = self._hidden.get(source.finding.row)
             if hidden is not None:
                 return hidden._replace(elements=moved.elements)
-        return Came(level(finding), moved.elements, scale_of(finding))
+        return InputNoise(level(finding), moved.elements, scale_of(finding))
 
-    def _hide(self, node: OperatorFindings, came: Sequence[Came]) -> None:
+    def _hide(self, node: OperatorFindings, came: Sequence[InputNoise]) -> None:
         """Record the incoming noise of outputs that a mask hides."""
         shown = [one for one in came if math.isfinite(one.scale.rms) and one.scale.rms]
         if not shown:
             return
         for finding in filter(is_hidden, node.outputs):
             level = Level(max(one.level.extremes for one in shown), max(one.level.sums for one in shown))
-            self._hidden[finding.row] = Came(level, 0, max((one.scale for one in shown), key=lambda one: one.elements))
+            self._hidden[finding.row] = InputNoise(
+                level, 0, max((one.scale for one in shown), key=lambda one: one.elements)
+            )
 
-    def _allowed(self, node: OperatorFindings, finding: Finding, moved: Movement, came: list[Came]) -> Level:
+    def _allowed(self, node: OperatorFindings, finding: Finding, moved: StatShift, came: list[InputNoise]) -> Level:
         found, scale = Level(), scale_of(finding)
         adds = node.op.has("sums") and not node.is_gradient
         for each in came:
@@ -220,20 +228,20 @@ class NoiseTest:
         found = found.times(_amplification(node, came))
         if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
             error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
-            flips = FLIPPING * error * moved.elements
-            if flips > FLIPPED:
+            flips = FLIP_SHARE * error * moved.elements
+            if flips > EXPECTED_FLIPS:
                 found = found.most(Level(1.0, math.sqrt(max(1.0, flips)) / (2.0 * math.sqrt(moved.elements))))
         unit = self._unit(node, finding)
         found = self._floor(found.most(self._now.kind), unit)
         if not self._repeats:
-            found = found.most(Level(sums=LEAST * unit * _shared(node, finding, moved, unit)))
+            found = found.most(Level(sums=BASE_NOISE * unit * _reuse_factor(node, finding, moved, unit)))
         spread = terms(node, finding).spread
         return found.times(max(1.0, spread / scale.rms)) if scale.rms else found
 
     @property
     def _repeats(self) -> bool:
         """Whether all tensors so far are equal, as in a repeated run: the noise is then one rounding."""
-        return self._now.still >= STILL and not self._now.moved
+        return self._now.still >= REPEAT_OPERATORS and not self._now.moved
 
     def _unit(self, node: OperatorFindings, finding: Finding) -> float:
         """The round-off for the test of a tensor: the coarsest that its values went through, or that its operator reads
@@ -252,29 +260,29 @@ class NoiseTest:
         return self._units[1]
 
     def _floor(self, one: Level, unit: float) -> Level:
-        least = unit if self._repeats else max(LEAST * unit, self._drift)
+        least = unit if self._repeats else max(BASE_NOISE * unit, self._drift)
         usual = self._now.sums
         return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
 
-    def _held(self, finding: Finding, moved: Movement, noise: Level, few: int = FEW) -> Optional[Standing]:
+    def _tested(self, finding: Finding, moved: StatShift, noise: Level, few: int = MIN_ELEMENTS) -> Optional[Outlier]:
         high, sums = (max(one, self._unproven) / moved.unit for one in noise)
-        if not moved.size / min(high, sums) > OUT_SUMS:  # most
+        if not moved.size / min(high, sums) > NOISE_FACTOR_SUMS:  # most
             return None
-        least = 1.0 if self._repeats else LEAST
-        mean, norm = (max(sums, least * told) for told in moved.told[SUMS])
+        least = 1.0 if self._repeats else BASE_NOISE
+        mean, norm = (max(sums, least * told) for told in moved.resolution[SUMS])
         limits = high, high, mean, norm * _grown(norm * moved.unit, moved.elements)
-        bar = OUT if self._first else OUT_LATER
-        bar_of_sums = OUT_SUMS if self._first and finding.pair.operator.phase != "backward" else bar
+        bar = NOISE_FACTOR if self._first else NOISE_FACTOR_LATER
+        bar_of_sums = NOISE_FACTOR_SUMS if self._first and finding.pair.operator.phase != "backward" else bar
         bars = bar, bar, bar_of_sums, bar_of_sums
         out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, bars)]
         at = max(range(len(out)), key=out.__getitem__)
         golden = finding.measurement.statistics[1]
         if not out[at] > 1.0 + few / moved.elements or (golden is not None and golden.norm == 0.0):
             return None
-        return Standing(finding, moved, at, limits[at], out[at])
+        return Outlier(finding, moved, at, limits[at], out[at])
 
     def _contribution(
-        self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], came: Optional[list[Came]]
+        self, node: OperatorFindings, read: Sequence[tuple[Finding, StatShift]], came: Optional[list[InputNoise]]
     ) -> Optional[Contribution]:
         wrote = [(one, moved) for one in node.outputs if (moved := movement(one)) and not is_meaningless(one.pair)]
         shown = wrote or [pair for pair in read if not is_parameter(pair[0].pair)]
@@ -293,14 +301,14 @@ def kind_of(node: OperatorFindings) -> object:
     return node.op.name or node.operator.op_type, node.is_gradient
 
 
-def with_counts(one: Standing, ascending: Sequence[float]) -> Standing:
+def with_counts(one: Outlier, ascending: Sequence[float]) -> Outlier:
     """Add the number of operators before it, and how many of them shifted as much; `ascending` holds their shifts,
     sorted."""
     bar = one.moved.each[one.figure] * one.moved.unit
     return one._replace(before=len(ascending), as_much=len(ascending) - bisect_left(ascending, bar))
 
 
-def _amplification(node: OperatorFindings, came: Sequence[Came]) -> float:
+def _amplification(node: OperatorFindings, came: Sequence[InputNoise]) -> float:
     """The factor by which an operator may multiply the incoming noise; for an exponential, from the values that a mask
     hides."""
     hidden = [one.scale for one, finding in zip(came, node.inputs) if is_hidden(finding)]
@@ -310,10 +318,10 @@ def _amplification(node: OperatorFindings, came: Sequence[Came]) -> float:
 def _grown(error: float, elements: int) -> float:
     """How much further a norm shifts because of the sum of squared errors than because of single elements: ‖x + e‖ is
     about ‖x‖ + x·e / ‖x‖ + ‖e‖² / 2‖x‖. error: a relative limit; the rest of rounding is a quarter of it."""
-    return max(1.0, math.sqrt(elements) * min(1.0, error / QUARTER) / 2.0)
+    return max(1.0, math.sqrt(elements) * min(1.0, error / ROUNDING_FACTOR) / 2.0)
 
 
-def _shared(node: OperatorFindings, finding: Finding, moved: Movement, unit: float) -> float:
+def _reuse_factor(node: OperatorFindings, finding: Finding, moved: StatShift, unit: float) -> float:
     """The factor by which roundings of reused inputs, such as weights, do not average out: if the two runs round to
     different types, each rounding counts once."""
     if len(round_offs(finding)) == 1 and moved.unit == unit:

@@ -20,8 +20,8 @@ from npucmp.judge.tolerance import Limit, Tolerances, judge, judge_bound
 from npucmp.localise.effective_precision import work_in_other_types, working_precisions
 from npucmp.localise.rule_context import RuleContext
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.rules.reduced import REDUCED
-from npucmp.localise.rules.round_off import UNRELATED
+from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
+from npucmp.localise.rules.round_off import UNRELATED_ERROR
 from npucmp.model import Finding, Measurement, Verdict
 from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import is_output
@@ -30,7 +30,7 @@ _UNSEARCHED = [*Finding._field_defaults.values()][Finding._fields.index("row") -
 _Operand = tuple[object, ...]  # verdict, operator type, slot, shapes
 
 
-def judged(
+def make_findings(
     measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook, reduced: bool = False
 ) -> list[Finding]:
     """One Finding per Measurement, in the same order, which must be graph order; each tensor is judged by itself.
@@ -48,7 +48,7 @@ def judged(
                 fields = judge_bound(bound, tolerances, limit)
                 found.append(Finding._make((measurement, *fields, "", 0.0, through.round_off, row, *_UNSEARCHED)))
                 continue
-        working = max(through.round_off, REDUCED if through.reduced else 0.0)
+        working = max(through.round_off, REDUCED_ROUND_OFF if through.reduced else 0.0)
         found.append(judge(measurement, tolerances, limit)._replace(working=working, row=row))
     if any(one.metric == "checksum" for one in found) and work_in_other_types(measurements):
         found = [_unproven(one) if one.metric == "checksum" else one for one in found]
@@ -112,7 +112,7 @@ def disregard(finding: Finding) -> Finding:
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="meaningless")
 
 
-def overwritten(finding: Finding) -> Finding:
+def mark_in_place(finding: Finding) -> Finding:
     """Mark a tensor that an operator overwrites in place, before or while it is recorded, as UNKNOWN."""
     because = "the operator overwrites this tensor in place; its checksum was taken at an unknown time"
     if finding.metric != "checksum":
@@ -152,7 +152,7 @@ def _are_two(outputs: Sequence[Finding]) -> bool:
     """Whether outputs of one call belong to two nodes: by their shapes or their number, or because the first outputs
     are unrelated."""
     first = outputs[0]
-    unrelated = first.verdict is Verdict.DIVERGED and first.error is not None and first.error >= UNRELATED
+    unrelated = first.verdict is Verdict.DIVERGED and first.error is not None and first.error >= UNRELATED_ERROR
     return unrelated or any(one.verdict in (Verdict.SHAPE, Verdict.MISSING) for one in outputs)
 
 

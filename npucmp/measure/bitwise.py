@@ -64,7 +64,7 @@ def _equal_bytes(x: Payload, y: Payload, context: ReadContext) -> Optional[int]:
     return 2 * size
 
 
-class Differing(NamedTuple):
+class BitDifferences(NamedTuple):
     """The number of differing elements, the first one, and the `end` after the last, in C order.
 
     `places` are the indices of all of them, None if there are too many. `picture` maps their positions.
@@ -77,7 +77,7 @@ class Differing(NamedTuple):
     picture: Optional[DifferenceMap] = None
 
 
-def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE) -> Differing:
+def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE) -> BitDifferences:
     import numpy as np
 
     from npucmp.dump.readers.values import blocks
@@ -101,9 +101,9 @@ def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHER
         count += len(differs)
         start += len(a)
     if not count or picture is None:
-        return Differing(0, 0, 0, None)
+        return BitDifferences(0, 0, 0, None)
     places = np.concatenate(found) if count <= PLACES else None
-    return Differing(count, int(found[0][0]), int(found[-1][-1]) + 1, places, picture.drawn())
+    return BitDifferences(count, int(found[0][0]), int(found[-1][-1]) + 1, places, picture.draw())
 
 
 class _Picture:
@@ -129,7 +129,7 @@ class _Picture:
             for number, byte in enumerate(changed.view(np.uint8).reshape(-1, self.size).T):
                 self.bytes[number] += np.bincount(byte, minlength=256)
 
-    def drawn(self) -> DifferenceMap:
+    def draw(self) -> DifferenceMap:
         import numpy as np
 
         set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # bits of each byte, from the highest

@@ -100,7 +100,7 @@ class Checkpoint:
         if self._fd is None or not self._waiting:
             return
         try:
-            block = _block(_packed(columns_of(self._waiting)))
+            block = _block(_encode_columns(columns_of(self._waiting)))
             self._append(block if self._has_head else self._head() + block)
             self._has_head = True
         except OSError as error:
@@ -132,7 +132,7 @@ class Checkpoint:
                 return 0
             end = len(head)
             for data in blocks:
-                columns = _unpacked(data)
+                columns = _decode_columns(data)
                 if columns is None or len(columns.rows) > len(pairs) - len(self.known):
                     break
                 start = len(self.known)
@@ -196,14 +196,14 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
         yield data
 
 
-def _packed(columns: Columns) -> bytes:
+def _encode_columns(columns: Columns) -> bytes:
     """The numbers and texts of columns. Pairs are not stored; the reader has them."""
     texts = json.dumps(columns.words).encode()
     head = b"%d %d %d\n" % (len(columns.rows), len(columns.moments), len(texts))
     return b"".join([head, columns.rows.tobytes(), columns.moments.tobytes(), texts])
 
 
-def _unpacked(data: bytes) -> Optional[Columns]:
+def _decode_columns(data: bytes) -> Optional[Columns]:
     """The columns of a block; None if the block is invalid."""
     head, _, rest = data.partition(b"\n")
     try:

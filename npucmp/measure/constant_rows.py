@@ -40,7 +40,7 @@ def with_constant_rows(found: Sequence[Measurement], context: ReadContext) -> li
         some = [found[at] for at in rows]
         for at in rows:
             if _differs(found[at]):
-                result[at] = found[at]._replace(settled=_settled(found[at], some, context))
+                result[at] = found[at]._replace(settled=_error_of_rows(found[at], some, context))
     return result
 
 
@@ -57,7 +57,7 @@ def _unit(*tensors: TensorRef) -> float:
     return max((row.round_off for row in rows if row is not None), default=0.0)
 
 
-def _settled(output: Measurement, rows: Sequence[Measurement], context: ReadContext) -> Optional[float]:
+def _error_of_rows(output: Measurement, rows: Sequence[Measurement], context: ReadContext) -> Optional[float]:
     """rel_l2 of the rows of an output that are not constant in the input; None if no row is constant, or if one differs
     by more than rounding explains."""
     read = [one for one in rows if one.moments is not None and one.pair.golden and not one.pair.golden.is_output]

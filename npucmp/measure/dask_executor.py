@@ -37,10 +37,10 @@ from npucmp.measure.executor import Item, Result
 from npucmp.measure.kernel import native
 from npucmp.version import __version__
 
-WAIT = 60.0  # seconds without any worker until an error is raised
-LOOK = 2.0  # seconds between checks for workers
+WORKER_TIMEOUT = 60.0  # seconds without any worker until an error is raised
+CHECK_INTERVAL = 2.0  # seconds between checks for workers
 RETRIES = 2  # retries of a task after a system error, for example if a file system is out of reach for a moment
-AHEAD = 4  # tasks per thread of all workers that are submitted at once, and
+TASKS_PER_THREAD = 4  # tasks per thread of all workers that are submitted at once, and
 LEAST = 64  # at least this many: more workers may join
 NAMES = 10_000  # names of a folder that are compared
 _LARGEST = 1 << 20  # bytes of a scheduler file
@@ -149,7 +149,7 @@ class Cluster:
     ) -> Iterator[Result]:
         run, waiting = uuid.uuid4().hex, deque(range(len(items)))
         under_way: deque[tuple[int, Any]] = deque()
-        width = max(LEAST, AHEAD * sum(self._workers().values()))
+        width = max(LEAST, TASKS_PER_THREAD * sum(self._workers().values()))
 
         def submit(at: int, more: str = "") -> None:
             task = pickle.dumps((function, items[at]), pickle.HIGHEST_PROTOCOL)
@@ -179,11 +179,11 @@ class Cluster:
         without = 0.0
         while True:
             try:
-                error = future.exception(timeout=LOOK)
+                error = future.exception(timeout=CHECK_INTERVAL)
             except self._dask.TimeoutError:
-                without = 0.0 if self._workers() else without + LOOK
-                if without >= WAIT:
-                    raise UsageError(f"{self._called}: no worker has existed for {WAIT:g} s") from None
+                without = 0.0 if self._workers() else without + CHECK_INTERVAL
+                if without >= WORKER_TIMEOUT:
+                    raise UsageError(f"{self._called}: no worker has existed for {WORKER_TIMEOUT:g} s") from None
             except self._dask.CancelledError:
                 raise UsageError(f"{self._called}: the scheduler was lost or has dropped the work") from None
             else:
@@ -222,17 +222,18 @@ class Cluster:
 
     def _meet(self) -> None:
         """Check that each worker can do the work."""
-        until = time.monotonic() + WAIT
+        until = time.monotonic() + WORKER_TIMEOUT
         while not self._workers():
             if time.monotonic() > until:
                 raise UsageError(
-                    f"{self._called}: no worker connected within {WAIT:g} s; start one with `dask worker ADDRESS`"
+                    f"{self._called}: no worker connected within {WORKER_TIMEOUT:g} s; start one with "
+                    "`dask worker ADDRESS`"
                 )
             try:
-                self._client.wait_for_workers(1, timeout=LOOK)
+                self._client.wait_for_workers(1, timeout=CHECK_INTERVAL)
             except self._dask.TimeoutError:
                 pass
-        for address, problem in sorted(self._client.run(unfit, self._place, on_error="return").items()):
+        for address, problem in sorted(self._client.run(unfit_reason, self._place, on_error="return").items()):
             if isinstance(problem, Exception):
                 problem = f"has no working npucmp {__version__}: {_line(problem)}"
             if problem is not None:
@@ -281,7 +282,7 @@ _one = threading.Lock()
 _fit = b""
 
 
-def unfit(place: bytes) -> Optional[str]:
+def unfit_reason(place: bytes) -> Optional[str]:
     """The reason why this process cannot do the work described in `place`; None if it can."""
     expected = pickle.loads(place)
     for name, own in _self().items():
@@ -309,12 +310,12 @@ def work(place: bytes, task: bytes) -> bytes:
     global _fit
     with _one:
         if place != _fit:
-            because = unfit(place)
+            because = unfit_reason(place)
             if because is not None:
                 return pickle.dumps((None, UsageError(f"--scheduler: a worker {because}")))
             _fit = place
         function, item = pickle.loads(task)
-        with _standing(pickle.loads(place)["folder"]):
+        with _working_directory(pickle.loads(place)["folder"]):
             try:
                 return pickle.dumps((function(item), None), pickle.HIGHEST_PROTOCOL)
             except (NpucmpError, RecursionError) as error:  # Dask cannot send the error of a deep stack, and would wait
@@ -322,7 +323,7 @@ def work(place: bytes, task: bytes) -> bytes:
 
 
 @contextmanager
-def _standing(folder: Optional[str]) -> Iterator[None]:
+def _working_directory(folder: Optional[str]) -> Iterator[None]:
     """Change to a folder for the duration, unless it is None."""
     before = os.getcwd()
     try:

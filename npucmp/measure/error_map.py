@@ -15,7 +15,7 @@ from npucmp.errors import NpucmpError
 from npucmp.measure.ascend_criteria import figures_of
 from npucmp.measure.heat_map import Grid
 from npucmp.measure.pairs import READ, Closeness, allclose_bars, payload_of, recorded_type
-from npucmp.model import DifferenceMap, Finding, Histogram, Look, Moments, Number, WorstElement
+from npucmp.model import DifferenceMap, Finding, Histogram, Moments, Number, TensorDetail, WorstElement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ SMALL = 1e-200  # a smaller range of values is scaled up before it is divided in
 UP = 2.0**600  # by a power of two, which is exact
 
 
-def look(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False) -> Optional[Look]:
+def tensor_detail(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False) -> Optional[TensorDetail]:
     """Return the details; None if the values are not available or have changed. Never raises for the content of a dump.
     If `vendor`, the same pass computes the statistics of the vendor's rules."""
     pair, moments = finding.pair, finding.measurement.moments
@@ -108,7 +108,7 @@ class _Looker:
                 size = np.where(finite, size, np.where(alike, 0.0, np.inf))
             if self.bars.masking and not self.complex:
                 beyond = size > self.most  # only masks of unequal constants, which the measurement excluded
-                masks = (self.bars.masks.held(wide_x, wide_y) | beyond) & finite
+                masks = (self.bars.masks.where_equal(wide_x, wide_y) | beyond) & finite
                 size, finite = np.where(masks, 0.0, size), finite & ~masks
             all_finite = bool(finite.all())
             for counts, wide in zip(self.values, (wide_x, wide_y)):
@@ -141,10 +141,10 @@ class _Looker:
         first: list[Array] = [column[order] for column in new]
         self.worst = _Candidates(*first)
 
-    def look(self, finding: Finding, dtype: str) -> Look:
+    def look(self, finding: Finding, dtype: str) -> TensorDetail:
         grid = self.grid
         target, golden, errors = (tuple(counts.tolist()) for counts in (*self.values, self.errors))
-        return Look(
+        return TensorDetail(
             pair=finding.pair,
             worst=tuple(self._worst()),
             bar=self.bar,

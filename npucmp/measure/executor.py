@@ -35,9 +35,11 @@ Answer = tuple[list[Result], Optional[Exception]]  # of a task: results, and the
 
 BATCH = 256  # items that make a task: sending one costs as much as measuring a small tensor
 WEIGHT = 4 << 20  # or fewer items with this total weight
-AHEAD = 2  # tasks of a worker: one in progress, and one more so that it need not wait
-LOOKS = 0.5  # seconds between a worker's checks that its parent lives
-HELD = 16 * BATCH  # items per worker that may be started before the first has a result; their results wait in memory
+TASKS_PER_WORKER = 2  # tasks of a worker: one in progress, and one more so that it need not wait
+PARENT_CHECK_INTERVAL = 0.5  # seconds between a worker's checks that its parent lives
+MOST_WAITING = (
+    16 * BATCH
+)  # items per worker that may be started before the first has a result; their results wait in memory
 
 
 class Executor(Protocol):
@@ -59,13 +61,13 @@ class Executor(Protocol):
         """
 
 
-def workers(jobs: int, apart: bool = False) -> Executor:
+def workers(jobs: int, isolated: bool = False) -> Executor:
     """Return an executor with `jobs` workers. If `apart`, even one job runs in a worker, so that the memory of this
     process stays small. Systems other than Linux have no fork, or libraries that do not survive one; they use this
     process."""
-    if sys.platform != "linux" or (jobs <= 1 and not apart):
+    if sys.platform != "linux" or (jobs <= 1 and not isolated):
         return Serial()
-    return Processes(jobs, apart and not _is_daemon())
+    return Processes(jobs, isolated and not _is_daemon())
 
 
 def default_jobs() -> int:
@@ -93,8 +95,8 @@ class Processes:
     """Worker processes that live while results are requested. If there is too little work to share, this process does
     it, unless `apart`: then nothing runs in this process, which might not survive it."""
 
-    def __init__(self, jobs: int, apart: bool = False) -> None:
-        self._jobs, self._apart = jobs, apart
+    def __init__(self, jobs: int, isolated: bool = False) -> None:
+        self._jobs, self._isolated = jobs, isolated
 
     def map(
         self,
@@ -105,7 +107,7 @@ class Processes:
     ) -> Iterator[Result]:
         todo = deque(batches(items, weight))
         jobs = min(self._jobs, len(todo))
-        if not self._apart and (jobs <= 1 or _is_daemon()):
+        if not self._isolated and (jobs <= 1 or _is_daemon()):
             yield from map(function, items)
             return
         done: dict[int, Answer[Result]] = {}
@@ -114,18 +116,18 @@ class Processes:
         place = 0
         try:
             while place < len(items):
-                while todo and len(crew) < jobs and (worker := _hired(function, items)):
+                while todo and len(crew) < jobs and (worker := _start_worker(function, items)):
                     crew.append(worker)
                 for worker in crew:
-                    while todo and len(worker.tasks) < AHEAD and todo[0].start < place + jobs * HELD:
+                    while todo and len(worker.tasks) < TASKS_PER_WORKER and todo[0].start < place + jobs * MOST_WAITING:
                         worker.give(todo.popleft())
                 if not crew:  # no process can be started
                     task = todo.popleft()
-                    if task.start in again or self._apart:
+                    if task.start in again or self._isolated:
                         done[task.start] = [lost(items[at], "no other process can be started") for at in task], None
                     else:
                         done[task.start] = _answer(function, items, task)
-                for worker in _answering(crew):
+                for worker in _ready_workers(crew):
                     answer, task = worker.answer(), worker.tasks.popleft()
                     if answer is None:
                         crew.remove(worker)
@@ -219,7 +221,7 @@ class _Worker:
         return f"signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"status {status}"
 
 
-def _hired(function: Callable[[Any], Any], items: Sequence[Any]) -> Optional[_Worker]:
+def _start_worker(function: Callable[[Any], Any], items: Sequence[Any]) -> Optional[_Worker]:
     """A new worker; None if the system does not grant one."""
     try:
         return _Worker(function, items)
@@ -234,7 +236,7 @@ def _is_daemon() -> bool:
     return current_process().daemon
 
 
-def _answering(crew: list[_Worker]) -> list[_Worker]:
+def _ready_workers(crew: list[_Worker]) -> list[_Worker]:
     """Wait for workers that have an answer or have died, and return them."""
     from multiprocessing.connection import wait
 
@@ -282,7 +284,7 @@ def _leave_after(parent: int) -> None:
     """End this process soon after its parent, even during a task or while it writes to a pipe whose reader's end
     another worker holds."""
     while os.getppid() == parent:
-        time.sleep(LOOKS)
+        time.sleep(PARENT_CHECK_INTERVAL)
     os._exit(1)
 
 

@@ -17,7 +17,13 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.measure.kernel.mask_values import FAR, are_rounded, holds_no_others, may_hold_masks, unseen_bounds
+from npucmp.measure.kernel.mask_values import (
+    MASK_DISTANCE,
+    all_others_in_range,
+    are_rounded,
+    may_hold_masks,
+    unseen_bounds,
+)
 from npucmp.measure.pairs import READ, Closeness, measure, payload_of
 from npucmp.model import Measurement, Moments, Side, TensorRef
 from npucmp.model.dtypes import lookup
@@ -32,14 +38,14 @@ Key = tuple[object, ...]
 def with_hidden_masks(found: Sequence[Measurement], closeness: Closeness, context: ReadContext) -> list[Measurement]:
     """Return the measurements of one step and rank, in graph order, without masks that the kernel does not know. Each
     content is read at most once more."""
-    search = _Search(found, closeness, context)
-    search.until_nothing_new(search.before_exponentials, search.operators[::-1])
-    search.rounded()
-    search.until_nothing_new(search.behind_masks, search.operators)
+    search = _MaskSearch(found, closeness, context)
+    search.repeat_search(search.before_exponentials, search.operators[::-1])
+    search.search_rounded()
+    search.repeat_search(search.behind_masks, search.operators)
     return [*map(search.measurement, range(len(found)))]
 
 
-class _Search:
+class _MaskSearch:
     """Search for masks by content, because a dump without a graph has no other edges.
 
     keys       the content of each row that may have masks; for an input without values, that of its producer in the
@@ -68,7 +74,7 @@ class _Search:
         one, again = self.found[at], self.known.get(self.keys[at]) if at in self.keys else None
         return one if again is None or one.moments is None else one._replace(moments=again.moments)
 
-    def until_nothing_new(self, look: Callable[[list[int]], None], operators: Sequence[list[int]]) -> None:
+    def repeat_search(self, look: Callable[[list[int]], None], operators: Sequence[list[int]]) -> None:
         """Repeat a search until it finds nothing new. A dump may list an operator before its producers."""
         known = -1
         while known < len(self.known):
@@ -83,7 +89,7 @@ class _Search:
         for at in rows if fills or op.has("fades") else ():
             self._ask(at, _Values.are_unseen, fills)
 
-    def rounded(self) -> None:
+    def search_rounded(self) -> None:
         """Search wider tensors with a known constant as a 16-bit type rounds it."""
         for at in (at for rows in self.operators for at in rows):
             moments = self.found[at].moments
@@ -109,7 +115,7 @@ class _Search:
         moments, target, golden = one.moments, one.pair.target, one.pair.golden
         assert moments is not None and target is not None and golden is not None
         self.known[key] = None
-        if holds_no_others(moments):
+        if all_others_in_range(moments):
             self.known[key] = one
         elif fills and all(side.minimum == side.maximum for side in (moments.target, moments.golden)):
             self.known[key] = one._replace(moments=_all_masked(moments))
@@ -183,7 +189,7 @@ class _Values(NamedTuple):
     def _are_far(self) -> bool:
         if self.masks <= 1 or not self.others:
             return False
-        return all(rest - mask >= FAR for rest, mask in zip(self.least, self.highest))
+        return all(rest - mask >= MASK_DISTANCE for rest, mask in zip(self.least, self.highest))
 
 
 def _values(one: Measurement, moments: Moments, context: ReadContext) -> _Values:

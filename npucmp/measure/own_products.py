@@ -31,7 +31,7 @@ class OwnProduct(NamedTuple):
     element, the distance (rel_l2) of the recorded product, and the number of elements."""
 
     operands: tuple[float, float]
-    wrote: float
+    output: float
     terms: int
     error: float
     elements: int

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from npucmp.dump.readers.safe_open import RegularFile
-    from npucmp.dump.readers.values import Room
+    from npucmp.dump.readers.values import ReadBuffer
     from npucmp.measure.kernel.numpy_kernel import CountLimits
 
 READ = 1 << 16  # elements read at once: work: blocks of both sides stay in the cache of a core
@@ -51,7 +51,7 @@ class Closeness(NamedTuple):
     atol: Optional[float] = None
 
 
-class Unlike(Exception):
+class IncomparableTensors(Exception):
     """Two readable tensors that cannot be compared."""
 
     def __init__(self, because: str, shapes_differ: bool = False) -> None:
@@ -119,7 +119,7 @@ def measure(
         if pair.target is None or pair.golden is None:
             return _one_side(pair, context)
         return _both_sides(pair, pair.target, pair.golden, closeness, context, unseen)
-    except Unlike as reason:
+    except IncomparableTensors as reason:
         return Measurement(pair, unlike=str(reason), shapes_differ=reason.shapes_differ)
 
 
@@ -158,7 +158,7 @@ def _both_sides(
         x = _payload("target", target, left, context)
         y = _payload("golden", golden, right, context)
         if x is None or y is None:
-            return _recorded(pair, target, golden, x, y, context)
+            return _measure_records(pair, target, golden, x, y, context)
         _require_alike(x, y)
         bars = _bars(recorded_type(target, x), recorded_type(golden, y), closeness)
         bars = bars if unseen is None else bars._replace(unseen=unseen)
@@ -237,7 +237,7 @@ def alike(x: Payload, y: Payload) -> bool:
     """Return whether two payloads can be compared element by element."""
     try:
         _require_alike(x, y)
-    except Unlike:
+    except IncomparableTensors:
         return False
     return True
 
@@ -248,14 +248,14 @@ def _require_alike(x: Payload, y: Payload) -> None:
         return
     kinds = {lookup(x.dtype), lookup(y.dtype)}
     if None in kinds or len({kind.kind == "c" for kind in kinds if kind}) > 1:
-        raise Unlike(f"dtype {x.dtype} cannot be compared with {y.dtype}")
+        raise IncomparableTensors(f"dtype {x.dtype} cannot be compared with {y.dtype}")
 
 
 def _require_one_shape(x: tuple[int, ...], y: tuple[int, ...]) -> None:
     """Raise Unlike unless shapes are equal, ignoring axes of length one: compilers remove Squeeze and make 1-d
     convolutions 2-d."""
     if x != y and [n for n in x if n != 1] != [n for n in y if n != 1]:
-        raise Unlike(f"shape {list(x)} against {list(y)}", shapes_differ=True)
+        raise IncomparableTensors(f"shape {list(x)} against {list(y)}", shapes_differ=True)
 
 
 @lru_cache(maxsize=256)
@@ -323,19 +323,19 @@ def _blocks(
         raise _trouble(side, error) from None
 
 
-class _Rooms(threading.local):
+class _ReadBuffers(threading.local):
     """Read buffers of each thread: one for each side."""
 
     def __init__(self) -> None:
-        self.rooms: dict[str, Room] = {}
+        self.rooms: dict[str, ReadBuffer] = {}
 
-    def of(self, side: str) -> Room:
-        from npucmp.dump.readers.values import Room
+    def of(self, side: str) -> ReadBuffer:
+        from npucmp.dump.readers.values import ReadBuffer
 
-        return self.rooms.setdefault(side, Room())
+        return self.rooms.setdefault(side, ReadBuffer())
 
 
-_rooms = _Rooms()
+_rooms = _ReadBuffers()
 
 
 def _side(payload: Payload, context: ReadContext) -> Side:
@@ -348,7 +348,7 @@ def _side(payload: Payload, context: ReadContext) -> Side:
     return total
 
 
-def _recorded(
+def _measure_records(
     pair: Pair,
     target: TensorRef,
     golden: TensorRef,
@@ -359,8 +359,8 @@ def _recorded(
     """Measure a pair without a payload on one side or both, by checksums and statistics. They are computed for a
     side with values, unless the dump recorded as much with them: both sides are then rounded alike."""
     _require_one_shape(target.shape, golden.shape)
-    x = None if x is None or _tells_as_much(target, golden) else x
-    y = None if y is None or _tells_as_much(golden, target) else y
+    x = None if x is None or _has_same_records(target, golden) else x
+    y = None if y is None or _has_same_records(golden, target) else y
     if x is not None:
         target = _as_recorded(target, x, golden.checksum, context)
     if y is not None:
@@ -380,7 +380,7 @@ def _round_off(tensor: TensorRef) -> float:
     return row.round_off if row is not None and row.kind == "f" else 0.0
 
 
-def _tells_as_much(one: TensorRef, other: TensorRef) -> bool:
+def _has_same_records(one: TensorRef, other: TensorRef) -> bool:
     """Return whether a tensor has every record that its partner has."""
     if one.statistics is None or other.statistics is None or (other.checksum and not one.checksum):
         return False

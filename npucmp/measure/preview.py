@@ -11,7 +11,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UnsupportedError
 from npucmp.measure.error_map import histogram, number
 from npucmp.measure.pairs import READ, payload_of
-from npucmp.model import Histogram, Number, Peek, Side, TensorRef
+from npucmp.model import Histogram, Number, Side, TensorPreview, TensorRef
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,7 +23,7 @@ MOST = 5  # largest elements, and smallest elements
 EDGE = 3  # rows and columns of a corner
 
 
-def peek(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadContext = ANYWHERE) -> Peek:
+def preview(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadContext = ANYWHERE) -> TensorPreview:
     """Return a preview. `side` is the measurement of the tensor; `at` are indices in C order. Raises NpucmpError if the
     tensor cannot be read."""
     import numpy as np
@@ -53,7 +53,7 @@ def peek(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadCon
         for sign, some in zip((-1.0, 1.0), ends):
             some.add(sign * finite, block[places], places + start)
         start += len(block)
-    return Peek(
+    return TensorPreview(
         Histogram(side.minimum, side.maximum, tuple(counts.tolist()) if counts.any() else ()),
         largest=ends[0].found,
         smallest=ends[1].found,
@@ -62,7 +62,7 @@ def peek(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadCon
             (title, tuple(tuple(known[one] if one >= 0 else None for one in row) for row in rows))
             for title, rows in corners
         ),
-        asked=tuple((one, known[one]) for one in at),
+        selected=tuple((one, known[one]) for one in at),
     )
 
 

@@ -16,7 +16,7 @@ from npucmp.model import Extremes, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 
 
-class Scanned(NamedTuple):
+class ScanResult(NamedTuple):
     """The extremes of one tensor; None if nothing is known. `problem` is the reason why the tensor could not be read.
     If `counted` is False, statistics show that there is a NaN but not how many."""
 
@@ -28,16 +28,16 @@ class Scanned(NamedTuple):
     bytes_read: int = 0
 
 
-def scan(operators: Iterable[Operator], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Scanned]:
+def scan(operators: Iterable[Operator], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[ScanResult]:
     """Scan every tensor of the operators, in order. Tensors with the same values are read once."""
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
-    read = partial(workers(jobs).map, partial(_scanned, context=context), lost=_failed, weight=_weight)
+    read = partial(workers(jobs).map, partial(_scan_values, context=context), lost=_failed, weight=_weight)
     for pair, found, again in read_distinct(pairs, _values, read):
-        scanned = Scanned(*pair, *found)
+        scanned = ScanResult(*pair, *found)
         yield scanned._replace(bytes_read=0) if again else scanned
 
 
-def _scanned(pair: tuple[Operator, TensorRef], context: ReadContext) -> tuple[Any, ...]:
+def _scan_values(pair: tuple[Operator, TensorRef], context: ReadContext) -> tuple[Any, ...]:
     return scan_tensor(*pair, context)[2:]
 
 
@@ -46,7 +46,7 @@ def _weight(pair: tuple[Operator, TensorRef]) -> int:
 
 
 def _failed(pair: tuple[Operator, TensorRef], because: str) -> tuple[Any, ...]:
-    return Scanned(*pair, problem=f"reading it ended the process: {because}")[2:]
+    return ScanResult(*pair, problem=f"reading it ended the process: {because}")[2:]
 
 
 def _values(pair: tuple[Operator, TensorRef]) -> Optional[tuple[object, ...]]:
@@ -54,12 +54,12 @@ def _values(pair: tuple[Operator, TensorRef]) -> Optional[tuple[object, ...]]:
     return (tensor.payload or tensor.file, tensor.problem) if tensor.file else None
 
 
-def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = ANYWHERE) -> Scanned:
+def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = ANYWHERE) -> ScanResult:
     """Scan one tensor; never raises for the content of a dump."""
     try:
         payload = payload_of(tensor, context=context)
         if payload is None:
-            return Scanned(operator, tensor, recorded(tensor), counted=False, problem=tensor.problem)
+            return ScanResult(operator, tensor, recorded_extremes(tensor), counted=False, problem=tensor.problem)
         from npucmp.dump.readers.values import blocks
         from npucmp.measure.kernel.range_stats import extremes_of, merge_extremes
 
@@ -72,22 +72,22 @@ def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = AN
             total = part if total is None else merge_extremes(total, part)
             start += len(block)
     except NpucmpError as error:
-        return Scanned(operator, tensor, problem=str(getattr(error, "because", error)))
-    return Scanned(operator, tensor, total or Extremes(), bytes_read=row.stored(math.prod(payload.shape)))
+        return ScanResult(operator, tensor, problem=str(getattr(error, "because", error)))
+    return ScanResult(operator, tensor, total or Extremes(), bytes_read=row.stored(math.prod(payload.shape)))
 
 
-def recorded(tensor: TensorRef) -> Optional[Extremes]:
+def recorded_extremes(tensor: TensorRef) -> Optional[Extremes]:
     """The extremes that recorded statistics show. A NaN in any of them means at least one NaN in the tensor."""
-    recorded = tensor.statistics or Statistics()
+    recorded_extremes = tensor.statistics or Statistics()
     count, row = math.prod(tensor.shape), lookup(tensor.dtype)
-    known = [value for value in (recorded.max, recorded.min) if value is not None]
+    known = [value for value in (recorded_extremes.max, recorded_extremes.min) if value is not None]
     if not known:
         return Extremes() if not count else None
     finite = [value for value in known if math.isfinite(value)]
     largest = row.largest if row is not None and row.kind == "f" else math.inf
     return Extremes(
         elements=count,
-        nan=int(_tells_nan(recorded)),
+        nan=int(_shows_nan(recorded_extremes)),
         posinf=int(math.inf in known),
         neginf=int(-math.inf in known),
         high=int(any(value == largest for value in finite)),
@@ -97,7 +97,7 @@ def recorded(tensor: TensorRef) -> Optional[Extremes]:
     )
 
 
-def _tells_nan(recorded: Statistics) -> bool:
+def _shows_nan(recorded: Statistics) -> bool:
     """Return whether statistics show a NaN. Some producers omit NaN from maximum and minimum. A NaN in mean and norm
     may come from Inf - Inf and shows nothing."""
     limits = [value for value in (recorded.max, recorded.min) if value is not None]

@@ -17,7 +17,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.executor import workers
 from npucmp.measure.pairs import READ, payload_of
-from npucmp.measure.range_scan import recorded
+from npucmp.measure.range_scan import recorded_extremes
 from npucmp.model import Extremes, Payload, TensorRef
 from npucmp.model.dtypes import Dtype, lookup, size_of
 
@@ -124,7 +124,7 @@ class StatsTask(NamedTuple):
         return sum(size_of(one.dtype, one.shape) for one in self.tensors if one.file or one.payload)
 
 
-class Worked(NamedTuple):
+class StatsResult(NamedTuple):
     """The statistics of each tensor of a StatsTask, the results of its probes (None: no result), and the bytes read."""
 
     figures: tuple[TensorStats, ...]
@@ -132,33 +132,33 @@ class Worked(NamedTuple):
     bytes_read: int = 0
 
 
-def work_through(works: Sequence[StatsTask], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Worked]:
+def work_through(works: Sequence[StatsTask], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[StatsResult]:
     """Process each StatsTask, in order. A problem with a tensor is stored in its statistics."""
     return workers(jobs).map(partial(figures_of, context=context), works, lost=_failed, weight=lambda one: one.bytes)
 
 
-def _failed(work: StatsTask, because: str) -> Worked:
-    return Worked(tuple(TensorStats(problem=f"reading it ended the process: {because}") for _ in work.tensors))
+def _failed(work: StatsTask, because: str) -> StatsResult:
+    return StatsResult(tuple(TensorStats(problem=f"reading it ended the process: {because}") for _ in work.tensors))
 
 
-def figures_of(work: StatsTask, context: ReadContext = ANYWHERE) -> Worked:
+def figures_of(work: StatsTask, context: ReadContext = ANYWHERE) -> StatsResult:
     """Process one StatsTask; never raise for the content of a dump. Tensors of several shapes are read one by one."""
-    opened = [_opened(tensor, context) for tensor in work.tensors]
+    opened = [_open_tensor(tensor, context) for tensor in work.tensors]
     without_values = tuple(one for one in opened if isinstance(one, TensorStats))
     if len(without_values) == len(opened):
-        return Worked(without_values)
+        return StatsResult(without_values)
     if len({one.shape for one in opened if isinstance(one, Payload)}) == 1:
         try:
-            return _walked(work, opened, context)
+            return _read_tensors(work, opened, context)
         except NpucmpError as error:
             if len(opened) == 1:
-                return Worked((TensorStats(problem=_because(error)),))
+                return StatsResult((TensorStats(problem=_because(error)),))
     # shapes differ, or one file ends early: read each alone, so that the others are not lost
     alone = [figures_of(StatsTask((tensor,)), context) for tensor in work.tensors]
-    return Worked(tuple(one.figures[0] for one in alone), {}, sum(one.bytes_read for one in alone))
+    return StatsResult(tuple(one.figures[0] for one in alone), {}, sum(one.bytes_read for one in alone))
 
 
-def _opened(tensor: TensorRef, context: ReadContext) -> Payload | TensorStats:
+def _open_tensor(tensor: TensorRef, context: ReadContext) -> Payload | TensorStats:
     """The payload of a tensor, or its statistics without values."""
     try:
         return payload_of(tensor, context=context) or from_record(tensor)
@@ -173,14 +173,14 @@ def from_record(tensor: TensorRef) -> TensorStats:
     mean = _finite(statistics.mean) if statistics is not None else None
     norm = _finite(statistics.norm) if statistics is not None else None
     rms = norm / math.sqrt(count) if norm is not None and count else None
-    return TensorStats(recorded(tensor), mean, rms, bits=tensor.digest)
+    return TensorStats(recorded_extremes(tensor), mean, rms, bits=tensor.digest)
 
 
 def _because(error: NpucmpError) -> str:
     return str(getattr(error, "because", error))
 
 
-def _walked(work: StatsTask, opened: Sequence[Payload | TensorStats], context: ReadContext) -> Worked:
+def _read_tensors(work: StatsTask, opened: Sequence[Payload | TensorStats], context: ReadContext) -> StatsResult:
     from npucmp.dump.readers.values import blocks
 
     payloads = [one if isinstance(one, Payload) else None for one in opened]
@@ -205,7 +205,7 @@ def _walked(work: StatsTask, opened: Sequence[Payload | TensorStats], context: R
         for known, one in zip(opened, sums)
     )
     read = sum(one.bytes for one in sums if one is not None)
-    return Worked(figures, {name: probe.found() for name, probe in probes.items()}, read)
+    return StatsResult(figures, {name: probe.found() for name, probe in probes.items()}, read)
 
 
 class _Sums:

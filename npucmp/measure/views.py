@@ -42,7 +42,7 @@ class Views:
         turns = _is_square(pair.golden.shape) and not is_weight(pair.operator)
         views = [pair.target] if part is None and pair.target.shape == pair.golden.shape else []
         if not views or turns:
-            views.append(_viewed(pair.target, pair.golden.shape, part, self._context))
+            views.append(_view_of(pair.target, pair.golden.shape, part, self._context))
         every = (measure(pair._replace(target=one), context=self._context).moments for one in views)
         errors = [math.inf if one.mismatched else rel_l2(one) for one in every if one is not None]
         return min(errors, default=None)
@@ -76,7 +76,7 @@ def _broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
     return (*range(lead), *(lead + at for at, own in enumerate(shape) if own != to[lead + at]))
 
 
-def _viewed(tensor: TensorRef, shape: tuple[int, ...], part: Optional[AxisSlice], context: ReadContext) -> TensorRef:
+def _view_of(tensor: TensorRef, shape: tuple[int, ...], part: Optional[AxisSlice], context: ReadContext) -> TensorRef:
     """A slice of a tensor in this shape, or the tensor with its last two axes exchanged; unchanged if no strides
     produce that shape."""
     try:

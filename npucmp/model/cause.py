@@ -30,7 +30,7 @@ class Fact(NamedTuple):
     slot: str = ""
 
 
-UNSEEN = "unseen"  # the kind of evidence for unknown inputs of an operator
+UNKNOWN_INPUTS = "unseen"  # the kind of evidence for unknown inputs of an operator
 
 
 class Evidence(NamedTuple):
@@ -80,7 +80,7 @@ class _Shown(NamedTuple):
         return brief(self.value) if isinstance(self.value, float) or self.value is None else f"{self.value:,}"
 
 
-class Reasoned:
+class Statement:
     """A statement with evidence, as data and in words."""
 
     evidence: tuple[Evidence, ...]
@@ -92,7 +92,7 @@ class Reasoned:
 
 
 @dataclass(frozen=True)
-class Root(Reasoned):
+class Root(Statement):
     """An operator that diverged and its part in the error; one row of roots.csv. `rule` is the rule that decided this.
 
     `input_error` and `output_error` are the largest errors of its inputs and outputs (None: unknown). If ranks were put

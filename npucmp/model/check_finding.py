@@ -114,7 +114,7 @@ class Spread(NamedTuple):
     rms: Optional[float]
 
 
-class Logged(NamedTuple):
+class LoggedCurve(NamedTuple):
     """A logged training curve, thinned without losing a peak; values may be NaN or infinite."""
 
     name: str
@@ -123,7 +123,7 @@ class Logged(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Checked(Result):
+class CheckResult(Result):
     """The result of `npucmp check`; paths are the dump.
 
     unreadable  tensors that could not be read, with their reason; `training`, `starts` as in health/facts.py
@@ -142,7 +142,7 @@ class Checked(Result):
     training: bool = False
     starts: str = "unknown"
     fail_on: str = "warning"
-    curves: tuple[Logged, ...] = ()
+    curves: tuple[LoggedCurve, ...] = ()
 
     @property
     def path(self) -> str:

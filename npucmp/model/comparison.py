@@ -27,7 +27,7 @@ from npucmp.model.cause import Cause, Root
 from npucmp.model.dump import Run
 from npucmp.model.finding import DIFFERS, Finding, Pair, Verdict
 
-LISTED = 50  # open tensors: work: so many are listed by name; all are counted
+MOST_LISTED = 50  # open tensors: work: so many are listed by name; all are counted
 
 
 class OpenTensor(NamedTuple):
@@ -73,7 +73,7 @@ class Coverage(NamedTuple):
         for one in some:
             covered, missed, tensors = covered + one.covered, missed + one.missed, tensors + one.tensors
             unsized, accounted, excluded = unsized + one.unsized, accounted + one.accounted, excluded + one.excluded
-            first += one.first[: LISTED - len(first)]
+            first += one.first[: MOST_LISTED - len(first)]
         return cls(covered, missed, tensors, unsized, accounted, excluded, tuple(first))
 
     @property
@@ -91,7 +91,7 @@ Part = TypeVar("Part")
 PartOf = Callable[[int, "Comparison"], Part]  # function of a comparison's number and the comparison
 
 
-class Where(NamedTuple):
+class StepRankNumbers(NamedTuple):
     """Step and rank as numbered in the dumps; None if they are not numbered."""
 
     step: Optional[int]
@@ -209,7 +209,7 @@ class VerdictTally(NamedTuple):
             sum(one.lost for one in known),
         )
 
-    def spoiled(self) -> VerdictTally:
+    def unreadable_summary(self) -> VerdictTally:
         """The summary of a comparison that cannot be read; its agreement decides nothing."""
         return self._replace(verdicts=self.verdicts + Counter({Verdict.UNREADABLE: 1}), lost=1)
 
@@ -246,7 +246,7 @@ class StoredComparisons(Sequence[Comparison]):
         read: Callable[[int], Comparison],
         parts: Callable[[PartOf[Any], Sequence[int]], Iterator[Any]],
         tallies: Sequence[VerdictTally],
-        where: Sequence[Where],
+        where: Sequence[StepRankNumbers],
         folder: str,
         close: Callable[[], object],
     ) -> None:
@@ -270,7 +270,7 @@ class StoredComparisons(Sequence[Comparison]):
 
     @property
     def tallies(self) -> Sequence[VerdictTally]:
-        return [tally.spoiled() if at in self._lost else tally for at, tally in enumerate(self._tallies)]
+        return [tally.unreadable_summary() if at in self._lost else tally for at, tally in enumerate(self._tallies)]
 
     def each(
         self,
@@ -283,7 +283,7 @@ class StoredComparisons(Sequence[Comparison]):
         without `lost` a DumpError is raised."""
         chosen = range(len(self)) if numbers is None else numbers
         for at, found in zip(chosen, self._parts(part, chosen)):
-            if not isinstance(found, Died):
+            if not isinstance(found, FailedTask):
                 yield found
             elif lost is None:
                 raise DumpError(self.folder, f"reporting step and rank {at} ended the process: {found.because}")
@@ -292,7 +292,7 @@ class StoredComparisons(Sequence[Comparison]):
                 yield lost(at, found.because)
 
 
-class Died(NamedTuple):
+class FailedTask(NamedTuple):
     """The result of a task during which workers died."""
 
     because: str
@@ -303,11 +303,11 @@ def tallies_of(comparisons: Sequence[Comparison]) -> Sequence[VerdictTally]:
     return comparisons.tallies if isinstance(comparisons, StoredComparisons) else [one.tally for one in comparisons]
 
 
-def where_of(comparisons: Sequence[Comparison]) -> Sequence[Where]:
+def where_of(comparisons: Sequence[Comparison]) -> Sequence[StepRankNumbers]:
     """Step and rank of each comparison."""
     if isinstance(comparisons, StoredComparisons):
         return comparisons.where
-    return [Where(one.step, one.rank) for one in comparisons]
+    return [StepRankNumbers(one.step, one.rank) for one in comparisons]
 
 
 def map_comparisons(

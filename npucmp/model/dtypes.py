@@ -20,7 +20,7 @@ SINGLE = 2.0**-24  # unit round-off of float32: definition
 # limit of two tensors, in round-offs: evidence: nine of ten outputs of clean pairs of the corpus stay below 6.7
 # (localise/rules/round_off.py)
 FACTOR = 8.0
-FEW = 16  # elements: chosen: rounding of fewer does not average out in a factor or a figure, not measured
+MIN_ELEMENTS = 16  # elements: chosen: rounding of fewer does not average out in a factor or a figure, not measured
 # √K of a sum that has the limit of short ones: evidence: 9.2 round-offs in a weight gradient of a clean run with
 # another number of threads (localise/rules/long_sums.py)
 SHORT_SUM = 16.0
@@ -28,7 +28,7 @@ SHORT_SUM = 16.0
 SUM_ROUNDING = 1e-9
 # round-offs: literature: Higham, Accuracy and Stability of Numerical Algorithms, §4.2; standard deviation of the
 # rounding of one partial sum
-WALK = 0.42
+SUM_DEVIATION = 0.42
 # round-offs: definition: √(1/3), the standard deviation of a rounding error of a value right above a power of two
 ROUNDING = 0.58
 MOST = 2**62  # elements: chosen: no memory holds more, and a dump of statistics may claim any shape, not measured
@@ -63,7 +63,7 @@ def random_walk(total: Any, squares: Any, terms: Any, unit: float) -> Any:
     which grow to r and fluctuate with the terms. No other order of addition is worse. Accepts numbers, arrays and
     tensors.
     """
-    return WALK * unit * (terms * (total * total / 3.0 + squares / 2.0)) ** 0.5
+    return SUM_DEVIATION * unit * (terms * (total * total / 3.0 + squares / 2.0)) ** 0.5
 
 
 _TABLE = (
@@ -95,7 +95,7 @@ _TABLE = (
     Dtype("uint2", "u", 1, memory="uint8", bits=2),
     Dtype("uint1", "u", 1, memory="uint8", bits=1),
 )
-PACKED = "_x2"  # suffix of torch's name for a type in which two elements count as one
+PACKED_SUFFIX = "_x2"  # suffix of torch's name for a type in which two elements count as one
 DTYPES = {row.name: row for row in _TABLE}
 
 _ALIASES = {

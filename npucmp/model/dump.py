@@ -251,7 +251,7 @@ class Operator(NamedTuple):
         return f"<{self.name[:200]!r}, order {self.order}, {len(self.tensors)} tensors>"
 
 
-class Head(NamedTuple):
+class RunHeader(NamedTuple):
     """The identity of one run of a dump before it is read: the dump, its format, step and rank, and the run's own
     path."""
 

@@ -8,7 +8,7 @@ from typing import Iterator
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Disable the garbage collector, which would scan all records repeatedly: a third of the time to open a dump.json
     or to write a report. The records contain no reference cycles."""
     enabled = gc.isenabled()

@@ -62,23 +62,23 @@ class Merge(Enum):
     HALF = "a record of its own, merged field by field"
 
 
-class Kept(NamedTuple):
+class MomentField(NamedTuple):
     """The annotation of a field. Without a type in C, only numpy's kernel fills it."""
 
     merge: Merge
     c_type: str = ""
 
 
-Count = Annotated[int, Kept(Merge.SUM, "int64_t")]
-Sum = Annotated[float, Kept(Merge.SUM, "double")]
-Least = Annotated[float, Kept(Merge.LEAST, "double")]
-Most = Annotated[float, Kept(Merge.MOST, "double")]
-Place = Annotated[int, Kept(Merge.PLACE, "int64_t")]
-Exact = Annotated[Optional[int], Kept(Merge.MOST)]
-Ulp = Annotated[Optional[int], Kept(Merge.MOST, "uint64_t")]
-Bits = Annotated[int, Kept(Merge.MOST, "int64_t")]
-Hash = Annotated[int, Kept(Merge.WORD_SUMS, "uint64_t")]
-Decades = Annotated[tuple[int, ...], Kept(Merge.SUMS, "decades_t")]
+Count = Annotated[int, MomentField(Merge.SUM, "int64_t")]
+Sum = Annotated[float, MomentField(Merge.SUM, "double")]
+Least = Annotated[float, MomentField(Merge.LEAST, "double")]
+Most = Annotated[float, MomentField(Merge.MOST, "double")]
+Place = Annotated[int, MomentField(Merge.PLACE, "int64_t")]
+Exact = Annotated[Optional[int], MomentField(Merge.MOST)]
+Ulp = Annotated[Optional[int], MomentField(Merge.MOST, "uint64_t")]
+Bits = Annotated[int, MomentField(Merge.MOST, "int64_t")]
+Hash = Annotated[int, MomentField(Merge.WORD_SUMS, "uint64_t")]
+Decades = Annotated[tuple[int, ...], MomentField(Merge.SUMS, "decades_t")]
 
 
 class Side(NamedTuple):
@@ -129,7 +129,7 @@ def repeated_hash(one: int, times: int) -> int:
     return ((one & word) * times & word) | (((one >> 32) * times & word) << 32)
 
 
-Half = Annotated[Side, Kept(Merge.HALF, "side_t")]
+Half = Annotated[Side, MomentField(Merge.HALF, "side_t")]
 SHORT_BITS = 8, 11  # significant bits of bfloat16 and float16: definition
 SINGLE_BITS = 24  # significant bits of float32: definition
 # significant bits: chosen: numbers that people write or count need no more, and are numbers of every type, not measured

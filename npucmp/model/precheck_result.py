@@ -12,7 +12,7 @@ from npucmp.model.dump import Run
 from npucmp.model.result import Result
 
 if TYPE_CHECKING:
-    from npucmp.model.check_finding import Logged
+    from npucmp.model.check_finding import LoggedCurve
 
 
 class Status(str, Enum):
@@ -29,7 +29,7 @@ SEVERITIES = ("error", "warning", "note")  # of differences, the worst first
 DECISIVE = ("network.operators",), ("input", "tokens"), ("weights",)  # needed: one of each group
 
 
-class Told(NamedTuple):
+class ItemResult(NamedTuple):
     """One row of precheck.csv; None if a number does not apply.
 
     severity        of a difference in this row: "error" (comparisons of the two runs are meaningless until it is
@@ -95,8 +95,8 @@ class CurvePair(NamedTuple):
 
     name: str
     words: str
-    target: Logged
-    golden: Logged
+    target: LoggedCurve
+    golden: LoggedCurve
     windows: tuple[tuple[int, int, float, float, float, float, bool], ...]
 
 
@@ -107,7 +107,7 @@ class Precheck(Result):
 
     command = "precheck"
 
-    rows: tuple[Told, ...] = ()
+    rows: tuple[ItemResult, ...] = ()
     inputs: tuple[InputRow, ...] = ()
     targets: tuple[Run, ...] = ()
     goldens: tuple[Run, ...] = ()
@@ -124,7 +124,7 @@ class Precheck(Result):
         return Counter(row.status for row in self.rows)
 
     @property
-    def reservations(self) -> tuple[Told, ...]:
+    def reservations(self) -> tuple[ItemResult, ...]:
         """Differences that require an explanation."""
         return tuple(row for row in self.rows if row.status is Status.DIFFERS and row.severity == "warning")
 

@@ -13,7 +13,7 @@ from npucmp.model.result import Result
 from npucmp.model.tensor_detail import DifferenceMap
 
 
-class Judged(str, Enum):
+class ReplayVerdict(str, Enum):
     """The verdict on an output, given its own operator's inputs."""
 
     CLEAN = "CLEAN"  # within the budget of rounding
@@ -30,7 +30,7 @@ STATUSES = (
 )  # fmt: skip
 
 
-class Replayed(NamedTuple):
+class ReplayedOutput(NamedTuple):
     """One output of one operator; None for a number that does not apply or is unknown.
 
     order, slot   of the output
@@ -55,7 +55,7 @@ class Replayed(NamedTuple):
     order: int
     slot: str
     status: str = REPLAYED
-    verdict: Judged = Judged.UNKNOWN
+    verdict: ReplayVerdict = ReplayVerdict.UNKNOWN
     explanation: str = ""
     rms_ratio: Optional[float] = None
     max_ratio: Optional[float] = None
@@ -84,7 +84,7 @@ class Replayed(NamedTuple):
     picture: Optional[DifferenceMap] = None
 
 
-class Held(str, Enum):
+class EdgeVerdict(str, Enum):
     """The verdict on a gradient between two dumped operators."""
 
     CLEAN = "CLEAN"  # the sum of the gradients that its consumers return
@@ -103,7 +103,7 @@ class Edge(NamedTuple):
 
     order: int
     slot: str
-    verdict: Held = Held.UNKNOWN
+    verdict: EdgeVerdict = EdgeVerdict.UNKNOWN
     consumers: tuple[int, ...] = ()
     via: str = ""
     ratio: Optional[float] = None
@@ -139,7 +139,7 @@ class Replay:
     gradients between backward operators, `gaps` the inputs between forward operators."""
 
     run: Run
-    rows: tuple[Replayed, ...]
+    rows: tuple[ReplayedOutput, ...]
     peers: tuple[str, ...] = ()
     edges: tuple[Edge, ...] = ()
     gaps: tuple[Gap, ...] = ()
@@ -152,16 +152,16 @@ class Replay:
         return {operator.order: operator for operator in self.run.operators}
 
     @property
-    def guilty(self) -> tuple[Replayed, ...]:
-        return tuple(row for row in self.rows if row.verdict is Judged.GUILTY)
+    def guilty(self) -> tuple[ReplayedOutput, ...]:
+        return tuple(row for row in self.rows if row.verdict is ReplayVerdict.GUILTY)
 
     @property
     def broken_edges(self) -> tuple[Edge, ...]:
-        return tuple(edge for edge in self.edges if edge.verdict is Held.BROKEN)
+        return tuple(edge for edge in self.edges if edge.verdict is EdgeVerdict.BROKEN)
 
 
 @dataclass(frozen=True, repr=False)
-class Replays(Result):
+class ReplayResult(Result):
     """The result of `npucmp replay`. Paths are the dump and the golden dump, if there is one. If `strict`, any output
     that could not be replayed leaves the result undecided."""
 
@@ -171,11 +171,11 @@ class Replays(Result):
     strict: bool = False
 
     @property
-    def rows(self) -> tuple[Replayed, ...]:
+    def rows(self) -> tuple[ReplayedOutput, ...]:
         return tuple(row for one in self.replays for row in one.rows)
 
     @property
-    def verdicts(self) -> Counter[Judged]:
+    def verdicts(self) -> Counter[ReplayVerdict]:
         return Counter(row.verdict for row in self.rows)
 
     @property
@@ -185,11 +185,11 @@ class Replays(Result):
 
     @property
     def differs(self) -> bool:
-        return bool(self.verdicts[Judged.GUILTY]) or any(one.broken_edges for one in self.replays)
+        return bool(self.verdicts[ReplayVerdict.GUILTY]) or any(one.broken_edges for one in self.replays)
 
     @property
     def is_decided(self) -> bool:
         """Whether at least one output was evaluated. Outputs that cannot be replayed are reported, but are not
         errors."""
-        decided = [row.verdict is not Judged.UNKNOWN for row in self.rows]
+        decided = [row.verdict is not ReplayVerdict.UNKNOWN for row in self.rows]
         return not self.broken and (all(decided) if self.strict else any(decided))

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model.cause import Cause, Evidence, Reasoned, Root
+from npucmp.model.cause import Cause, Evidence, Root, Statement
 from npucmp.model.comparison import Comparison, Coverage, OpenTensor, StoredComparisons, VerdictTally, tallies_of
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Pair, Tolerance, Verdict
 from npucmp.model.moments import Extremes
-from npucmp.model.tensor_detail import DifferenceMap, Look
-from npucmp.model.ticket_facts import Accused
+from npucmp.model.tensor_detail import DifferenceMap, TensorDetail
+from npucmp.model.ticket_facts import TicketFacts
 from npucmp.presenter import present
 
 if TYPE_CHECKING:
     from npucmp.model.relation import LayoutFacts
 
 
-class Shown:
+class Presentable:
     """A result as the output of the terminal, a line of less than 1 KB, a cell of a notebook, or a table."""
 
     @property
@@ -62,7 +62,7 @@ class Shown:
 
 
 @dataclass(frozen=True, repr=False)
-class Result(Shown, ABC):
+class Result(Presentable, ABC):
     """The base of all results; each command has a type of its own. `print` shows the output of the terminal, a notebook
     shows the suspects; results can be pickled.
 
@@ -143,8 +143,8 @@ class Report(Result):
     also: tuple[str, ...] = ()
     unreplayed: tuple[str, ...] = ()
     unlike: str = ""
-    accused: tuple[Accused, ...] = ()
-    looks: tuple[Look, ...] = ()
+    accused: tuple[TicketFacts, ...] = ()
+    looks: tuple[TensorDetail, ...] = ()
     layout: Optional[LayoutFacts] = None
     least: float = 1.0
     excluded: str = ""
@@ -217,7 +217,7 @@ class FusionPass(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Fused(Report):
+class FusionResult(Report):
     """The result of `npucmp fusion-diff`. Paths are those of the run with fusion and of the run without."""
 
     command = "fusion-diff"
@@ -226,7 +226,7 @@ class Fused(Report):
 
 
 @dataclass(frozen=True)
-class Rerun(Reasoned):
+class Rerun(Statement):
     """One operator that is not bit-equal in all runs; one row of rerun.csv.
 
     `odd` numbers the runs, from 1, that do not agree with most of them (all, if no two agree). `excused` is True if the
@@ -262,7 +262,7 @@ class Noise(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Repeated(Report):
+class RerunResult(Report):
     """The result of `npucmp rerun-diff`. Paths are all runs. Each later run (target) is compared with the first
     (golden).
 
@@ -285,7 +285,7 @@ class Repeated(Report):
 
 
 @dataclass(frozen=True)
-class Event(Reasoned):
+class Event(Statement):
     """A tensor at the limits of its type, or an overflow that the device recorded; one row of overflow.csv.
 
     kind     "nan", "inf", "saturated", "device"; "" for a tensor that is only close to a limit

@@ -18,13 +18,13 @@ from npucmp.model.result import Result
 
 SOUND = "match"  # a verdict of SavedRow: no difference
 DIFFERENT = frozenset(("diverged", "nonfinite", "shape"))  # verdicts of SavedRow: a difference
-ALONE = "missing"  # a verdict of SavedRow: no partner
+NO_PARTNER = "missing"  # a verdict of SavedRow: no partner
 # Two repeats of one faulty run (3,971 tensors beyond their limit, matrix products summed in other orders, float32 and
 # bfloat16): errors of tensors of 64 elements and more are at most 1.5 times as large in one as in the other, of 4
 # elements 2.1 times, and of single numbers, whose errors may cancel, thousands of times. For errors that are only
 # noise, the F distribution agrees: at 16 elements one in 30,000 is beyond 3.
 RUN_TO_RUN = 3.0  # largest ratio of errors in two reports that counts as the same error
-FEW = 16  # elements: the size of an error in fewer elements is not reliable
+MIN_ELEMENTS = 16  # elements: the size of an error in fewer elements is not reliable
 
 TENSORS = re.compile(r"(tensors(?:-\d+){0,3})\.(csv|parquet)")  # of all steps and ranks, or of one
 # The columns of that table by type; all others, statistics and metrics, are floating.
@@ -86,13 +86,13 @@ class SavedRow(NamedTuple):
             return False
         if math.isnan(self.error) or math.isinf(self.error):
             return not other.differs if math.isnan(self.error) else other.error != math.inf
-        if self.elements is not None and self.elements < FEW:
+        if self.elements is not None and self.elements < MIN_ELEMENTS:
             return False
         return self.error > RUN_TO_RUN * max(other.error or 0.0, self.limit, other.limit)
 
 
 @dataclass(frozen=True)
-class Written:
+class SavedReport:
     """A report: its folder, its command, the content of its summary.json, and the suspects and states in its tables.
     `operators` are the names of all operators it examined, empty if its tables do not list them. `lacking` is the
     number of rows that the summary counts and the tables lack."""
@@ -134,8 +134,8 @@ class Difference(Result):
 
     command = "diff"
 
-    before: Optional[Written] = None
-    after: Optional[Written] = None
+    before: Optional[SavedReport] = None
+    after: Optional[SavedReport] = None
     new: tuple[Change, ...] = ()
     gone: tuple[Change, ...] = ()
     same: tuple[Change, ...] = ()
@@ -172,7 +172,7 @@ class SourceReport(NamedTuple):
 
     path: str
     summary: Mapping[str, Any]
-    shards: Sequence[Numbers]
+    step_ranks: Sequence[Numbers]
     matrix: Sequence[Mapping[str, str]] = ()
     paired: bool = False  # every open item is a step and rank that another report compared
 
@@ -190,7 +190,7 @@ class SourceReport(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Merged(Result):
+class MergedReport(Result):
     """Several reports as one; paths are their folders.
 
     columns  of tensors.csv; `rows` are its lines in order of step and rank
@@ -204,7 +204,7 @@ class Merged(Result):
     columns: tuple[str, ...] = ()
     rows: tuple[FileRange, ...] = ()
     ranked: Sequence[Mapping[str, str]] = ()
-    spool: Any = None
+    scratch: Any = None
 
     @property
     def roots(self) -> tuple[Root, ...]:
@@ -220,5 +220,5 @@ class Merged(Result):
         return all(one.status == 0 for one in self.sources)
 
     def close(self) -> None:
-        if self.spool is not None:
-            self.spool.remove()
+        if self.scratch is not None:
+            self.scratch.remove()

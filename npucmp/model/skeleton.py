@@ -16,7 +16,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Seque
 from npucmp.model.comparison import Comparison
 from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
 from npucmp.model.finding import Pair
-from npucmp.model.table import Columns, Records, Shared, Table, figures_of, has_own_figures, pairs_of
+from npucmp.model.table import Columns, OperatorColumns, Records, Table, figures_of, has_own_figures, pairs_of
 
 _OWN: Mapping[str, Any] = {"file": "", "checksum": "", "payload": None}  # with `statistics` the fields of each rank
 _tensor = partial(tuple.__new__, TensorRef)
@@ -37,7 +37,7 @@ class Skeleton:
     tensors: tuple[TensorRef, ...]
     operators: tuple[Operator, ...]
     runs: tuple[tuple[Operator, ...], tuple[Operator, ...]]
-    shared: tuple[Shared, ...]
+    shared: tuple[OperatorColumns, ...]
     pairs: tuple[Pair, ...]
     left_out: tuple[Pair, ...]
 
@@ -81,7 +81,7 @@ class RankPart(NamedTuple):
     comparison: Comparison
 
 
-def parted(whole: Comparison) -> tuple[Skeleton, RankPart]:
+def split_table(whole: Comparison) -> tuple[Skeleton, RankPart]:
     """Split a comparison whose findings are a table into its two parts."""
     table = cast(Table, whole.findings)
     columns = table.columns.complete()
@@ -236,7 +236,7 @@ def _by_id(some: Iterable[Any], made: Mapping[int, Any]) -> tuple[Any, ...]:
     return tuple(map(made.get, map(id, some)))
 
 
-def _both(operators: Iterable[Shared]) -> Iterable[Operator]:
+def _both(operators: Iterable[OperatorColumns]) -> Iterable[Operator]:
     return (side for one in operators for side in (one.target, one.golden) if side is not None)
 
 
@@ -255,9 +255,9 @@ def _operators(some: Iterable[Operator], tensors: Mapping[int, TensorRef]) -> li
     return [*map(_operator, zip(*fields.values()))]
 
 
-def _shared(some: Iterable[Shared], operators: Mapping[int, Operator]) -> list[Shared]:
+def _shared(some: Iterable[OperatorColumns], operators: Mapping[int, Operator]) -> list[OperatorColumns]:
     return [
-        Shared(order, operators.get(id(target)), operators.get(id(golden)), via, confidence)
+        OperatorColumns(order, operators.get(id(target)), operators.get(id(golden)), via, confidence)
         for order, target, golden, via, confidence in some
     ]
 

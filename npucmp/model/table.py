@@ -89,7 +89,7 @@ _VERDICTS = tuple(Verdict)
 _NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}
 
 
-class Shared(NamedTuple):
+class OperatorColumns(NamedTuple):
     """The data that all pairs of an operator share."""
 
     order: int
@@ -114,7 +114,7 @@ class Columns(NamedTuple):
 
     rows: Records
     moments: Records
-    operators: Sequence[Shared]
+    operators: Sequence[OperatorColumns]
     targets: Sequence[Optional[TensorRef]]
     goldens: Sequence[Optional[TensorRef]]
     words: Sequence[str]
@@ -216,11 +216,11 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
     """The columns of findings, or of measurements without a verdict."""
     rows: list[tuple[Any, ...]] = []
     measured: list[Moments] = []
-    operators: list[Shared] = []
+    operators: list[OperatorColumns] = []
     targets: list[Optional[TensorRef]] = []
     goldens: list[Optional[TensorRef]] = []
     words = _Words()
-    number, last = words.number, Shared(-1, None, None, "", 0.0)
+    number, last = words.number, OperatorColumns(-1, None, None, "", 0.0)
     for one in some:
         if isinstance(one, Finding):
             _, verdict, because, error, limit, metric, rule, explained_by, explained_limit, working = one[:10]
@@ -235,7 +235,7 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
             or last.golden is not golden_op
             or (last.order, last.via, last.confidence) != (order, via, confidence)
         ):
-            last = Shared(order, target_op, golden_op, via, confidence)
+            last = OperatorColumns(order, target_op, golden_op, via, confidence)
             operators.append(last)
         known = (_BOUND if bound is not None else 0) | (_SETTLED if settled is not None else 0)
         known |= _ERROR if error is not None else 0

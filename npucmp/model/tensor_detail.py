@@ -47,7 +47,7 @@ class WorstElement(NamedTuple):
     rel_err: float
 
 
-class Peek(NamedTuple):
+class TensorPreview(NamedTuple):
     """A preview of the values of one tensor: their distribution; the largest and the smallest with their indices in C
     order; corners as (name, rows), with None for omitted elements; and the requested elements."""
 
@@ -56,10 +56,10 @@ class Peek(NamedTuple):
     smallest: tuple[tuple[int, Number], ...]
     zeros: int
     corners: tuple[tuple[str, tuple[tuple[Optional[Number], ...], ...]], ...]
-    asked: tuple[tuple[int, Number], ...] = ()
+    selected: tuple[tuple[int, Number], ...] = ()
 
 
-class Look(NamedTuple):
+class TensorDetail(NamedTuple):
     """Details of one tensor.
 
     run      number of its comparison, from 0, with step and rank

@@ -42,7 +42,7 @@ class ArgumentDifference(NamedTuple):
     golden: Optional[str]
 
 
-class Accused(NamedTuple):
+class TicketFacts(NamedTuple):
     """An operator that bears error, by its priority, step and rank. `evidence` has its reasons, one sentence each.
     `stack` has the frames of its call, innermost first, from either dump. `unread` lists outputs without statistics by
     the vendor's rules, because they could not be read again or are too large."""

@@ -17,19 +17,19 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Mapping, Sequence
 
-from npucmp.measure.range_scan import Scanned
+from npucmp.measure.range_scan import ScanResult
 from npucmp.model import Event, Evidence
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
-THROWN_AWAY = Evidence("thrown away", "no alarm: a choice discards it, and no other operator reads it")
+DISCARDED = Evidence("thrown away", "no alarm: a choice discards it, and no other operator reads it")
 AS_INTEGER = Evidence("thrown away", "no alarm: it becomes a whole number, which a choice or bound discards")
-NEARLY = 1 - 2.0**-20  # of the lowest number of a type, to which a small number was added
+LOWEST_SHARE = 1 - 2.0**-20  # of the lowest number of a type, to which a small number was added
 
 Family = Mapping[int, Sequence[Event]]  # by operator
 
 
-def without_discarded(events: Sequence[Event], scanned: Sequence[Scanned] = ()) -> list[Event]:
+def without_discarded(events: Sequence[Event], scanned: Sequence[ScanResult] = ()) -> list[Event]:
     """Return the events with the alarm of such infinities removed. `scanned` are all tensors of the run, in order."""
     heirs: dict[int, list[Event]] = {}
     own: dict[int, list[Event]] = {}
@@ -43,11 +43,11 @@ def without_discarded(events: Sequence[Event], scanned: Sequence[Scanned] = ()) 
             continue
         after = heirs.get(order, ())
         if after and all(map(_is_choice, after)):
-            gone.update((id(event), THROWN_AWAY) for event in some)
+            gone.update((id(event), DISCARDED) for event in some)
         elif (spread := _spread(order, own, heirs)) and _end_as_integers(spread, scanned):
             gone.update((id(event), AS_INTEGER) for event in spread)
     born = {event.order for event in events if id(event) in gone}
-    gone.update((id(one), THROWN_AWAY) for one in events
+    gone.update((id(one), DISCARDED) for one in events
                 if id(one) not in gone and one.parents and born.issuperset(one.parents))  # fmt: skip
     return [
         replace(event, alarm=False, evidence=(*event.evidence, gone[id(event)])) if id(event) in gone else event
@@ -86,7 +86,7 @@ def _is_scaled(event: Event, first: Event) -> bool:
     return first.tensor is not None and event.tensor.shape == first.tensor.shape and a.inf == b.inf
 
 
-def _end_as_integers(spread: Sequence[Event], scanned: Sequence[Scanned]) -> bool:
+def _end_as_integers(spread: Sequence[Event], scanned: Sequence[ScanResult]) -> bool:
     """Return whether an infinity becomes integers that are discarded before they become anything else."""
     tensor, last = spread[0].tensor, max(event.order for event in spread)
     shape, seen, ended = tensor.shape if tensor is not None else None, False, False
@@ -108,15 +108,15 @@ def _end_as_integers(spread: Sequence[Event], scanned: Sequence[Scanned]) -> boo
     return seen and ended
 
 
-def _is_lowest(one: Scanned) -> bool:
+def _is_lowest(one: ScanResult) -> bool:
     """Return whether a tensor has the integer value of an infinity."""
     row, x = lookup(one.tensor.dtype), one.extremes
     if row is None or row.kind != "i" or x is None:
         return False
-    limit = 2.0 ** (8 * row.itemsize - 1) * NEARLY
+    limit = 2.0 ** (8 * row.itemsize - 1) * LOWEST_SHARE
     return x.minimum <= -limit or x.maximum >= limit
 
 
-def _is_whole(one: Scanned) -> bool:
+def _is_whole(one: ScanResult) -> bool:
     row = lookup(one.tensor.dtype)
     return row is not None and row.kind in "biu"

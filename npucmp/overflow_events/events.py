@@ -64,7 +64,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.edges import Producers
 from npucmp.measure.kernel.mask_values import VALUES as MASKS
-from npucmp.measure.range_scan import Scanned
+from npucmp.measure.range_scan import ScanResult
 from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
@@ -96,14 +96,16 @@ class Trace(NamedTuple):
 class EventInput(NamedTuple):
     """An input with an event, and its origin."""
 
-    scanned: Scanned
+    scanned: ScanResult
     trace: Trace
 
 
-def events_of(scanned: Sequence[Scanned], flagged: Mapping[int, tuple[str, str]], ordered: bool = True) -> list[Event]:
+def events_of(
+    scanned: Sequence[ScanResult], flagged: Mapping[int, tuple[str, str]], ordered: bool = True
+) -> list[Event]:
     """The events of one run in order. `flagged` has (status, bits in words) of operators for which the device recorded
     an overflow. If `ordered` is False, the order of execution is unknown."""
-    flow = _Flow({one.operator.name: one.operator.scope for one in scanned if one.operator.scope}, ordered)
+    flow = _EventFlow({one.operator.name: one.operator.scope for one in scanned if one.operator.scope}, ordered)
     for _, group in groupby(scanned, key=lambda one: one.operator.order):
         rows = list(group)
         flow.visit(rows, flagged.get(rows[0].operator.order))
@@ -114,8 +116,8 @@ class _At(NamedTuple):
     """An operator: its inputs and outputs, the inputs with events, and those of them that are alarms."""
 
     operator: Operator
-    inputs: Sequence[Scanned]
-    outputs: Sequence[Scanned]
+    inputs: Sequence[ScanResult]
+    outputs: Sequence[ScanResult]
     reads: Sequence[EventInput]
     alarming: Sequence[EventInput]
 
@@ -130,7 +132,7 @@ class _At(NamedTuple):
         """The operators from which its alarms came."""
         return tuple(dict.fromkeys(read.trace.order for read in self.alarming))
 
-    def is_raw(self, output: Scanned) -> bool:
+    def is_raw(self, output: ScanResult) -> bool:
         """Whether an output is unwritten memory, a view of it, a workspace, or a receive that returns before the data
         arrive."""
         op = op_type_of(self.operator)
@@ -139,7 +141,7 @@ class _At(NamedTuple):
         return op.has("views") and any(read.trace.harmless == "uninitialised" for read in self.reads)
 
 
-class _Flow:
+class _EventFlow:
     """A single pass over the operators that stores the tensors with events and their origin."""
 
     def __init__(self, scopes: Mapping[str, str], ordered: bool) -> None:
@@ -152,7 +154,7 @@ class _Flow:
         self._raw: set[object] = set()  # dtype and shape of unwritten memory
         self._latest: Optional[int] = None  # the operator of the latest alarm
 
-    def visit(self, rows: Sequence[Scanned], flagged: Optional[tuple[str, str]]) -> None:
+    def visit(self, rows: Sequence[ScanResult], flagged: Optional[tuple[str, str]]) -> None:
         """Process one operator."""
         operator = rows[0].operator
         inputs = [row for row in rows if not row.tensor.is_output]
@@ -171,7 +173,9 @@ class _Flow:
         self.events += made
         self._remember(at, alarms)
 
-    def _reads(self, operator: Operator, inputs: Sequence[Scanned], outputs: Sequence[Scanned]) -> Iterator[EventInput]:
+    def _reads(
+        self, operator: Operator, inputs: Sequence[ScanResult], outputs: Sequence[ScanResult]
+    ) -> Iterator[EventInput]:
         """Yield inputs with events. If no dumped operator wrote an input, it is an event of its own."""
         for one in inputs:
             kinds = kinds_of(one.tensor, one.extremes)
@@ -191,7 +195,7 @@ class _Flow:
                 self._producers.by_content[_content(one)] = trace
             yield EventInput(one, trace)
 
-    def _harmless(self, operator: Operator, one: Scanned) -> str:
+    def _harmless(self, operator: Operator, one: ScanResult) -> str:
         """The reason why an input without a dumped producer is not an alarm, "" if it is."""
         if _is_low(one.extremes) and (self._latest is None or _is_only_mask(one)):
             return "mask"
@@ -199,10 +203,10 @@ class _Flow:
             return "uninitialised"  # and then written in part through a view
         return "uninitialised" if op_type_of(operator).has("receives") and BUFFER.match(one.tensor.slot) else ""
 
-    def _traced(self, one: Scanned) -> Optional[Trace]:
-        return self._producers.named(one.tensor) or self._producers.by_content.get(_content(one))
+    def _traced(self, one: ScanResult) -> Optional[Trace]:
+        return self._producers.graph_producer(one.tensor) or self._producers.by_content.get(_content(one))
 
-    def _output_events(self, at: _At, output: Scanned) -> Iterator[Event]:
+    def _output_events(self, at: _At, output: ScanResult) -> Iterator[Event]:
         """Yield the events of one output."""
         operator, kinds = at.operator, kinds_of(output.tensor, output.extremes)
         if not kinds or _is_mask(at, output):
@@ -244,7 +248,7 @@ class _Flow:
             if alarmed and self._contained(operator):
                 trace = contents.setdefault(_content(output), trace)  # an operator inside it produced it
             contents[_content(output)] = trace
-            self._producers.wrote(operator, output.tensor.slot, trace)
+            self._producers.add_output(operator, output.tensor.slot, trace)
             held.append(EventInput(output, trace))
         if operator.phase == "forward":
             self._calls[operator.call] = [*at.reads, *held]
@@ -254,7 +258,7 @@ class _Flow:
                 self._inside.setdefault(container, operator)
 
 
-def event_of(one: Scanned, kind: str, origin: str, *evidence: Evidence, **more: Any) -> Event:
+def event_of(one: ScanResult, kind: str, origin: str, *evidence: Evidence, **more: Any) -> Event:
     """An event of a tensor; `more` are further fields."""
     return Event(
         one.operator.order, one.operator, one.tensor, kind, origin, evidence, one.extremes, one.counted, **more
@@ -270,7 +274,7 @@ def device_event(
     return Event(order, operator, None, "device", origin, told, device_status=status, device_bits=bits, **more)
 
 
-def _is_mask(at: _At, output: Scanned) -> bool:
+def _is_mask(at: _At, output: ScanResult) -> bool:
     """Return whether all special values of an output are minus infinity or the lowest value, inserted by design. For
     operators that fill in a given value, plus infinity and the largest value count too."""
     op, arguments = op_type_of(at.operator), at.operator.arguments.values()
@@ -349,7 +353,7 @@ def _is_written_too(operator: Operator) -> bool:
     return op_type_of(operator).has("in place") or communicates(operator)
 
 
-def _alone(one: Scanned) -> Pair:
+def _alone(one: ScanResult) -> Pair:
     return Pair(one.operator.order, one.tensor.slot, one.operator, None, one.tensor, None)
 
 
@@ -363,11 +367,11 @@ def _is_high(x: Optional[Extremes]) -> bool:
     return x is not None and not (x.nan or x.neginf or x.low) and bool(x.posinf or x.high)
 
 
-def _has_low(one: Scanned) -> bool:
+def _has_low(one: ScanResult) -> bool:
     return one.extremes is not None and bool(one.extremes.neginf or one.extremes.low)
 
 
-def _is_only_mask(one: Scanned) -> bool:
+def _is_only_mask(one: ScanResult) -> bool:
     """Return whether a tensor has both zeros and lowest values and no others; by statistics: no value above zero."""
     x = one.extremes
     if x is None or not _is_low(x):
@@ -390,16 +394,16 @@ def _is_mask_value(value: float) -> bool:
     return any(abs(value + mask) <= mask * MASK_ROUNDING for mask in MASKS if mask >= 65504.0)
 
 
-def _holds_mask_value(one: Scanned) -> bool:
+def _holds_mask_value(one: ScanResult) -> bool:
     """Return whether a tensor has a mask value such as -1e9, which becomes minus infinity in float16."""
     return one.extremes is not None and _is_mask_value(one.extremes.minimum)
 
 
-def _shape(one: Scanned) -> object:
+def _shape(one: ScanResult) -> object:
     return one.tensor.dtype, one.tensor.shape
 
 
-def _content(one: Scanned) -> object:
+def _content(one: ScanResult) -> object:
     """A key for tensors with events. Two tensors with equal keys are the same tensor."""
     x = one.extremes
     if x is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-from npucmp.measure.range_scan import Scanned
+from npucmp.measure.range_scan import ScanResult
 from npucmp.model import Evidence, Extremes, Fact, TensorRef, position
 from npucmp.model.dtypes import lookup
 
@@ -32,7 +32,7 @@ def headroom(tensor: TensorRef, extremes: Optional[Extremes]) -> Optional[float]
     return math.log2(row.largest / extremes.largest)
 
 
-def amount(kind: str, one: Scanned) -> Evidence:
+def amount(kind: str, one: ScanResult) -> Evidence:
     """Evidence with the number of such elements and the first position."""
     x, tensor = one.extremes, one.tensor
     assert x is not None

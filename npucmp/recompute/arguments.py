@@ -41,7 +41,7 @@ class MissingTensor(RefusedRecord):
     status = "no data"
 
 
-class TooLarge(RefusedRecord):
+class CallTooLarge(RefusedRecord):
     """A call that needs more memory than a task may use."""
 
     status = "too large"

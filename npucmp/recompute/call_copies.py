@@ -12,14 +12,24 @@ from typing import Any, Callable, Optional, Sequence
 import numpy as np
 
 from npucmp.recompute.arguments import RefusedRecord
-from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, axes_of, axis, is_float, mapped, reduced, tensor
+from npucmp.recompute.call_inputs import (
+    CallInputs,
+    Node,
+    arrays_in,
+    axes_of,
+    axis,
+    is_float,
+    map_arrays,
+    reduced,
+    tensor,
+)
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Array
 
 PADDED = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-def copied(function: Callable[..., Any]) -> Any:
+def copy_formula(function: Callable[..., Any]) -> Any:
     """Return forward and backward of a call that copies elements of its float tensors, or writes zeros."""
 
     def backward(m: Steps, g: CallInputs, *args: Any, **kwargs: Any) -> list[Node]:
@@ -31,7 +41,7 @@ def copied(function: Callable[..., Any]) -> Any:
             starts.append(count)
             count += one.size if is_float(one) else 0
         numbers = iter([_numbered(one, at) if is_float(one) else one for one, at in zip(read, starts)])
-        again, options = mapped([list(args), kwargs], lambda one: next(numbers))
+        again, options = map_arrays([list(args), kwargs], lambda one: next(numbers))
         made = function(m, g, *again, **options)
         results = [*made] if isinstance(made, (list, tuple)) else [made]
         places, gradients = [], []
@@ -47,9 +57,9 @@ def copied(function: Callable[..., Any]) -> Any:
         m.room((count,))
         at, dy = np.concatenate(places), np.concatenate(gradients)
         found = _scattered(m, at, dy, count)
-        parts = [found[start : start + one.size].reshape(one.shape) if is_float(one) else None
+        split = [found[start : start + one.size].reshape(one.shape) if is_float(one) else None
                  for one, start in zip(read, starts)]  # fmt: skip
-        return [parts, [one for one in parts if one is not None]]
+        return [split, [one for one in split if one is not None]]
 
     return (lambda m, g, *args, **kwargs: function(m, g, *args, **kwargs)), backward
 
@@ -70,7 +80,7 @@ def _scattered(m: Steps, at: Array, dy: Array, count: int) -> Array:
     return made
 
 
-def same(m: Steps, g: CallInputs, input: Array, *sizes: Any, **options: Any) -> Any:
+def identity(m: Steps, g: CallInputs, input: Array, *sizes: Any, **options: Any) -> Any:
     """Return the same elements in the same order, in the recorded shape."""
     x, shape = tensor(input), g.shape()
     if x.size != math.prod(shape):
@@ -78,32 +88,32 @@ def same(m: Steps, g: CallInputs, input: Array, *sizes: Any, **options: Any) -> 
     return x.reshape(shape)
 
 
-def permuted(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
-    order = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple) else dims
-    axes = [axis(one, input.ndim) for one in order]
+def permute(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
+    argsort = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple) else dims
+    axes = [axis(one, input.ndim) for one in argsort]
     if sorted(axes) != [*range(input.ndim)]:
-        raise RefusedRecord(f"{list(order)} does not permute {input.ndim} axes"[:80])
+        raise RefusedRecord(f"{list(argsort)} does not permute {input.ndim} axes"[:80])
     return input.transpose(axes)
 
 
-def transposed(m: Steps, g: CallInputs, input: Array, dim0: int, dim1: int) -> Any:
+def transpose(m: Steps, g: CallInputs, input: Array, dim0: int, dim1: int) -> Any:
     return np.swapaxes(input, axis(dim0, input.ndim), axis(dim1, input.ndim))
 
 
-def turned(m: Steps, g: CallInputs, input: Array) -> Any:
+def matrix_transpose(m: Steps, g: CallInputs, input: Array) -> Any:
     return input.T
 
 
-def moved(m: Steps, g: CallInputs, input: Array, source: Any, destination: Any) -> Any:
+def movedim(m: Steps, g: CallInputs, input: Array, source: Any, destination: Any) -> Any:
     return np.moveaxis(input, source, destination)
 
 
-def expanded(m: Steps, g: CallInputs, input: Array, *sizes: Any, implicit: bool = False) -> Any:
+def expand(m: Steps, g: CallInputs, input: Array, *sizes: Any, implicit: bool = False) -> Any:
     m.room(g.shape())
     return np.broadcast_to(input, g.shape())
 
 
-def repeated(m: Steps, g: CallInputs, input: Array, *sizes: Any) -> Any:
+def repeat(m: Steps, g: CallInputs, input: Array, *sizes: Any) -> Any:
     times = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple) else sizes
     if not all(isinstance(one, int) and one >= 0 for one in times):
         raise RefusedRecord("invalid numbers of repeats")
@@ -118,7 +128,9 @@ def _require(g: CallInputs, m: Steps, size: int) -> None:
     m.room(g.shape())
 
 
-def interleaved(m: Steps, g: CallInputs, input: Array, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
+def repeat_interleave(
+    m: Steps, g: CallInputs, input: Array, repeats: Any, dim: Any = None, output_size: Any = None
+) -> Any:
     if isinstance(repeats, np.ndarray) and repeats.size and repeats.min() < 0:
         raise RefusedRecord("negative repeats")
     x = input.reshape(-1) if dim is None else input
@@ -128,7 +140,7 @@ def interleaved(m: Steps, g: CallInputs, input: Array, repeats: Any, dim: Any = 
     return np.repeat(x, repeats, axis=at)
 
 
-def narrowed(m: Steps, g: CallInputs, input: Array, dim: int, start: int, length: int) -> Any:
+def narrow(m: Steps, g: CallInputs, input: Array, dim: int, start: int, length: int) -> Any:
     at = axis(dim, input.ndim)
     start = start + input.shape[at] if start < 0 else start
     if not 0 <= start <= start + length <= input.shape[at]:
@@ -136,7 +148,7 @@ def narrowed(m: Steps, g: CallInputs, input: Array, dim: int, start: int, length
     return input[(slice(None),) * at + (slice(start, start + length),)]
 
 
-def selected(m: Steps, g: CallInputs, input: Array, dim: int, index: int) -> Any:
+def select(m: Steps, g: CallInputs, input: Array, dim: int, index: int) -> Any:
     at = axis(dim, input.ndim)
     if not -input.shape[at] <= index < input.shape[at]:
         raise RefusedRecord("an index exceeds the axis")
@@ -155,7 +167,7 @@ def _cut(x: Array, at: int, places: Sequence[int]) -> list[Array]:
     return [*np.split(x, places, axis=at)]
 
 
-def parts(m: Steps, g: CallInputs, input: Array, split_size: Any, dim: int = 0) -> Any:
+def split(m: Steps, g: CallInputs, input: Array, split_size: Any, dim: int = 0) -> Any:
     at = axis(dim, input.ndim)
     if isinstance(split_size, tuple):
         if sum(split_size) != input.shape[at] or min(split_size, default=0) < 0:
@@ -166,26 +178,26 @@ def parts(m: Steps, g: CallInputs, input: Array, split_size: Any, dim: int = 0) 
     return _cut(input, at, [*range(split_size, input.shape[at], split_size)])
 
 
-def unbound(m: Steps, g: CallInputs, input: Array, dim: int = 0) -> Any:
+def unbind(m: Steps, g: CallInputs, input: Array, dim: int = 0) -> Any:
     at = axis(dim, input.ndim)
     if input.shape[at] > 4096:
         raise RefusedRecord("more than 4096 parts")
     return [np.take(input, one, axis=at) for one in range(input.shape[at])]
 
 
-def rolled(m: Steps, g: CallInputs, input: Array, shifts: Any, dims: Any = None) -> Any:
+def roll(m: Steps, g: CallInputs, input: Array, shifts: Any, dims: Any = None) -> Any:
     return np.roll(input, shifts, axis=dims)
 
 
-def flipped(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
+def flip(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
     return np.flip(input, dims[0] if len(dims) == 1 else dims)
 
 
-def lower(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
+def tril(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
     return np.tril(input, diagonal)
 
 
-def upper(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
+def triu(m: Steps, g: CallInputs, input: Array, diagonal: int = 0) -> Any:
     return np.triu(input, diagonal)
 
 
@@ -196,7 +208,7 @@ def _inside(index: Any, size: int) -> Array:
     return found
 
 
-def gathered(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, sparse_grad: bool = False) -> Any:
+def gather(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, sparse_grad: bool = False) -> Any:
     at = axis(dim, input.ndim)
     index = _inside(index, input.shape[at])
     if index.ndim != input.ndim:
@@ -205,12 +217,12 @@ def gathered(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, spar
     return np.take_along_axis(input[cut], index, axis=at)
 
 
-def taken(m: Steps, g: CallInputs, input: Array, dim: int, index: Array) -> Any:
+def index_select(m: Steps, g: CallInputs, input: Array, dim: int, index: Array) -> Any:
     at = axis(dim, input.ndim)
     return np.take(input, _inside(index, input.shape[at]).reshape(-1), axis=at)
 
 
-def embedded(
+def embedding(
     m: Steps, g: CallInputs, input: Array, weight: Array, padding_idx: Any = None, max_norm: Any = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Any:  # fmt: skip
@@ -218,7 +230,7 @@ def embedded(
     return np.take(weight, _inside(input, weight.shape[0]), axis=0)
 
 
-def embedded_back(
+def embedding_back(
     m: Steps, g: CallInputs, input: Array, weight: Array, padding_idx: Any = None, max_norm: Any = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> list[Node]:  # fmt: skip
@@ -243,7 +255,7 @@ def item(m: Steps, g: CallInputs, input: Array, index: Any) -> Any:
                        for one in some)]  # fmt: skip
 
 
-def joined(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
+def concat(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     if not isinstance(tensors, tuple) or not tensors:
         raise RefusedRecord("its first argument is no list of tensors")
     some = [tensor(one) for one in tensors]
@@ -252,7 +264,7 @@ def joined(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     return np.concatenate(some, axis=axis(dim, some[0].ndim))
 
 
-def stacked(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
+def stack(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     if not isinstance(tensors, tuple) or not tensors:
         raise RefusedRecord("its first argument is no list of tensors")
     some = [tensor(one) for one in tensors]
@@ -275,10 +287,10 @@ def padded(m: Steps, g: CallInputs, input: Array, pad: Any, mode: str = "constan
 
 
 def padded_back(m: Steps, g: CallInputs, input: Array, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    return copied(padded)[1](m, g, input, pad, mode)
+    return copy_formula(padded)[1](m, g, input, pad, mode)
 
 
-def shuffled(m: Steps, g: CallInputs, input: Array, upscale_factor: int) -> Any:
+def pixel_shuffle(m: Steps, g: CallInputs, input: Array, upscale_factor: int) -> Any:
     *rest, c, h, w = input.shape
     r = upscale_factor
     if r < 1 or c % (r * r):
@@ -288,7 +300,7 @@ def shuffled(m: Steps, g: CallInputs, input: Array, upscale_factor: int) -> Any:
     return x.transpose(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*rest, c // (r * r), h * r, w * r)
 
 
-def nearest(
+def interpolate(
     m: Steps, g: CallInputs, input: Array, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
     align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
 ) -> Any:  # fmt: skip
@@ -314,7 +326,7 @@ def one_hot(m: Steps, g: CallInputs, input: Array, num_classes: int = -1) -> Any
 # sums by index
 
 
-def index_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, source: Array, alpha: float = 1) -> Any:
+def index_add(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, source: Array, alpha: float = 1) -> Any:
     at = axis(dim, input.ndim)
     index = _inside(index, input.shape[at]).reshape(-1)
 
@@ -326,7 +338,7 @@ def index_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, s
     return m.contract(added, input, source if alpha == 1 else m.mul(source, alpha), coarse=True)
 
 
-def index_added_back(
+def index_add_back(
     m: Steps, g: CallInputs, input: Array, dim: int, index: Array, source: Array, alpha: float = 1
 ) -> list[Node]:
     at = axis(dim, input.ndim)
@@ -344,7 +356,7 @@ def _scatter_places(input: Array, dim: int, index: Array) -> tuple[Any, ...]:
     return tuple(places)
 
 
-def scatter_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> Any:
+def scatter_add(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> Any:
     places, cut = _scatter_places(input, dim, index), tuple(slice(n) for n in index.shape)
 
     def added(x: Array, more: Array) -> Array:
@@ -355,21 +367,21 @@ def scatter_added(m: Steps, g: CallInputs, input: Array, dim: int, index: Array,
     return m.contract(added, input, src, coarse=True)
 
 
-def scatter_added_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> list[Node]:
+def scatter_add_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, src: Array) -> list[Node]:
     """Return the gradients. PyTorch refuses a source that is larger than the index."""
     if src.shape != index.shape:
         raise RefusedRecord("source and index differ in shape")
     return [[g.dy, None, g.dy[_scatter_places(input, dim, index)]]]
 
 
-def filled(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value: Any) -> Any:
+def index_fill(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value: Any) -> Any:
     at = axis(dim, input.ndim)
     made = np.moveaxis(input, at, 0).copy()
     made[_inside(index, input.shape[at]).reshape(-1)] = value
     return np.moveaxis(made, 0, at)
 
 
-def filled_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value: Any) -> list[Node]:
+def index_fill_back(m: Steps, g: CallInputs, input: Array, dim: int, index: Array, value: Any) -> list[Node]:
     """Return the gradients: 0 where the value was written. A tensor value gets the sum of the gradients there."""
     at = axis(dim, input.ndim)
     known = np.unique(_inside(index, input.shape[at]))
@@ -462,7 +474,9 @@ def place_of_extreme(name: str) -> Any:
     return forward, None
 
 
-def _ranked(g: CallInputs, x: Array, at: int, count: int, descending: bool, result: int) -> tuple[Array, Array]:
+def _sorted_elements(
+    g: CallInputs, x: Array, at: int, count: int, descending: bool, result: int
+) -> tuple[Array, Array]:
     """Return the first `count` elements in order, and their indices. Recorded indices are used if they have the same
     values."""
     keys = -x if descending else x
@@ -474,8 +488,8 @@ def _ranked(g: CallInputs, x: Array, at: int, count: int, descending: bool, resu
     recorded = recorded.reshape(own.shape).astype(np.int64)
     fits = (recorded >= 0) & (recorded < x.shape[at])
     alike = np.take_along_axis(x, np.where(fits, recorded, 0), at) == best
-    ordered = np.sort(recorded, axis=at)
-    once = (np.diff(ordered, axis=at) > 0).all(axis=at, keepdims=True)
+    sort = np.sort(recorded, axis=at)
+    once = (np.diff(sort, axis=at) > 0).all(axis=at, keepdims=True)
     right = (fits & alike).all(axis=at, keepdims=True) & once
     return best, np.where(right, recorded, own)
 
@@ -488,27 +502,27 @@ def topk(
         raise RefusedRecord(f"k {k} does not fit an axis of {input.shape[at]}")
     if not sorted:
         g.doubt("its results are unsorted")
-    return [*_ranked(g, input, at, k, largest, 1)]
+    return [*_sorted_elements(g, input, at, k, largest, 1)]
 
 
-def ordered(
+def sort(m: Steps, g: CallInputs, input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    at = axis(dim, input.ndim)
+    return [*_sorted_elements(g, input, at, input.shape[at], descending, 1)]
+
+
+def argsort(
     m: Steps, g: CallInputs, input: Array, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Any:
     at = axis(dim, input.ndim)
-    return [*_ranked(g, input, at, input.shape[at], descending, 1)]
+    return _sorted_elements(g, input, at, input.shape[at], descending, 0)[1]
 
 
-def order(m: Steps, g: CallInputs, input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-    at = axis(dim, input.ndim)
-    return _ranked(g, input, at, input.shape[at], descending, 0)[1]
-
-
-def chosen_back(forward: Callable[..., Any]) -> Callable[..., Any]:
+def selection_back(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the backward that writes gradients of values at the recorded indices."""
 
     def backward(m: Steps, g: CallInputs, input: Array, *args: Any, **kwargs: Any) -> list[Node]:
         values, places = forward(m, g, input, *args, **kwargs)
-        place = 0 if forward is ordered else 1
+        place = 0 if forward is sort else 1
         at = axis(kwargs.get("dim", args[place] if len(args) > place else -1), input.ndim)
         made = np.zeros(input.shape)
         np.put_along_axis(made, places, g.dy.reshape(values.shape), at)
@@ -517,7 +531,7 @@ def chosen_back(forward: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
-def decided(name: str) -> Any:
+def all_or_any(name: str) -> Any:
     """Return forward and backward of all or any."""
 
     def forward(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False) -> Any:

@@ -265,10 +265,12 @@ def mul(m: Steps, g: CallInputs, input: Any, other: Any) -> Any:
 
 
 def mul_back(m: Steps, g: CallInputs, input: Any, other: Any) -> list[Node]:
-    return _both(m, input, other, lambda: _stored(m, input, g.dy, other), lambda: _stored(m, other, g.dy, input))
+    return _both(
+        m, input, other, lambda: _stored_product(m, input, g.dy, other), lambda: _stored_product(m, other, g.dy, input)
+    )
 
 
-def _stored(m: Steps, one: Any, dy: Array, factor: Any) -> Any:
+def _stored_product(m: Steps, one: Any, dy: Array, factor: Any) -> Any:
     """Multiply. Before a sum over broadcast axes, the product is stored in the type of the output."""
     if np.shape(one) == dy.shape:
         return m.mul(dy, factor)
@@ -311,7 +313,7 @@ def power_back(m: Steps, g: CallInputs, input: Any, exponent: Any) -> list[Node]
     return _both(m, input, exponent, to_base, to_exponent)
 
 
-def swapped(pair: Pair) -> Pair:
+def reflected_method(pair: Pair) -> Pair:
     """Return forward and backward of a reflected method: `other - self`. The first gradient is that of `self`."""
     forward, backward = pair
     assert backward is not None
@@ -373,8 +375,8 @@ def lerp_back(m: Steps, g: CallInputs, input: Array, end: Array, weight: Any) ->
         m,
         input,
         end,
-        lambda: _stored(m, input, g.dy, m.sub(1.0, weight)),
-        lambda: _stored(m, end, g.dy, weight),
+        lambda: _stored_product(m, input, g.dy, m.sub(1.0, weight)),
+        lambda: _stored_product(m, end, g.dy, weight),
     )
     to_weight = None if not is_float(weight) else reduced(m, m.mul(g.dy, m.sub(end, input)), weight)
     return [[first, second, to_weight]]
@@ -389,8 +391,8 @@ def addcmul_back(m: Steps, g: CallInputs, input: Array, tensor1: Any, tensor2: A
         m,
         tensor1,
         tensor2,
-        lambda: _stored(m, tensor1, g.dy, _scaled(m, tensor2, value)),
-        lambda: _stored(m, tensor2, g.dy, _scaled(m, tensor1, value)),
+        lambda: _stored_product(m, tensor1, g.dy, _scaled(m, tensor2, value)),
+        lambda: _stored_product(m, tensor2, g.dy, _scaled(m, tensor1, value)),
     )
     return [[reduced(m, g.dy, input), first, second]]
 
@@ -417,7 +419,7 @@ def dropout(m: Steps, g: CallInputs, input: Array, p: float = 0.5, training: boo
     """Apply the mask of the recorded result: zeros were dropped."""
     if not training or p == 0:
         return input
-    kept = _kept(g, input)
+    kept = _unary_gradient(g, input)
     possible, count = int((input != 0).sum()), int((kept & (input != 0)).sum())
     if abs(count - possible * (1 - p)) > 8 * (math.sqrt(possible * p * (1 - p)) + 1):
         raise Random(f"{count:,} of {possible:,} elements are kept, p is {p:g}")
@@ -438,10 +440,10 @@ def dropout_back(
         return [[g.dy]]
     if np.any(input == 0):
         g.doubt("the mask is unknown where its input is 0")
-    return [[_dropped(m, g.dy, _kept(g, input), p)]]
+    return [[_dropped(m, g.dy, _unary_gradient(g, input), p)]]
 
 
-def _kept(g: CallInputs, input: Array) -> Array:
+def _unary_gradient(g: CallInputs, input: Array) -> Array:
     if 0 not in g.recorded:
         raise Random("its mask is not in the dump")
     return np.asarray(g.recorded[0].reshape(input.shape) != 0)

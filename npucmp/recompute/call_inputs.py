@@ -51,9 +51,9 @@ class CallInputs:
         """The first argument, if it is a tensor."""
         return self.args[0] if self.args and isinstance(self.args[0], np.ndarray) else None
 
-    def mapped(self, change: Callable[[Array], Array]) -> CallInputs:
+    def map_floats(self, change: Callable[[Array], Array]) -> CallInputs:
         """Return the inputs with each float tensor changed."""
-        args, kwargs, gradients, recorded = mapped(
+        args, kwargs, gradients, recorded = map_arrays(
             [self.args, dict(self.kwargs), self.gradients, dict(self.recorded)],
             lambda one: change(one) if one.dtype.kind == "f" else one,
         )
@@ -100,13 +100,13 @@ def arrays_in(tree: Any) -> list[Array]:
     return [one for part in tree for one in arrays_in(part)] if isinstance(tree, (list, tuple)) else []
 
 
-def mapped(tree: Any, change: Callable[[Array], Any]) -> Any:
+def map_arrays(tree: Any, change: Callable[[Array], Any]) -> Any:
     """Return nested arguments with each array changed."""
     if isinstance(tree, np.ndarray):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: mapped(one, change) for key, one in tree.items()}
-    return type(tree)(mapped(one, change) for one in tree) if type(tree) in (list, tuple) else tree
+        return {key: map_arrays(one, change) for key, one in tree.items()}
+    return type(tree)(map_arrays(one, change) for one in tree) if type(tree) in (list, tuple) else tree
 
 
 def reduced(m: Steps, gradient: Array, like: Any) -> Optional[Array]:

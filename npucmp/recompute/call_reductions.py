@@ -17,7 +17,7 @@ from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Array
 
 
-def _kept(one: Array, axes: Sequence[int], rank: int) -> Array:
+def _with_axes(one: Array, axes: Sequence[int], rank: int) -> Array:
     """Return a result of a reduction with its axes restored."""
     return np.expand_dims(one, tuple(axes)) if one.ndim < rank else one
 
@@ -32,10 +32,10 @@ def logsumexp(m: Steps, g: CallInputs, input: Array, dim: Any, keepdim: bool = F
 
 def logsumexp_back(m: Steps, g: CallInputs, input: Array, dim: Any, keepdim: bool = False) -> list[Node]:
     axes = axes_of(dim, input.ndim)
-    y = _kept(g.y(m, lambda: logsumexp(m, g, input, dim, keepdim)), axes, input.ndim)
+    y = _with_axes(g.y(m, lambda: logsumexp(m, g, input, dim, keepdim)), axes, input.ndim)
     with m.outside():
         share = m.exp(m.sub(input, y))
-    return [[m.mul(_kept(g.dy, axes, input.ndim), share)]]
+    return [[m.mul(_with_axes(g.dy, axes, input.ndim), share)]]
 
 
 def total(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
@@ -49,7 +49,7 @@ def _counted(x: Array) -> Array:
 def total_back(
     m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> list[Node]:
-    return [[np.broadcast_to(_kept(g.dy, axes_of(dim, input.ndim), input.ndim), input.shape)]]
+    return [[np.broadcast_to(_with_axes(g.dy, axes_of(dim, input.ndim), input.ndim), input.shape)]]
 
 
 def mean(m: Steps, g: CallInputs, input: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
@@ -61,7 +61,7 @@ def mean_back(
 ) -> list[Node]:
     axes = axes_of(dim, input.ndim)
     count = math.prod(input.shape[one] for one in axes)
-    return [[np.broadcast_to(m.div(_kept(g.dy, axes, input.ndim), float(max(1, count))), input.shape)]]
+    return [[np.broadcast_to(m.div(_with_axes(g.dy, axes, input.ndim), float(max(1, count))), input.shape)]]
 
 
 def _spread_of(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
@@ -94,7 +94,7 @@ def variance_back(
     dim, less = _spread_of(dim, unbiased, correction)
     with m.outside():
         _, away, axes, count = _variance(m, input, dim, less, True)
-        scale = m.mul(2.0 / count if count else math.inf, _kept(g.dy, axes, input.ndim))
+        scale = m.mul(2.0 / count if count else math.inf, _with_axes(g.dy, axes, input.ndim))
     return [[m.mul(scale, away)]]
 
 
@@ -113,7 +113,7 @@ def deviation_back(
     dim, less = _spread_of(dim, unbiased, correction)
     with m.outside():
         _, away, axes, count = _variance(m, input, dim, less, True)
-        scale = m.div(_kept(g.dy, axes, input.ndim), m.mul(_kept(y, axes, input.ndim), count))
+        scale = m.div(_with_axes(g.dy, axes, input.ndim), m.mul(_with_axes(y, axes, input.ndim), count))
     return [[m.mul(scale, away)]]
 
 
@@ -135,9 +135,9 @@ def norm_back(
     """Return the gradient. It is 0 where the norm is 0."""
     _require_euclidean(p)
     axes = axes_of(dim, input.ndim)
-    y = _kept(g.y(m, lambda: norm(m, g, input, p, dim, keepdim)), axes, input.ndim)
+    y = _with_axes(g.y(m, lambda: norm(m, g, input, p, dim, keepdim)), axes, input.ndim)
     with m.outside(), np.errstate(all="ignore"):
-        share = np.where(y == 0, 0.0, m.div(_kept(g.dy, axes, input.ndim), y))
+        share = np.where(y == 0, 0.0, m.div(_with_axes(g.dy, axes, input.ndim), y))
     return [[m.mul(input, share)]]
 
 
@@ -154,8 +154,8 @@ def product_back(
 ) -> list[Node]:
     """Return the product of the other elements: the result over each factor, or the product without the only zero."""
     axes = axes_of(dim, input.ndim)
-    y = _kept(g.y(m, lambda: product(m, g, input, dim, keepdim)), axes, input.ndim)
-    dy = _kept(g.dy, axes, input.ndim)
+    y = _with_axes(g.y(m, lambda: product(m, g, input, dim, keepdim)), axes, input.ndim)
+    dy = _with_axes(g.dy, axes, input.ndim)
     is_zero = input == 0
     zeros = is_zero.sum(axis=axes, keepdims=True)
     with m.outside():
@@ -166,7 +166,7 @@ def product_back(
     return [[m.rounded(found)]]
 
 
-def cumulated(m: Steps, g: CallInputs, input: Array, dim: Any, dtype: Any = None) -> Any:
+def cumsum_formula(m: Steps, g: CallInputs, input: Array, dim: Any, dtype: Any = None) -> Any:
     return m.contract(lambda one: np.cumsum(one, axis=axis(dim, input.ndim)), _counted(input))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import values
-from npucmp.flow.contents import TINY, is_computed
+from npucmp.flow.contents import MIN_ELEMENTS, is_computed
 from npucmp.model import Gap, Operator, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.recompute.arguments import READ_ERRORS, payload_of
@@ -32,7 +32,7 @@ BLOCK = 1 << 18  # elements
 _ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-class Mark(NamedTuple):
+class ContentHash(NamedTuple):
     """Content of a tensor: its number of elements, type and sum of bits."""
 
     elements: int
@@ -40,7 +40,7 @@ class Mark(NamedTuple):
     bits: int
 
 
-def marks_of(operator: Operator, context: ReadContext) -> dict[str, Mark]:
+def marks_of(operator: Operator, context: ReadContext) -> dict[str, ContentHash]:
     """Return the marks of the float tensors of an operator, by slot."""
     found = {}
     for tensor in operator.tensors:
@@ -53,7 +53,7 @@ def marks_of(operator: Operator, context: ReadContext) -> dict[str, Mark]:
         except READ_ERRORS:  # the row of its operator has the error
             continue
         if bits is not None:
-            found[tensor.slot] = Mark(math.prod(tensor.shape), tensor.dtype, bits)
+            found[tensor.slot] = ContentHash(math.prod(tensor.shape), tensor.dtype, bits)
     return found
 
 
@@ -67,10 +67,10 @@ def mark_of(blocks: Any) -> Optional[int]:
         size += bits.size
         first = bits[0] if first is None else first
         same = same and bool((bits == first).all())
-        few = few or (size < TINY and any(is_computed(float(one)) for one in block))
+        few = few or (size < MIN_ELEMENTS and any(is_computed(float(one)) for one in block))
         with np.errstate(over="ignore"):
-            total += scrambled(bits).sum(dtype=np.uint64)
-    if size < TINY:
+            total += hash_numbers(bits).sum(dtype=np.uint64)
+    if size < MIN_ELEMENTS:
         return int(total) if few else None
     return None if same else int(total)
 
@@ -80,7 +80,7 @@ def bits_of(array: Any) -> Any:
     return np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
 
 
-def scrambled(bits: Any) -> Any:
+def hash_numbers(bits: Any) -> Any:
     """Return numbers whose sums distinguish sets (the finaliser of splitmix64)."""
     found = bits.astype(np.uint64)
     with np.errstate(over="ignore"):
@@ -150,32 +150,32 @@ class GapTask(NamedTuple):
         return sum(size_of(one.dtype, one.shape) for _, one in self.sources)
 
 
-class Links:
+class ForwardLinks:
     """The forward operators of a run by the marks of their tensors: marks by order and slot. Writers and readers of a
     mark are in order of execution, so a search between two operators does not visit all of them."""
 
-    def __init__(self, tasks: Sequence[Task], marks: Mapping[int, Mapping[str, Mark]]) -> None:
+    def __init__(self, tasks: Sequence[Task], marks: Mapping[int, Mapping[str, ContentHash]]) -> None:
         tasks = sorted(tasks, key=lambda task: task.operator.order)
         self.forwards = {task.operator.order: task for task in tasks if not task.is_backward}
         self.backwards = {task.forward.order: task for task in tasks if task.is_backward and task.forward is not None}
         self._marks = marks
-        self.writers: dict[Mark, list[tuple[int, str]]] = defaultdict(list)
-        self.readers: dict[Mark, list[tuple[int, str]]] = defaultdict(list)
+        self.writers: dict[ContentHash, list[tuple[int, str]]] = defaultdict(list)
+        self.readers: dict[ContentHash, list[tuple[int, str]]] = defaultdict(list)
         for order in self.forwards:
             for slot, mark in marks.get(order, {}).items():
                 (self.writers if slot.startswith("output:") else self.readers)[mark].append((order, slot))
         self._orders = [*self.forwards]
-        self._owned: dict[Mark, list[int]] = {}
-        self._consumers: dict[Mark, list[tuple[int, str]]] = {}
+        self._owned: dict[ContentHash, list[int]] = {}
+        self._consumers: dict[ContentHash, list[tuple[int, str]]] = {}
         self.is_spread = any((row := row_of(task.call)) is not None and row.kind == "ranks" for task in tasks)
 
     def tensor(self, order: int, slot: str) -> TensorRef:
         return next(one for one in self.forwards[order].operator.tensors if one.slot == slot)
 
-    def mark(self, order: int, slot: str) -> Optional[Mark]:
+    def mark(self, order: int, slot: str) -> Optional[ContentHash]:
         return self._marks.get(order, {}).get(slot)
 
-    def is_copy(self, order: int, mark: Mark) -> bool:
+    def is_copy(self, order: int, mark: ContentHash) -> bool:
         """Return whether an operator reads and writes a tensor with this mark."""
         slots = [slot for slot, one in self._marks.get(order, {}).items() if one == mark]
         return len({slot.partition(":")[0] for slot in slots}) > 1
@@ -194,7 +194,7 @@ class Links:
             if sources:
                 yield GapTask(order, self.tensor(order, slot), tuple(sources))
 
-    def _before(self, order: int, mark: Mark) -> list[tuple[int, TensorRef]]:
+    def _before(self, order: int, mark: ContentHash) -> list[tuple[int, TensorRef]]:
         """Return outputs that an input may depend on."""
         found: list[tuple[int, TensorRef]] = []
         bytes_left = BYTES
@@ -223,7 +223,7 @@ class Links:
 
     def edges(self, gaps: Sequence[Gap]) -> Iterator[EdgeTask]:
         """Yield each gradient that reached an output."""
-        by_source: dict[Mark, list[Gap]] = defaultdict(list)
+        by_source: dict[ContentHash, list[Gap]] = defaultdict(list)
         for gap in gaps:
             for mark in {self.mark(*writer) for writer in gap.writers}:
                 if mark is not None:
@@ -240,7 +240,7 @@ class Links:
                 missing = without or self._missing(order, mark, loose, ends)
                 yield EdgeTask(task, slot, tensor, tuple(parts), missing)
 
-    def _parts(self, order: int, mark: Mark, gaps: Sequence[Gap]) -> tuple[list[Consumer], str]:
+    def _parts(self, order: int, mark: ContentHash, gaps: Sequence[Gap]) -> tuple[list[Consumer], str]:
         """Return the consumers of an output, and a message if a consumer has no gradient in this dump."""
         found: list[Consumer] = []
         without = ""
@@ -266,21 +266,21 @@ class Links:
             found.append(Consumer(backward, slot, gap, sources, own_places))
         return found, without
 
-    def _between(self, first: float, last: float, mark: Mark) -> list[tuple[int, str]]:
+    def _between(self, first: float, last: float, mark: ContentHash) -> list[tuple[int, str]]:
         """Return the readers of a mark after one operator and before another, without operators that copy it."""
         if mark not in self._consumers:
             self._consumers[mark] = [one for one in self.readers.get(mark, ()) if not self.is_copy(one[0], mark)]
         consumers = self._consumers[mark]
         return consumers[bisect_right(consumers, (first, _LAST)) : bisect_left(consumers, (last, ""))]
 
-    def _owners(self, mark: Mark) -> list[int]:
+    def _owners(self, mark: ContentHash) -> list[int]:
         """Return the operators that computed a tensor, without operators that copied it."""
         if mark not in self._owned:
             writers = [one for one, _ in self.writers.get(mark, ()) if one in self.backwards]
             self._owned[mark] = [one for one in writers if not self.is_copy(one, mark)]
         return self._owned[mark]
 
-    def _reach(self, order: int, mark: Mark) -> tuple[float, float]:
+    def _reach(self, order: int, mark: ContentHash) -> tuple[float, float]:
         """Return the operators between which the consumers lie. If this operator copies the tensor, consumers follow
         it; if several operators wrote it, they also precede the next writer. Otherwise there is no limit: a tensor that
         is recomputed for the backward is read earlier."""
@@ -292,7 +292,7 @@ class Links:
             return order, owners[at] if at < len(owners) else math.inf
         return -1, math.inf
 
-    def _missing(self, order: int, mark: Mark, loose: Sequence[tuple[int, str]], ends: list[int]) -> str:
+    def _missing(self, order: int, mark: ContentHash, loose: Sequence[tuple[int, str]], ends: list[int]) -> str:
         """Return why some consumers may be unknown; "" if all are known."""
         if self.is_copy(order, mark):
             return "an earlier operator wrote an equal tensor"
@@ -334,7 +334,7 @@ class Links:
             and outputs[int(number)] is None
         )
 
-    def _ends(self, by_source: Mapping[Mark, object]) -> list[int]:
+    def _ends(self, by_source: Mapping[ContentHash, object]) -> list[int]:
         """Return operators with a gradient whose results have no reader."""
         found = []
         for order in self.backwards:
@@ -343,6 +343,6 @@ class Links:
                 found.append(order)
         return found
 
-    def _last_reader(self, mark: Mark) -> int:
+    def _last_reader(self, mark: ContentHash) -> int:
         places = self.readers.get(mark)
         return places[-1][0] if places else -1

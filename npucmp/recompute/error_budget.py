@@ -21,21 +21,21 @@ from numpy.typing import NDArray
 
 from npucmp.measure.ascend_criteria import BARS, SMALL, passes_mere_mare, passes_mixed
 from npucmp.measure.heat_map import Grid
-from npucmp.model import GUILTY_ABOVE, DifferenceMap, Judged, Replayed
+from npucmp.model import GUILTY_ABOVE, DifferenceMap, ReplayedOutput, ReplayVerdict
 from npucmp.model.dtypes import Dtype, numpy_dtype
 
 Array = NDArray[Any]
 
 (RMS, RMS_16), (MAX, MAX_16), (BIAS, _) = GUILTY_ABOVE.values()
 Z, SPREAD = 20.0, 0.3  # of a rounding error in units of u|r|
-FEW = 64  # elements: fewer do not show the expected rounding
+MIN_ELEMENTS = 64  # elements: fewer do not show the expected rounding
 OWN = 0.3  # of u|r|: expected rounding even if float64 needs none: a kernel may compute in another way
 SAME = 2.0  # times the error of the same call on a CPU in the same types: the operator is ill-conditioned, not faulty
 LEVELS = {"L2": (2.0, 1.2, 1.2), "L1": (5.0, 1.5, 1.5), "L0": (10.0, 2.0, 2.0)}  # strictest first
 WORST = 1 << 16  # elements that the box is computed from
 
 
-class Due(NamedTuple):
+class ErrorBudget(NamedTuple):
     """The rounding that is expected besides that of the result.
 
     sigma     noise of each element before its own rounding; a number if it is the same for all
@@ -48,9 +48,16 @@ class Due(NamedTuple):
     only_one: bool = False
 
 
-def judged(
-    order: int, slot: str, actual: Array, exact: Array, dtype: Dtype, due: Due, scale: float = 1.0, known: float = 1.0
-) -> Replayed:
+def evaluate_output(
+    order: int,
+    slot: str,
+    actual: Array,
+    exact: Array,
+    dtype: Dtype,
+    due: ErrorBudget,
+    scale: float = 1.0,
+    known: float = 1.0,
+) -> ReplayedOutput:
     """Return the row of one output. `scale` multiplies the limits, and so does `known` if a clean run has larger
     ratios."""
     shape = actual.shape
@@ -169,7 +176,7 @@ class BudgetTally:
         if self.is_exact:
             return
         own = np.abs(round_to(exact, self.dtype) - exact)
-        if self.elements < FEW:
+        if self.elements < MIN_ELEMENTS:
             own = np.maximum(own, OWN * unit * size)
         self.own += float(np.dot(own, own))
         self.noise += away.size * (_rms(sigma) if noise is None else noise) ** 2
@@ -184,10 +191,10 @@ class BudgetTally:
         if abs(self.toward - self.due_toward) > BIAS * self.used:
             self.different = max(self.different, int(np.unique(actual).size))
 
-    def row(self, order: int, slot: str, limit: float = 1.0) -> Replayed:
+    def row(self, order: int, slot: str, limit: float = 1.0) -> ReplayedOutput:
         """Return the row. `limit` multiplies the limits."""
         row = self._row(order, slot, limit)
-        if row.verdict is not Judged.GUILTY or not self.shape:
+        if row.verdict is not ReplayVerdict.GUILTY or not self.shape:
             return row
         grid = self.grid
         counts = tuple(grid.counts.tolist())
@@ -195,15 +202,19 @@ class BudgetTally:
             where=self.where(), picture=DifferenceMap(self.dtype.name, grid.rows, grid.columns, grid.across, counts)
         )
 
-    def _row(self, order: int, slot: str, limit: float) -> Replayed:
-        row = Replayed(order, slot, budget="exact" if self.is_exact else self.made_of, verdict=Judged.CLEAN)
+    def _row(self, order: int, slot: str, limit: float) -> ReplayedOutput:
+        row = ReplayedOutput(
+            order, slot, budget="exact" if self.is_exact else self.made_of, verdict=ReplayVerdict.CLEAN
+        )
         if self.used:
             row = self._plain(row)
         if self.is_exact:
             row = row._replace(rms_ratio=0.0, max_ratio=0.0)
             if self.wrong:
                 words = f"{self.wrong:,} of {self.elements:,} elements differ; none may"
-                row = row._replace(verdict=Judged.GUILTY, rms_ratio=math.inf, max_ratio=math.inf, explanation=words)
+                row = row._replace(
+                    verdict=ReplayVerdict.GUILTY, rms_ratio=math.inf, max_ratio=math.inf, explanation=words
+                )
                 row = row._replace(max_abs_index=self.largest_at if self.largest > 0 else self.first_wrong)
             return row
         row = row._replace(nonfinite=self.odd if self.elements else None)
@@ -212,9 +223,11 @@ class BudgetTally:
             budget, total = math.sqrt(own + self.noise + self.step), math.sqrt(self.error)
             ratio = total / budget if budget else (math.inf if total else 0.0)
             row = row._replace(rms_ratio=ratio, max_ratio=self.ratio, bias=self.toward / self.used)
-        return row._replace(verdict=Judged.GUILTY if self.odd or self._is_beyond(row, limit) else Judged.CLEAN)
+        return row._replace(
+            verdict=ReplayVerdict.GUILTY if self.odd or self._is_beyond(row, limit) else ReplayVerdict.CLEAN
+        )
 
-    def _plain(self, row: Replayed) -> Replayed:
+    def _plain(self, row: ReplayedOutput) -> ReplayedOutput:
         """Add the errors that need no budget to a row."""
         total, norm, unit = math.sqrt(self.error), math.sqrt(self.size), self.dtype.round_off
         rel_l2 = total / norm if norm else (0.0 if not total else math.inf)
@@ -235,12 +248,12 @@ class BudgetTally:
             vendor_mere_mare=old,
         )
 
-    def _is_beyond(self, row: Replayed, limit: float) -> bool:
+    def _is_beyond(self, row: ReplayedOutput, limit: float) -> bool:
         if row.rms_ratio is None or row.max_ratio is None or row.bias is None:
             return False
         low = self.dtype.itemsize <= 2
         many = self.size**2 / self.fourth if 0 < self.fourth < math.inf else float(self.used)  # that decide the rms
-        few = 1 + 2 / math.sqrt(many) if many < FEW else 1.0  # the rms of few errors varies
+        few = 1 + 2 / math.sqrt(many) if many < MIN_ELEMENTS else 1.0  # the rms of few errors varies
         if row.rms_ratio > (RMS_16 if low else RMS) * limit * few or row.max_ratio > self.most * limit:
             return True
         small = math.sqrt(self.noise) < 0.1 * self.dtype.round_off * math.sqrt(self.values)

@@ -16,10 +16,10 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence
 from npucmp.dump.formats import calls_of
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.model import REPLAYED, Judged, Operator, Replayed, Run, TensorRef
+from npucmp.model import REPLAYED, Operator, ReplayedOutput, ReplayVerdict, Run, TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.arguments import READ_ERRORS
-from npucmp.recompute.kind_baseline import FEWEST, excused, explained
+from npucmp.recompute.kind_baseline import FEWEST, excuse_kinds, explain_kinds
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of
@@ -32,7 +32,7 @@ LARGEST_SAMPLED = 1 << 26  # elements of the tensors of a product that is sample
 PART, LEAST = 4, 1 << 22
 # operators: work: one of this many is always recomputed, and the first of each kind, independent of the search
 SAMPLE = 16
-PACK = 64  # operators: work: compressed together
+BATCH = 64  # operators: work: compressed together
 PEERS = 8  # operators: work: peers that distinguish a setting of the device from a fault
 
 
@@ -45,16 +45,16 @@ class RecomputedOperators:
     """
 
     def __init__(
-        self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool = False, packs: bool = False
+        self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool = False, compressed: bool = False
     ) -> None:
-        self._open, self._context, self._reduced, self._packs = runs, context, reduced, packs
+        self._open, self._context, self._reduced, self._compressed = runs, context, reduced, compressed
         self._engine, self._settings = NumpyEngine(), ReplaySettings()
-        self._found: dict[tuple[int, int], tuple[Replayed, ...]] = {}
+        self._found: dict[tuple[int, int], tuple[ReplayedOutput, ...]] = {}
         self._left = LEAST
         self.recomputed: set[int] = set()  # orders of target operators
         self._settings_of: set[int] = set()  # orders of operators whose kind has coarser arithmetic
 
-    def rows(self, side: int, operator: Optional[Operator]) -> tuple[Replayed, ...]:
+    def rows(self, side: int, operator: Optional[Operator]) -> tuple[ReplayedOutput, ...]:
         """Return a row for each output of an operator; () if numpy does not recompute the operator.
 
         If coarser arithmetic explains similar errors of a whole kind, a guilty operator is no fault: its rows become
@@ -64,13 +64,13 @@ class RecomputedOperators:
         if task is None or operator is None or task.operator.name != operator.name:
             return ()
         rows = self._rows(side, task)
-        if any(row.verdict is Judged.GUILTY for row in rows):
+        if any(row.verdict is ReplayVerdict.GUILTY for row in rows):
             rows = self._among_peers(side, task)
         if side == 0 and any(row.status == REPLAYED for row in rows):
             self.recomputed.add(operator.order)
         return rows
 
-    def gradients_as_golden(self, target: Operator, golden: Operator) -> tuple[Replayed, ...]:
+    def gradients_as_golden(self, target: Operator, golden: Operator) -> tuple[ReplayedOutput, ...]:
         """Return the rows of a target gradient, computed from the arguments of the golden's forward; () if the operator
         is no gradient, or if numpy does not recompute it."""
         own, other = (tasks.get(one.order) for tasks, one in zip(self._tasks, (target, golden)))
@@ -108,7 +108,7 @@ class RecomputedOperators:
         elements = sum(math.prod(tensor.shape) for operator in run.operators for tensor in operator.tensors)
         self._left = max(self._left, elements // PART)
         tasks = [task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)]
-        return _CompressedTasks(tasks) if self._packs else {task.operator.order: task for task in tasks}
+        return _CompressedTasks(tasks) if self._compressed else {task.operator.order: task for task in tasks}
 
     def _is_due(self, task: Task) -> bool:
         op = op_type_of(task.operator)
@@ -122,14 +122,14 @@ class RecomputedOperators:
             return False  # a product of n·k by k·m elements has n·k·m terms
         return not self._engine.refuses(task)[0]
 
-    def _rows(self, side: int, task: Task) -> tuple[Replayed, ...]:
+    def _rows(self, side: int, task: Task) -> tuple[ReplayedOutput, ...]:
         key = side, task.operator.order
         if key not in self._found:
             self._left -= sum(math.prod(one.shape) for one in _tensors(task)) // (EVERY if is_large(task) else 1)
             self._found[key] = self._computed(task) if self._left >= 0 else ()
         return self._found[key]
 
-    def _computed(self, task: Task) -> tuple[Replayed, ...]:
+    def _computed(self, task: Task) -> tuple[ReplayedOutput, ...]:
         """Return the rows of a task; () if its record cannot be read or does not fit its formula."""
         try:
             return tuple(self._engine.replay(task, self._context, self._settings))
@@ -145,20 +145,20 @@ class RecomputedOperators:
                 kinds[_kind(task)].append(order)
         return found
 
-    def _among_peers(self, side: int, task: Task) -> tuple[Replayed, ...]:
+    def _among_peers(self, side: int, task: Task) -> tuple[ReplayedOutput, ...]:
         """Return the rows of a guilty operator, excused if its peers have similar errors."""
         orders = [order for order in self._kinds[side][_kind(task)] if order != task.operator.order]
         peers = [self._tasks[side][order] for order in orders[:PEERS]]
         rows = [row for one in (task, *peers) for row in self._rows(side, one)]
         operators = {one.operator.order: one.operator._replace(kind=_kind(one)) for one in (task, *peers)}
-        kinds = explained(rows, operators)
-        found = excused(rows, kinds)
+        kinds = explain_kinds(rows, operators)
+        found = excuse_kinds(rows, kinds)
         for kind in kinds:
             self._settings_of.update(rows[place].order for place in kind.rows if side == 0)
             first = min((rows[place].order for place in kind.alike), default=-1)
             for place in kind.alike:
                 words = kind.words if rows[place].order == first else f"same as {operators[first].name}: {kind.words}"
-                verdict = Judged.GUILTY if rows[place].order == first else Judged.AMPLIFIER
+                verdict = ReplayVerdict.GUILTY if rows[place].order == first else ReplayVerdict.AMPLIFIER
                 found[place] = rows[place]._replace(verdict=verdict, explanation=words)
         return tuple(row for row in found if row.order == task.operator.order)
 
@@ -169,14 +169,14 @@ class _CompressedTasks(Mapping[int, Task]):
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._places = {task.operator.order: at for at, task in enumerate(tasks)}
-        packs = (tasks[at : at + PACK] for at in range(0, len(tasks), PACK))
-        self._packs = [zlib.compress(pickle.dumps(some, pickle.HIGHEST_PROTOCOL), 1) for some in packs]
+        packs = (tasks[at : at + BATCH] for at in range(0, len(tasks), BATCH))
+        self._batches = [zlib.compress(pickle.dumps(some, pickle.HIGHEST_PROTOCOL), 1) for some in packs]
         self._latest: tuple[int, Sequence[Task]] = -1, ()
 
     def __getitem__(self, order: int) -> Task:
-        number, at = divmod(self._places[order], PACK)
+        number, at = divmod(self._places[order], BATCH)
         if self._latest[0] != number:
-            self._latest = number, pickle.loads(zlib.decompress(self._packs[number]))
+            self._latest = number, pickle.loads(zlib.decompress(self._batches[number]))
         return self._latest[1][at]
 
     def __iter__(self) -> Iterator[int]:

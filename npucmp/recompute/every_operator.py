@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Callable, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import REPLAYED, Operator, Replayed, Run
+from npucmp.model import REPLAYED, Operator, ReplayedOutput, Run
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.estimator import RecomputedOperators
-from npucmp.recompute.kind_baseline import doubted
+from npucmp.recompute.kind_baseline import mark_doubtful
 from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.run import replayed
+from npucmp.recompute.run import replay_tasks
 from npucmp.recompute.task import Engine, Task, first_engine
 from npucmp.recompute.torch_engine import TorchEngine
 
@@ -47,22 +47,22 @@ class EveryOperator(RecomputedOperators):
         is_reduced = self._reduced and op_type_of(task.operator).has("contracts")
         return not is_reduced and first_engine(task, self._engines)[0] is not None
 
-    def _rows(self, side: int, task: Task) -> tuple[Replayed, ...]:
+    def _rows(self, side: int, task: Task) -> tuple[ReplayedOutput, ...]:
         return self._every[side].get(task.operator.order, ())
 
     @cached_property
-    def _every(self) -> tuple[Mapping[int, tuple[Replayed, ...]], ...]:
+    def _every(self) -> tuple[Mapping[int, tuple[ReplayedOutput, ...]], ...]:
         """The rows of each operator of both runs. The same processes recompute both."""
         sides = [side for side, tasks in enumerate(self._tasks) for _ in tasks]
         every = [task for tasks in self._tasks for task in tasks.values()]
-        rows: tuple[list[Replayed], ...] = [], []
-        for side, some in zip(sides, replayed(every, self._engines, self._context, self._settings, self._jobs)):
+        rows: tuple[list[ReplayedOutput], ...] = [], []
+        for side, some in zip(sides, replay_tasks(every, self._engines, self._context, self._settings, self._jobs)):
             rows[side].extend(some)
         return tuple(map(_by_operator, self._open(), rows))
 
 
-def _by_operator(run: Run, rows: Sequence[Replayed]) -> Mapping[int, tuple[Replayed, ...]]:
-    found: dict[int, list[Replayed]] = defaultdict(list)
-    for row in doubted(rows, {operator.order: operator for operator in run.operators}):
+def _by_operator(run: Run, rows: Sequence[ReplayedOutput]) -> Mapping[int, tuple[ReplayedOutput, ...]]:
+    found: dict[int, list[ReplayedOutput]] = defaultdict(list)
+    for row in mark_doubtful(rows, {operator.order: operator for operator in run.operators}):
         found[row.order].append(row)
     return {order: tuple(some) for order, some in found.items()}

@@ -27,7 +27,7 @@ from npucmp.recompute.permutations import places_in
 
 SAMPLE = 1 << 14  # elements that are compared with a function
 CANCELS = ("gelu", "silu", "elu", "mish", "softplus")  # a result near 0 is a difference of larger numbers
-FEW = 64  # elements that all functions are first tried on
+SAMPLE_ELEMENTS = 64  # elements that all functions are first tried on
 MOST = 3.0  # rms of the error over that of the expected error; a single element may have twelve times that
 ROUNDED = 2.0**-10  # relative error up to which a constant counts as a short decimal
 
@@ -104,7 +104,7 @@ def applied(name: str, m: Any, sources: list[Any]) -> Any:
 
 def unary_fits(x: Any, y: Any, dtype: str) -> list[FunctionFit]:
     """Return the functions of y that fit x, the best first. Both are flat float64; `dtype` is the type of x."""
-    few, at = _sample_places(x.size, FEW), _sample_places(x.size)
+    few, at = _sample_places(x.size, SAMPLE_ELEMENTS), _sample_places(x.size)
     names = [name for name in UNARY if _fit(name, x[few], [y[few]], dtype) is not None]
     x, y = x[at], y[at]
     found = [fit for name in names if (fit := _fit(name, x, [y], dtype)) is not None]
@@ -115,7 +115,7 @@ def unary_fits(x: Any, y: Any, dtype: str) -> list[FunctionFit]:
 
 def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[FunctionFit]:
     """Return the function of a and b that fits x; None if none does."""
-    few = _sample_places(x.size, FEW)
+    few = _sample_places(x.size, SAMPLE_ELEMENTS)
     unit = _unit(dtype)
     for name, function in BINARY.items():
         with np.errstate(all="ignore"):
@@ -187,7 +187,7 @@ PAIRS = 12  # outputs that are tried in pairs
 LARGEST = 1 << 26  # elements of an input that is searched
 
 
-def filled(task: GapTask, context: ReadContext) -> Gap:
+def fill_gap(task: GapTask, context: ReadContext) -> Gap:
     """Return the gap with the function that makes the input from the outputs; without a function if none fits."""
     gap = Gap(task.order, task.tensor.slot)
     if int(np.prod(task.tensor.shape)) > LARGEST:

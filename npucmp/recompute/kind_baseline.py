@@ -17,18 +17,18 @@ from collections import defaultdict
 from statistics import median
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
-from npucmp.model import Judged, Operator, Replayed
+from npucmp.model import Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.optypes import op_type
 
 FEWEST = 3  # operators that make a kind
-NEARLY = 0.9  # of them exceed their budget: the others may hold values that need no rounding
+KIND_SHARE = 0.9  # of them exceed their budget: the others may hold values that need no rounding
 OUTLIER = 4.0  # times the median: not similar
 COARSE = 2.0**-10  # relative error that half precision inside a float32 operator leaves
 IN_16_BITS = 4.0  # units of a 16-bit type
 DIRECTED = 0.5  # of the relative error is the mean error toward or from zero: roundings to nearest average out
 
 
-class Explained(NamedTuple):
+class KindExplanation(NamedTuple):
     """A sentence about a kind, the places of rows that it excuses, and of rows that another formula makes guilty."""
 
     words: str
@@ -36,12 +36,12 @@ class Explained(NamedTuple):
     alike: frozenset[int] = frozenset()
 
 
-def explained(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list[Explained]:
+def explain_kinds(rows: Sequence[ReplayedOutput], operators: Mapping[int, Operator]) -> list[KindExplanation]:
     """Return kinds of operators that exceed their budgets by similar factors."""
     found = []
     for name, places, alone in _kinds(rows, operators):
-        beyond = [place for place in places if rows[place].verdict in (Judged.GUILTY, Judged.AMPLIFIER)]
-        if len({rows[place].order for place in beyond}) < FEWEST or len(beyond) < NEARLY * len(places):
+        beyond = [place for place in places if rows[place].verdict in (ReplayVerdict.GUILTY, ReplayVerdict.AMPLIFIER)]
+        if len({rows[place].order for place in beyond}) < FEWEST or len(beyond) < KIND_SHARE * len(places):
             continue
         ratio, error = (
             median(getattr(rows[place], name) or 0.0 for place in beyond) for name in ("rms_ratio", "rel_l2")
@@ -54,16 +54,18 @@ def explained(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> li
         if len(coarse) >= enough and (_in_common(rows, coarse) or not _have_direction([rows[at] for at in coarse])):
             inside = _in_common(rows, coarse) or "coarser arithmetic inside"
             words = f"{words}: explained by {inside} (a setting, not one operator)"
-            found.append(Explained(words, frozenset(coarse).intersection(alone)))
+            found.append(KindExplanation(words, frozenset(coarse).intersection(alone)))
         elif len(alike) >= enough and not any(rows[place].explained_by for place in alike):
             words = f"{words}: similar errors, explained by another formula, not by coarser arithmetic"
-            found.append(Explained(words, frozenset(), frozenset(alike).intersection(alone)))
+            found.append(KindExplanation(words, frozenset(), frozenset(alike).intersection(alone)))
         elif _in_common(rows, beyond) and len(beyond) == len(places):  # this excuses no operator
-            found.append(Explained(f"all {len(places)} {name}: {_in_common(rows, beyond)}", frozenset()))
+            found.append(KindExplanation(f"all {len(places)} {name}: {_in_common(rows, beyond)}", frozenset()))
     return found
 
 
-def _kinds(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> Iterator[tuple[str, list[int], list[int]]]:
+def _kinds(
+    rows: Sequence[ReplayedOutput], operators: Mapping[int, Operator]
+) -> Iterator[tuple[str, list[int], list[int]]]:
     """Yield the places of outputs of one kind, and those that it explains. Products of kinds that are too small are
     compared with products of all kinds, because one unit rounds their operands."""
     kinds: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -81,18 +83,18 @@ def _kinds(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> Itera
         yield "products", sorted(products), small
 
 
-def _is_vector(row: Replayed, operators: Mapping[int, Operator]) -> bool:
+def _is_vector(row: ReplayedOutput, operators: Mapping[int, Operator]) -> bool:
     """Return whether a row is the gradient of a bias, which is a sum and no product."""
     return any(one.slot == row.slot and len(one.shape) == 1 for one in operators[row.order].tensors)
 
 
-def _in_common(rows: Sequence[Replayed], places: Sequence[int]) -> str:
+def _in_common(rows: Sequence[ReplayedOutput], places: Sequence[int]) -> str:
     """Return the hypothesis that explains all rows; "" if none does."""
     words = {rows[place].explained_by for place in places}
     return words.pop() if len(words) == 1 else ""
 
 
-def doubted(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list[Replayed]:
+def mark_doubtful(rows: Sequence[ReplayedOutput], operators: Mapping[int, Operator]) -> list[ReplayedOutput]:
     """Return the rows. If activations are recomputed in the backward pass, gradients read tensors that the second
     forward saved. If a forward is guilty, these may differ from the recorded tensors, so later guilty gradients become
     UNKNOWN."""
@@ -100,7 +102,9 @@ def doubted(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list
     back = next((order for order, phase in phases if phase == "backward"), None)
     if back is None or not any(phase == "forward" and order > back for order, phase in phases):
         return [*rows]
-    wrong = (row.order for row in rows if row.verdict is Judged.GUILTY and operators[row.order].phase == "forward")
+    wrong = (
+        row.order for row in rows if row.verdict is ReplayVerdict.GUILTY and operators[row.order].phase == "forward"
+    )
     first = min(wrong, default=None)
     after = (one for order, one in operators.items() if first is not None and order > first)
     calls = {one.call for one in after if one.phase == "forward"}
@@ -108,22 +112,24 @@ def doubted(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list
     found = []
     for row in rows:
         operator = operators[row.order]
-        if row.verdict is Judged.GUILTY and operator.phase == "backward" and operator.call in calls:
-            row = row._replace(verdict=Judged.UNKNOWN, explanation=words)
+        if row.verdict is ReplayVerdict.GUILTY and operator.phase == "backward" and operator.call in calls:
+            row = row._replace(verdict=ReplayVerdict.UNKNOWN, explanation=words)
         found.append(row)
     return found
 
 
-def excused(rows: Sequence[Replayed], kinds: Sequence[Explained]) -> list[Replayed]:
+def excuse_kinds(rows: Sequence[ReplayedOutput], kinds: Sequence[KindExplanation]) -> list[ReplayedOutput]:
     """Return the rows. Rows of explained kinds become AMPLIFIER with the reason."""
     found = [*rows]
     for kind in kinds:
         for place in kind.rows:
-            found[place] = found[place]._replace(verdict=Judged.AMPLIFIER, explanation=f"explained: {kind.words}")
+            found[place] = found[place]._replace(
+                verdict=ReplayVerdict.AMPLIFIER, explanation=f"explained: {kind.words}"
+            )
     return found
 
 
-def _is_alike(row: Replayed, ratio: float, error: float) -> bool:
+def _is_alike(row: ReplayedOutput, ratio: float, error: float) -> bool:
     """Return whether the error of a row is similar to that of its kind: relative to the expected error, which grows
     with the terms of sums, or to the values, as for rounded operands."""
     if row.rms_ratio is None or row.rel_l2 is None or row.nonfinite:
@@ -131,7 +137,7 @@ def _is_alike(row: Replayed, ratio: float, error: float) -> bool:
     return row.rms_ratio <= OUTLIER * ratio or row.rel_l2 <= OUTLIER * error
 
 
-def _is_coarse(row: Replayed) -> bool:
+def _is_coarse(row: ReplayedOutput) -> bool:
     """Return whether coarse arithmetic can cause the error of a row."""
     if row.rel_l2 is None or row.rel_l2_u is None:
         return False
@@ -139,7 +145,7 @@ def _is_coarse(row: Replayed) -> bool:
     return row.rel_l2_u <= IN_16_BITS if low else row.rel_l2 <= COARSE
 
 
-def _have_direction(rows: Sequence[Replayed]) -> bool:
+def _have_direction(rows: Sequence[ReplayedOutput]) -> bool:
     """Return whether the errors of all rows lie on one side of the values, toward zero or away from it."""
     shares = [(row.bias or 0.0) / row.rel_l2_u if row.rel_l2_u else 0.0 for row in rows]
     return min(shares) >= DIRECTED or max(shares) <= -DIRECTED

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npucmp.model.dtypes import ROUNDING, random_walk
-from npucmp.recompute.arguments import TooLarge
+from npucmp.recompute.arguments import CallTooLarge
 
 Array = NDArray[Any]
 FLOPS = 1 << 36  # of the products of one operator: a few seconds of one core
@@ -47,7 +47,7 @@ class Steps:
         """Raise TooLarge if an array does not fit beside all arrays made before."""
         self._left -= 8 * math.prod(shape)
         if self._left < 0:
-            raise TooLarge("its replay needs more memory than --limit-memory allows")
+            raise CallTooLarge("its replay needs more memory than --limit-memory allows")
 
     def rounded(self, out: Any, sigma: Any = None) -> Any:
         """Return a result with the noise of its rounding, and of sigma before it."""
@@ -118,7 +118,7 @@ class Steps:
         self.room((*batch, *a.shape[-2:-1], *b.shape[-1:]))
         self._flops -= 2 * math.prod((*batch, *a.shape[-2:], *b.shape[-1:]))
         if self._flops < 0:
-            raise TooLarge("its products take too long for numpy; torch samples them")
+            raise CallTooLarge("its products take too long for numpy; torch samples them")
         out = np.matmul(a, b)
         return out if self._random is None else self._walked(out, np.matmul(a * a, b * b), float(a.shape[-1]))
 

@@ -15,17 +15,17 @@ import numpy as np
 from npucmp.model import Call, Slot, SpelledArgument, TensorRef, Tree
 from npucmp.model.dtypes import canonical, lookup, numpy_dtype
 from npucmp.recompute.arguments import MissingTensor, arguments_of, floats_in
-from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, mapped
+from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, map_arrays
 from npucmp.recompute.call_table import CallFormula, formula_of
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.table import ROUNDED_ONCE, CallRow, row_of
 from npucmp.recompute.task import Task
 
-NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a node
-NEARER = 10.0  # times nearer: another node then replaces the first node that fits
+GRADIENT_DISTANCE = 0.3  # relative distance up to which a recorded gradient may be that of a node
+DISTANCE_FACTOR = 10.0  # times nearer: another node then replaces the first node that fits
 ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is that of a node
-FEW = 16  # values: a multiple of fewer may be a gradient of another node
+MIN_VALUES = 16  # values: a multiple of fewer may be a gradient of another node
 ANOTHER = "another autograd node"
 KEYWORDS = {"self": "input", "axis": "dim", "keepdims": "keepdim", "x": "input"}  # older versions, and mint
 SEVERAL = frozenset("squeeze unsqueeze flatten reshape view to type".split())  # the recorded shape decides
@@ -43,7 +43,7 @@ class CallPlan(NamedTuple):
         return [*found] if isinstance(found, (list, tuple)) else [found]
 
 
-class Chosen(NamedTuple):
+class GradientChoice(NamedTuple):
     """The gradient to compare with a recorded gradient: its node, its place in the node, whether it is transposed.
     `is_sure`: no other gradient is possible."""
 
@@ -61,7 +61,7 @@ class BackwardPlan(NamedTuple):
     """The gradients of a call that a record holds. `chosen` has an entry for each recorded gradient, by place."""
 
     formula: CallFormula
-    chosen: Mapping[int, Optional[Chosen]]
+    chosen: Mapping[int, Optional[GradientChoice]]
     kind: str = "noise"
     views: bool = True
 
@@ -189,7 +189,7 @@ def _rounded(inputs: CallInputs, name: str) -> CallInputs:
         with np.errstate(over="ignore"):
             return one.astype(numpy_dtype(name)).astype(np.float64) if one.dtype.kind == "f" else one
 
-    args, kwargs = mapped([inputs.args, dict(inputs.kwargs)], change)
+    args, kwargs = map_arrays([inputs.args, dict(inputs.kwargs)], change)
     return CallInputs(args, kwargs, inputs.shapes, inputs.recorded, inputs.gradients)
 
 
@@ -202,7 +202,7 @@ def _with_bias(inputs: CallInputs, plain: CallInputs) -> CallInputs:
         other = next(wide)
         return other if next(count) >= 2 else one
 
-    args, kwargs = mapped([inputs.args, dict(inputs.kwargs)], change)
+    args, kwargs = map_arrays([inputs.args, dict(inputs.kwargs)], change)
     return CallInputs(args, kwargs, inputs.shapes, inputs.recorded, inputs.gradients)
 
 
@@ -228,7 +228,7 @@ def chosen_gradients(
     recorded: Mapping[int, Array],
     units: Mapping[int, float],
     types: Collection[int],
-) -> dict[int, Optional[Chosen]]:
+) -> dict[int, Optional[GradientChoice]]:
     """The gradient to compare with each recorded gradient, by place; None if no gradient has its shape.
 
     A node fits if each recorded gradient has the shape of the node's gradient in the same place. The first node that
@@ -236,14 +236,14 @@ def chosen_gradients(
     (`types` are the places whose type is a type of the call's inputs), if another gradient of the same node is near, or
     if the gradient itself is near. If no node fits, the nearest gradient is selected for each; it is sure if near.
     """
-    best: Optional[dict[int, Chosen]] = None
+    best: Optional[dict[int, GradientChoice]] = None
     least = math.inf
     for number in range(len(nodes)):
         found = _fit(nodes, number, recorded)
         if found is None:
             continue
         away = sum(min(1.0, _distance(recorded[at], one.of(nodes))) for at, one in found.items())
-        if best is None or away * NEARER < least or (away <= NEAR * len(found) < least):
+        if best is None or away * DISTANCE_FACTOR < least or (away <= GRADIENT_DISTANCE * len(found) < least):
             best, least = found, away
     if best is not None:
         near = {at: is_near(recorded[at], one.of(nodes), units[at]) for at, one in best.items()}
@@ -259,14 +259,14 @@ def chosen_gradients(
     return {at: _nearest(nodes, one, units[at]) for at, one in recorded.items()}
 
 
-def _fit(nodes: Sequence[Node], number: int, recorded: Mapping[int, Array]) -> Optional[dict[int, Chosen]]:
+def _fit(nodes: Sequence[Node], number: int, recorded: Mapping[int, Array]) -> Optional[dict[int, GradientChoice]]:
     node, found = nodes[number], {}
     for at, one in recorded.items():
         forms = _forms(node[at], one) if at < len(node) else []
         if not forms:
             return None
-        turned = min(forms, key=lambda is_turned: _distance(one, Chosen(number, at, is_turned, True).of(nodes)))
-        found[at] = Chosen(number, at, turned, True)
+        turned = min(forms, key=lambda is_turned: _distance(one, GradientChoice(number, at, is_turned, True).of(nodes)))
+        found[at] = GradientChoice(number, at, turned, True)
     return found
 
 
@@ -278,7 +278,7 @@ def _forms(one: Optional[Array], recorded: Array) -> list[bool]:
     return [*found, True] if one.ndim >= 2 and one.swapaxes(-1, -2).shape == recorded.shape else found
 
 
-def _nearest(nodes: Sequence[Node], recorded: Array, unit: float) -> Optional[Chosen]:
+def _nearest(nodes: Sequence[Node], recorded: Array, unit: float) -> Optional[GradientChoice]:
     """The nearest gradient with the same number of elements; sure if it is near."""
     best, least = None, math.inf
     for number, node in enumerate(nodes):
@@ -286,7 +286,7 @@ def _nearest(nodes: Sequence[Node], recorded: Array, unit: float) -> Optional[Ch
             if one is None or one.size != recorded.size:
                 continue
             for turned in _forms(one, recorded) or [False]:
-                chosen = Chosen(number, place, turned, False)
+                chosen = GradientChoice(number, place, turned, False)
                 away = _distance(recorded, chosen.of(nodes))
                 if away < least:
                     best, least = chosen._replace(is_sure=is_near(recorded, chosen.of(nodes), unit)), away
@@ -302,7 +302,7 @@ def _distance(recorded: Array, exact: Optional[Array]) -> float:
     return away / size if size else (0.0 if not away else 1e300)
 
 
-def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = NEAR) -> bool:
+def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = GRADIENT_DISTANCE) -> bool:
     """Whether a gradient, even a wrong one, belongs to a node: it is near, or most nonzero elements are equal, directly
     or after scaling."""
     if _distance(recorded, exact) <= near:
@@ -325,6 +325,6 @@ def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = 
 def _factor(a: Array, b: Array) -> float:
     """The factor from `b` to `a`; 0 if `b` has fewer than FEW absolute values, so that a factor proves nothing."""
     use = np.isfinite(a) & np.isfinite(b) & (b != 0)
-    if np.unique(np.abs(b[use])).size < FEW:
+    if np.unique(np.abs(b[use])).size < MIN_VALUES:
         return 0.0
     return float(np.median(a[use] / b[use]))

@@ -12,7 +12,7 @@ from npucmp.model import TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read
 from npucmp.recompute.numpy_calls import BackwardPlan, slots_of
-from npucmp.recompute.numpy_results import NumpyTask, computed
+from npucmp.recompute.numpy_results import NumpyTask, compute_operator
 from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of
 from npucmp.recompute.table import CallRow
 from npucmp.recompute.task import ReplaySettings, Task
@@ -28,10 +28,10 @@ def write(
     slots  the outputs that were recomputed
     Raises RefusedRecord for a call that numpy cannot compute, and the errors of the readers.
     """
-    work, exact = computed(task, context, settings)
+    work, exact = compute_operator(task, context, settings)
     operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
     assert operator is not None and call is not None
-    files_of = _Files(work.treated, context)
+    files_of = _CaseFiles(work.treated, context)
     for one in operator.tensors:
         if one.slot.startswith("input"):
             files_of.add(f"input_{len(files_of.names)}", one)
@@ -69,7 +69,7 @@ def write(
         (folder / file).write_text(text, encoding="utf-8")
 
 
-class _Files:
+class _CaseFiles:
     """The tensors of a case by file name, and the file name of each input by its slot."""
 
     def __init__(self, treated: str, context: ReadContext) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import REPLAYED, Replayed
+from npucmp.model import REPLAYED, ReplayedOutput
 from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import NotInTable
 from npucmp.recompute.table import STOPPED, row_of
@@ -39,10 +39,10 @@ class NumpyEngine:
     def start(self, settings: ReplaySettings) -> None:
         from npucmp.recompute import numpy_results  # noqa: F401 import in advance; it takes time
 
-    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
         from npucmp.recompute import numpy_results
 
-        return numpy_results.replayed(task, context, settings)
+        return numpy_results.replay_rows(task, context, settings)
 
 
 def _refused_call(task: Task) -> tuple[str, str]:
@@ -79,7 +79,7 @@ class NumpyCaseEngine(NumpyEngine):
             return "not in table", "a case can be written for a recorded call only, not for an operator of a graph"
         return super().refuses(task)
 
-    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
         rows, row = super().replay(task, context, settings), row_of(task.call)
         slots = [one.slot for one in rows if one.status == REPLAYED]
         if row is not None and slots:

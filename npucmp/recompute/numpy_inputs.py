@@ -65,7 +65,7 @@ class OperatorInputs:
     def all(self) -> list[Array]:
         return [self.inputs[place] for place in sorted(self.inputs)]
 
-    def mapped(self, change: Callable[[Array], Array]) -> OperatorInputs:
+    def map_floats(self, change: Callable[[Array], Array]) -> OperatorInputs:
         """A copy with `change` applied to each float input."""
         found = {at: change(one) if one.dtype.kind == "f" else one for at, one in self.inputs.items()}
         return replace(self, inputs=found, doubts=[])

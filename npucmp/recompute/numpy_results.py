@@ -8,13 +8,13 @@ from typing import Any, Mapping, NamedTuple
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import ROUNDING, Dtype, lookup
 from npucmp.model.optypes import op_type
-from npucmp.recompute.arguments import RefusedRecord, TooLarge, read
+from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, read
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.call_table import formula_of
-from npucmp.recompute.error_budget import BIAS, SAME, Due, judged, round_to
+from npucmp.recompute.error_budget import BIAS, SAME, ErrorBudget, evaluate_output, round_to
 from npucmp.recompute.noisy_ops import Steps, sigma_of
 from npucmp.recompute.numpy_calls import (
     ANOTHER,
@@ -83,39 +83,46 @@ class _Nodes(NamedTuple):
         return [*self.plan.nodes(m, g)]
 
 
-def replayed(task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+def replay_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
     """The rows of a task. Raises RefusedRecord, and the errors of the readers."""
     if is_large(task):
         return by_sample(task, context, settings)
-    work, exact = computed(task, context, settings)
-    overwritten = _overwritten(task, work, exact)
+    work, exact = compute_operator(task, context, settings)
+    overwritten = _overwrites_input(task, work, exact)
     if overwritten:
         because = "the first input was recorded after the operator overwrote it"
-        return [Replayed(task.operator.order, one.slot, "overwritten", explanation=because) for one in task.outputs]
-    return _judged(task, work, exact, settings)
+        return [
+            ReplayedOutput(task.operator.order, one.slot, "overwritten", explanation=because) for one in task.outputs
+        ]
+    return _evaluate_rows(task, work, exact, settings)
 
 
-def _judged(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> list[Replayed]:
+def _evaluate_rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> list[ReplayedOutput]:
     rows = _rows(task, work, exact, settings)
-    if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
+    if any(row.verdict is ReplayVerdict.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
         is_small = sum(one.size for one in work.given.all) <= SMALL
         rows = _rows(task, work, exact, settings._replace(trials=settings.trials * (MORE if is_small else 2)))
-    rows = _cleared(task, work, rows, settings)
-    return _second_opinion(task, work, exact, rows, settings)
+    rows = _clear_rows(task, work, rows, settings)
+    return _float32_result(task, work, exact, rows, settings)
 
 
-def _cleared(task: Task, work: NumpyTask, rows: list[Replayed], settings: ReplaySettings) -> list[Replayed]:
+def _clear_rows(
+    task: Task, work: NumpyTask, rows: list[ReplayedOutput], settings: ReplaySettings
+) -> list[ReplayedOutput]:
     """Replace GUILTY rows by CLEAN ones if another rounding of scalars or of a bias gives them."""
     for other in work.others:
-        if not any(row.verdict is Judged.GUILTY for row in rows):
+        if not any(row.verdict is ReplayVerdict.GUILTY for row in rows):
             return rows
         again = work._replace(given=other)
         others = _rows(task, again, _nearest(again, again.results(other)), settings)
-        rows = [b if a.verdict is Judged.GUILTY and b.verdict is Judged.CLEAN else a for a, b in zip(rows, others)]
+        rows = [
+            b if a.verdict is ReplayVerdict.GUILTY and b.verdict is ReplayVerdict.CLEAN else a
+            for a, b in zip(rows, others)
+        ]
     return rows
 
 
-def computed(task: Task, context: ReadContext, settings: ReplaySettings) -> tuple[NumpyTask, list[Any]]:
+def compute_operator(task: Task, context: ReadContext, settings: ReplaySettings) -> tuple[NumpyTask, list[Any]]:
     """Return an operator and its results in float64. Raises RefusedRecord, and the errors of the readers."""
     work = _work(task, context, settings)
     results = work.results(work.given)
@@ -128,7 +135,7 @@ def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTa
     if not task.call.prefix.startswith(GRAPH):
         return _work_of_call(task, context, settings)
     if 8 * sum(math.prod(one.shape) for one in operator.tensors) > settings.memory:
-        raise TooLarge("its tensors alone exceed --limit-memory")
+        raise CallTooLarge("its tensors alone exceed --limit-memory")
     loaded = {one.slot: one for one in operator.tensors}
     outputs = {
         _slot_number(slot): one
@@ -140,7 +147,7 @@ def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTa
     inputs = {
         _slot_number(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _slot_number(slot) >= 0
     }
-    given = _given(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
+    given = _operator_inputs(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
     if 0 not in outputs and outputs:
         raise RefusedRecord("the first result was not dumped")
     floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
@@ -160,7 +167,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
     read_from = [one for some in {operator.order: operator, origin.order: origin}.values() for one in some.tensors
                  if one.slot.startswith("input")]  # fmt: skip
     if 8 * sum(math.prod(one.shape) for one in (*operator.tensors, *origin.tensors)) > settings.memory:
-        raise TooLarge("its tensors alone exceed --limit-memory")
+        raise CallTooLarge("its tensors alone exceed --limit-memory")
     refs = {one.slot: one for one in origin.tensors}
     results = {at: refs[slot] for at, slot in enumerate(slots_of(forward)) if slot in refs}
     known = {at: one for at, one in results.items() if not task.is_backward or _has_values(one)}
@@ -181,7 +188,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
             plan, bound.inputs, results, values, unit, accumulator, settings.memory, bound.treated, bound.others
         )
     if row.inplace and _is_overwritten(bound.inputs, recorded):
-        raise Overwritten("the first input was recorded after the operator overwrote it")
+        raise OverwrittenInput("the first input was recorded after the operator overwrote it")
     unit = max((_unit(one) for one in operator.tensors), default=0.0)
     named = {one.slot: one for one in operator.tensors}
     outputs = {at: named[slot] for at, slot in enumerate(slots_of(call)) if slot in named}
@@ -197,7 +204,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
     return work._replace(plan=BackwardPlan(formula, chosen))
 
 
-class Overwritten(RefusedRecord):
+class OverwrittenInput(RefusedRecord):
     """A call whose input was recorded after the call had overwritten it."""
 
     status = "overwritten"
@@ -214,7 +221,7 @@ def _is_overwritten(given: CallInputs, recorded: Mapping[int, Array]) -> bool:
     )
 
 
-def _given(
+def _operator_inputs(
     task: Task, inputs: dict[int, Array], shapes: tuple[tuple[int, ...], ...], refs: Mapping[int, TensorRef]
 ) -> OperatorInputs:
     """The inputs of an operator from graph and dump; each tensor has the shape that the operator reads, if it fits."""
@@ -276,7 +283,7 @@ def _distance(a: Array, b: Array) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _overwritten(task: Task, work: NumpyTask, exact: list[Any]) -> bool:
+def _overwrites_input(task: Task, work: NumpyTask, exact: list[Any]) -> bool:
     """Whether an operator overwrites its first input and the record holds the overwritten values."""
     before, after = work.given.first, work.values.get(0)
     row = row_of(task.call)
@@ -295,8 +302,8 @@ def _sigmas(work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> tupl
     if kind == "exact" or not any(floats):
         return [0.0] * len(exact), "exact"
     if kind == "sum":
-        squares = work.results(work.given.mapped(lambda one: one * one))[0]
-        ones = work.results(work.given.mapped(np.ones_like))[0]
+        squares = work.results(work.given.map_floats(lambda one: one * one))[0]
+        ones = work.results(work.given.map_floats(np.ones_like))[0]
         return [np.ravel(sigma_of(exact[0], squares, ones, work.accumulator))], "walk"
     if kind == "once":
         return [ROUNDING * work.accumulator * np.abs(np.ravel(exact[0]))], "noise"
@@ -323,7 +330,7 @@ def _nearest_to(exact: list[Any], results: list[Any]) -> list[Any]:
     return found
 
 
-def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> list[Replayed]:
+def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> list[ReplayedOutput]:
     sigmas, made_of = _sigmas(work, exact, settings)
     rows = []
     for at, tensor in work.recorded.items():
@@ -335,7 +342,7 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
             continue
         if at >= len(exact) or exact[at] is None:
             words = "only the gradient reads this output, and its form depends on the device"
-            rows.append(Replayed(task.operator.order, tensor.slot, "not in table", explanation=words))
+            rows.append(ReplayedOutput(task.operator.order, tensor.slot, "not in table", explanation=words))
             continue
         wanted = as_type(exact[at], tensor.dtype)
         if wanted.size != math.prod(tensor.shape) or not (work.plan.views or shapes_fit(wanted.shape, tensor.shape)):
@@ -349,17 +356,17 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
         sigma = sigmas[at]
         if is_backward and work.treated and dtype.round_off < work.unit:  # of an input that autocast rounded
             sigma = np.hypot(sigma, ROUNDING * work.unit * np.abs(flat))
-        due = Due(sigma, made_of, work.plan.kind == "once")
-        row = judged(task.operator.order, tensor.slot, actual, flat, dtype, due, settings.scale, known)
-        if at in work.versions and row.verdict is Judged.CLEAN:
+        due = ErrorBudget(sigma, made_of, work.plan.kind == "once")
+        row = evaluate_output(task.operator.order, tensor.slot, actual, flat, dtype, due, settings.scale, known)
+        if at in work.versions and row.verdict is ReplayVerdict.CLEAN:
             row = row._replace(explanation=VERSIONS)
         chosen = work.plan.chosen.get(at) if isinstance(work.plan, BackwardPlan) else None
-        if row.verdict is Judged.GUILTY and chosen is not None and not chosen.is_sure:
+        if row.verdict is ReplayVerdict.GUILTY and chosen is not None and not chosen.is_sure:
             words = "it is near no gradient of this call; a device may split the call differently"
             row = _another(task, tensor, words)
-        elif row.verdict is Judged.GUILTY and chosen is not None and _hands_on(work, actual, dtype):
+        elif row.verdict is ReplayVerdict.GUILTY and chosen is not None and _passes_gradient(work, actual, dtype):
             row = _another(task, tensor, "it equals the incoming gradient: the call may end in a cast or a view")
-        elif row.verdict is Judged.CLEAN and is_backward and _ends_in_view(task, work, actual, dtype):
+        elif row.verdict is ReplayVerdict.CLEAN and is_backward and _ends_in_view(task, work, actual, dtype):
             words = "the record holds the incoming gradient, not the computed gradients"
             row = row._replace(budget="exact", rms_ratio=0.0, max_ratio=0.0, explanation=words)
         rows.append(_doubted(row, work)._replace(treated=work.treated))
@@ -367,10 +374,10 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
 
 
 def _ends_in_view(task: Task, work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
-    return task.call.name in TURNED and _hands_on(work, actual, dtype)
+    return task.call.name in TURNED and _passes_gradient(work, actual, dtype)
 
 
-def _hands_on(work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
+def _passes_gradient(work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
     """Whether a recorded gradient equals the incoming gradient, element by element, after rounding to its type."""
     given = [one for one in work.given.gradients if one is not None] if isinstance(work.given, CallInputs) else []
     if len(given) != 1 or given[0].size != actual.size:
@@ -378,29 +385,29 @@ def _hands_on(work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
     return bool(np.array_equal(round_to(given[0].ravel(), dtype), actual.ravel()))
 
 
-def _another(task: Task, tensor: TensorRef, because: str) -> Replayed:
-    return Replayed(task.operator.order, tensor.slot, ANOTHER, explanation=because)
+def _another(task: Task, tensor: TensorRef, because: str) -> ReplayedOutput:
+    return ReplayedOutput(task.operator.order, tensor.slot, ANOTHER, explanation=because)
 
 
-def _doubted(row: Replayed, work: NumpyTask) -> Replayed:
+def _doubted(row: ReplayedOutput, work: NumpyTask) -> ReplayedOutput:
     """Replace GUILTY by UNKNOWN if the inputs have doubts, or if NaN or Inf among them explain the difference."""
-    if row.verdict is not Judged.GUILTY:
+    if row.verdict is not ReplayVerdict.GUILTY:
         return row
     if row.nonfinite and any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in work.given.all):
-        return row._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
+        return row._replace(verdict=ReplayVerdict.UNKNOWN, explanation=SPREADS)
     if work.given.doubts:
-        return row._replace(verdict=Judged.UNKNOWN, explanation="; ".join(work.given.doubts))
+        return row._replace(verdict=ReplayVerdict.UNKNOWN, explanation="; ".join(work.given.doubts))
     return row
 
 
-def _second_opinion(
-    task: Task, work: NumpyTask, exact: list[Any], rows: list[Replayed], settings: ReplaySettings
-) -> list[Replayed]:
+def _float32_result(
+    task: Task, work: NumpyTask, exact: list[Any], rows: list[ReplayedOutput], settings: ReplaySettings
+) -> list[ReplayedOutput]:
     """Compute the same formula in float32, rounded once. If all its errors are as large, the operator is an
     AMPLIFIER."""
     if work.accumulator < 2.0**-24 or not any(_is_coarse(row) for row in rows):
         return rows
-    others = _nearest_to(exact, work.results(work.given.mapped(lambda one: one.astype(np.float32))))
+    others = _nearest_to(exact, work.results(work.given.map_floats(lambda one: one.astype(np.float32))))
     values = {}
     for at, tensor in work.recorded.items():
         dtype = lookup(tensor.dtype)
@@ -411,16 +418,18 @@ def _second_opinion(
         if _is_coarse(row) and row.rmse:
             row = row._replace(same_dtype_ratio=row.rmse / other.rmse if other.rmse else math.inf)
             if _is_alike(row, other):
-                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU has errors as large in the same types")
+                row = row._replace(
+                    verdict=ReplayVerdict.AMPLIFIER, explanation="a CPU has errors as large in the same types"
+                )
         found.append(row)
     return found
 
 
-def _is_coarse(row: Replayed) -> bool:
-    return row.verdict is Judged.GUILTY and not row.nonfinite and row.budget != "exact"
+def _is_coarse(row: ReplayedOutput) -> bool:
+    return row.verdict is ReplayVerdict.GUILTY and not row.nonfinite and row.budget != "exact"
 
 
-def _is_alike(row: Replayed, other: Replayed) -> bool:
+def _is_alike(row: ReplayedOutput, other: ReplayedOutput) -> bool:
     pairs = [(row.rms_ratio, other.rms_ratio), (row.max_ratio, other.max_ratio)]
     far = any(a is None or b is None or a > SAME * b for a, b in pairs)
     return not far and abs(row.bias or 0.0) <= max(BIAS, SAME * abs(other.bias or 0.0))

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype
-from npucmp.recompute.arguments import RefusedRecord, TooLarge, arguments_of, read
+from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of, read
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.noisy_ops import sigma_of
-from npucmp.recompute.numpy_calls import ANOTHER, NEAR, slots_of, unit_of
+from npucmp.recompute.numpy_calls import ANOTHER, GRADIENT_DISTANCE, slots_of, unit_of
 from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings, Task, kind_of
@@ -55,17 +55,17 @@ def is_large(task: Task) -> bool:
     return math.prod(out.shape) * float(terms) > HEAVY or max(sizes) > LARGE
 
 
-def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
     """A row for each result of a large product. Raises RefusedRecord, and the errors of the readers."""
     found = _forward_of(task)
     assert found is not None
     product, out = found
     elements = sum(math.prod(one.shape) for one in (product.left.tensor, product.right.tensor, out))
     if 8 * elements > settings.memory:
-        raise TooLarge("its tensors alone exceed --limit-memory")
+        raise CallTooLarge("its tensors alone exceed --limit-memory")
     tensors = {one.slot: one for one in task.operator.tensors}
     if not task.is_backward:
-        return [_judged(task, out, [product], out, context, settings)]
+        return [_result_row(task, out, [product], out, context, settings)]
     dy = tensors.get("input:0")
     if dy is None or math.prod(dy.shape) != math.prod(out.shape):
         raise RefusedRecord("no incoming gradient was recorded")
@@ -73,13 +73,13 @@ def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> lis
     rows = []
     for one in outputs:
         among = [some for shapes, some in _gradients(product, dy) if one.shape in shapes]
-        rows.append(_judged(task, one, among, out, context, settings) if among else _unknown(task, one))
+        rows.append(_result_row(task, one, among, out, context, settings) if among else _unknown(task, one))
     return rows
 
 
-def _unknown(task: Task, one: TensorRef) -> Replayed:
+def _unknown(task: Task, one: TensorRef) -> ReplayedOutput:
     words = "it is near no gradient of this call that a sample can compute"
-    return Replayed(task.operator.order, one.slot, ANOTHER, explanation=words)
+    return ReplayedOutput(task.operator.order, one.slot, ANOTHER, explanation=words)
 
 
 def _forward_of(task: Task) -> Optional[tuple[Product, TensorRef]]:
@@ -133,30 +133,30 @@ def _matrix(one: Operand, batch: int) -> tuple[int, int, int]:
     return (batch, columns, rows) if one.is_turned else (batch, rows, columns)
 
 
-def _judged(
+def _result_row(
     task: Task, tensor: TensorRef, among: list[Product], low: TensorRef, context: ReadContext, settings: ReplaySettings
-) -> Replayed:
+) -> ReplayedOutput:
     """The row of a result, by the nearest of the possible products."""
     dtype = lookup(tensor.dtype)
     if dtype is None or dtype.kind != "f" or dtype.name == "float64":
         raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} cannot be checked by a sample")
     rows = [_row(task, tensor, one, low, context, settings) for one in among]
     best = min(rows, key=lambda row: row.rel_l2 if row.rel_l2 is not None else math.inf)
-    is_open = task.is_backward and (best.rel_l2 is None or not best.rel_l2 <= NEAR)
-    return _unknown(task, tensor) if is_open and best.verdict is Judged.GUILTY else best
+    is_open = task.is_backward and (best.rel_l2 is None or not best.rel_l2 <= GRADIENT_DISTANCE)
+    return _unknown(task, tensor) if is_open and best.verdict is ReplayVerdict.GUILTY else best
 
 
 def _row(
     task: Task, tensor: TensorRef, product: Product, low: TensorRef, context: ReadContext, settings: ReplaySettings
-) -> Replayed:
+) -> ReplayedOutput:
     """The row of a result as one product."""
     batch, rows, terms = _matrix(product.left, product.batch)
     columns = _matrix(product.right, product.batch)[2]
     random = np.random.default_rng(settings.seed)
-    across, down = _picked(rows, random), _picked(columns, random)
+    across, down = _pick_indices(rows, random), _pick_indices(columns, random)
     treated = _treated(task, product, low)
-    left = _taken(product.left, batch, across, None, treated, context)
-    right = _taken(product.right, batch, None, down, treated, context)
+    left = _picked_lines(product.left, batch, across, None, treated, context)
+    right = _picked_lines(product.right, batch, None, down, treated, context)
     recorded = read(tensor, context).reshape(batch, rows, columns)[:, across][:, :, down].astype(np.float64)
     exact, squares = np.matmul(left, right), np.matmul(left * left, right * right)
     dtype = lookup(tensor.dtype)
@@ -172,7 +172,7 @@ def _row(
         kind = kind_of(task.operator, task.call.prefix), tensor.slot
         limit = max(1.0, settings.known.get(kind, 1.0)) * settings.scale
         found.append(tally.row(task.operator.order, tensor.slot, limit))
-    best = next((one for one in found if one.verdict is Judged.CLEAN), found[0])
+    best = next((one for one in found if one.verdict is ReplayVerdict.CLEAN), found[0])
     at = best.max_abs_index
     if at is not None:
         place, column = divmod(at, down.size)
@@ -182,13 +182,13 @@ def _row(
     return best._replace(sampled=share, max_abs_index=at, treated=f"autocast {treated}" if treated else "")
 
 
-def _picked(size: int, random: np.random.Generator) -> Array:
+def _pick_indices(size: int, random: np.random.Generator) -> Array:
     """Pick one index at random of every EVERY indices."""
     starts = np.arange(0, size, EVERY)
     return starts + random.integers(0, np.minimum(EVERY, size - starts))
 
 
-def _taken(
+def _picked_lines(
     one: Operand, batch: int, rows: Optional[Array], columns: Optional[Array], name: str, context: ReadContext
 ) -> Array:
     """The picked rows or columns of an operand, rounded to the type `name`, in float64."""

@@ -12,13 +12,13 @@ from typing import Any, Iterator, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.recompute.data_flow import bits_of, scrambled
+from npucmp.recompute.data_flow import bits_of, hash_numbers
 
 WINDOW = 8  # elements of a run that are hashed
 LARGEST = 1 << 23  # elements of a source
 AXES = 5  # axes that may be permuted: 120 orders
 TRIES = 4  # runs with the same sum that are tried
-SOME = 32  # elements: unless one of them is found, nothing is searched
+FIRST_ELEMENTS = 32  # elements: unless one of them is found, nothing is searched
 FEWEST = 4  # elements that are searched one by one, of 32 bits
 
 
@@ -55,10 +55,10 @@ def places_in(x: Any, y: Any) -> Optional[Permutation]:
     if transposed is not None:
         return transposed
     top = np.array(1 << (8 * x.dtype.itemsize - 1), own.dtype)
-    some, size = own[:: max(1, own.size // SOME)] & ~top, source & ~top
+    some, size = own[:: max(1, own.size // FIRST_ELEMENTS)] & ~top, source & ~top
     if not any((size == one).any() for one in some):
         return None
-    search = _Search(source, x.dtype.itemsize)
+    search = _PermutationSearch(source, x.dtype.itemsize)
     best: Optional[Permutation] = None
     for axis in reversed(range(x.ndim)):
         order = np.moveaxis(np.arange(x.size).reshape(x.shape), axis, -1)
@@ -95,7 +95,7 @@ def _transposed(own: Any, source: Any) -> Optional[Permutation]:
 
 def _equal(a: Any, b: Any) -> bool:
     """Return whether arrays are equal when flat. A few elements are compared first."""
-    step = max(1, a.size // SOME)
+    step = max(1, a.size // FIRST_ELEMENTS)
     return np.array_equal(a.flat[::step], b.flat[::step]) and np.array_equal(a.reshape(-1), b.reshape(-1))
 
 
@@ -104,7 +104,7 @@ def _lengths(size: int, least: int) -> Iterator[int]:
     yield from (size // parts for parts in range(1, size // least + 1) if size % parts == 0)
 
 
-class _Search:
+class _PermutationSearch:
     """A search for runs in a flat source."""
 
     def __init__(self, source: Any, width: int) -> None:
@@ -120,7 +120,7 @@ class _Search:
         ambiguous = False
         if self._source.size >= length:
             sums, at = self._of(window)
-            first = _sum(scrambled((own & ~self._top)[order[:, :window]].T), window)
+            first = _sum(hash_numbers((own & ~self._top)[order[:, :window]].T), window)
             left, right = np.searchsorted(sums, first, "left"), np.searchsorted(sums, first, "right")
             ambiguous = bool((right - left > 1).any())
             turn = _turns(first)  # the second of equal runs matches the second in the source
@@ -142,7 +142,7 @@ class _Search:
 
     def _of(self, window: int) -> tuple[Any, Any]:
         if window not in self._sums:
-            mixed = scrambled(self._size)
+            mixed = hash_numbers(self._size)
             count = mixed.size - window + 1
             sums = _sum([mixed[step : step + count] for step in range(window)], window)
             at = np.argsort(sums, kind="stable")

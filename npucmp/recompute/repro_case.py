@@ -34,7 +34,7 @@ class Type(NamedTuple):
     name: str
 
 
-def encoded(tree: Any) -> Any:
+def encode_argument(tree: Any) -> Any:
     """Return an argument as JSON. A value without a JSON form is an object with one key, which run.py recognises."""
     if isinstance(tree, CaseTensor):
         return {"tensor": tree.name}
@@ -46,7 +46,7 @@ def encoded(tree: Any) -> Any:
         return {"ellipsis": None}
     if isinstance(tree, float) and not math.isfinite(tree):
         return {"float": repr(tree)}
-    return [encoded(one) for one in tree] if isinstance(tree, (list, tuple)) else tree
+    return [encode_argument(one) for one in tree] if isinstance(tree, (list, tuple)) else tree
 
 
 def as_npy(array: Any, dtype: str) -> Any:
@@ -69,8 +69,8 @@ def files(row: CallRow, arguments: Arguments, is_backward: bool, facts: dict[str
     """Return run.py and call.json; `facts` are further keys of call.json."""
     call = {
         **facts,
-        "args": encoded(arguments.args),
-        "kwargs": {key: encoded(one) for key, one in arguments.kwargs.items()},
+        "args": encode_argument(arguments.args),
+        "kwargs": {key: encode_argument(one) for key, one in arguments.kwargs.items()},
     }
     name = row.call
     line = f"torch.{name}"

@@ -42,23 +42,23 @@ def of_rounded(before: Any, parts: Sequence[Any], unit: float) -> Any:
     return reduce(torch.hypot, (ROUNDING * unit * part.abs() for part in parts), before)
 
 
-def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+def map_tensors(tree: Any, change: Callable[[Any], Any]) -> Any:
     """Return arguments with each float tensor changed."""
     if isinstance(tree, torch.Tensor):
         return change(tree) if tree.is_floating_point() else tree
     if isinstance(tree, (list, tuple)):
-        return type(tree)(mapped(one, change) for one in tree) if type(tree) in (list, tuple) else tree
+        return type(tree)(map_tensors(one, change) for one in tree) if type(tree) in (list, tuple) else tree
     if isinstance(tree, dict):
-        return {key: mapped(one, change) for key, one in tree.items()}
+        return {key: map_tensors(one, change) for key, one in tree.items()}
     return tree
 
 
 def squared(tree: Any) -> Any:
-    return mapped(tree, lambda one: one * one)
+    return map_tensors(tree, lambda one: one * one)
 
 
 def all_ones(tree: Any) -> Any:
-    return mapped(tree, torch.ones_like)
+    return map_tensors(tree, torch.ones_like)
 
 
 REDUCED = 0.25  # rms of a sum of N positive terms in u sqrt(N)
@@ -189,7 +189,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
     def _copied(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Copy a tensor with noise and its clean original. A write in place changes both."""
         if func.overloadpacket.__name__.endswith("_") and args and self._has_original(args[0]):
-            func(*mapped(list(args), self._before), **kwargs)
+            func(*map_tensors(list(args), self._before), **kwargs)
             return func(*args, **kwargs)
         out = func(*args, **kwargs)
         if self._clean and isinstance(out, torch.Tensor) and out.dtype == torch.float64:
@@ -197,7 +197,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
             if place not in self._clean and out.numel():
                 tensors = [one for one in tree_flatten(args)[0] if isinstance(one, torch.Tensor)]
                 if any(map(self._has_original, tensors)):
-                    clean = func(*mapped(list(args), self._before), **kwargs)
+                    clean = func(*map_tensors(list(args), self._before), **kwargs)
                     self._clean[place] = out, _stored(out)
                     self._before(out).copy_(clean)
         return out
@@ -210,7 +210,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
         if name not in SUMS and name not in SCATTERED:
             return None
         unit = self.unit if name in SCATTERED else self._sums
-        plain = mapped(list(args), torch.clone) if name.endswith("_") else args
+        plain = map_tensors(list(args), torch.clone) if name.endswith("_") else args
         exact = func(*plain, **kwargs)
         squares, ones = (
             func(*squared(list(args)), **kwargs),

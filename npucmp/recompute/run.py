@@ -18,11 +18,11 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence, TypeVar, Uni
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, raise_in_tests
 from npucmp.measure.executor import Processes
-from npucmp.model import Edge, Gap, Held, Judged, Operator, Replayed
+from npucmp.model import Edge, EdgeVerdict, Gap, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import READ_ERRORS, RefusedRecord
-from npucmp.recompute.data_flow import EdgeTask, GapTask, Links, marks_of
-from npucmp.recompute.gaps import filled, with_peers
+from npucmp.recompute.data_flow import EdgeTask, ForwardLinks, GapTask, marks_of
+from npucmp.recompute.gaps import fill_gap, with_peers
 from npucmp.recompute.kind_baseline import COARSE, FEWEST, IN_16_BITS, OUTLIER
 from npucmp.recompute.task import Engine, ReplaySettings, Task, first_engine, first_line, unknown
 from npucmp.recompute.torch_engine import TorchEngine
@@ -44,7 +44,7 @@ class ChildWork:
     context: ReadContext
     settings: ReplaySettings
 
-    def __call__(self, task: Task) -> list[Replayed]:
+    def __call__(self, task: Task) -> list[ReplayedOutput]:
         engine, (status, because) = first_engine(task, self.engines)
         if engine is None:
             return unknown(task, status, because)
@@ -53,7 +53,7 @@ class ChildWork:
             return unknown(task, "crashed", problem)
         started = time.perf_counter()
         with _clock(task.bytes):
-            found = _replayed(engine, task, self.context, self.settings)
+            found = _replay_task(engine, task, self.context, self.settings)
         seconds = time.perf_counter() - started
         return [one._replace(seconds=seconds / len(found)) for one in found]
 
@@ -101,7 +101,7 @@ def _because(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def _replayed(engine: Engine, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+def _replay_task(engine: Engine, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
     """Return the rows of a task. An error becomes its status."""
     try:
         return engine.replay(task, context, settings)
@@ -118,9 +118,9 @@ def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Replay
         return unknown(task, "too large" if large else "crashed", f"{type(error).__name__}: {first_line(error)}")
 
 
-def replayed(
+def replay_tasks(
     tasks: Sequence[Task], engines: tuple[Engine, ...], context: ReadContext, settings: ReplaySettings, jobs: int
-) -> Iterator[list[Replayed]]:
+) -> Iterator[list[ReplayedOutput]]:
     """Yield the rows of each task, in order. If a child dies twice over a task, the task is `crashed`."""
     for one in with_edges(tasks, [], engines, context, settings, jobs):
         assert isinstance(one, list)
@@ -134,22 +134,22 @@ def with_edges(
     context: ReadContext,
     settings: ReplaySettings,
     jobs: int,
-) -> Iterator[list[Replayed] | Edge]:
+) -> Iterator[list[ReplayedOutput] | Edge]:
     """Yield the rows of each task, then each edge, from the same children. Edges need an engine with gradients."""
     work = ChildWork(engines, context, settings)
     torch = next((one for one in engines if isinstance(one, TorchEngine)), None)
 
-    def either(item: Task | EdgeTask) -> list[Replayed] | Edge:
+    def either(item: Task | EdgeTask) -> list[ReplayedOutput] | Edge:
         if isinstance(item, Task):
             return work(item)
         assert torch is not None
         return work.edge(item, torch)
 
     items: list[Task | EdgeTask] = [*tasks, *(edges if torch is not None else [])]
-    return Processes(jobs, apart=True).map(either, items, _failed, weight=lambda item: BASE + item.bytes)
+    return Processes(jobs, isolated=True).map(either, items, _failed, weight=lambda item: BASE + item.bytes)
 
 
-def _failed(item: Task | EdgeTask, because: str) -> list[Replayed] | Edge:
+def _failed(item: Task | EdgeTask, because: str) -> list[ReplayedOutput] | Edge:
     late = f"signal {int(signal.SIGALRM)} " in because
     words = "it took too long" if late else f"the process that replayed it ended: {because}"
     if isinstance(item, Task):
@@ -157,17 +157,19 @@ def _failed(item: Task | EdgeTask, because: str) -> list[Replayed] | Edge:
     return Edge(item.task.operator.order, item.slot, explanation=words)
 
 
-def linked(tasks: Sequence[Task], context: ReadContext, settings: ReplaySettings, jobs: int) -> tuple[Links, list[Gap]]:
+def link_operators(
+    tasks: Sequence[Task], context: ReadContext, settings: ReplaySettings, jobs: int
+) -> tuple[ForwardLinks, list[Gap]]:
     """Return producers and consumers, and the functions that fill gaps. Neither needs torch."""
     tasks = [task for task in tasks if task.call.prefix.rpartition(".")[2] not in CONTAINERS]
     forwards = [task for task in tasks if not task.is_backward]
     marks = _in_children(lambda task: marks_of(task.operator, context), forwards, lambda task: {}, settings, jobs)
-    links = Links(tasks, dict(zip((task.operator.order for task in forwards), marks)))
+    links = ForwardLinks(tasks, dict(zip((task.operator.order for task in forwards), marks)))
 
     def empty(task: GapTask) -> Gap:
         return Gap(task.order, task.tensor.slot)
 
-    gaps = [*_in_children(lambda task: filled(task, context), [*links.gaps()], empty, settings, jobs)]
+    gaps = [*_in_children(lambda task: fill_gap(task, context), [*links.gaps()], empty, settings, jobs)]
     return links, with_peers(gaps, {task.operator.order: task.operator for task in tasks})
 
 
@@ -194,7 +196,7 @@ def _in_children(
             raise_in_tests(error)
             return empty(item)
 
-    return Processes(jobs, apart=True).map(
+    return Processes(jobs, isolated=True).map(
         limited, items, lambda item, because: empty(item), weight=lambda item: BASE + item.bytes
     )
 
@@ -211,28 +213,30 @@ def _limit(memory: int) -> None:
 MOST = 0.5  # of the edges of a kind: an edge that adds several gradients may hide the error of one
 
 
-def settled(
-    edges: Sequence[Edge], rows: Sequence[Replayed], operators: Mapping[int, Operator]
+def finish_edges(
+    edges: Sequence[Edge], rows: Sequence[ReplayedOutput], operators: Mapping[int, Operator]
 ) -> tuple[list[Edge], list[str]]:
     """Return edges in order of execution, and a sentence for each explained kind."""
-    guilty = {operators[row.order].call: operators[row.order].name for row in rows if row.verdict is Judged.GUILTY}
+    guilty = {
+        operators[row.order].call: operators[row.order].name for row in rows if row.verdict is ReplayVerdict.GUILTY
+    }
     found = []
     for edge in sorted(edges, key=lambda edge: (edge.order, edge.slot)):
         own = [guilty[call] for order in edge.consumers if (call := operators[order].call) in guilty]
-        if edge.verdict is Held.BROKEN and own:
-            edge = edge._replace(verdict=Held.UNKNOWN, explanation=f"{own[0]} is guilty")
+        if edge.verdict is EdgeVerdict.BROKEN and own:
+            edge = edge._replace(verdict=EdgeVerdict.UNKNOWN, explanation=f"{own[0]} is guilty")
         found.append(edge)
-    return _excused(found, operators)
+    return _excuse_rows(found, operators)
 
 
-def _excused(edges: list[Edge], operators: Mapping[int, Operator]) -> tuple[list[Edge], list[str]]:
+def _excuse_rows(edges: list[Edge], operators: Mapping[int, Operator]) -> tuple[list[Edge], list[str]]:
     kinds: dict[str, list[int]] = defaultdict(list)
     for place, edge in enumerate(edges):
         for kind in {operators[order].kind for order in edge.consumers if edge.rel_l2_u is not None}:
             kinds[kind].append(place)
     words = []
     for kind, places in kinds.items():
-        broken = [place for place in places if edges[place].verdict is Held.BROKEN]
+        broken = [place for place in places if edges[place].verdict is EdgeVerdict.BROKEN]
         errors = {place: error for place in broken if (error := _error(edges[place], operators)) is not None}
         if len(broken) < max(FEWEST, MOST * len(places)):
             continue
@@ -243,7 +247,7 @@ def _excused(edges: list[Edge], operators: Mapping[int, Operator]) -> tuple[list
         words.append(f"{len(alike)} of {len(places)} gradients that {kind} returns have similar errors: explained by "
                      "coarser arithmetic inside (a setting, not one operator)")  # fmt: skip
         for place in alike:
-            edges[place] = edges[place]._replace(verdict=Held.UNKNOWN, explanation=f"explained: {words[-1]}")
+            edges[place] = edges[place]._replace(verdict=EdgeVerdict.UNKNOWN, explanation=f"explained: {words[-1]}")
     return edges, words
 
 

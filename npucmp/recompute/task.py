@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Call, Operator, Replayed, Run, TensorRef
+from npucmp.model import Call, Operator, ReplayedOutput, Run, TensorRef
 from npucmp.model.dtypes import size_of
 
 GRAPH = "Graph."  # prefix of calls from a graph, followed by the format of the dump
@@ -57,7 +57,7 @@ class Engine(Protocol):
     def start(self, settings: ReplaySettings) -> None:
         """Import modules and set limits. Called once in each child."""
 
-    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
         """Return a row for each output of the task. An exception fails this task only. RefusedRecord (arguments.py) has
         the status."""
 
@@ -84,9 +84,9 @@ def tasks_of(run: Run, calls: Mapping[str, Call]) -> list[Task]:
     return found
 
 
-def unknown(task: Task, status: str, because: str, **more: Any) -> list[Replayed]:
+def unknown(task: Task, status: str, because: str, **more: Any) -> list[ReplayedOutput]:
     """Return rows of a task that cannot be replayed."""
-    return [Replayed(task.operator.order, one.slot, status, explanation=because, **more) for one in task.outputs]
+    return [ReplayedOutput(task.operator.order, one.slot, status, explanation=because, **more) for one in task.outputs]
 
 
 def first_line(error: Exception) -> str:

@@ -19,23 +19,23 @@ import numpy as np
 import torch
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import CALL_ERRORS, READ_ERRORS, MissingTensor, RefusedRecord, floats_in, read
 from npucmp.recompute.call_table import formula_of
-from npucmp.recompute.error_budget import Due, round_to
-from npucmp.recompute.numpy_calls import ANOTHER, NEAR, NEARER, is_near
+from npucmp.recompute.error_budget import ErrorBudget, round_to
+from npucmp.recompute.numpy_calls import ANOTHER, DISTANCE_FACTOR, GRADIENT_DISTANCE, is_near
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.rounding_noise import RoundingNoise
 from npucmp.recompute.table import COMPOSITE, TURNED, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
-from npucmp.recompute.torch_bind_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widened
+from npucmp.recompute.torch_bind_call import ANY, CLONED, NARROW, Bound, bind, called, mapped_any, require, widen_values
 from npucmp.recompute.torch_blocks import LARGE, Blocks, BlockState, RowSplit, TensorRows, cut_of
 from npucmp.recompute.torch_hypotheses import with_hypotheses
 from npucmp.recompute.torch_results import (
     SPREADS,
     holds_nan,
-    narrowed,
+    narrow_arguments,
     numpy_of,
     root_mean_square,
     row_of_output,
@@ -53,18 +53,27 @@ OF_TORCH = ("Functional", "Torch", "Tensor")  # prefixes of calls whose autograd
 NOT_COMPUTED = (RefusedRecord, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
 
 
-def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
     assert task.forward is not None and task.forward_call is not None
     outputs = task.outputs
     recorded = {one.slot: read(one, context) for one in outputs}
     name = row.call.rpartition(".")[2]
-    if name in TURNED and _handed_on(recorded, task, context):
-        return [Replayed(task.operator.order, slot, verdict=Judged.CLEAN, budget="exact", rms_ratio=0.0, max_ratio=0.0,
-                         explanation="the record holds the incoming gradient, not the computed gradients")
-                for slot in recorded]  # fmt: skip
+    if name in TURNED and _records_gradient_only(recorded, task, context):
+        return [
+            ReplayedOutput(
+                task.operator.order,
+                slot,
+                verdict=ReplayVerdict.CLEAN,
+                budget="exact",
+                rms_ratio=0.0,
+                max_ratio=0.0,
+                explanation="the record holds the incoming gradient, not the computed gradients",
+            )
+            for slot in recorded
+        ]
     if row.kind == "dropout":
         return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
-    given = given_to(task, context)
+    given = incoming_gradients(task, context)
     cut = cut_of_backward(task, row)
     if cut is not None:
         require(task.forward, task.forward_call, row, ANY)
@@ -78,7 +87,7 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
     candidates = gradients(bound, given, saved)
     chosen = _chosen(outputs, recorded, candidates, len(_leaves_of(bound)))
     rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
-    rows = _cleared(rows, task, bound, recorded, (given, saved), settings)
+    rows = _clear_rows(rows, task, bound, recorded, (given, saved), settings)
 
     def same_types() -> list[Any]:
         native = _native(bound, gradients, given, saved)
@@ -98,14 +107,14 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
     return with_hypotheses(rows, outputs, [recorded[one.slot] for one in outputs], exact, bound, again)
 
 
-def _cleared(
-    rows: list[Replayed],
+def _clear_rows(
+    rows: list[ReplayedOutput],
     task: Task,
     bound: Bound,
     recorded: dict[str, Any],
     sources: tuple[list[Any], list[Any]],
     settings: ReplaySettings,
-) -> list[Replayed]:
+) -> list[ReplayedOutput]:
     """Replace rows that are GUILTY or near no gradient if another rounding of the call's scalars gives a CLEAN row: the
     rounding decides whether a value at the limit of a clamp has a gradient."""
     others = ("float64", "float32", bound.low) if floats_in([bound.args, bound.kwargs]) else ()
@@ -120,13 +129,13 @@ def _cleared(
             continue
         chosen = _chosen(task.outputs, recorded, candidates, len(_leaves_of(other)))
         again = _of_backward(task, other, recorded, candidates, chosen, sources, settings)
-        clean = {row.slot: row for row in again if row.verdict is Judged.CLEAN}
+        clean = {row.slot: row for row in again if row.verdict is ReplayVerdict.CLEAN}
         rows = [clean.get(row.slot, row) if _is_open(row) else row for row in rows]
     return rows
 
 
-def _is_open(row: Replayed) -> bool:
-    return row.verdict is Judged.GUILTY or row.status == ANOTHER
+def _is_open(row: ReplayedOutput) -> bool:
+    return row.verdict is ReplayVerdict.GUILTY or row.status == ANOTHER
 
 
 def _of_backward(
@@ -137,9 +146,9 @@ def _of_backward(
     chosen: list[tuple[int, Form]],
     sources: tuple[list[Any], list[Any]],
     settings: ReplaySettings,
-) -> list[Replayed]:
+) -> list[ReplayedOutput]:
     outputs = task.outputs
-    near = NEAR_COMPOSITE if bound.row.call.rpartition(".")[2] in COMPOSITE else NEAR
+    near = NEAR_COMPOSITE if bound.row.call.rpartition(".")[2] in COMPOSITE else GRADIENT_DISTANCE
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
     noises = [RoundingNoise(unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, *sources, noise) for noise in noises]
@@ -152,7 +161,7 @@ def _of_backward(
             return True
         in_place = at == number_of(tensor.slot, -1) and tuple(candidates[at].shape) == tensor.shape
         is_known = in_place and tensor.dtype in bound.dtypes.values() and one_node()
-        return is_known and not _hands_on(actual, sources[0], tensor.dtype)
+        return is_known and not _passes_gradient(actual, sources[0], tensor.dtype)
 
     rows = []
     for tensor, (at, form) in zip(outputs, chosen):
@@ -165,11 +174,11 @@ def _of_backward(
         if not trials:
             rows.append(unknown_row(task, tensor.slot, ANOTHER, "its noise cannot be measured"))
             continue
-        due = Due(root_mean_square([form(one) for one in trials]), "noise")
+        due = ErrorBudget(root_mean_square([form(one) for one in trials]), "noise")
         one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
-        if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
-            one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
-        if one.verdict is Judged.GUILTY and not is_own(at, tensor, exact):
+        if one.nonfinite and one.verdict is ReplayVerdict.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
+            one = one._replace(verdict=ReplayVerdict.UNKNOWN, explanation=SPREADS)
+        if one.verdict is ReplayVerdict.GUILTY and not is_own(at, tensor, exact):
             words = "it is near no gradient of this call; a device may split the call differently"
             one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
@@ -201,7 +210,7 @@ def _chosen(
         fit = [(at, nearest(one, [candidates[at]], 0)[1]) for at, one in zip(ats, some)]
         away = sum(min(1.0, distance(one, form(candidates[at]))) for one, (at, form) in zip(some, fit))
         fits.append(fit)
-        if away * NEARER < best or away <= NEAR * len(some) < best:
+        if away * DISTANCE_FACTOR < best or away <= GRADIENT_DISTANCE * len(some) < best:
             best, found = away, fit
 
     def is_of(fit: list[tuple[int, Form]]) -> bool:
@@ -211,7 +220,7 @@ def _chosen(
             for tensor, (at, form) in zip(outputs, fit)
         )
 
-    return found if best <= NEAR * len(some) else next(filter(is_of, fits), found)
+    return found if best <= GRADIENT_DISTANCE * len(some) else next(filter(is_of, fits), found)
 
 
 def _exact_forms(one: Any, shape: tuple[int, ...]) -> bool:
@@ -219,7 +228,9 @@ def _exact_forms(one: Any, shape: tuple[int, ...]) -> bool:
     return shape in (tuple(one.shape), tuple(one.mT.shape) if one.dim() >= 2 else shape and ())
 
 
-def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+def _of_all_nodes(
+    rows: list[ReplayedOutput], task: Task, context: ReadContext, settings: ReplaySettings
+) -> list[ReplayedOutput]:
     """Replace rows that are near no gradient of torch's nodes by rows of numpy. Its formulas give the gradients of
     every node that a record may hold, and show whether other nodes exist."""
     if all(row.status != ANOTHER for row in rows) or NumpyEngine().refuses(task)[0]:
@@ -227,7 +238,7 @@ def _of_all_nodes(rows: list[Replayed], task: Task, context: ReadContext, settin
     from npucmp.recompute import numpy_results
 
     try:
-        others = {row.slot: row for row in numpy_results.replayed(task, context, settings)}
+        others = {row.slot: row for row in numpy_results.replay_rows(task, context, settings)}
     except NOT_COMPUTED:  # by numpy
         return rows
     return [others.get(row.slot, row) if row.status == ANOTHER else row for row in rows]
@@ -253,7 +264,7 @@ def _leaf(one: Any) -> Any:
     return one.detach().clone().requires_grad_() if one.is_floating_point() else one
 
 
-def _hands_on(recorded: Any, given: list[Any], name: str) -> bool:
+def _passes_gradient(recorded: Any, given: list[Any], name: str) -> bool:
     """Whether a recorded gradient equals the incoming gradient, element by element, after rounding to its type."""
     some, dtype = [one for one in given if one is not None], lookup(name)
     if len(some) != 1 or some[0].numel() != recorded.size or dtype is None:
@@ -344,7 +355,7 @@ class BackwardBlocks(Blocks):
     def called(self, rows: Sequence[tuple[int, int]]) -> tuple[BlockState, list[Any]]:
         assert self.task.forward is not None
         given, saved = (
-            [widened(one.take(rows), one.tensor) for one in streams.values()]
+            [widen_values(one.take(rows), one.tensor) for one in streams.values()]
             for streams in (self.gradients, self.results)
         )
         bound = self.bound(rows)
@@ -368,7 +379,7 @@ class BackwardBlocks(Blocks):
     def _nearest(self, slot: str, rows: Sequence[tuple[int, int]], found: list[Any]) -> int:
         recorded = self.outputs[slot].take(rows)
         at, form = nearest(recorded, found, number_of(slot, 0))
-        return at if at >= 0 and form is _unchanged and distance(recorded, found[at]) <= NEAR else -1
+        return at if at >= 0 and form is _unchanged and distance(recorded, found[at]) <= GRADIENT_DISTANCE else -1
 
     def same_types(self, state: BlockState) -> list[Any]:
         native = _native(state.bound, gradients, state.given, state.saved)
@@ -386,12 +397,12 @@ def due_of_backward(state: BlockState, exact: list[Any], settings: ReplaySetting
 
 
 def _native(bound: Bound, work: Any, given: list[Any], saved: list[Any]) -> list[Any]:
-    args, kwargs = narrowed(bound)
+    args, kwargs = narrow_arguments(bound)
     found: list[Any] = work(bound._replace(args=args, kwargs=kwargs), given, saved)
     return found
 
 
-def given_to(task: Task, context: ReadContext) -> list[Any]:
+def incoming_gradients(task: Task, context: ReadContext) -> list[Any]:
     """The incoming gradients of the forward's outputs, by place; None for gradients that were not recorded."""
     inputs = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input:")}
     places = [f"input:{at}" for at in range(len(task.call.args))]
@@ -411,7 +422,7 @@ def saved_by(task: Task, bound: Bound, context: ReadContext) -> list[Any]:
     return found
 
 
-def _handed_on(recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
+def _records_gradient_only(recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
     """Whether a record holds only the incoming gradient: the last autograd node was a view."""
     given = [one for one in task.operator.tensors if one.slot.startswith("input:")]
     if len(given) != 1 or any(one.size != math.prod(given[0].shape) for one in recorded.values()):
@@ -434,7 +445,7 @@ def nearest(recorded: Any, candidates: list[Any], place: int) -> tuple[int, Form
             continue
         for form in _forms(one, recorded.shape):
             away = distance(recorded, form(one))
-            if away * NEARER < best or (away < best and away <= NEAR < best):
+            if away * DISTANCE_FACTOR < best or (away < best and away <= GRADIENT_DISTANCE < best):
                 best, found = away, (at, form)
     return found
 

@@ -22,15 +22,15 @@ from npucmp.model.dtypes import canonical, lookup
 from npucmp.recompute.arguments import (
     CALL_ERRORS,
     Arguments,
+    CallTooLarge,
     MissingTensor,
     NotInTable,
     RefusedRecord,
-    TooLarge,
     arguments_of,
     floats_in,  # fmt: skip
     read,
 )
-from npucmp.recompute.rounding_noise import mapped
+from npucmp.recompute.rounding_noise import map_tensors
 from npucmp.recompute.table import ROUNDED_ONCE, CallRow
 from npucmp.recompute.task import first_line
 
@@ -121,13 +121,13 @@ def bound_with(operator: Operator, call: Call, row: CallRow, values_of: Callable
     treated = ""
     if row.autocast and low and any(_unit(one) < _unit(low) for one in floats):
         treated = f"autocast {low}"
-        args, kwargs = mapped([args, kwargs], lambda one: one.to(DTYPES[low]).to(torch.float64))
+        args, kwargs = map_tensors([args, kwargs], lambda one: one.to(DTYPES[low]).to(torch.float64))
     name = row.call.rpartition(".")[2]
     plain = all(float(np.float32(one)) == one for one in floats_in([args, kwargs]))
     once = plain and (name in ROUNDED_ONCE or name.rstrip("_") in ROUNDED_ONCE)
     cast = _cast_of(call, row)
     if _unit(cast) > 0 and any(_unit(one) < _unit(cast) for one in floats):
-        args, kwargs = mapped([args, kwargs], lambda one: one.to(DTYPES[cast]).to(torch.float64))
+        args, kwargs = map_tensors([args, kwargs], lambda one: one.to(DTYPES[cast]).to(torch.float64))
     scalars: dict[float, float] = {}
     if name not in SIZED and unit != 2.0**-53:
         to = NARROW[_type_of_scalars(floats) if unit == 0 else "float32"]
@@ -250,7 +250,7 @@ class _Counted(TorchDispatchMode):  # type: ignore[misc]
         size = sum(one.numel() * 8 for one in tree_flatten(out)[0] if isinstance(one, torch.Tensor) and not _view(func))
         self._left -= size
         if self._left < 0:
-            raise TooLarge("replaying it takes more memory than --limit-memory allows")
+            raise CallTooLarge("replaying it takes more memory than --limit-memory allows")
         return out
 
 
@@ -260,10 +260,10 @@ def _view(func: Any) -> bool:
 
 def load(tensor: TensorRef, context: ReadContext) -> Any:
     """Read floats as float64, complex numbers as complex128, all other types unchanged."""
-    return widened(read(tensor, context), tensor)
+    return widen_values(read(tensor, context), tensor)
 
 
-def widened(array: Any, tensor: TensorRef) -> Any:
+def widen_values(array: Any, tensor: TensorRef) -> Any:
     """Convert values to the type of the computation."""
     kind = array.dtype.kind
     if kind == "c":

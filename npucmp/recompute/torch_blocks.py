@@ -16,22 +16,22 @@ import torch
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import values
-from npucmp.model import Call, Operator, Replayed, TensorRef
+from npucmp.model import Call, Operator, ReplayedOutput, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import arguments_of, payload_of, read
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.table import ROW_BY_ROW, SEPARATE, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
-from npucmp.recompute.torch_bind_call import Bound, bound_with, load, slots_of, widened
-from npucmp.recompute.torch_results import MORE, narrowed, numpy_of, second_opinion
+from npucmp.recompute.torch_bind_call import Bound, bound_with, load, slots_of, widen_values
+from npucmp.recompute.torch_results import MORE, narrow_arguments, numpy_of, second_opinion
 
 LARGE = 1 << 17  # elements of an output: smaller calls are made as a whole
 BLOCK = 1 << 18  # elements of a block in its widest tensor
 SAMPLE = 1 << 16  # elements for the measurement of noise
 RUNS = 16  # runs of neighbouring rows
 BATCH = 1 << 14  # elements of rows that are measured separately at a time
-NEAR = 0.5  # share of a limit above which a ratio by the model is uncertain
-UNSURE = 1 << 18  # elements measured separately in all; further rows are judged by the model
+UNCERTAIN_SHARE = 0.5  # share of a limit above which a ratio by the model is uncertain
+MEASURED_ELEMENTS = 1 << 18  # elements measured separately in all; further rows are judged by the model
 
 DueOf = Callable[["BlockState", "list[Any]", ReplaySettings], "tuple[list[Any], str]"]
 
@@ -149,13 +149,13 @@ class Blocks:
             if one.slot.startswith("input:") and one.slot not in self.inputs
         }
         self.width = max(math.prod(one.inner) for one in [*self.inputs.values(), *self.outputs.values()])
-        self.unsure = UNSURE
+        self.unsure = MEASURED_ELEMENTS
 
     def streams_of(self, operator: Operator, start: str) -> dict[str, TensorRows]:
         some = (one for one in operator.tensors if one.slot in self.cut.slots and one.slot.startswith(start))
         return {one.slot: TensorRows(one, self.cut, self.context) for one in some}
 
-    def rows(self, due: DueOf) -> Optional[list[Replayed]]:
+    def rows(self, due: DueOf) -> Optional[list[ReplayedOutput]]:
         """The rows of replay.csv; None if blocks cannot be used."""
         state, exact = self.called(self.spread())
         if any(one is None for one in exact):
@@ -185,7 +185,7 @@ class Blocks:
     def bound(self, rows: Sequence[tuple[int, int]]) -> Bound:
         def value(tensor: TensorRef) -> Any:
             stream = self.inputs.get(tensor.slot)
-            return self.shared[tensor.slot] if stream is None else widened(stream.take(rows), tensor)
+            return self.shared[tensor.slot] if stream is None else widen_values(stream.take(rows), tensor)
 
         return bound_with(
             self.task.forward or self.task.operator, self.task.forward_call or self.task.call, self.row, value
@@ -198,7 +198,7 @@ class Blocks:
             return BlockState(bound, [], [], [], 0), bound.call()
 
     def same_types(self, state: BlockState) -> list[Any]:
-        return state.bound.call(narrowed(state.bound))
+        return state.bound.call(narrow_arguments(state.bound))
 
     def add(
         self, rows: tuple[int, int], tallies: list[BudgetTally], models: list[Optional[_Model]], due: DueOf
@@ -215,7 +215,9 @@ class Blocks:
                 continue
             sigma = model.sigma(wide)
             with np.errstate(invalid="ignore", over="ignore"):
-                beyond = tally.ratios(actual, wide, sigma, model.rms) > NEAR * tally.most * self.settings.scale
+                beyond = (
+                    tally.ratios(actual, wide, sigma, model.rms) > UNCERTAIN_SHARE * tally.most * self.settings.scale
+                )
             places = np.unique(np.flatnonzero(beyond) // (wide.size // (rows[1] - rows[0])))
             if 0 < places.size * self.width <= self.unsure:
                 self.unsure -= places.size * self.width
@@ -232,7 +234,7 @@ class Blocks:
             sigmas, _ = due(state, exact, settings)
             sigma[some] = np.reshape(sigmas[at], (some.size, -1))
 
-    def row_of(self, slot: str, tally: BudgetTally) -> Replayed:
+    def row_of(self, slot: str, tally: BudgetTally) -> ReplayedOutput:
         kind = f"{self.task.call.prefix}.{self.task.call.name}.{self.task.operator.phase}"
         known = max(1.0, self.settings.known.get((kind, slot), 1.0))
         return tally.row(self.task.operator.order, slot, known * self.settings.scale)

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Judged, TensorRef
+from npucmp.model import ReplayVerdict, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read
 from npucmp.recompute.error_budget import BudgetTally
-from npucmp.recompute.numpy_calls import NEAR
+from npucmp.recompute.numpy_calls import GRADIENT_DISTANCE
 from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of
 from npucmp.recompute.table import CallRow
 from npucmp.recompute.task import ReplaySettings, Task
@@ -23,8 +23,8 @@ from npucmp.recompute.torch_backward import (
     cut_of_backward,
     distance,
     due_of_backward,
-    given_to,
     gradients,
+    incoming_gradients,
     nearest,
     number_of,
     saved_by,
@@ -46,7 +46,7 @@ class CaseOutput(NamedTuple):
     actual: Any
 
 
-class Made(NamedTuple):
+class ComputedCall(NamedTuple):
     """A computed call. `given` are the incoming gradients of its results, `saved` its recorded results; None if
     missing. `rows` are the rows to which it was reduced, and the number of all rows."""
 
@@ -104,7 +104,7 @@ def write(
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Made:
+def _forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> ComputedCall:
     bound = bind(task.operator, task.call, row, context, settings.memory)
     tensors = {one.slot: one for one in task.outputs}
     with torch.no_grad():
@@ -114,24 +114,24 @@ def _forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
         for at, (slot, one) in enumerate(zip(bound.slots, exact))
         if slot in tensors and isinstance(one, torch.Tensor) and one.numel()
     ]
-    return Made(bound, [], [], outputs)
+    return ComputedCall(bound, [], [], outputs)
 
 
-def _backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Made:
+def _backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> ComputedCall:
     assert task.forward is not None and task.forward_call is not None
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
-    given, saved = given_to(task, context), saved_by(task, bound, context)
+    given, saved = incoming_gradients(task, context), saved_by(task, bound, context)
     candidates = gradients(bound, given, saved)
     outputs = []
     for place, tensor in enumerate(task.outputs):
         recorded = read(tensor, context)
         at, form = nearest(recorded, candidates, number_of(tensor.slot, place))
-        if at < 0 or not recorded.size or distance(recorded, form(candidates[at])) > NEAR:
+        if at < 0 or not recorded.size or distance(recorded, form(candidates[at])) > GRADIENT_DISTANCE:
             continue
         one, exact = candidates[at], form(candidates[at])
         turned = one.dim() >= 2 and one.shape != exact.shape and torch.equal(one.mT.reshape(exact.shape), exact)
         outputs.append(CaseOutput(tensor, _from_end(at, candidates, bound, tensor.dtype), turned, exact, recorded))
-    return Made(bound, given, saved, outputs)
+    return ComputedCall(bound, given, saved, outputs)
 
 
 def _from_end(at: int, candidates: list[Any], bound: Bound, dtype: str) -> int:
@@ -160,7 +160,7 @@ def _equal(a: Any, b: Any) -> bool:
     return a is b or (a is not None and a.shape == b.shape and torch.equal(a, b))
 
 
-def _cut(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Optional[Made]:
+def _cut(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Optional[ComputedCall]:
     """The call for the fewest rows that are GUILTY by themselves, in order of decreasing error; None if its rows depend
     on each other, or if only all rows together are GUILTY."""
     found = _blocks(task, row, context, settings)
@@ -192,7 +192,7 @@ def _cut(task: Task, row: CallRow, context: ReadContext, settings: ReplaySetting
     if task.is_backward:
         every = gradients(state.bound, state.given, state.saved)
         outputs = [one._replace(at=_from_end(one.at, every, state.bound, one.tensor.dtype)) for one in outputs]
-    return Made(state.bound, state.given, state.saved, outputs, ([start for start, _ in ranges], cut.rows))
+    return ComputedCall(state.bound, state.given, state.saved, outputs, ([start for start, _ in ranges], cut.rows))
 
 
 def _blocks(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Optional[tuple[Blocks, DueOf]]:
@@ -243,7 +243,7 @@ def _any_guilty(blocks: Blocks, due: DueOf, ranges: list[tuple[int, int]], setti
         tally = BudgetTally(dtype, made_of, state.bound.is_rounded_once)
         actual = stream.take(ranges)
         tally.add((actual.astype(np.float64) if dtype.kind == "f" else actual).reshape(-1), numpy_of(one), sigma)
-        if tally.row(0, stream.tensor.slot, settings.scale).verdict is Judged.GUILTY:
+        if tally.row(0, stream.tensor.slot, settings.scale).verdict is ReplayVerdict.GUILTY:
             return True
     return False
 
@@ -259,7 +259,7 @@ def _tensors(bound: Bound) -> list[Any]:
     return found
 
 
-def _recorded_results(made: Made) -> list[Any]:
+def _recorded_results(made: ComputedCall) -> list[Any]:
     """Recorded results that are not views of arguments: the script must copy them over its own results."""
     if not any(one is not None for one in made.saved):
         return []

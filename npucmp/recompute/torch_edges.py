@@ -17,25 +17,25 @@ import numpy as np
 import torch
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Edge, Held, Replayed, TensorRef
+from npucmp.model import Edge, EdgeVerdict, ReplayedOutput, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup
 from npucmp.recompute.arguments import RefusedRecord, read
 from npucmp.recompute.data_flow import Consumer, EdgeTask
-from npucmp.recompute.error_budget import MAX, MAX_16, RMS, RMS_16, Due, judged
+from npucmp.recompute.error_budget import MAX, MAX_16, RMS, RMS_16, ErrorBudget, evaluate_output
 from npucmp.recompute.gaps import BINARY, SCALE, UNARY, applied, cast
 from npucmp.recompute.permutations import Permutation, places_in
 from npucmp.recompute.rounding_noise import RoundingNoise
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings, Task
-from npucmp.recompute.torch_backward import given_to, gradients, saved_by
+from npucmp.recompute.torch_backward import gradients, incoming_gradients, saved_by
 from npucmp.recompute.torch_bind_call import Bound, bind
 from npucmp.recompute.torch_results import MORE, numpy_of, tensors_in, unit_of, wide
 from npucmp.recompute.torch_sampled_matmul import product_of
 
 SURE, MOST = 2.0, 1.5  # ratios above which the noise of the parts is measured, and measured again
 ADDED = 2.0  # rms error of additions in the accumulator, in its round-off; clean gradients have up to 3.7
-FAR = 1e4  # times the rounding: no noise causes this
-MANY = 6  # consumers: up to this number, sums without some of them are tried
+NOISE_LIMIT = 1e4  # times the rounding: no noise causes this
+MOST_CONSUMERS = 6  # consumers: up to this number, sums without some of them are tried
 STOPPED = ("random", "ranks", "dropout")  # kinds of the table whose gradient needs more than the record
 
 
@@ -64,13 +64,13 @@ def edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge
     """
     found = _edge(task, context, settings)
     others = [*dict.fromkeys(name for part in task.parts if part.gap is not None for name in part.gap.others)]
-    for name in others if found.verdict is not Held.CLEAN else ():
+    for name in others if found.verdict is not EdgeVerdict.CLEAN else ():
         parts = tuple(
             part._replace(gap=part.gap._replace(function=name)) if part.gap and name in part.gap.others else part
             for part in task.parts
         )
         other = _edge(task._replace(parts=parts), context, settings)
-        if other.verdict is Held.CLEAN:
+        if other.verdict is EdgeVerdict.CLEAN:
             return other
     return found
 
@@ -93,25 +93,25 @@ def _edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edg
     if row.nonfinite or not np.isfinite(actual).all():
         return found._replace(explanation="NaN or Inf, which kernels propagate differently")
     if checker.fits(row):
-        return found._replace(verdict=Held.CLEAN)
-    recorded = [_recorded(one, context) for one in consumers]
+        return found._replace(verdict=EdgeVerdict.CLEAN)
+    recorded = [_recorded_gradient(one, context) for one in consumers]
     if any(one is not None for one in recorded):
         other = checker.row([one.exact if own is None else own for one, own in zip(consumers, recorded)])
         if checker.fits(other):
             return found._replace(
-                verdict=Held.CLEAN, explanation="it is the sum of the recorded gradients of its consumers"
+                verdict=EdgeVerdict.CLEAN, explanation="it is the sum of the recorded gradients of its consumers"
             )
-    without = _without(checker, consumers)
+    without = _missing_consumers(checker, consumers)
     if without:
         return found._replace(explanation=f"it is the sum without {without}: detached there, or lost")
     factor = _factor(checker, consumers)
     if factor and not _is_whole(factor):  # no undumped consumer returns this multiple
-        return found._replace(verdict=Held.BROKEN, explanation=f"it is {factor:.6g} times the sum")
+        return found._replace(verdict=EdgeVerdict.BROKEN, explanation=f"it is {factor:.6g} times the sum")
     if any(one.is_unsure for one in consumers):
         return found._replace(explanation="some of its rows are equal, so their order is unknown")
     if task.missing:
         return found._replace(explanation=task.missing)
-    return found._replace(verdict=Held.BROKEN, explanation=_explained(factor, checker, row))
+    return found._replace(verdict=EdgeVerdict.BROKEN, explanation=_explain_gradient(factor, checker, row))
 
 
 class _Checker:
@@ -125,12 +125,12 @@ class _Checker:
         self.sigma = self._rounding()
         self.trials = 0
 
-    def row(self, parts: list[Any]) -> Replayed:
+    def row(self, parts: list[Any]) -> ReplayedOutput:
         """The row of a sum. Sigma is the sigma of all parts, even if `parts` has fewer."""
         row = self._row(sum(parts))
         for limit, trials in ((SURE, self.settings.trials), (MOST, self.settings.trials * MORE)):
             ratio = row.rms_ratio or 0.0
-            if ratio > FAR or (self.fits(row) and ratio <= limit):
+            if ratio > NOISE_LIMIT or (self.fits(row) and ratio <= limit):
                 break
             if self.trials < trials:
                 self.trials = trials
@@ -138,16 +138,16 @@ class _Checker:
                 row = self._row(sum(parts))
         return row
 
-    def fits(self, row: Replayed) -> bool:
+    def fits(self, row: ReplayedOutput) -> bool:
         low = self.unit > 2.0**-20
         most = (RMS_16 if low else RMS) * self.settings.scale, (MAX_16 if low else MAX) * self.settings.scale
         return not row.nonfinite and (row.rms_ratio or 0.0) <= most[0] and (row.max_ratio or 0.0) <= most[1]
 
-    def _row(self, total: Any) -> Replayed:
+    def _row(self, total: Any) -> ReplayedOutput:
         dtype = lookup(self.tensor.dtype)
         assert dtype is not None
-        return judged(
-            0, self.tensor.slot, self.actual.reshape(self.tensor.shape), total, dtype, Due(self.sigma, "noise")
+        return evaluate_output(
+            0, self.tensor.slot, self.actual.reshape(self.tensor.shape), total, dtype, ErrorBudget(self.sigma, "noise")
         )
 
     def _rounding(self) -> Any:
@@ -179,7 +179,7 @@ def _consumer(part: Consumer, output: TensorRef, context: ReadContext, settings:
     if product_of(Task(task.forward, task.forward_call), row) is not None:
         raise RefusedRecord(f"the product of {task.operator.name} is too large to compute its gradient")
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
-    given, saved = given_to(task, context), saved_by(task, bound, context)
+    given, saved = incoming_gradients(task, context), saved_by(task, bound, context)
     unsure: list[bool] = []
     back = _back(part, output, context, unsure)
     exact = back(_of_input(part, bound, given, saved))
@@ -224,10 +224,10 @@ def _back(part: Consumer, output: TensorRef, context: ReadContext, unsure: list[
     if found is None or (found.share < 1 and gap is None):
         raise RefusedRecord(f"the function from it to {x.slot} of {part.task.call.name} is unknown")
     unsure.append(found.ambiguous)
-    return lambda gradient: _moved(gradient, found, math.prod(output.shape))
+    return lambda gradient: _scatter_to_origin(gradient, found, math.prod(output.shape))
 
 
-def _moved(gradient: Any, found: Permutation, size: int) -> Any:
+def _scatter_to_origin(gradient: Any, found: Permutation, size: int) -> Any:
     """Add each element to its place of origin."""
     flat = numpy_of(gradient)
     use = found.places >= 0
@@ -235,7 +235,7 @@ def _moved(gradient: Any, found: Permutation, size: int) -> Any:
     return np.bincount(found.places[use], weights=signed, minlength=size)
 
 
-def _recorded(one: _Consumer, context: ReadContext) -> Optional[Any]:
+def _recorded_gradient(one: _Consumer, context: ReadContext) -> Optional[Any]:
     """This gradient in the record of a consumer: the output in the same place if it has its shape, else the only output
     with this shape, else None."""
     x = next(tensor for tensor in _forward(one.part).tensors if tensor.slot == one.part.slot)
@@ -245,9 +245,9 @@ def _recorded(one: _Consumer, context: ReadContext) -> Optional[Any]:
     return one.back(wide(chosen[0], context)) if chosen else None
 
 
-def _without(checker: _Checker, consumers: list[_Consumer]) -> str:
+def _missing_consumers(checker: _Checker, consumers: list[_Consumer]) -> str:
     """Names of consumers whose gradients are missing in the sum, "" for none."""
-    if not 2 <= len(consumers) <= MANY:
+    if not 2 <= len(consumers) <= MOST_CONSUMERS:
         return ""
     for count in range(len(consumers) - 1, 0, -1):
         for some in combinations(range(len(consumers)), count):
@@ -271,7 +271,7 @@ def _is_whole(factor: float) -> bool:
     return any(abs(one - round(one)) < 1e-3 * abs(one) for one in (factor, 1 / factor))
 
 
-def _explained(factor: float, checker: _Checker, row: Replayed) -> str:
+def _explain_gradient(factor: float, checker: _Checker, row: ReplayedOutput) -> str:
     """The relation between the gradient and the sum."""
     if not checker.total.any():
         return "its consumers return zero"

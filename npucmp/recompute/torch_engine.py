@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import REPLAYED, Call, Edge, Replayed
+from npucmp.model import REPLAYED, Call, Edge, ReplayedOutput
 from npucmp.recompute.data_flow import EdgeTask
 from npucmp.recompute.table import STOPPED, CallRow, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task
@@ -45,13 +45,13 @@ class TorchEngine:
         torch.set_flush_denormal(False)
         from npucmp.recompute import torch_backward, torch_edges, torch_forward  # noqa: F401 import in advance
 
-    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
         from npucmp.recompute import torch_backward, torch_forward
 
         row = row_of(_called(task))
         assert isinstance(row, CallRow)
         work = torch_backward.backward if task.is_backward else torch_forward.forward
-        found: list[Replayed] = work(task, row, context, settings)
+        found: list[ReplayedOutput] = work(task, row, context, settings)
         return found
 
     def edge(self, task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
@@ -74,7 +74,7 @@ class CaseEngine(TorchEngine):
         is_random = not status and row is not None and row.kind == "dropout"
         return STOPPED["random"] if is_random else (status, because)
 
-    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
         rows = super().replay(task, context, settings)
         row = row_of(_called(task))
         if row is not None and any(one.status == REPLAYED for one in rows):

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.recompute import rounding_noise
-from npucmp.recompute.arguments import CALL_ERRORS, Arguments, TooLarge, floats_in, read
-from npucmp.recompute.error_budget import Due
+from npucmp.recompute.arguments import CALL_ERRORS, Arguments, CallTooLarge, floats_in, read
+from npucmp.recompute.error_budget import ErrorBudget
 from npucmp.recompute.rounding_noise import RoundingNoise
 from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
@@ -27,7 +27,7 @@ from npucmp.recompute.torch_hypotheses import with_hypotheses
 from npucmp.recompute.torch_results import (
     SPREADS,
     holds_nan,
-    narrowed,
+    narrow_arguments,
     numpy_of,
     root_mean_square,
     row_of_output,
@@ -86,7 +86,7 @@ _THIRD = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_tra
 ADDED = {**dict.fromkeys(_THIRD, (2, "bias")), "addmm": (0, "input"), "baddbmm": (0, "input")}  # bias
 
 
-def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> list[Replayed]:
+def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
     product = product_of(task, row)
     found = by_sample(task, row, product, context, settings) if product is not None else None
     if found is not None:
@@ -102,13 +102,13 @@ def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySett
             return found
     try:
         bound = bind(task.operator, task.call, row, context, settings.memory)
-    except TooLarge:
+    except CallTooLarge:
         if found is None:
             raise
         return found
     tensors = {one.slot: one for one in task.outputs}
     recorded = {slot: read(tensors[slot], context) for slot in bound.slots if slot in tensors}
-    if _overwritten(bound, recorded, task, context):
+    if _overwrites_input(bound, recorded, task, context):
         return [
             unknown_row(task, slot, "overwritten", "the first input was recorded after the operator overwrote it")
             for slot in recorded
@@ -119,7 +119,7 @@ def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySett
         exact = bound.call()
     rows = sure(settings, lambda now: _of_forward(task, bound, recorded, exact, now))
     if _is_guilty(rows):
-        rows = _cleared(rows, task, bound, recorded, exact, settings)
+        rows = _clear_rows(rows, task, bound, recorded, exact, settings)
     rows = second_opinion(rows, bound, exact, lambda: same_types(bound))
     some = [slot for slot in bound.slots if slot in recorded]
     results = [one for slot, one in zip(bound.slots, exact) if slot in recorded]
@@ -132,13 +132,13 @@ def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySett
     )
 
 
-def _is_guilty(rows: list[Replayed]) -> bool:
-    return any(row.verdict is Judged.GUILTY for row in rows)
+def _is_guilty(rows: list[ReplayedOutput]) -> bool:
+    return any(row.verdict is ReplayVerdict.GUILTY for row in rows)
 
 
 def _of_forward(
     task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: ReplaySettings, either: bool = False
-) -> list[Replayed]:
+) -> list[ReplayedOutput]:
     """`either`: a bias may be added before or after the product is rounded."""
     with torch.no_grad():
         sigmas, made_of = (due_of_either if either else due_of)(bound, exact, settings)
@@ -148,15 +148,15 @@ def _of_forward(
     for at, slot in enumerate(bound.slots):
         if slot not in recorded or slot not in tensors:
             continue
-        due = Due(sigmas[at], made_of, bound.is_rounded_once)
+        due = ErrorBudget(sigmas[at], made_of, bound.is_rounded_once)
         one = row_of_output(task, tensors[slot], recorded[slot], exact[at], due, settings)
-        if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs]):
-            one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
-        if one.verdict is Judged.GUILTY and name in INDICES and not exact[at].is_floating_point():
+        if one.nonfinite and one.verdict is ReplayVerdict.GUILTY and holds_nan([bound.args, bound.kwargs]):
+            one = one._replace(verdict=ReplayVerdict.UNKNOWN, explanation=SPREADS)
+        if one.verdict is ReplayVerdict.GUILTY and name in INDICES and not exact[at].is_floating_point():
             chosen = free_choice(bound, recorded[slot], exact[at])
             if chosen is None:
                 one = one._replace(
-                    verdict=Judged.UNKNOWN, explanation="indices differ; NaN or unsorted results allow any"
+                    verdict=ReplayVerdict.UNKNOWN, explanation="indices differ; NaN or unsorted results allow any"
                 )
             else:
                 one = row_of_output(task, tensors[slot], recorded[slot], chosen, due, settings)
@@ -171,12 +171,17 @@ def _is_stepped(bound: Bound) -> bool:
     return name in STEPPED and (name not in STEPPED_BY or bool(bound.kwargs.get(STEPPED_BY[name])))
 
 
-def _cleared(
-    rows: list[Replayed], task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: ReplaySettings
-) -> list[Replayed]:
+def _clear_rows(
+    rows: list[ReplayedOutput],
+    task: Task,
+    bound: Bound,
+    recorded: dict[str, Any],
+    exact: list[Any],
+    settings: ReplaySettings,
+) -> list[ReplayedOutput]:
     """Replace GUILTY rows if another rounding of the call's scalars, or of a product before its bias is added, gives a
     CLEAN row. Near a step, an operator with steps may round each element to either side, in the recorded types."""
-    others = _otherwise(bound, exact)
+    others = _alternative_results(bound, exact)
     tries = [other for other, is_whole in others if is_whole]
     if bound.row.kind == "exact" or _is_stepped(bound):
         tries.append([_nearest(recorded.get(slot or ""), [exact[at], *(other[at] for other, _ in others)])
@@ -188,13 +193,13 @@ def _cleared(
     return rows
 
 
-def _clean_of(rows: list[Replayed], others: list[Replayed]) -> list[Replayed]:
+def _clean_of(rows: list[ReplayedOutput], others: list[ReplayedOutput]) -> list[ReplayedOutput]:
     """Replace GUILTY rows by the CLEAN rows of the same slot in `others`."""
-    again = {row.slot: row for row in others if row.verdict is Judged.CLEAN}
-    return [again.get(row.slot, row) if row.verdict is Judged.GUILTY else row for row in rows]
+    again = {row.slot: row for row in others if row.verdict is ReplayVerdict.CLEAN}
+    return [again.get(row.slot, row) if row.verdict is ReplayVerdict.GUILTY else row for row in rows]
 
 
-def _otherwise(bound: Bound, exact: list[Any]) -> list[tuple[list[Any], bool]]:
+def _alternative_results(bound: Bound, exact: list[Any]) -> list[tuple[list[Any], bool]]:
     """Results of the same call with scalars rounded differently; if the call has steps, also with an input changed by a
     rounding, and in the recorded types. The flag marks results that are also compared as a whole."""
     names = ("float64", "float32", *([bound.low] if bound.low else []))
@@ -202,7 +207,7 @@ def _otherwise(bound: Bound, exact: list[Any]) -> list[tuple[list[Any], bool]]:
     if floats_in([bound.args, bound.kwargs]):
         calls += [(partial(bound.call, bound.with_scalars(NARROW[name])), True) for name in names]
     if bound.row.kind == "exact" or _is_stepped(bound):
-        calls.append((lambda: bound.call(narrowed(bound)), False))
+        calls.append((lambda: bound.call(narrow_arguments(bound)), False))
     if _is_stepped(bound) and bound.unit:
         for step in (-2, 2):
             calls.append((partial(bound.call, _moved(bound, 1 + step * bound.unit)), False))
@@ -314,7 +319,7 @@ def _with_scalars(bound: Bound, exact: list[Any], sigmas: list[Any]) -> list[Any
 
 def _dropout(
     task: Task, bound: Bound, recorded: dict[str, Any], tensors: dict[str, TensorRef], settings: ReplaySettings
-) -> list[Replayed]:
+) -> list[ReplayedOutput]:
     """The rows of a dropout: the mask is read from the zeros of the output; other elements must be x / (1 - p)."""
     args = dict(zip(("x", "p", "training"), bound.args), **bound.kwargs)
     x, p, training = args["x"] if "x" in args else args["input"], args.get("p", 0.5), args.get("training", True)
@@ -328,16 +333,16 @@ def _dropout(
         return [unknown_row(task, slot, "random", f"{kept:,} of {possible:,} elements are kept, p is {p:g}")]
     exact = torch.where(zero, 0.0, x / (1 - p)) if 0 < p < 1 else (x if p == 0 else x * 0)
     sigma = numpy_of(exact.abs() * bound.unit) if p else 0.0
-    due = Due(sigma, "noise") if p else Due(0.0, "exact")
+    due = ErrorBudget(sigma, "noise") if p else ErrorBudget(0.0, "exact")
     return [row_of_output(task, tensors[slot], actual, exact, due, settings)]
 
 
 def same_types(bound: Bound) -> list[Any]:
     with torch.no_grad():
-        return bound.call(narrowed(bound))
+        return bound.call(narrow_arguments(bound))
 
 
-def _overwritten(bound: Bound, recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
+def _overwrites_input(bound: Bound, recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
     """Whether an operator overwrites its input and the record holds the overwritten values."""
     if not bound.row.inplace or not recorded or not bound.args or not isinstance(bound.args[0], torch.Tensor):
         return False

@@ -16,17 +16,17 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import DTYPES as KNOWN
 from npucmp.model.dtypes import Dtype, lookup
 from npucmp.recompute.arguments import CALL_ERRORS
 from npucmp.recompute.error_budget import RMS, RMS_16, round_to
-from npucmp.recompute.rounding_noise import mapped
+from npucmp.recompute.rounding_noise import map_tensors
 from npucmp.recompute.torch_bind_call import DTYPES, Bound
 from npucmp.recompute.torch_results import numpy_of
 
 CALLS, SECONDS = 40, 10.0
-MOSTLY = 0.25  # share of the error that may remain: kernels of a lower precision differ from each other
+RESIDUAL_SHARE = 0.25  # share of the error that may remain: kernels of a lower precision differ from each other
 SHORT = {"HF32": 11, "TF32": 10}  # bits after the leading bit that float32 matrix units keep
 LOW = ("float16", "bfloat16")
 EPSILONS = (1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.0)
@@ -57,9 +57,9 @@ class Subject(NamedTuple):
 
 
 def with_hypotheses(
-    rows: list[Replayed], tensors: Sequence[Optional[TensorRef]], recorded: Sequence[Any],
+    rows: list[ReplayedOutput], tensors: Sequence[Optional[TensorRef]], recorded: Sequence[Any],
     exact: Sequence[Any], bound: Bound, again: Again,
-) -> list[Replayed]:  # fmt: skip
+) -> list[ReplayedOutput]:  # fmt: skip
     """Add to GUILTY rows the hypothesis that explains them, if any; all sequences are in the order of the rows."""
     subjects = [_subject(*one) for one in zip(rows, tensors, recorded, exact)]
     if all(one is None for one in subjects):
@@ -76,7 +76,7 @@ def with_hypotheses(
 
     for at, subject in enumerate(subjects):
         for words, values in _of_values(subject) if subject is not None else ():
-            hold(at, words, values, MOSTLY if words.startswith("rounded") else 0.0)
+            hold(at, words, values, RESIDUAL_SHARE if words.startswith("rounded") else 0.0)
     started = time.monotonic()
     for number, (words, other, share) in enumerate(_of_calls(bound)):
         if number >= CALLS or time.monotonic() - started > SECONDS:
@@ -95,7 +95,7 @@ def with_hypotheses(
     ]
 
 
-def _with_explanation(row: Replayed, subject: Subject, words: str, left: float) -> Replayed:
+def _with_explanation(row: ReplayedOutput, subject: Subject, words: str, left: float) -> ReplayedOutput:
     if not words:
         low = _is_low(subject)
         words = f"all values are {low} numbers" if low else ""
@@ -105,12 +105,12 @@ def _with_explanation(row: Replayed, subject: Subject, words: str, left: float) 
     return row._replace(explanation=f"{words} explains it within {units:.2g} u", explained_by=words)
 
 
-def _subject(row: Replayed, tensor: Optional[TensorRef], recorded: Any, exact: Any) -> Optional[Subject]:
+def _subject(row: ReplayedOutput, tensor: Optional[TensorRef], recorded: Any, exact: Any) -> Optional[Subject]:
     """The subject of a GUILTY row with an error of floats, else None. If the budget is zero, rounding replaces it."""
     dtype = lookup(tensor.dtype) if tensor is not None else None
     if tensor is None or dtype is None or dtype.kind != "f" or not isinstance(exact, torch.Tensor):
         return None
-    if row.verdict is not Judged.GUILTY or not row.rms_ratio or not row.rmse or not math.isfinite(row.rmse):
+    if row.verdict is not ReplayVerdict.GUILTY or not row.rms_ratio or not row.rmse or not math.isfinite(row.rmse):
         return None
     actual, wide = recorded.astype(np.float64).reshape(tensor.shape), numpy_of(exact).reshape(tensor.shape)
     finite = wide[np.isfinite(wide)]
@@ -224,10 +224,10 @@ def _other_arguments(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
         own = 1e-5 if recorded is None else float(recorded)
         for eps in EPSILONS:
             if abs(eps - own) > 1e-3 * own:
-                yield f"eps {eps:g} instead of {own:.4g}", _with(bound, at, "eps", eps)
+                yield f"eps {eps:g} instead of {own:.4g}", _with_argument(bound, at, "eps", eps)
     for at, words in ADDED.get(name, {}).items():
         if (len(bound.args) > at and bound.args[at] is not None) or bound.kwargs.get(words) is not None:
-            yield f"{words} left out", _with(bound, at, words, None)
+            yield f"{words} left out", _with_argument(bound, at, words, None)
     if name == "gelu":
         recorded = bound.kwargs.get("approximate", "none")
         other = "none" if recorded == "tanh" else "tanh"
@@ -238,7 +238,7 @@ def _other_arguments(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
         )
 
 
-def _with(bound: Bound, at: int, key: str, value: Any) -> Bound:
+def _with_argument(bound: Bound, at: int, key: str, value: Any) -> Bound:
     """The call with another value for an argument, by place or by keyword."""
     if len(bound.args) > at:
         return bound._replace(args=[*bound.args[:at], value, *bound.args[at + 1 :]])
@@ -250,15 +250,15 @@ def _coarser(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
     for name in LOW:
         dtype = KNOWN[name]
         if dtype.round_off > bound.unit:
-            yield f"computed in {name}", _mapped(bound, methodcaller("to", DTYPES[name])), MOSTLY
-            yield f"{name} operands", _mapped(bound, partial(_rounded, to=dtype)), MOSTLY
+            yield f"computed in {name}", _mapped(bound, methodcaller("to", DTYPES[name])), RESIDUAL_SHARE
+            yield f"{name} operands", _mapped(bound, partial(_rounded, to=dtype)), RESIDUAL_SHARE
     if bound.unit < 2.0**-13 and bound.row.kind == "sum":
         for name, bits in SHORT.items():
-            yield f"{name} operands", _mapped(bound, partial(_shortened, bits=bits)), MOSTLY
+            yield f"{name} operands", _mapped(bound, partial(_round_mantissa, bits=bits)), RESIDUAL_SHARE
 
 
 def _mapped(bound: Bound, change: Callable[[Any], Any]) -> Bound:
-    args, kwargs = mapped([bound.args, bound.kwargs], change)
+    args, kwargs = map_tensors([bound.args, bound.kwargs], change)
     return bound._replace(args=args, kwargs=kwargs)
 
 
@@ -266,7 +266,7 @@ def _rounded(one: Any, to: Dtype) -> Any:
     return torch.from_numpy(round_to(one.numpy(), to))
 
 
-def _shortened(one: Any, bits: int) -> Any:
+def _round_mantissa(one: Any, bits: int) -> Any:
     """Round to `bits` bits after the leading bit."""
     fraction, exponent = torch.frexp(one)
     step = 2.0 ** (-bits - 1)  # of a fraction in [0.5, 1)

@@ -12,10 +12,10 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import CALL_ERRORS, Arguments, RefusedRecord, read
-from npucmp.recompute.error_budget import BIAS, SAME, Due, judged
+from npucmp.recompute.error_budget import BIAS, SAME, ErrorBudget, evaluate_output
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_bind_call import DTYPES, Bound, mapped_any
 
@@ -23,17 +23,17 @@ MORE = 8  # times the trials, before an operator is GUILTY by measured noise
 SPREADS = "the operator reads NaN or Inf, which kernels propagate differently"
 
 
-def sure(settings: ReplaySettings, work: Callable[[ReplaySettings], list[Replayed]]) -> list[Replayed]:
+def sure(settings: ReplaySettings, work: Callable[[ReplaySettings], list[ReplayedOutput]]) -> list[ReplayedOutput]:
     """Repeat `work` with more trials if few trials give GUILTY: the noise of single elements is then uncertain."""
     rows = work(settings)
-    if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
+    if any(row.verdict is ReplayVerdict.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
         rows = work(settings._replace(trials=settings.trials * MORE))
     return rows
 
 
 def row_of_output(
-    task: Task, tensor: TensorRef, recorded: Any, exact: Any, due: Due, settings: ReplaySettings
-) -> Replayed:
+    task: Task, tensor: TensorRef, recorded: Any, exact: Any, due: ErrorBudget, settings: ReplaySettings
+) -> ReplayedOutput:
     """The row of an output. Raises RefusedRecord for unsupported types."""
     dtype = lookup(tensor.dtype)
     if dtype is None or dtype.kind == "c" or not isinstance(exact, torch.Tensor):
@@ -41,15 +41,15 @@ def row_of_output(
     known = settings.known.get((f"{task.call.prefix}.{task.call.name}.{task.operator.phase}", tensor.slot), 1.0)
     wide = np.float64 if dtype.kind == "f" else recorded.dtype
     actual = recorded.astype(wide).reshape(tensor.shape)
-    return judged(task.operator.order, tensor.slot, actual, numpy_of(exact), dtype, due, settings.scale, known)
+    return evaluate_output(task.operator.order, tensor.slot, actual, numpy_of(exact), dtype, due, settings.scale, known)
 
 
 def second_opinion(
-    rows: list[Replayed], bound: Bound, exact: list[Any], same_types: Callable[[], list[Any]]
-) -> list[Replayed]:
+    rows: list[ReplayedOutput], bound: Bound, exact: list[Any], same_types: Callable[[], list[Any]]
+) -> list[ReplayedOutput]:
     """Make the same call on this CPU in the recorded types for GUILTY rows. If its error is as large, the operator is
     an AMPLIFIER."""
-    if not any(row.verdict is Judged.GUILTY and row.budget != "exact" for row in rows):
+    if not any(row.verdict is ReplayVerdict.GUILTY and row.budget != "exact" for row in rows):
         return rows
     try:
         others = same_types()
@@ -57,7 +57,7 @@ def second_opinion(
         return rows
     found = []
     for row, other, wide in zip(rows, others, exact):
-        is_guilty = row.verdict is Judged.GUILTY and row.budget != "exact"
+        is_guilty = row.verdict is ReplayVerdict.GUILTY and row.budget != "exact"
         if is_guilty and isinstance(other, torch.Tensor) and other.numel() == wide.numel():
             error = (other.to(torch.float64).reshape(-1) - wide.reshape(-1))[torch.isfinite(wide.reshape(-1))]
             lost, error = int((~torch.isfinite(error)).sum()), error[torch.isfinite(error)]
@@ -67,12 +67,14 @@ def second_opinion(
                 ratio = max(ratio, row.nonfinite / lost if lost else math.inf)
             row = row._replace(same_dtype_ratio=ratio)
             if ratio <= SAME and not _is_biased(row, other, wide, bound.unit):
-                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU has errors as large in the same types")
+                row = row._replace(
+                    verdict=ReplayVerdict.AMPLIFIER, explanation="a CPU has errors as large in the same types"
+                )
         found.append(row)
     return found
 
 
-def _is_biased(row: Replayed, other: Any, wide: Any, unit: float) -> bool:
+def _is_biased(row: ReplayedOutput, other: Any, wide: Any, unit: float) -> bool:
     """Whether errors are biased, as by truncation, and the CPU's errors are not. Truncation errors may be as small as
     twice the rounding errors."""
     if row.bias is None or not BIAS < abs(row.bias) <= 1 or not unit:
@@ -83,7 +85,7 @@ def _is_biased(row: Replayed, other: Any, wide: Any, unit: float) -> bool:
     return bool(toward.mean().abs() < abs(row.bias) / 2)
 
 
-def narrowed(bound: Bound) -> Arguments:
+def narrow_arguments(bound: Bound) -> Arguments:
     """Arguments in their recorded types; types coarser than the result are widened, as autocast does."""
     to = DTYPES[bound.low] if bound.treated else None
     wider = torch.float32 if bound.unit == 2.0**-24 else torch.float64
@@ -121,8 +123,8 @@ def tensors_in(tree: Any) -> list[Any]:
     return [one for one in tree_flatten(tree)[0] if isinstance(one, torch.Tensor)]
 
 
-def unknown_row(task: Task, slot: str, status: str, because: str) -> Replayed:
-    return Replayed(task.operator.order, slot, status, explanation=because)
+def unknown_row(task: Task, slot: str, status: str, because: str) -> ReplayedOutput:
+    return ReplayedOutput(task.operator.order, slot, status, explanation=because)
 
 
 def unit_of(name: str) -> float:

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute import rounding_noise
 from npucmp.recompute.arguments import arguments_of, read
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.table import CallRow
 from npucmp.recompute.task import ReplaySettings, Task
-from npucmp.recompute.torch_bind_call import ANY, DTYPES, load, require, slots_of, widened
+from npucmp.recompute.torch_bind_call import ANY, DTYPES, load, require, slots_of, widen_values
 from npucmp.recompute.torch_blocks import RowSplit, TensorRows
 from npucmp.recompute.torch_results import numpy_of
 
@@ -60,7 +60,7 @@ def product_of(task: Task, row: CallRow) -> Optional[SampledProduct]:
 
 def by_sample(
     task: Task, row: CallRow, product: SampledProduct, context: ReadContext, settings: ReplaySettings
-) -> Optional[list[Replayed]]:
+) -> Optional[list[ReplayedOutput]]:
     """The row of replay.csv; None for types that a sample does not support."""
     dtype = lookup(product.out.dtype)
     if dtype is None or dtype.kind != "f" or dtype.name == "float64":
@@ -69,13 +69,13 @@ def by_sample(
     random = np.random.default_rng(settings.seed)
     batch = product.out.shape[:-2] if len(product.b.shape) != 2 else ()
     rows, columns = math.prod(product.out.shape[len(batch) : -1]), product.out.shape[-1]
-    across, down = _picked(rows, random), _picked(columns, random)
+    across, down = _pick_indices(rows, random), _pick_indices(columns, random)
     places = [(at * rows + int(one), at * rows + int(one) + 1) for at in range(math.prod(batch)) for one in across]
     a, out = (
         TensorRows(one, RowSplit(len(one.shape) - 1, rows * math.prod(batch), frozenset()), context).take(places)
         for one in (product.a, product.out)
     )
-    wide = widened(a, product.a).reshape(math.prod(batch), across.size, -1)
+    wide = widen_values(a, product.a).reshape(math.prod(batch), across.size, -1)
     b = _columns(product, down, context)
     treated = _rounding(row, product)
     if treated:
@@ -90,21 +90,21 @@ def by_sample(
     kind = f"{task.call.prefix}.{task.call.name}.{task.operator.phase}", product.out.slot
     limit = max(1.0, settings.known.get(kind, 1.0)) * settings.scale
 
-    def judged(sigma: Any) -> Replayed:
+    def judged(sigma: Any) -> ReplayedOutput:
         tally = BudgetTally(dtype, "walk")
         tally.add(actual, numpy_of(exact), numpy_of(sigma))
         return tally.row(task.operator.order, product.out.slot, limit)
 
     found = judged(sigma)
-    if found.verdict is Judged.GUILTY and product.bias is not None and dtype.itemsize <= 2:
+    if found.verdict is ReplayVerdict.GUILTY and product.bias is not None and dtype.itemsize <= 2:
         again = judged(rounding_noise.of_rounded(sigma, [alone, exact - alone], dtype.round_off))
-        found = again if again.verdict is Judged.CLEAN else found
+        found = again if again.verdict is ReplayVerdict.CLEAN else found
     share = f"1/{round(rows * columns / (across.size * down.size))}"
     index = _index(found.max_abs_index, across, down, rows, columns)
     return [found._replace(sampled=share, max_abs_index=index, treated=f"autocast {treated}" if treated else "")]
 
 
-def _picked(size: int, random: Any) -> Any:
+def _pick_indices(size: int, random: Any) -> Any:
     """Pick one index at random of every EVERY indices."""
     starts = np.arange(0, size, EVERY)
     return starts + random.integers(0, np.minimum(EVERY, size - starts))
@@ -115,9 +115,9 @@ def _columns(product: SampledProduct, down: Any, context: ReadContext) -> Any:
     if product.is_weight:
         places = [(int(one), int(one) + 1) for one in down]
         rows = TensorRows(product.b, RowSplit(1, product.b.shape[0], frozenset()), context).take(places)
-        return widened(rows, product.b).T[None]
+        return widen_values(rows, product.b).T[None]
     picked = read(product.b, context)[..., down]
-    return widened(np.ascontiguousarray(picked), product.b).reshape(-1, *picked.shape[-2:])
+    return widen_values(np.ascontiguousarray(picked), product.b).reshape(-1, *picked.shape[-2:])
 
 
 def _rounding(row: CallRow, product: SampledProduct) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Sequence
 
 from npucmp.errors import DumpError
 from npucmp.model import Result
-from npucmp.model.gc_pause import uncollected
+from npucmp.model.gc_pause import gc_paused
 from npucmp.report.answer import Answer
 
 REPORTS = ("csv", "json", "html")
@@ -26,7 +26,7 @@ PAGES = "html"  # rendered first: the pages of steps and ranks also make their r
 def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a result, made by the module of its command; metrics are further columns of tensors.csv."""
     module: Any = import_module(f"{__name__}.{result.command.replace('-', '_')}")
-    with uncollected():
+    with gc_paused():
         answer: Answer = module.answer(result, metrics)
     return answer
 
@@ -52,7 +52,7 @@ def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
 
     names = (*REPORTS, "xlsx") if form.xlsx else REPORTS
     modules: dict[str, Any] = {name: import_module(f"{__name__}.{name}") for name in names}
-    with uncollected():
+    with gc_paused():
         made = {name: modules[name].render(answer) for name in sorted(names, key=lambda name: name != PAGES)}
         found = {name: data for module in names for name, data in made[module].items()}
     if form.excel:

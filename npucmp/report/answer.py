@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
-from npucmp.model import Cause, DifferenceMap, Evidence, Look, Operator, Rerun, Result, Root, Tolerance
+from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, TensorDetail, Tolerance
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from npucmp.report.rank_cell import Matrix
 
 Piece = Union[bytes, Path, "FileRange"]  # a piece of a file: its bytes, or another file that contains them
-Shown = Callable[["Answer", "Optional[Within]"], bytes]  # makes a page of an answer, which may be one of several pages
+Shown = Callable[
+    ["Answer", "Optional[PageContext]"], bytes
+]  # makes a page of an answer, which may be one of several pages
 
 
 class ReportTable(NamedTuple):
@@ -142,7 +144,7 @@ class Suspect(NamedTuple):
     excused: bool = False
     rule: str = ""
     known: bool = False
-    look: Optional[Look] = None
+    look: Optional[TensorDetail] = None
     way: Callable[[], Sequence[PathStep]] = tuple
     also: str = ""
     page: Optional[str] = ""
@@ -200,7 +202,7 @@ class Plot(NamedTuple):
     bands: Sequence[tuple[int, int]] = ()
 
 
-class Within(NamedTuple):
+class PageContext(NamedTuple):
     """A page that is one of several: its step and rank, and the neighbouring pages as (name, link)."""
 
     where: str
@@ -301,7 +303,7 @@ class Answer:
     meaning: Mapping[str, str] = field(default_factory=dict)
     advice: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[str, str] = field(default_factory=dict)
-    looks: Sequence[Look] = ()
+    looks: Sequence[TensorDetail] = ()
 
     @property
     def tone(self) -> str:

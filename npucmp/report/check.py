@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Mapping, Sequence
 
 from npucmp.model import Evidence, Fact
-from npucmp.model.check_finding import SEVERITIES, Checked, Decision, ParameterRow, Symptom
+from npucmp.model.check_finding import SEVERITIES, CheckResult, Decision, ParameterRow, Symptom
 from npucmp.model.stack import source_line
 from npucmp.report import tables
 from npucmp.report.answer import (
@@ -55,7 +55,7 @@ MEANING = {
 }
 
 
-def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
+def answer(report: CheckResult, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a check; metrics are ignored."""
     roots = [one for one in report.symptoms if not one.follows]
     suspects = Suspects.of([_suspect(one, report) for one in roots])
@@ -106,7 +106,7 @@ def _behind(one: Decision) -> str:
     return "its finding follows from another finding" if one.found else ""
 
 
-def _dump_words(report: Checked) -> str:
+def _dump_words(report: CheckResult) -> str:
     """ "msprobe · pytorch · mix tensor · steps 0-2 · 64 operators, 162 tensors, 25.9 MB a step · training"."""
     if not report.runs:
         return ""
@@ -132,7 +132,7 @@ def _span(name: str, numbers: Sequence[int]) -> str:
     return f"{name}s {', '.join(map(str, numbers[:6]))}{' …' if len(numbers) > 6 else ''}"
 
 
-def _suspect(one: Symptom, report: Checked) -> Suspect:
+def _suspect(one: Symptom, report: CheckResult) -> Suspect:
     def way() -> list[PathStep]:
         return [
             PathStep(1, "FOLLOWS", f"{some.rule}  {_one_line(some)}")
@@ -190,7 +190,7 @@ def _decided_words(decisions: Sequence[Decision]) -> str:
     return f" by the {count_of(decided, 'rule')} that this dump can decide{rest}"
 
 
-def _verdict(report: Checked) -> tuple[str, str]:
+def _verdict(report: CheckResult) -> tuple[str, str]:
     status = report.exit_status
     roots = Counter(one.severity for one in report.symptoms if not one.follows)
     follow = sum(one.follows > 0 for one in report.symptoms)
@@ -234,7 +234,7 @@ def _parameter(one: ParameterRow) -> Row:
     return {**{name: getattr(one, name) for name in PARAMETERS}, "shape": str([*one.shape])}
 
 
-def _detail(report: Checked) -> Detail:
+def _detail(report: CheckResult) -> Detail:
     """Return a row per parameter and step, then one per operator whose output was measured, each with its finding."""
     found = {one.where: one for one in reversed(report.symptoms) if one.where}
     keys = [*dict.fromkeys([*((one.rank, one.step) for one in report.parameters),
@@ -276,7 +276,7 @@ def _finding(one: Symptom | None) -> Row:
     return {} if one is None else {"finding": one.rule, "severity": one.severity}
 
 
-def _facts(report: Checked) -> Row:
+def _facts(report: CheckResult) -> Row:
     """Return the values of a check for summary.json."""
     return {
         "target": of_runs(report.path, report.runs, "format", "step", "rank"),

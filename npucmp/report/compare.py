@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple, Optional, Seque
 from npucmp.model import (
     Comparison,
     Report,
+    StepRankNumbers,
     StoredComparisons,
     Verdict,
-    Where,
     map_comparisons,
 )
 from npucmp.model.comparison import where_of
@@ -22,22 +22,22 @@ from npucmp.report.answer import (
     Columns,
     Detail,
     Listing,
+    PageContext,
     Piece,
     ReportTable,
     Row,
     Shown,
     Suspects,
     Text,
-    Within,
 )
 from npucmp.report.comparison_parts import LOST, Parts, facts
 from npucmp.report.phrases import problem_of, where_words
-from npucmp.report.rank_summary import Passed, keys_of, word_of
+from npucmp.report.rank_summary import PropagatedSummary, keys_of, word_of
 from npucmp.report.verdict_sentence import sentence_of
 
 if TYPE_CHECKING:
     from npucmp.report.next_dump import NextDump
-    from npucmp.report.rank_tables import Filed, Filing
+    from npucmp.report.rank_tables import RankTables, RowSettings
     from npucmp.report.tensor_rows import Linked
 
 MEANING = {
@@ -59,7 +59,7 @@ NEXT = {  # docs/workflow.md explains each in more words
 FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")  # columns that a page shows first
 
 
-def _lost_files(where: Sequence[Where], filing: Filing, number: int, because: str) -> Filed:
+def _lost_files(where: Sequence[StepRankNumbers], filing: RowSettings, number: int, because: str) -> RankTables:
     from npucmp.report.rank_tables import lost_files
 
     return lost_files(filing, where[number], LOST.format(because=because))
@@ -83,12 +83,12 @@ class _Paged(NamedTuple):
     folder."""
 
     report: Report
-    filing: Filing
-    within: Mapping[int, Within]
+    filing: RowSettings
+    within: Mapping[int, PageContext]
     shown: Shown
 
 
-def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, Filed]:
+def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, RankTables]:
     """Make the page of a comparison, and its rows of the tables, which have the same cells."""
     seen = tuple(look for look in paged.report.looks if look.run == number)
     parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics, paged=True)
@@ -100,7 +100,7 @@ def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, Filed]:
     return page, files.filed(paged.filing, number, 0, one)
 
 
-def _lost_page(number: int, because: str) -> tuple[Piece, Optional[Filed]]:
+def _lost_page(number: int, because: str) -> tuple[Piece, Optional[RankTables]]:
     page = b"<!doctype html><meta charset=utf-8><p>Making this page ended the process. tensors.csv has its rows.</p>\n"
     return page, None
 
@@ -134,11 +134,11 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         compared="Compared runs",
         sides=parts.sides(),
         aligned=parts.coverage.words(),
-        passed_words=Passed.sum([one.passed for one in parts.every]).words(),
+        passed_words=PropagatedSummary.sum([one.passed for one in parts.every]).words(),
         counts={verdict.value: parts.tally.verdicts[verdict] for verdict in Verdict if parts.tally.verdicts[verdict]},
         notes=[Listing("note", parts.notes, "summary.json"), Listing("noise", [*parts.within_noise()], "")],
         unreadable=parts.unreadable,
-        tables=[*files.tables(), *_placements(report), worst_elements.worst(report.looks)],
+        tables=[*files.tables(), *_placements(report), worst_elements.worst_rows(report.looks)],
         detail=lambda: files.detail(figures),
         facts=lambda: {**facts(parts), "next_dump": further.facts()},
         nothing=[] if suspects.first else [*lines, *listed],
@@ -163,16 +163,16 @@ class _Files:
         self._comparisons = parts.report.comparisons
         self._cells = cache(lambda number: _columns_of(self._comparisons[number], parts.metrics))
         self._linked = cache(lambda number: _linked_in(self._comparisons[number]))
-        self._paged: dict[int, Filed] = {}  # rows that were made together with a page
+        self._paged: dict[int, RankTables] = {}  # rows that were made together with a page
         self.every = cache(self._every)
 
-    def filed(self, filing: Filing, number: int, at: int, one: Comparison) -> Filed:
+    def filed(self, filing: RowSettings, number: int, at: int, one: Comparison) -> RankTables:
         """Return the rows of a comparison; `number` is its index among all, `at` its index here."""
         from npucmp.report.rank_tables import write_rank_tables
 
         return write_rank_tables(filing, number, one, self._cells(at), partial(self._linked, at))
 
-    def _every(self) -> list[Filed]:
+    def _every(self) -> list[RankTables]:
         from npucmp.report.rank_tables import write_rank_tables
 
         if len(self._comparisons) == 1 and not isinstance(self._comparisons, StoredComparisons):
@@ -190,13 +190,13 @@ class _Files:
         return [found[at] for at in range(len(self._comparisons))]
 
     @property
-    def _filing(self) -> Filing:
-        from npucmp.report.rank_tables import Filing
+    def _filing(self) -> RowSettings:
+        from npucmp.report.rank_tables import RowSettings
 
         folder = self._comparisons.folder if isinstance(self._comparisons, StoredComparisons) else ""
-        return Filing(self._metrics, folder)
+        return RowSettings(self._metrics, folder)
 
-    def pages(self, within: Mapping[int, Within], shown: Shown) -> Iterator[tuple[int, Piece]]:
+    def pages(self, within: Mapping[int, PageContext], shown: Shown) -> Iterator[tuple[int, Piece]]:
         """Yield the pages of these comparisons, made by the process that has the comparison."""
         common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="")
         numbers, paged = sorted(within), _Paged(common, self._filing, within, shown)
@@ -231,7 +231,7 @@ class _Files:
         from npucmp.report import tensor_rows
 
         every = enumerate(self._comparisons)
-        paired = [tensor_rows.paired(one, self._cells(at), self._linked(at)) for at, one in every]
+        paired = [tensor_rows.paired_rows(one, self._cells(at), self._linked(at)) for at, one in every]
         return tensor_rows.detail(paired, self._metrics, figures, self._parts.report.rules)
 
 
@@ -282,7 +282,7 @@ def _tensor_columns(report: Report, metrics: Sequence[str]) -> Columns:
 def _linked_in(one: Comparison) -> Linked:
     from npucmp.report import tensor_rows
 
-    return tensor_rows.linked_in(one)
+    return tensor_rows.producers_read(one)
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:

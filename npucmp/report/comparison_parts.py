@@ -6,14 +6,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Iterator, Sequence
 
-from npucmp.model import Report, Verdict, VerdictTally, Where, brief, map_comparisons
+from npucmp.model import Report, StepRankNumbers, Verdict, VerdictTally, brief, map_comparisons
 from npucmp.model.comparison import where_of
-from npucmp.model.ticket_facts import Accused
+from npucmp.model.ticket_facts import TicketFacts
 from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Listing, Row
 from npucmp.report.coverage import AlignedShare, coverage_facts
 from npucmp.report.phrases import count_of, in_bytes, numbers
-from npucmp.report.rank_summary import LEFT_OUT, SIDES, Ran, RankSummary, SummaryRequest, lost_part, part_of
+from npucmp.report.rank_summary import LEFT_OUT, SIDES, RankSummary, RunInfo, SummaryRequest, lost_part, part_of
 
 OF_FIRST = ("format", "detail", "step", "rank")  # values of the first run of a side in summary.json
 LOST = "the process ended while it summarised the result: {because}"
@@ -35,7 +35,7 @@ class Parts:
         pool: dict[object, Any] = {}  # shares the names of tensors, which ranks have in common
         lost = partial(_lost_part, where_of(report.comparisons))
         for part in map_comparisons(report.comparisons, partial(part_of, asked, report.strict), lost):
-            self.every.append(part.pooled(pool))
+            self.every.append(part.share_names(pool))
         self.tally = VerdictTally.sum(one.tally for one in self.every)
         self.coverage = AlignedShare.sum([one.coverage for one in self.every])
 
@@ -75,7 +75,7 @@ class Parts:
         return [DumpSummary(name, path, several(some)) for name, path, some in zip(SIDES, paths, runs)]
 
 
-def several(runs: Sequence[Ran]) -> str:
+def several(runs: Sequence[RunInfo]) -> str:
     """Describe the runs of one dump in one line."""
     kinds = dict.fromkeys(" · ".join(filter(None, (run.format, run.detail))) for run in runs)
     operators, tensors, size = (sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes"))
@@ -85,7 +85,7 @@ def several(runs: Sequence[Ran]) -> str:
     return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
 
-def _lost_part(where: Sequence[Where], number: int, because: str) -> RankSummary:
+def _lost_part(where: Sequence[StepRankNumbers], number: int, because: str) -> RankSummary:
     return lost_part(number, where[number], LOST.format(because=because))
 
 
@@ -114,7 +114,7 @@ def facts(parts: Parts) -> Row:
     }
 
 
-def _accused(one: Accused) -> Row:
+def _accused(one: TicketFacts) -> Row:
     """Return the ticket data of an operator that its rows lack."""
     below = {name: [some._asdict() for some in getattr(one, name)] for name in ("arguments", "vendor")}
     return {**one._asdict(), **below}

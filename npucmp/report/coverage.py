@@ -104,7 +104,7 @@ def _is_inserted_alone(pair: Pair) -> bool:
     return (pair.target is None or pair.golden is None) and pair.is_inside
 
 
-class Unseen(NamedTuple):
+class UndecidedTensors(NamedTuple):
     """Tensors before a place in the graph that were not decided. `alike` counts those whose statistics or XOR checksums
     show no difference; `uncompared` counts those that were not compared at all."""
 
@@ -121,7 +121,7 @@ class Unseen(NamedTuple):
         return ", ".join(words)
 
 
-def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> Unseen:
+def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> UndecidedTensors:
     """Count the undecided tensors before a place in the graph. A report says "first" only if there are none."""
     findings = [one for verdict, some in groups.items() if verdict not in DECIDED for one in some]
     unseen = [(one.measurement.pair, is_alike(one)) for one in findings]
@@ -129,7 +129,7 @@ def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> Unsee
     counted = [
         alike for pair, alike in unseen if pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
     ]
-    return Unseen(counted.count(False), counted.count(True))
+    return UndecidedTensors(counted.count(False), counted.count(True))
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) -> str:

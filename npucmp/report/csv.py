@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npucmp.report.answer import Answer, ReportTable
 from npucmp.report.csv_text import encoded
-from npucmp.report.files import Content, Joined
+from npucmp.report.files import ConcatFile, Content
 from npucmp.report.tables import PARQUET, head_of, rows_of
 
 
@@ -19,7 +19,7 @@ def _content(table: ReportTable) -> Content:
     """Return the content of a table. Rows that lie in files are joined while the table is written, never in memory."""
     pieces = [head_of(table), *rows_of(table)]
     if table.file.endswith(PARQUET):
-        from npucmp.report.parquet import Packed
+        from npucmp.report.parquet import ParquetFile
 
-        return Packed(table.names, Joined(pieces))
-    return b"".join(Joined(pieces)) if all(isinstance(one, bytes) for one in pieces) else Joined(pieces)
+        return ParquetFile(table.names, ConcatFile(pieces))
+    return b"".join(ConcatFile(pieces)) if all(isinstance(one, bytes) for one in pieces) else ConcatFile(pieces)

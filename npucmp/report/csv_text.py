@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import MsgspecError
 from msgspec.json import Encoder
 
-from npucmp.report.sanitise import inert
+from npucmp.report.sanitise import escape_formula
 
 SHORT, KEPT = 1 << 14, 64  # columns of text cached for the next rank: cells of each, and number
 _Cells = Union[str, Sequence[str]]  # the cells of a column, or the text that all of them share
@@ -67,7 +67,7 @@ def _cells(column: Sequence[Any]) -> _Cells:
     if len(kinds) == 1 and kinds <= _EQUAL and column.count(column[0]) == len(column):
         return _cell(column[0])
     if kinds <= {str, _NONE}:
-        return (_known_texts if len(column) <= SHORT else _texts)(tuple(column))
+        return (_cached_texts if len(column) <= SHORT else _texts)(tuple(column))
     return [*map(str, column)] if kinds <= {int, bool} else [*map(_cell, column)]
 
 
@@ -130,7 +130,7 @@ def _texts(column: tuple[Optional[str], ...]) -> Sequence[str]:
     return [*map(words.__getitem__, column)]
 
 
-_known_texts = lru_cache(maxsize=KEPT)(_texts)  # most ranks have the same names, types and shapes
+_cached_texts = lru_cache(maxsize=KEPT)(_texts)  # most ranks have the same names, types and shapes
 
 
 def _cell(value: Any) -> str:
@@ -138,7 +138,7 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return repr(float(value))
-    return _quoted(inert(value)) if isinstance(value, str) else str(value)
+    return _quoted(escape_formula(value)) if isinstance(value, str) else str(value)
 
 
 def _quoted(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Iterator, Optional, Sequence
 
 from npucmp.model import Evidence, Fact, brief
-from npucmp.model.saved_report import Change, Difference, Key, SavedRow, SavedSuspect, Written
+from npucmp.model.saved_report import Change, Difference, Key, SavedReport, SavedRow, SavedSuspect
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of
@@ -69,7 +69,7 @@ def by_kind(report: Difference) -> dict[str, Sequence[Change]]:
     return {name: getattr(report, name) for name in MEANING}
 
 
-def _words(one: Written) -> str:
+def _words(one: SavedReport) -> str:
     status = one.summary.get("exit_status")
     places = sum(place.counts for place in one.places.values())
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.localise.parallel_layout import Coordinates
-from npucmp.localise.rank_digest import Odd
+from npucmp.localise.rank_digest import ReplicaMismatch
 from npucmp.model import Cause
 from npucmp.report.phrases import count_of, numbers
 from npucmp.report.rank_cell import ARRIVED, HERE, Cell
@@ -17,18 +17,18 @@ HEADS = {
     "UNKNOWN": "is first seen at {where}, operator {op}; its origin is not known",
     "PROPAGATED": "is first seen at {where}, operator {op}, which propagates it",
 }
-KNOWN = "AGREES", "DIVERGED", "SUSPECTED"  # verdicts of cells in which at least one tensor was decided
+DECIDED_VERDICTS = "AGREES", "DIVERGED", "SUSPECTED"  # verdicts of cells in which at least one tensor was decided
 HEAD = "begins at {where}, operator {op}"
 
 
-class Way(NamedTuple):
+class Route(NamedTuple):
     """An operator by which the error arrives, and the ranks that it reaches."""
 
     through: str
     ranks: tuple[int, ...]
 
 
-class Begin(NamedTuple):
+class ErrorOrigin(NamedTuple):
     """The origin of an error.
 
     ranks   all ranks of the step in which the error begins in the same operator; `cell` is the first of them
@@ -43,7 +43,7 @@ class Begin(NamedTuple):
     ranks: tuple[int, ...]
     others: int
     own: tuple[int, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[Route, ...]
     too: tuple[int, ...] = ()
     agree: bool = True
     coordinates: Coordinates = Coordinates()
@@ -95,7 +95,7 @@ class Begin(NamedTuple):
         ways += [f"others through {count_of(more, 'more operator')}"] if more > 0 else []
         return [f"reaches {', '.join(ways)}", *words]
 
-    def _whom(self, way: Way, reached: int) -> str:
+    def _whom(self, way: Route, reached: int) -> str:
         if len(self.ways) == 1 and reached == self.others:
             return "the other ranks" if reached > 1 else "the other rank"
         return numbers("rank", way.ranks)
@@ -118,7 +118,7 @@ class Begin(NamedTuple):
         }
 
 
-def begin_of(cells: Sequence[Cell]) -> Optional[Begin]:
+def begin_of(cells: Sequence[Cell]) -> Optional[ErrorOrigin]:
     """Return the origin of the error, or None if no cell has an operator to blame."""
     rooted = [(one.first.cause == Cause.PROPAGATED.value, one.first.place, one) for one in cells if one.first]
     cell = min(rooted, key=lambda one: one[:2])[2] if rooted else None
@@ -133,16 +133,16 @@ def begin_of(cells: Sequence[Cell]) -> Optional[Begin]:
         if one.origin == ARRIVED:
             ways.setdefault(one.through, []).append(one.key[1])
     differ = [one for one in rest if one.verdict in ("DIVERGED", "SUSPECTED")]
-    return Begin(
+    return ErrorOrigin(
         cell,
         tuple(sorted(one.key[1] for one in alike)),
         len(rest),
         tuple(sorted(one.key[1] for one in rest if one.origin == HERE)),
-        tuple(Way(through, tuple(sorted(ranks))) for through, ranks in ways.items()),
+        tuple(Route(through, tuple(sorted(ranks))) for through, ranks in ways.items()),
         tuple(sorted(one.key[1] for one in differ if one.origin not in (HERE, ARRIVED))),
         all(one.verdict == "AGREES" for one in rest),
         _common(alike),
-        tuple(one for one in cells if one.key[0] < cell.key[0] and one.verdict not in KNOWN),
+        tuple(one for one in cells if one.key[0] < cell.key[0] and one.verdict not in DECIDED_VERDICTS),
     )
 
 
@@ -152,7 +152,7 @@ def _common(cells: Sequence[Cell]) -> Coordinates:
     return Coordinates(stages.pop() if len(stages) == 1 else None, parts.pop() if len(parts) == 1 else None)
 
 
-def odd_words(one: Odd) -> str:
+def odd_words(one: ReplicaMismatch) -> str:
     """Describe a rank that holds other values than its replicas; the words contain names from the dump."""
     more = f" and {count_of(one.tensors - 1, 'more tensor')}" if one.tensors > 1 else ""
     since = "" if one.step is None else f" since step {one.step}"
@@ -163,7 +163,7 @@ def odd_words(one: Odd) -> str:
     return f"{told}{since}: {' '.join(one.first)}{more}; in the golden, these ranks are identical{weak}"
 
 
-def odd_facts(one: Odd) -> dict[str, Any]:
+def odd_facts(one: ReplicaMismatch) -> dict[str, Any]:
     """Return the values for summary.json."""
     op, slot = one.first
     return {

@@ -27,7 +27,7 @@ from npucmp.model.saved_report import TENSORS, FileRange
 
 LAST = "summary.json"
 # files that only some reports have; an earlier one never belongs to a new report
-SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv", "report.xlsx")
+OPTIONAL_FILES = ("next_dump.json", "next_dump_golden.json", "matrix.csv", "report.xlsx")
 BELOW = "shards"  # the folder for pages of steps and ranks
 OURS = re.compile(  # file names of reports; other names in a summary.json are never removed
     r"(?:tensors|roots|overflow|fusion|rerun|noise|replay|edges|gaps|health|checks|parameters|precheck|inputs|curves|matrix"
@@ -40,7 +40,7 @@ _PAGE = re.compile(r"\d+-\d+\.html")
 _BLOCK = 1 << 20  # bytes that are copied at once
 
 
-class Joined:
+class ConcatFile:
     """The content of a file in pieces; pieces in other files are read block by block, so the whole is never in
     memory."""
 
@@ -60,19 +60,19 @@ class Joined:
                     start += len(block)
 
 
-class Streamed(Protocol):
+class StreamedFile(Protocol):
     """Content that writes itself to a file."""
 
     def write_to(self, file: BinaryIO) -> None:
         """Write all content."""
 
 
-Content = Union[bytes, Joined, Streamed]
+Content = Union[bytes, ConcatFile, StreamedFile]
 
 
-def after(head: bytes, content: Union[bytes, Joined]) -> Union[bytes, Joined]:
+def after(head: bytes, content: Union[bytes, ConcatFile]) -> Union[bytes, ConcatFile]:
     """Return the content with `head` before it."""
-    return head + content if isinstance(content, bytes) else Joined([head, *content.pieces])
+    return head + content if isinstance(content, bytes) else ConcatFile([head, *content.pieces])
 
 
 def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True) -> None:
@@ -82,7 +82,7 @@ def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True)
     made: dict[str, str] = {}  # name → its temporary file
     aside: dict[str, str] = {}  # name → temporary name of the earlier file
     placed: list[str] = []
-    earlier = listed(folder) if is_report else []
+    earlier = listed_files(folder) if is_report else []
     try:
         for place in dict.fromkeys((folder, *((folder / name).parent for name in names))):
             place.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True)
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        former = (*SOMETIMES, *earlier, *_parts(folder, contents), *_pages(folder)) if is_report else ()
+        former = (*OPTIONAL_FILES, *earlier, *_parts(folder, contents), *_pages(folder)) if is_report else ()
         for name in dict.fromkeys(former):
             if name not in made and _is_file(folder / name):
                 aside[name] = str(folder / f"{_PREFIX}{name.replace('/', '-')}-old{_SUFFIX}")
@@ -130,7 +130,7 @@ def replace_file(path: Path, data: bytes) -> None:
         raise
 
 
-def listed(folder: Path) -> list[str]:
+def listed_files(folder: Path) -> list[str]:
     """Return the files of the report in a folder, as listed in its summary.json; empty without a report."""
     try:
         if not stat.S_ISREG(os.lstat(folder / LAST).st_mode) or os.lstat(folder / LAST).st_size > _SUMMARY:
@@ -164,7 +164,7 @@ def _temporary_file(folder: Path, content: Content) -> str:
     handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
     try:
         try:
-            if isinstance(content, (bytes, Joined)):
+            if isinstance(content, (bytes, ConcatFile)):
                 for data in (content,) if isinstance(content, bytes) else content:
                     while data:
                         data = data[os.write(handle, data) :]

@@ -22,7 +22,7 @@ from npucmp.model import (
     Evidence,
     Fact,
     Finding,
-    Fused,
+    FusionResult,
     Moments,
     Operator,
     Pair,
@@ -36,7 +36,7 @@ from npucmp.model.roles import is_output
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Chain, Original, Row, Suspect, Text
 from npucmp.report.comparison_parts import Parts, facts
-from npucmp.report.phrases import flow_of, some_of
+from npucmp.report.phrases import first_of_names, flow_of
 
 COLUMNS = tuple(
     (
@@ -46,14 +46,14 @@ COLUMNS = tuple(
 )
 METRICS = ("cosine", "rel_l2", "max_abs_err")
 WORST = (Verdict.NONFINITE, Verdict.SHAPE, Verdict.DIVERGED, Verdict.UNREADABLE, Verdict.UNKNOWN, Verdict.MATCH)
-FEW = 5  # operators or passes in a remark
+MOST_NAMED = 5  # operators or passes in a remark
 UB_PASS = re.compile(
     r"A?Tbe.*|.*U[Bb]_?Fusion.*|FusionVirtualOpSetSwitch|(Batch)?MatmulDropOutDoMaskV3DFusionPass|"
     r"(Conv|Conv2DDequant)ClipByValueFusionPass|MatmulTransdataFusionPass|BatchMatMulV2DequantMulAddFusionPass"
 )  # by CANN's "Graph Fusion and UB Fusion Patterns"
 
 
-def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
+def answer(report: FusionResult, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a comparison of a run with fusion and a run without."""
     parts = Parts(report, metrics)
     found = compare.compare_answer(parts)
@@ -200,7 +200,7 @@ def suspects(comparison: Comparison) -> list[Root]:
     return sorted(found, key=lambda root: root.place)
 
 
-def switch(report: Fused) -> dict[str, dict[str, str]]:
+def switch(report: FusionResult) -> dict[str, dict[str, str]]:
     """Return the passes that made the suspects, by the kind that CANN assigns to them."""
     kinds = {effect.name: effect.kind for effect in report.passes}
     found: dict[str, dict[str, str]] = {}
@@ -225,25 +225,25 @@ def kind_of(name: str) -> str:
     return "UBFusion" if UB_PASS.fullmatch(name) else "GraphFusion"
 
 
-def remarks(report: Fused, every: Sequence[FusedOperator], folder: str) -> Iterator[str]:
+def remarks(report: FusionResult, every: Sequence[FusedOperator], folder: str) -> Iterator[str]:
     """Yield the fused operators to blame, the passes of one run only, and the next step for the user."""
     causes = Counter(one.cause for one in every)
     kinds = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]
     kinds += [f"{causes['']} not suspected"] if causes[""] else []
     yield f"fused operators: {len(every)}" + (f" ({', '.join(kinds)})" if kinds else "")
     found = [root for comparison in report.comparisons for root in suspects(comparison)]
-    for root in found[:FEW]:
+    for root in found[:MOST_NAMED]:
         operator = root.pair.operator
         passes = ", ".join(operator.passes) or "no pass named in the graph"
         yield f"  {passes}: {operator.name}, error in {brief(root.input_error)}, out {brief(root.output_error)}"
-        yield f"      computes {some_of(operator.originals, FEW)}"
-    if len(found) > FEW:
-        yield f"  and {len(found) - FEW} more in fusion.csv"
+        yield f"      computes {first_of_names(operator.originals, MOST_NAMED)}"
+    if len(found) > MOST_NAMED:
+        yield f"  and {len(found) - MOST_NAMED} more in fusion.csv"
     yield _effect_words(report)
     names = [name for kind in switch(report).values() for name in kind]
     if names:
         where = f"{folder}/fusion_switch.cfg" if folder else "fusion_switch.cfg (with -o DIR)"
-        off = some_of(names, FEW)
+        off = first_of_names(names, MOST_NAMED)
         yield f"next: disable {off} with {where}, dump again, and compare with the run without fusion"
     elif found:
         yield (
@@ -274,9 +274,9 @@ def _writer(tensor: Optional[TensorRef]) -> str:
     return tensor.source.rpartition(":")[0] if tensor is not None else ""
 
 
-def _effect_words(report: Fused) -> str:
+def _effect_words(report: FusionResult) -> str:
     if not report.passes:
         return "passes: no fusion_result.json in the dumps' folders"
     only = [f"{effect.name} ({effect.on}×)" for effect in report.passes if effect.on and not effect.off]
     where = "with fusion" if all(effect.off is None for effect in report.passes) else "only with fusion"
-    return f"passes that took effect {where}: {some_of(only, 8) or 'none'}"
+    return f"passes that took effect {where}: {first_of_names(only, 8) or 'none'}"

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.model import brief
-from npucmp.report.answer import Answer, Flow, Within
+from npucmp.report.answer import Answer, Flow, PageContext
 from npucmp.report.csv_text import numbers_json
-from npucmp.report.files import Content, Joined
+from npucmp.report.files import ConcatFile, Content
 from npucmp.report.page_json import FixedJson, page_data
 from npucmp.report.phrases import rate_of
 from npucmp.report.rank_picture import matrix_data
@@ -48,16 +48,16 @@ def render(answer: Answer) -> dict[str, Content]:
     """Return the main page, and the pages of single steps and ranks."""
     pages = [*answer.pages(page)]  # first: they also make the rows of the tables, which the next dump needs
     found: dict[str, Content] = {"report.html": page(answer)}
-    return {**found, **{name: one if isinstance(one, bytes) else Joined([one]) for name, one in pages}}
+    return {**found, **{name: one if isinstance(one, bytes) else ConcatFile([one]) for name, one in pages}}
 
 
-def page(answer: Answer, shard: Optional[Within] = None) -> bytes:
+def page(answer: Answer, context: Optional[PageContext] = None) -> bytes:
     """Return a page, which may be one of several."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
     detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
-    scripts, (data, others) = (scripts, packed(page_data(detail))) if detail else ([], ("", ""))
+    scripts, (data, others) = (scripts, json_for_script(page_data(detail))) if detail else ([], ("", ""))
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
-    made: str = _template().render(answer=answer, detail=detail, shard=shard, **words(answer), **assets)
+    made: str = _template().render(answer=answer, detail=detail, shard=context, **words(answer), **assets)
     return made.encode("utf-8", "backslashreplace")
 
 
@@ -96,7 +96,7 @@ def words(answer: Answer) -> Words:
         "sides": [*sides][:MOST],
         "sides_more": len(sides) - MOST,
         "remarks": answer.remarks("."),
-        "left_out": _shortened([*answer.left_out, *answer.undecided]),
+        "left_out": _shorten([*answer.left_out, *answer.undecided]),
         "nothing": answer.nothing[:MOST],
         "notes": [*warnings, *notes],
         "counts": _bar(answer.counts),
@@ -109,7 +109,7 @@ def _text(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
 
 
-def _shortened(lines: Sequence[str]) -> list[str]:
+def _shorten(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST], *([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])]
 
 
@@ -180,7 +180,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def packed(data: dict[str, Any]) -> tuple[str, str]:
+def json_for_script(data: dict[str, Any]) -> tuple[str, str]:
     """Return JSON that cannot end the elements around it: (data of the first rows, the other columns).
 
     Large data is deflated (browsers have DecompressionStream). The second element is the last of the page, so that the

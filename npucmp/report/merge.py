@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import Cause, Evidence, Fact, Verdict, VerdictTally
-from npucmp.model.saved_report import Merged, SourceReport
+from npucmp.model.saved_report import MergedReport, SourceReport
 from npucmp.report import compare, matrix, tables
 from npucmp.report.answer import (
     Answer,
@@ -21,23 +21,23 @@ from npucmp.report.answer import (
     Suspect,
     Suspects,
 )
-from npucmp.report.overview import overviewed
+from npucmp.report.overview import make_overview
 from npucmp.report.phrases import count_of
 from npucmp.report.rank_cell import HERE, PASSED, UNKNOWN, Cell, FirstOperator
 from npucmp.report.rank_summary import SIDES, word_of
 from npucmp.report.verdict_sentence import found_words
 
-SHOWN = 50  # root causes that a page and a screen may show; roots.csv has all
+MOST_ROOTS = 50  # root causes that a page and a screen may show; roots.csv has all
 
 
-def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
+def answer(report: MergedReport, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of several reports; metrics are ignored."""
     tally = _tally(report)
     suspects = Suspects.of([_suspect(row) for row in _first_of(report)])
     status = report.exit_status
     places = {_key(row, "op", "slot"): int(row["place"]) for row in report.ranked}
-    cells = _settled([cell for one in report.sources for cell in _cells(one, places, report.ranked)])
-    overview, told = overviewed(cells)
+    cells = _merge_cells([cell for one in report.sources for cell in _cells(one, places, report.ranked)])
+    overview, told = make_overview(cells)
     aligned = _aligned(report)
     shown = Counter(row["cause"] == Cause.PROPAGATED.value for row in _first_of(report))
     causes = Counter(row["cause"] == Cause.PROPAGATED.value for row in report.ranked)
@@ -70,24 +70,24 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
         unlisted=unlisted[0],
         tables=[
             ReportTable("tensors.csv", report.columns, dict, partial(_rows, report)),
-            tables.table("roots.csv", tables.ROOT_COLUMNS, lambda: map(_typed, report.ranked)),
+            tables.table("roots.csv", tables.ROOT_COLUMNS, lambda: map(_parse_row, report.ranked)),
             matrix.table(cells),
         ],
         matrix=overview,
         detail=lambda: _nothing(report),
         facts=lambda: {**_facts(report, tally, aligned), **told},
         nothing=[] if suspects.first else [_sentence(report, tally, status)],
-        left_out=[*_left_out(report)],
+        left_out=[*_uncompared_runs(report)],
         meaning=compare.MEANING,
         advice=compare.NEXT,
     )
 
 
-def _rows(report: Merged) -> Iterator[Piece]:
+def _rows(report: MergedReport) -> Iterator[Piece]:
     return iter(report.rows)
 
 
-def _typed(row: Mapping[str, str]) -> Row:
+def _parse_row(row: Mapping[str, str]) -> Row:
     """Return a row with its numbers parsed; they are written with the same digits."""
     whole, real = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
     found: Row = {name: cell for name, cell in row.items() if cell}
@@ -95,10 +95,10 @@ def _typed(row: Mapping[str, str]) -> Row:
     return {**found, **{name: float(found[name]) for name in real if name in found}}
 
 
-def _first_of(report: Merged) -> list[Mapping[str, str]]:
+def _first_of(report: MergedReport) -> list[Mapping[str, str]]:
     bearing = [row for row in report.ranked if row["cause"] != Cause.PROPAGATED.value]
     passing = [row for row in report.ranked if row["cause"] == Cause.PROPAGATED.value]
-    return [*bearing[:SHOWN], *passing[:SHOWN]]
+    return [*bearing[:MOST_ROOTS], *passing[:MOST_ROOTS]]
 
 
 def _suspect(row: Mapping[str, str]) -> Suspect:
@@ -108,7 +108,7 @@ def _suspect(row: Mapping[str, str]) -> Suspect:
     return Suspect(*known, (told,), row["cause"], where=where, line=row.get("stack", ""), page=None)
 
 
-def _tally(report: Merged) -> VerdictTally:
+def _tally(report: MergedReport) -> VerdictTally:
     verdicts: Counter[Verdict] = Counter()
     causes: Counter[Cause] = Counter()
     for one in report.sources:
@@ -118,7 +118,7 @@ def _tally(report: Merged) -> VerdictTally:
     return VerdictTally(+verdicts, +causes, first=first)
 
 
-def _sentence(report: Merged, tally: VerdictTally, status: int) -> str:
+def _sentence(report: MergedReport, tally: VerdictTally, status: int) -> str:
     count = count_of(len(report.sources), "report")
     if status == 1:
         return f"{found_words(tally, len(_unpaired(report)))}; merged from {count}"
@@ -131,10 +131,10 @@ def _sentence(report: Merged, tally: VerdictTally, status: int) -> str:
 def _words(one: SourceReport) -> str:
     """ "AGREES · 8 steps and ranks"."""
     word = {0: "agrees", 1: "differs"}.get(one.status, "undecided")
-    return f"{word} · {len(one.shards):,} {'step and rank' if len(one.shards) == 1 else 'steps and ranks'}"
+    return f"{word} · {len(one.step_ranks):,} {'step and rank' if len(one.step_ranks) == 1 else 'steps and ranks'}"
 
 
-def _left_out(report: Merged) -> Iterator[str]:
+def _uncompared_runs(report: MergedReport) -> Iterator[str]:
     """Yield the runs that no report could compare."""
     for one in report.sources:
         for lost in one.summary["broken"]:
@@ -143,9 +143,9 @@ def _left_out(report: Merged) -> Iterator[str]:
         yield f"only in {lost.get('side')}: {lost.get('path')}"
 
 
-def _unpaired(report: Merged) -> list[Mapping[str, Any]]:
+def _unpaired(report: MergedReport) -> list[Mapping[str, Any]]:
     """Return the runs that have a partner in no report, each once."""
-    compared = {numbers for one in report.sources for numbers in one.shards}
+    compared = {numbers for one in report.sources for numbers in one.step_ranks}
     every = [lost for one in report.sources for lost in one.summary["unpaired"]]
     left = [lost for lost in every if (lost.get("step"), lost.get("rank")) not in compared]
     return [*{(lost.get("side"), lost.get("path")): lost for lost in left}.values()]
@@ -161,7 +161,7 @@ def _cells(one: SourceReport, places: Mapping[tuple[str, ...], int], ranked: Seq
     step and rank has no matrix.csv; its cell is made from its summary."""
     if one.matrix:
         return [_cell(row, places.get(_key(row, "first_op", "first_slot"), len(places) + 1)) for row in one.matrix]
-    summary, where = one.summary, one.shards[0] if one.shards else (None, None)
+    summary, where = one.summary, one.step_ranks[0] if one.step_ranks else (None, None)
     target, golden = (str(summary.get(side, {}).get("path", "")) for side in SIDES)
     counts = tuple((name, int(count)) for name, count in summary["verdicts"].items())
     numbers = ["" if number is None else str(number) for number in where]
@@ -169,7 +169,7 @@ def _cells(one: SourceReport, places: Mapping[tuple[str, ...], int], ranked: Seq
     cell = Cell(*where, target, golden, _word(one.status, roots), counts=counts)
     if roots:
         first = min(roots, key=lambda row: (row["cause"] == Cause.PROPAGATED.value, int(row["place"])))
-        row = _typed(first)
+        row = _parse_row(first)
         known = row["place"], row.get("op", ""), row.get("slot", ""), row["order"], row["cause"], row.get("value")
         cell = cell._replace(first=FirstOperator(*known), origin=_origin(roots, first))
     return [cell, *map(_alone, summary["unpaired"])]
@@ -192,7 +192,7 @@ def _origin(roots: Sequence[Mapping[str, str]], first: Mapping[str, str]) -> str
     return HERE if bears else UNKNOWN if first["cause"] == Cause.UNKNOWN.value else PASSED
 
 
-def _settled(cells: Sequence[Cell]) -> list[Cell]:
+def _merge_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Sort the cells. A run that has a partner in no report becomes one cell, and none if another report compared
     it."""
     compared = [one for one in cells if one.verdict != "ALONE"]
@@ -239,7 +239,7 @@ def _cell(row: Mapping[str, str], place: int) -> Cell:
     )
 
 
-def _aligned(report: Merged) -> dict[str, float]:
+def _aligned(report: MergedReport) -> dict[str, float]:
     """Return the sums of aligned operators, and the share of operators that were compared."""
     found: Counter[str] = Counter()
     compared = 0.0
@@ -252,21 +252,23 @@ def _aligned(report: Merged) -> dict[str, float]:
     return {**found, "operators_compared": compared / max(1, every)}
 
 
-def _nothing(report: Merged) -> Detail:
+def _nothing(report: MergedReport) -> Detail:
     """Return empty rows: the page of a merged report has none, the pages of its reports have them."""
     return Detail("pairs", "All tensor pairs", "", [], {}, {}, [], [], [])
 
 
-def _facts(report: Merged, tally: VerdictTally, aligned: Mapping[str, float]) -> Row:
+def _facts(report: MergedReport, tally: VerdictTally, aligned: Mapping[str, float]) -> Row:
     """Return the values for summary.json."""
     return {
-        "reports": [{"path": one.path, "exit_status": one.status, "shards": len(one.shards)} for one in report.sources],
+        "reports": [
+            {"path": one.path, "exit_status": one.status, "shards": len(one.step_ranks)} for one in report.sources
+        ],
         "target": [one.summary.get("target") for one in report.sources],
         "golden": [one.summary.get("golden") for one in report.sources],
         "aligned": dict(aligned),
         "verdicts": {verdict.value: count for verdict, count in tally.verdicts.items()},
         "causes": {cause.value: count for cause, count in tally.causes.items()},
-        "roots": [_typed(row) for row in report.ranked[: tables.SUMMARISED]],
+        "roots": [_parse_row(row) for row in report.ranked[: tables.SUMMARISED]],
         "rules": report.sources[0].summary["rules"],
         "notes": list(report.notes),
         "unpaired": _unpaired(report),

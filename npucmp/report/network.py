@@ -13,7 +13,7 @@ from npucmp.report.answer import Columns
 from npucmp.report.tables import OF_OPERATORS, SIDES, of_operator
 
 SHORT = 1 << 14  # rows up to which a network is kept for the next rank
-KEPT = 2  # networks that are kept
+CACHED_NETWORKS = 2  # networks that are kept
 Made = TypeVar("Made")
 
 
@@ -39,7 +39,7 @@ class FixedColumn(List[Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return list, ([*self],)
 
-    def once(self, make: Callable[[Sequence[Any]], Made]) -> Made:
+    def cached(self, make: Callable[[Sequence[Any]], Made]) -> Made:
         """Return the result of a function of the cells; it is called once."""
         if make not in self._made:
             self._made[make] = make(self)
@@ -60,7 +60,7 @@ class Network:
         """Return a column of this network."""
         return FixedColumn(cells, self)
 
-    def once(self, what: Hashable, make: Callable[[], Made]) -> Made:
+    def cached(self, what: Hashable, make: Callable[[], Made]) -> Made:
         """Return the result of a function of several columns; it is called once for each `what`."""
         if what not in self._made:
             self._made[what] = make()
@@ -68,7 +68,7 @@ class Network:
         return found
 
 
-_kept: deque[Network] = deque(maxlen=KEPT)
+_cache: deque[Network] = deque(maxlen=CACHED_NETWORKS)
 
 
 def network_of(pairs: Sequence[Pair]) -> Network:
@@ -84,14 +84,14 @@ def network_of(pairs: Sequence[Pair]) -> Network:
         at,
         [tuple(one and _of_operator(one) for one in pair[2:4]) for pair in different.values()],
     )
-    for known in [*_kept]:
+    for known in [*_cache]:
         if known.key == key:
             return known
     found = Network(key)
     columns = _columns(pairs, [*different.values()], at)
     found.columns.update((name, found.column(cells)) for name, cells in columns.items())
     if len(pairs) <= SHORT:
-        _kept.appendleft(found)
+        _cache.appendleft(found)
     return found
 
 

@@ -9,9 +9,17 @@ import shlex
 from functools import partial
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump_plan.dump_config import FORMATS, Growing, Recorded, RunFacts, Sizes, network, recorded
+from npucmp.dump_plan.dump_config import (
+    FORMATS,
+    RecordedOperators,
+    RunFacts,
+    SideSelection,
+    Sizes,
+    network,
+    recorded_operators,
+)
 from npucmp.dump_plan.tool_configs import text_of
-from npucmp.localise.next_dump import Open, Wishes, in_order
+from npucmp.localise.next_dump import OpenRoot, OpenRoots, in_order
 from npucmp.model import Comparison, Operator, Pair, Report, map_comparisons
 from npucmp.report.answer import Row
 from npucmp.report.phrases import count_of, in_bytes
@@ -20,7 +28,7 @@ SIDES = ("target", "golden")
 FILES = ("next_dump.json", "next_dump_golden.json")  # the second if the configurations of the sides differ
 
 
-class Wanted(NamedTuple):
+class RequestedOperators(NamedTuple):
     """The operators of one comparison whose values would decide more; sides are in the order target, golden.
 
     roots  the open root causes that they would decide; `runs`: format, step and rank
@@ -29,15 +37,15 @@ class Wanted(NamedTuple):
     networks  of both sides: equal networks have the same tensors for the same names; "" if nothing is requested
     """
 
-    roots: tuple[Open, ...]
+    roots: tuple[OpenRoot, ...]
     runs: tuple[tuple[str, Optional[int], Optional[int]], ...]
     names: Mapping[int, tuple[Optional[tuple[str, bool]], ...]]
     networks: tuple[str, ...] = ("", "")
 
     @classmethod
-    def of(cls, one: Comparison, wishes: Wishes) -> Wanted:
+    def of(cls, one: Comparison, wishes: OpenRoots) -> RequestedOperators:
         runs = one.target, one.golden
-        both = [*map(recorded, runs)]
+        both = [*map(recorded_operators, runs)]
         names = {order: tuple(map(_request, both, _sides(pair))) for order, pair in wishes.pairs.items()}
         where = tuple((run.format, run.step, run.rank) for run in runs)
         return cls(wishes.roots, where, names, tuple(map(network, runs)) if wishes.roots else ("", ""))
@@ -47,14 +55,14 @@ def _sides(pair: Pair) -> tuple[Optional[Operator], Optional[Operator]]:
     return pair.target_op, pair.golden_op
 
 
-def _request(run: Optional[Recorded], operator: Optional[Operator]) -> Optional[tuple[str, bool]]:
+def _request(run: Optional[RecordedOperators], operator: Optional[Operator]) -> Optional[tuple[str, bool]]:
     if operator is None:
         return None
     lacks = not operator.reads_recorded or any(one.problem or not one.file for one in operator.tensors)
-    return run.asked(operator) if run is not None else "", lacks
+    return run.selecting_name(operator) if run is not None else "", lacks
 
 
-def given_of(names: Mapping[int, frozenset[str]], number: int, one: Comparison) -> dict[int, RunFacts]:
+def requested_tensors(names: Mapping[int, frozenset[str]], number: int, one: Comparison) -> dict[int, RunFacts]:
     """Return the tensors that both sides of a comparison contain for the requested names; a plain function, for
     workers."""
     return {side: RunFacts.of((one.target, one.golden)[side], some) for side, some in names.items()}
@@ -98,13 +106,13 @@ class NextDump(NamedTuple):
         return f"next: dump the values of {what} of {whose} with {where}, then {command}"
 
 
-def next_dump(report: Report, wanted: Sequence[Wanted]) -> Optional[NextDump]:
+def next_dump(report: Report, wanted: Sequence[RequestedOperators]) -> Optional[NextDump]:
     """Return the dump that would decide more than a comparison does; None if there is none, or if its tool has no known
     configuration. `wanted` has the request of each comparison."""
     found = in_order([one.roots for one in wanted])
     asks = [(number, wanted[number].names[order]) for number, order in found]
     lacking = [at for at in range(len(SIDES)) if any(asked[1] for _, one in asks if (asked := one[at]) is not None)]
-    plans = {side: Growing(runs) for side, runs in _given(report, wanted, asks, lacking).items()}
+    plans = {side: SideSelection(runs) for side, runs in _tensors_by_side(report, wanted, asks, lacking).items()}
     whole: set[str] = set()
     sizes: list[int] = []  # sizes of requests that did not fit
     too_large: set[object] = set()  # names and runs that do not fit, nor will later
@@ -114,7 +122,7 @@ def next_dump(report: Report, wanted: Sequence[Wanted]) -> Optional[NextDump]:
         whole.update(key[:1])
         if not names or key in too_large or number in too_large:
             continue
-        more = {side: plans[side].more(number, name) for side, name in names.items()}
+        more = {side: plans[side].cost_of(number, name) for side, name in names.items()}
         size = max(plans[side].size + one.size for side, one in more.items())
         if report.disk is None or size <= report.disk:
             for side, one_more in more.items():
@@ -132,9 +140,9 @@ def next_dump(report: Report, wanted: Sequence[Wanted]) -> Optional[NextDump]:
     return NextDump(files, most, len(whole), not sizes, size, tuple(SIDES[at] for at in lacking))
 
 
-def _given(
+def _tensors_by_side(
     report: Report,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[RequestedOperators],
     asks: Sequence[tuple[int, tuple[Optional[tuple[str, bool]], ...]]],
     lacking: Sequence[int],
 ) -> dict[int, dict[int, RunFacts]]:
@@ -157,7 +165,7 @@ def _given(
         alike.setdefault(key if all(key) else number, []).append(number)
     known: dict[object, Mapping[str, Sizes]] = {}  # shares the mapping that most runs have in common
     numbers = [some[0] for some in alike.values()]
-    told = map_comparisons(report.comparisons, partial(given_of, names), numbers=numbers)
+    told = map_comparisons(report.comparisons, partial(requested_tensors, names), numbers=numbers)
     for some, both in zip(alike.values(), told):
         for at, one in both.items():
             one = one._replace(names=known.setdefault(tuple(sorted(one.names.items())), one.names))

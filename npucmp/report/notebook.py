@@ -9,11 +9,11 @@ from typing import Any
 from npucmp.errors import UsageError
 from npucmp.report import csv, json, terminal
 from npucmp.report.answer import Answer, Columns, Suspect
-from npucmp.report.files import Joined
+from npucmp.report.files import ConcatFile
 from npucmp.report.sanitise import visible
 from npucmp.report.tables import head_of
 
-SHOWN = 10  # suspects in a notebook cell
+MOST_SUSPECTS = 10  # suspects in a notebook cell
 LONGEST = 120  # characters of a path in one line; a sentence may have 300
 
 
@@ -38,9 +38,11 @@ def brief(answer: Answer) -> str:
 def html(answer: Answer) -> str:
     """Return the verdict and the first suspects as HTML without styles. All text from dumps is escaped."""
     first = answer.suspects.first
-    rows = "".join(map(_row, first[:SHOWN]))
+    rows = "".join(map(_row, first[:MOST_SUSPECTS]))
     table = f"<table><tr><th></th><th></th><th>operator</th><th>why</th></tr>{rows}</table>" if rows else ""
-    notes = [f"… and {len(first) - SHOWN} more"] if len(first) > SHOWN else answer.nothing[:SHOWN]
+    notes = (
+        [f"… and {len(first) - MOST_SUSPECTS} more"] if len(first) > MOST_SUSPECTS else answer.nothing[:MOST_SUSPECTS]
+    )
     return f"<p><b>{_text(answer.word)}</b> {_text(answer.sentence)}</p>{table}" + "".join(
         f"<p>{_text(words)}</p>" for words in notes
     )
@@ -56,10 +58,10 @@ def _text(words: str) -> str:
     return escape(visible(words))
 
 
-def files(answer: Answer) -> dict[str, bytes | Joined]:
+def files(answer: Answer) -> dict[str, bytes | ConcatFile]:
     """Return the tables and the summary as the contents of their files."""
     found = {**csv.render(answer), **json.render(answer)}
-    return {name: data for name, data in found.items() if isinstance(data, (bytes, Joined))}
+    return {name: data for name, data in found.items() if isinstance(data, (bytes, ConcatFile))}
 
 
 def summary(answer: Answer) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def frame(answer: Answer, table: str = "") -> Any:
     one = known[name]
     columns: Columns = one.columns()
     if one.rows is not None and not any(columns.values()):  # merged reports
-        lines = io.BytesIO(b"".join(Joined([head_of(one), *one.rows()])))
+        lines = io.BytesIO(b"".join(ConcatFile([head_of(one), *one.rows()])))
         exact: dict[str, Any] = {}
         if int(pandas.__version__.partition(".")[0]) < 3:  # later versions parse all digits by default
             exact = {"float_precision": "round_trip"}

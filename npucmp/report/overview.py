@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.localise.parallel_layout import Coordinates, coordinates
-from npucmp.localise.rank_digest import Joint, odd_ones
+from npucmp.localise.rank_digest import RankDigest, odd_ones
 from npucmp.model import Cause
-from npucmp.report.answer import Answer, Listing, Piece, Section, Shown, Suspect, Suspects, Within
+from npucmp.report.answer import Answer, Listing, PageContext, Piece, Section, Shown, Suspect, Suspects
 from npucmp.report.error_origin import begin_of, odd_facts, odd_words
 from npucmp.report.matrix import table
 from npucmp.report.phrases import count_of, numbers
@@ -19,12 +19,12 @@ from npucmp.report.worst_elements import with_worst_elements
 
 PAGES = 64  # steps and ranks up to which each has a page
 MOST_PAGES = 256  # pages if there are more steps and ranks
-ODD = 4  # sentences on ranks that hold other values than their replicas
+MOST_SENTENCES = 4  # sentences on ranks that hold other values than their replicas
 SETS = 4  # sets of steps and ranks that are listed
 ODD_FACTS = 50  # such ranks in summary.json
 
 
-Pages = Callable[["Mapping[int, Within]", Shown], "Iterator[tuple[int, Piece]]"]
+Pages = Callable[["Mapping[int, PageContext]", Shown], "Iterator[tuple[int, Piece]]"]
 
 
 def multi_rank_answer(answer: Answer, parts: Sequence[RankSummary], lost: Sequence[Cell], made: Pages) -> Answer:
@@ -35,9 +35,12 @@ def multi_rank_answer(answer: Answer, parts: Sequence[RankSummary], lost: Sequen
     every = [*_with_coordinates(cells, joints), *lost]
     odd, pages = odd_ones(joints), pages_to_write(cells)
     some = [one for one in odd if one.wrong] or odd  # possible rounding differences are not shown beside proven ones
-    found, facts = overviewed(every)
+    found, facts = make_overview(every)
     matrix = found._replace(
-        odd=[*map(odd_words, some[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(some) > ODD else [])],
+        odd=[
+            *map(odd_words, some[:MOST_SENTENCES]),
+            *([f"and {len(odd) - MOST_SENTENCES} more in summary.json"] if len(some) > MOST_SENTENCES else []),
+        ],
         pages=[cells[at].name for at in pages],
         unwritten=unwritten(cells, pages),
     )
@@ -56,7 +59,7 @@ def multi_rank_answer(answer: Answer, parts: Sequence[RankSummary], lost: Sequen
     )
 
 
-def overviewed(cells: Sequence[Cell]) -> tuple[Matrix, dict[str, object]]:
+def make_overview(cells: Sequence[Cell]) -> tuple[Matrix, dict[str, object]]:
     """Return the matrix of all cells, and its values for summary.json."""
     begin, words = begin_of(cells), Counter(one.verdict for one in cells)
     matrix = Matrix(cells, begin.sentence if begin else "", begin.cell.key if begin else None)
@@ -66,7 +69,7 @@ def overviewed(cells: Sequence[Cell]) -> tuple[Matrix, dict[str, object]]:
 def _pages(cells: Sequence[Cell], numbers: Sequence[int], made: Pages, shown: Shown) -> Iterator[tuple[str, Piece]]:
     """Yield the pages, each with links to its neighbours: the same rank of other steps, and other ranks of its step."""
     at = {cells[number].key: number for number in numbers}
-    within = {number: Within(cells[number].where, _neighbours(cells[number], at, cells)) for number in numbers}
+    within = {number: PageContext(cells[number].where, _neighbours(cells[number], at, cells)) for number in numbers}
     return ((f"shards/{cells[number].name}.html", piece) for number, piece in made(within, shown))
 
 
@@ -81,9 +84,9 @@ def _neighbours(cell: Cell, at: Mapping[tuple[int, int], int], cells: Sequence[C
     return found
 
 
-def _with_coordinates(cells: Iterable[Cell], joints: Sequence[Joint]) -> Iterator[Cell]:
+def _with_coordinates(cells: Iterable[Cell], joints: Sequence[RankDigest]) -> Iterator[Cell]:
     """Yield the cells with their coordinates in the parallel layout, as far as these can be derived."""
-    steps: dict[Optional[int], list[Joint]] = defaultdict(list)
+    steps: dict[Optional[int], list[RankDigest]] = defaultdict(list)
     for one in joints:
         steps[one.step].append(one)
     known = {(step, rank): found for step, some in steps.items() for rank, found in coordinates(some).items()}
@@ -94,7 +97,7 @@ def _with_coordinates(cells: Iterable[Cell], joints: Sequence[Joint]) -> Iterato
 
 def _section(answer: Answer, parts: Sequence[RankSummary], matrix: Matrix) -> Section:
     """Return one section for all steps and ranks, in the form of the section of one."""
-    first, passed = (merged(parts, at, matrix.pages) for at in (0, 1))
+    first, passed = (merge_suspects(parts, at, matrix.pages) for at in (0, 1))
     earliest = min((one.section for one in parts), key=lambda one: one.place)
     agreement = Agreement.sum([one.agreement for one in parts])
     listings = [(one.section.where, listing) for one in parts for listing in one.section.listings]
@@ -137,7 +140,7 @@ def _nothing(section: Section) -> list[str]:
     return [*(line.head + line.rest for line in section.lines), *listed]
 
 
-def merged(parts: Sequence[RankSummary], at: int, pages: Sequence[str]) -> list[Suspect]:
+def merge_suspects(parts: Sequence[RankSummary], at: int, pages: Sequence[str]) -> list[Suspect]:
     """Merge the suspects of all parts, or with `at` 1 the propagating operators. Findings with the same cause, operator
     and slot become one, with the first place and a list of the other steps and ranks."""
     written = {*pages}

@@ -29,7 +29,7 @@ _NONE = type(None)
 _EXACT_POWER = 22  # the largest power of ten that a float represents exactly
 _POWERS = np.array([float(10**power) for power in range(_EXACT_POWER + 1)])
 SMALL = 1e6  # whole floats below this are written as integers
-FEW = 0.5  # share of different values up to which a column is written with codes
+CODED_SHARE = 0.5  # share of different values up to which a column is written with codes
 
 
 def page_data(detail: Detail) -> dict[str, Any]:
@@ -37,16 +37,16 @@ def page_data(detail: Detail) -> dict[str, Any]:
     return {
         "kind": detail.kind,
         "runs": [visible(run) for run in detail.runs],
-        **plain(detail.more),
-        "operators": packed(detail.operators),
-        "rows": packed(detail.rows),
+        **json_value(detail.more),
+        "operators": pack_columns(detail.operators),
+        "rows": pack_columns(detail.rows),
         "columns": [*detail.columns],
         "shown": [*detail.shown],
         "facets": [*detail.facets],
     }
 
 
-def packed(columns: Columns) -> dict[str, Any]:
+def pack_columns(columns: Columns) -> dict[str, Any]:
     """Return the columns, each in its smallest form, and the number of rows; columns without values are omitted."""
     found = {name: _column(cells) for name, cells in columns.items()}
     length = max(map(len, columns.values()), default=0)
@@ -61,25 +61,25 @@ class FixedJson(dict[str, Any]):
 
 def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     """Return a column in its smallest form; None if no row has a value."""
-    return cells.once(_fixed) if isinstance(cells, FixedColumn) else _packed(cells)
+    return cells.cached(_fixed) if isinstance(cells, FixedColumn) else _pack_column(cells)
 
 
 def _fixed(cells: Sequence[Any]) -> Optional[FixedJson]:
-    found = _packed(cells)
+    found = _pack_column(cells)
     return None if found is None else FixedJson(found)
 
 
-def _packed(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
+def _pack_column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if cells.count(None) == len(cells):
         return None
     kinds = {*map(type, cells)}
     if kinds <= {str, _NONE} and len(cells) <= SHORT:
-        return _known_texts(tuple(cells))
+        return _cached_texts(tuple(cells))
     return _of_kinds(cells, kinds)
 
 
 @lru_cache(maxsize=KEPT)
-def _known_texts(cells: tuple[Optional[str], ...]) -> Optional[dict[str, Any]]:
+def _cached_texts(cells: tuple[Optional[str], ...]) -> Optional[dict[str, Any]]:
     """Return a packed column of text, cached because most ranks share it."""
     return _of_kinds(cells, {str})
 
@@ -87,7 +87,7 @@ def _known_texts(cells: tuple[Optional[str], ...]) -> Optional[dict[str, Any]]:
 def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]]:
     number = {"number": True} if kinds & {int, float} else {}
     if float in kinds and not kinds <= {float, _NONE}:  # equal values may be written differently
-        cells = different = plains = [*map(plain, cells)]
+        cells = different = plains = [*map(json_value, cells)]
     elif kinds == {float}:
         cells = different = plains = _plain_floats(cells)
     else:
@@ -96,7 +96,7 @@ def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]
     words = dict.fromkeys(plains)
     if len(words) <= 1:
         return {"all": plains[0], **number} if plains[0] is not None else None
-    if len(words) <= FEW * len(cells):
+    if len(words) <= CODED_SHARE * len(cells):
         places = dict(zip(words, range(len(words))))
         codes = places if cells is plains else dict(zip(different, map(places.__getitem__, plains)))
         return {"words": [*words], "codes": [*map(codes.__getitem__, cells)], **number}
@@ -111,7 +111,7 @@ def _plain_floats(cells: Sequence[Optional[float]]) -> list[Any]:
     if finite.all():
         return _figures(values)
     figures = iter(_figures(values[finite]))
-    return [next(figures) if is_finite else plain(cell) for cell, is_finite in zip(cells, finite.tolist())]
+    return [next(figures) if is_finite else json_value(cell) for cell, is_finite in zip(cells, finite.tolist())]
 
 
 def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
@@ -119,7 +119,7 @@ def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
     known = [cell for cell in cells if cell is not None]
     if (kinds <= {str, _NONE} and _is_harmless(known)) or (kinds <= {int, _NONE} and max(map(abs, known)) < EXACT):
         return [*cells]
-    return [*map(plain, cells)]
+    return [*map(json_value, cells)]
 
 
 def _is_harmless(texts: Sequence[str]) -> bool:
@@ -164,7 +164,7 @@ def _in_four_digits(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.flo
     return np.copysign(digits * ups / downs, values), is_sure | is_zero
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Convert a value for JSON: text with invisible characters escaped, floats with four digits, empty values as
     None."""
     if value is None:
@@ -172,9 +172,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return visible(value) or None
     if isinstance(value, (tuple, list)):
-        return tuple(map(plain, value)) or None
+        return tuple(map(json_value, value)) or None
     if isinstance(value, dict):
-        return {name: plain(cell) for name, cell in value.items()}
+        return {name: json_value(cell) for name, cell in value.items()}
     if isinstance(value, int):  # bool included
         return value if abs(value) < EXACT else float(value)
     if math.isfinite(value):

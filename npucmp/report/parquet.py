@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Iterable, Iterator, Sequence
 
 from npucmp.errors import MissingExtra
 from npucmp.model.saved_report import BOOL, TEXT, WHOLE
-from npucmp.report.files import Joined
+from npucmp.report.files import ConcatFile
 
 BLOCK = 8 << 20  # bytes of CSV that become a row group
 
@@ -23,10 +23,10 @@ def require() -> None:
         raise MissingExtra("npucmp[parquet]", "--parquet")
 
 
-class Packed:
+class ParquetFile:
     """The content of a Parquet file."""
 
-    def __init__(self, names: Sequence[str], lines: Joined) -> None:
+    def __init__(self, names: Sequence[str], lines: ConcatFile) -> None:
         self._names, self._lines = names, lines
 
     def write_to(self, file: BinaryIO) -> None:

@@ -88,7 +88,7 @@ def flow_of(root: Root) -> Optional[Flow]:
     return Flow(root.input_error, root.output_error, root.limit)
 
 
-def some_of(names: list[str] | tuple[str, ...], most: int) -> str:
+def first_of_names(names: list[str] | tuple[str, ...], most: int) -> str:
     """Return the first names, and the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 

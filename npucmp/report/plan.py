@@ -9,14 +9,14 @@ from typing import Iterator, Sequence
 from npucmp.dump_plan.plan_result import Planned, Size
 from npucmp.dump_plan.request import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
 from npucmp.dump_plan.sufficiency import MissingData
-from npucmp.dump_plan.tool_configs import barred
+from npucmp.dump_plan.tool_configs import format_ranges
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
 from npucmp.report import files
 from npucmp.report.phrases import count_of, in_bytes, where_words
 from npucmp.report.sanitise import visible
 
-MARK = "  # npucmp"
+MARKER = "  # npucmp"
 NOTES = "plan.txt"  # the same text beside the files
 _KINDS = {
     VALUES: "values",
@@ -48,7 +48,7 @@ def _lines(found: Planned) -> Iterator[str]:
     asked = found.asked
     what = f"{_KINDS[asked.kind]} of {count_of(len(asked.names), 'name') if asked.names else 'all operators'}"
     steps, ranks = (
-        f"{word}{'s' * (len(ranges) > 1 or ranges[0][0] < ranges[0][1])} {barred(ranges).replace('|', ', ')}"
+        f"{word}{'s' * (len(ranges) > 1 or ranges[0][0] < ranges[0][1])} {format_ranges(ranges).replace('|', ', ')}"
         if ranges
         else f"all {word}s"
         for word, ranges in (("step", asked.steps), ("rank", asked.ranks))
@@ -61,7 +61,7 @@ def _lines(found: Planned) -> Iterator[str]:
         yield f"\n{number}. Add to the script:".lstrip("\n")
         number += 1
         for line in found.script:
-            yield f"     {line.code}{MARK}{': ' + line.where if line.where else ''}"
+            yield f"     {line.code}{MARKER}{': ' + line.where if line.where else ''}"
     yield f"{number}. Run:"
     yield from (f"     {command}" for command in found.run)
     if found.other:
@@ -87,7 +87,7 @@ _SECOND = {
 }
 
 
-def fit(run: Run, question: str, found: Sequence[MissingData]) -> str:
+def missing_data_lines(run: Run, question: str, found: Sequence[MissingData]) -> str:
     """List what a dump lacks, line by line; if it lacks nothing, name the dump that it is compared with."""
     where = " ".join(where_words(run))
     head = f"{run.path}{f' ({where})' if where else ''}"

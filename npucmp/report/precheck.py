@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Iterator, Sequence
 
 from npucmp.model import Evidence, Fact, Run
-from npucmp.model.precheck_result import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
+from npucmp.model.precheck_result import SEVERITIES, CurvePair, InputRow, ItemResult, Precheck, Status
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Plot, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of, describe, of_runs, problem_of
@@ -67,7 +67,7 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _suspect(place: int, row: Told) -> Suspect:
+def _suspect(place: int, row: ItemResult) -> Suspect:
     """Return an item that differs as a suspect, for a page."""
     words = {"because": row.because, "remedy": row.remedy}
     evidence = tuple(Evidence(kind, "{words}", {"words": Fact(text)}) for kind, text in words.items() if text)
@@ -75,7 +75,7 @@ def _suspect(place: int, row: Told) -> Suspect:
     return Suspect(place, tone, row.row, "", "", evidence, row.severity)
 
 
-def _section(report: Precheck, differing: Sequence[Told]) -> Section:
+def _section(report: Precheck, differing: Sequence[ItemResult]) -> Section:
     sides = [
         DumpSummary(name, path, _runs(runs))
         for name, path, runs in zip(("target", "golden"), report.paths, (report.targets, report.goldens))
@@ -92,7 +92,7 @@ def _runs(runs: Sequence[Run]) -> str:
     return " · ".join([describe(runs[0]), *([f"{' and '.join(more)} in all"] if more else [])])
 
 
-def _lines(report: Precheck, differing: Sequence[Told]) -> Iterator[Line]:
+def _lines(report: Precheck, differing: Sequence[ItemResult]) -> Iterator[Line]:
     """Yield the items that differ with their remedies, then a line per family for items that are the same, then unknown
     items."""
     for row in differing:
@@ -108,16 +108,16 @@ def _lines(report: Precheck, differing: Sequence[Told]) -> Iterator[Line]:
             yield _line(status, ", ".join(row.row for row in rows), because, "title")
 
 
-def _families(rows: list[Told]) -> list[tuple[str, list[Told]]]:
+def _families(rows: list[ItemResult]) -> list[tuple[str, list[ItemResult]]]:
     """Group rows by the first part of their names."""
-    found: dict[str, list[Told]] = {}
+    found: dict[str, list[ItemResult]] = {}
     for row in rows:
         found.setdefault(row.row.partition(".")[0], []).append(row)
     return [(some[0].row if len(some) == 1 else family, some) for family, some in found.items()]
 
 
-def _by_reason(rows: list[Told]) -> dict[str, list[Told]]:
-    found: dict[str, list[Told]] = {}
+def _by_reason(rows: list[ItemResult]) -> dict[str, list[ItemResult]]:
+    found: dict[str, list[ItemResult]] = {}
     for row in rows:
         found.setdefault(row.because, []).append(row)
     return found
@@ -127,7 +127,7 @@ def _line(status: Status, name: str, words: str, tone: str) -> Line:
     return Line(f"  {status.value:<8}", tone, f"  {name:<{WIDE}}  {words}")
 
 
-def _of(report: Precheck, status: Status) -> list[Told]:
+def _of(report: Precheck, status: Status) -> list[ItemResult]:
     return [row for row in report.rows if row.status is status]
 
 
@@ -151,7 +151,7 @@ def _verdict(report: Precheck) -> tuple[str, str]:
     return "UNDECIDED", "operators, inputs or weights are unknown, and no other row differs"
 
 
-def _row(row: Told) -> Row:
+def _row(row: ItemResult) -> Row:
     return {**row._asdict(), "status": row.status.value, "count": row.places}
 
 
@@ -194,7 +194,7 @@ def _detail(report: Precheck) -> Detail:
     )
 
 
-def _facts(report: Precheck, differing: Sequence[Told]) -> Row:
+def _facts(report: Precheck, differing: Sequence[ItemResult]) -> Row:
     """Return the values of a precheck for summary.json."""
     return {
         "target": of_runs(report.paths[0], report.targets, "format", "detail", "step", "rank"),

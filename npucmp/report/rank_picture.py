@@ -46,13 +46,13 @@ def state_of(cell: Cell, first: Optional[tuple[int, int]] = None) -> CellState:
     return _OTHERS.get(cell.verdict, UNDECIDED)
 
 
-class Spot(NamedTuple):
+class PictureCell(NamedTuple):
     """A position in the picture: the number of steps and ranks in it, and the worst of them; None if there is no
     dump."""
 
     state: CellState
     cell: Optional[Cell]
-    shards: int
+    step_ranks: int
 
 
 class Picture(NamedTuple):
@@ -63,7 +63,7 @@ class Picture(NamedTuple):
     numbers   the steps or ranks in each column
     """
 
-    lines: list[tuple[str, list[Spot]]]
+    lines: list[tuple[str, list[PictureCell]]]
     name: str
     other: str
     numbers: list[list[int]]
@@ -97,10 +97,10 @@ def fold_matrix(cells: Sequence[Cell], first: Optional[tuple[int, int]], width: 
     return Picture(every, name, other, folded[1], across, down)
 
 
-def _spot(some: Sequence[Cell], first: Optional[tuple[int, int]]) -> Spot:
+def _spot(some: Sequence[Cell], first: Optional[tuple[int, int]]) -> PictureCell:
     states = [(state_of(one, first), one) for one in some]
     worst = min(states, key=lambda one: _WORST[one[0]], default=None)
-    return Spot(NOTHING, None, 0) if worst is None else Spot(*worst, len(some))
+    return PictureCell(NOTHING, None, 0) if worst is None else PictureCell(*worst, len(some))
 
 
 def folded_words(picture: Picture) -> str:
@@ -111,7 +111,7 @@ def folded_words(picture: Picture) -> str:
 
 
 COLUMNS, RANK_PICTURE_HTML_LINES = 128, 64  # limits of the grid; beyond them, a cell shows several steps or ranks
-MARKED = 16  # columns up to which each has its number; with more columns every eighth has
+NUMBERED_COLUMNS = 16  # columns up to which each has its number; with more columns every eighth has
 Words = dict[str, Any]
 
 
@@ -134,14 +134,14 @@ def matrix_data(matrix: Matrix) -> Words:
 def _heads(picture: Picture) -> list[str]:
     """Return the first rank of each column, "" where the number does not fit."""
     names = [str(some[0]) for some in picture.numbers]
-    return [name if len(names) <= MARKED or at % 8 == 0 else "" for at, name in enumerate(names)]
+    return [name if len(names) <= NUMBERED_COLUMNS or at % 8 == 0 else "" for at, name in enumerate(names)]
 
 
-def _rank_picture_html_spot(one: Spot, pages: set[str]) -> Words:
+def _rank_picture_html_spot(one: PictureCell, pages: set[str]) -> Words:
     cell = one.cell
     if cell is None:
         return {"state": one.state, "link": "", "words": ""}
-    more = f", the worst of {one.shards}" if one.shards > 1 else ""
+    more = f", the worst of {one.step_ranks}" if one.step_ranks > 1 else ""
     link = f"shards/{cell.name}.html" if cell.name in pages else ""
     return {"state": one.state, "link": link, "words": f"{cell.where}{more}: {_cell_text(cell)}"}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Verdict, VerdictTally, Where, brief
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, StepRankNumbers, Verdict, VerdictTally, brief
 from npucmp.model.comparison import by_verdict
 from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
@@ -20,7 +20,7 @@ from npucmp.report.phrases import bytes_of, count_of, describe, flow_of, line_of
 from npucmp.report.rank_cell import Cell
 
 if TYPE_CHECKING:
-    from npucmp.localise.rank_digest import Joint
+    from npucmp.localise.rank_digest import RankDigest
 
 LEFT_OUT = {  # verdicts that leave a tensor undecided
     Verdict.UNREADABLE: "unreadable",
@@ -52,7 +52,7 @@ class SummaryRequest(NamedTuple):
         return MOST if self.several or self.paged else sys.maxsize
 
 
-class Passed(NamedTuple):
+class PropagatedSummary(NamedTuple):
     """Operators that propagate an error: their number, and the largest error."""
 
     operators: int = 0
@@ -60,14 +60,14 @@ class Passed(NamedTuple):
     op: str = ""
 
     @classmethod
-    def of(cls, roots: Sequence[Root]) -> Passed:
+    def of(cls, roots: Sequence[Root]) -> PropagatedSummary:
         """Count the operators of `roots` that propagate an error."""
         some = [root for root in roots if root.cause is Cause.PROPAGATED]
         worst = max(some, key=lambda root: root.value or 0.0, default=None)
         return cls(len(some), worst.value, worst.pair.operator.name) if worst and worst.value else cls(len(some))
 
     @classmethod
-    def sum(cls, some: Sequence[Passed]) -> Passed:
+    def sum(cls, some: Sequence[PropagatedSummary]) -> PropagatedSummary:
         """Return the sum."""
         worst = max(some, key=lambda one: one.largest, default=cls())
         return worst._replace(operators=sum(one.operators for one in some))
@@ -126,7 +126,7 @@ class Agreement(NamedTuple):
         return Line("No operator diverged", "good", f": {count_of(self.tensors, 'tensor')} agree, {how}")
 
 
-class Excused(NamedTuple):
+class NoiseExcused(NamedTuple):
     """Tensors that --noise excused: their number, and the worst of them."""
 
     tensors: int = 0
@@ -157,24 +157,24 @@ class RankSummary:
     tally: VerdictTally
     section: Section
     coverage: AlignedShare
-    runs: tuple[Ran, ...] = ()
+    runs: tuple[RunInfo, ...] = ()
     run_notes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    passed: Passed = Passed()
-    excused: Excused = Excused()
+    passed: PropagatedSummary = PropagatedSummary()
+    excused: NoiseExcused = NoiseExcused()
     unreadable: tuple[str, ...] = ()
     examples: Mapping[Verdict, str] = field(default_factory=dict)
     roots: tuple[Row, ...] = ()
     agreement: Agreement = Agreement()
     cell: Optional[Cell] = None
-    joint: Optional[Joint] = None
+    joint: Optional[RankDigest] = None
 
     @property
     def key(self) -> str:
         """ "step-rank", as in file names; a missing number counts as 0."""
         return f"{self.step or 0}-{self.rank or 0}"
 
-    def pooled(self, pool: dict[object, Any]) -> RankSummary:
+    def share_names(self, pool: dict[object, Any]) -> RankSummary:
         """Return the part with its names shared through the pool, so that equal names of several ranks are stored
         once."""
         if self.joint is None:
@@ -182,7 +182,7 @@ class RankSummary:
         return replace(self, joint=self.joint._replace(names=pool.setdefault(self.joint.names, self.joint.names)))
 
 
-class Ran(NamedTuple):
+class RunInfo(NamedTuple):
     """The values of a run for reports."""
 
     path: str
@@ -196,7 +196,7 @@ class Ran(NamedTuple):
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, run: Run) -> Ran:
+    def of(cls, run: Run) -> RunInfo:
         known = run.path, run.format, run.detail, run.step, run.rank, len(run.operators), run.tensors
         return cls(*known, bytes_of([run]), run.notes)
 
@@ -220,11 +220,11 @@ def part_of(asked: SummaryRequest, strict: bool, number: int, one: Comparison) -
         tally=tally,
         section=_section(asked, one, groups, coverage, agreement),
         coverage=coverage,
-        runs=(Ran.of(one.target), Ran.of(one.golden)),
+        runs=(RunInfo.of(one.target), RunInfo.of(one.golden)),
         run_notes=(*one.target.notes, *one.golden.notes),
         notes=one.notes,
-        passed=Passed.of(one.roots),
-        excused=_excused(one.findings),
+        passed=PropagatedSummary.of(one.roots),
+        excused=_noise_excused(one.findings),
         unreadable=tuple(unreadable[:MOST] if asked.several else unreadable),
         examples=dict(_examples(groups)),
         roots=() if asked.paged else tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
@@ -234,7 +234,7 @@ def part_of(asked: SummaryRequest, strict: bool, number: int, one: Comparison) -
     )
 
 
-def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedShare) -> tuple[Cell, Joint]:
+def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedShare) -> tuple[Cell, RankDigest]:
     """Return the cell of a comparison in the matrix, and its data for the comparison with other ranks."""
     from npucmp.localise.rank_digest import joint_of
     from npucmp.report.matrix import cell_of
@@ -250,7 +250,7 @@ def keys_of(parts: Sequence[RankSummary]) -> list[str]:
     return [key if several[key] == 1 else f"{key}-{one.number}" for key, one in zip(keys, parts)]
 
 
-def lost_part(number: int, where: Where, because: str) -> RankSummary:
+def lost_part(number: int, where: StepRankNumbers, because: str) -> RankSummary:
     """Return the part of a comparison that ends its worker process."""
     tally = VerdictTally(Counter({Verdict.UNREADABLE: 1}), Counter())
     cell = Cell(*where, "", "", "UNREADABLE", because=because)
@@ -292,7 +292,7 @@ def _section(
         unlisted=(max(0, len(kinds[0]) - most), max(0, len(kinds[1]) - most)),
     )
     if one.roots:
-        return section._replace(title=_title(one, groups), passed_words=Passed.of(one.roots).words())
+        return section._replace(title=_title(one, groups), passed_words=PropagatedSummary.of(one.roots).words())
     if differing:
         listed = [
             f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing[:most]
@@ -335,12 +335,12 @@ def _suspect(root: Root, where: str) -> Suspect:
     return Suspect.of(root, pair.operator, **more)
 
 
-def _excused(findings: Sequence[Finding]) -> Excused:
+def _noise_excused(findings: Sequence[Finding]) -> NoiseExcused:
     excused = [finding for finding in findings if finding.metric == "noise"]
     if not excused:
-        return Excused()
+        return NoiseExcused()
     worst = max(excused, key=lambda finding: finding.error or 0.0)
-    return Excused(len(excused), worst.error or 0.0, f"{worst.pair.operator.name} {worst.pair.slot}")
+    return NoiseExcused(len(excused), worst.error or 0.0, f"{worst.pair.operator.name} {worst.pair.slot}")
 
 
 def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:

@@ -10,17 +10,17 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.localise.next_dump import Wishes
-from npucmp.model import Comparison, Verdict, Where
+from npucmp.localise.next_dump import OpenRoots
+from npucmp.model import Comparison, StepRankNumbers, Verdict
 from npucmp.report import tables, tensor_rows
 from npucmp.report.answer import Columns, Piece
 from npucmp.report.csv_text import csv_of, encoded
-from npucmp.report.files import Joined
-from npucmp.report.next_dump import Wanted
+from npucmp.report.files import ConcatFile
+from npucmp.report.next_dump import RequestedOperators
 from npucmp.report.tensor_rows import columns_of
 
 
-class Filing(NamedTuple):
+class RowSettings(NamedTuple):
     """The settings for making rows: further columns, and the folder for files; "" keeps all rows in memory."""
 
     metrics: tuple[str, ...] = ()
@@ -37,37 +37,37 @@ class Filing(NamedTuple):
         return Path(path)
 
 
-class Filed(NamedTuple):
+class RankTables(NamedTuple):
     """Rows of tensors.csv and roots.csv without headers, the roots by place, and the request for the next dump."""
 
     tensors: Piece
     roots: Piece
-    wanted: Wanted
+    wanted: RequestedOperators
 
 
 def write_rank_tables(
-    filing: Filing,
+    filing: RowSettings,
     number: int,
     one: Comparison,
     columns: Optional[Columns] = None,
     linked: Optional[Callable[[], tensor_rows.Linked]] = None,
-) -> Filed:
+) -> RankTables:
     """Return the rows of a comparison; `columns` and `linked` are given if they are already made."""
     cells = columns_of(one, filing.metrics) if columns is None else columns
     roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
-    wishes = Wishes.of(one, linked or partial(tensor_rows.linked_in, one))
-    return Filed(
+    wishes = OpenRoots.of(one, linked or partial(tensor_rows.producers_read, one))
+    return RankTables(
         filing.piece(number, "tensors.csv", _lines((*tables.TENSOR_COLUMNS, *filing.metrics), cells)),
         filing.piece(number, "roots.csv", _lines(tables.ROOT_COLUMNS, roots)),
-        Wanted.of(one, wishes),
+        RequestedOperators.of(one, wishes),
     )
 
 
-def lost_files(filing: Filing, where: Where, because: str) -> Filed:
+def lost_files(filing: RowSettings, where: StepRankNumbers, because: str) -> RankTables:
     """Return the row of a comparison that ends its worker process, with the reason."""
     names = (*tables.TENSOR_COLUMNS, *filing.metrics)
     row = {"step": where.step, "rank": where.rank, "verdict": Verdict.UNREADABLE.value, "because": because}
-    return Filed(_lines(names, tables.by_column([row], names)), b"", Wanted((), (), {}))
+    return RankTables(_lines(names, tables.by_column([row], names)), b"", RequestedOperators((), (), {}))
 
 
 def _lines(names: Sequence[str], columns: Columns) -> bytes:
@@ -102,7 +102,7 @@ def _in_order(pieces: Sequence[Piece]) -> Iterator[bytes]:
 
 
 def _read(piece: Piece) -> list[bytes]:
-    return b"".join(Joined([piece])).splitlines(keepends=True)
+    return b"".join(ConcatFile([piece])).splitlines(keepends=True)
 
 
 def _line_priority(line: Any) -> int:

@@ -14,14 +14,14 @@ from npucmp.model import (
     GUILTY_ABOVE,
     REPLAYED,
     Edge,
+    EdgeVerdict,
     Evidence,
     Fact,
-    Held,
-    Judged,
     Operator,
     Replay,
-    Replayed,
-    Replays,
+    ReplayedOutput,
+    ReplayResult,
+    ReplayVerdict,
     TensorRef,
 )
 from npucmp.model.stack import frames, source_line
@@ -48,7 +48,7 @@ MEANING = {
 NOTHING = "No operator could be replayed"
 
 
-def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
+def answer(report: ReplayResult, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a replay; metrics are ignored."""
     places = iter(range(1, len(report.rows) + 1))
     sections = [_section(one, report, places) for one in report.replays]
@@ -85,7 +85,7 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _section(one: Replay, report: Replays, places: Iterator[int]) -> Section:
+def _section(one: Replay, report: ReplayResult, places: Iterator[int]) -> Section:
     where = where_words(one.run)
     done = sum(row.status == REPLAYED for row in one.rows)
     left = Counter(row.status for row in one.rows if row.status != REPLAYED)
@@ -96,7 +96,9 @@ def _section(one: Replay, report: Replays, places: Iterator[int]) -> Section:
     held = replay_tables.coverage(one)
     words += [held] if held else []
     suspects = [
-        replay_tables.broken(some, one, next(places)) if isinstance(some, Edge) else _suspect(some, one, next(places))
+        replay_tables.gradient_suspect(some, one, next(places))
+        if isinstance(some, Edge)
+        else _suspect(some, one, next(places))
         for some in _accused(one)
     ]
     return Section(
@@ -107,35 +109,35 @@ def _section(one: Replay, report: Replays, places: Iterator[int]) -> Section:
         suspects=Suspects.of(suspects),
         agreeing=0
         if suspects or one.peers or replay_tables.differences(one)
-        else sum(row.verdict is Judged.CLEAN for row in one.rows),
+        else sum(row.verdict is ReplayVerdict.CLEAN for row in one.rows),
         lines=[] if suspects else [Line("No operator is guilty", "good") if done else Line(NOTHING, "UNKNOWN")],
         after=after,
     )
 
 
-def _sides(one: Replay, report: Replays) -> list[DumpSummary]:
+def _sides(one: Replay, report: ReplayResult) -> list[DumpSummary]:
     found = [DumpSummary("dump", report.paths[0], describe(one.run))]
     return found + (
         [DumpSummary("golden", report.paths[1], describe(one.golden_run))] if one.golden_run is not None else []
     )
 
 
-def _guilty(one: Replay) -> list[list[Replayed]]:
+def _guilty(one: Replay) -> list[list[ReplayedOutput]]:
     """Return guilty outputs by operator, in order of execution."""
-    found: dict[int, list[Replayed]] = {}
+    found: dict[int, list[ReplayedOutput]] = {}
     for row in one.guilty:
         found.setdefault(row.order, []).append(row)
     return [found[order] for order in sorted(found)]
 
 
-def _accused(one: Replay) -> list[list[Replayed] | Edge]:
+def _accused(one: Replay) -> list[list[ReplayedOutput] | Edge]:
     """Return guilty operators and broken edges, in order of execution."""
-    found: list[tuple[int, list[Replayed] | Edge]] = [(some[0].order, some) for some in _guilty(one)]
+    found: list[tuple[int, list[ReplayedOutput] | Edge]] = [(some[0].order, some) for some in _guilty(one)]
     found += [(edge.order, edge) for edge in one.broken_edges]
     return [some for _, some in sorted(found, key=lambda item: item[0])]
 
 
-def _suspect(some: Sequence[Replayed], one: Replay, place: int) -> Suspect:
+def _suspect(some: Sequence[ReplayedOutput], one: Replay, place: int) -> Suspect:
     """Return an operator as a suspect, described by the worst of its guilty outputs."""
     worst = max(some, key=lambda row: row.rms_ratio or 0.0)
     operators = one.operators
@@ -144,12 +146,12 @@ def _suspect(some: Sequence[Replayed], one: Replay, place: int) -> Suspect:
     under = operator.phase == "backward" and operator.call in forwards
     return Suspect(
         place,
-        Judged.GUILTY.value,
+        ReplayVerdict.GUILTY.value,
         operator.name,
         operator.op_type,
         worst.slot,
         tuple(_evidence(worst)),
-        Judged.GUILTY.value,
+        ReplayVerdict.GUILTY.value,
         where=" · ".join(where_words(one.run)),
         line=source_line(operator),
         aside="its forward operator is guilty too" if under else "",
@@ -158,7 +160,7 @@ def _suspect(some: Sequence[Replayed], one: Replay, place: int) -> Suspect:
     )
 
 
-def _figures(row: Replayed, operator: Operator) -> Iterator[tuple[str, str]]:
+def _figures(row: ReplayedOutput, operator: Operator) -> Iterator[tuple[str, str]]:
     """Yield the three ratios with their limits, and the error."""
     low = any(one.slot == row.slot and one.dtype in ("float16", "bfloat16") for one in operator.tensors)
     for name, limits in GUILTY_ABOVE.items():
@@ -170,7 +172,7 @@ def _figures(row: Replayed, operator: Operator) -> Iterator[tuple[str, str]]:
             yield name, f"{getattr(row, name):.3g}"
 
 
-def _evidence(row: Replayed) -> Iterator[Evidence]:
+def _evidence(row: ReplayedOutput) -> Iterator[Evidence]:
     if row.nonfinite:
         facts = {"count": Fact(row.nonfinite)}
         yield Evidence("not finite", "{count} elements are NaN or infinite where float64 is not, or the reverse", facts)
@@ -214,11 +216,14 @@ def not_replayed(one: Replay) -> list[str]:
     return [f"{status}: {count:,} of {kind}: {because}" for (status, kind, because), count in found.most_common()]
 
 
-def _verdict(report: Replays) -> tuple[str, str]:
+def _verdict(report: ReplayResult) -> tuple[str, str]:
     found, status = report.verdicts, report.exit_status
-    clean = f"{count_of(found[Judged.CLEAN], 'output')} clean"
-    rest = [f"{found[name]:,} {words}" for name, words in
-            ((Judged.AMPLIFIER, "coarse but excused"), (Judged.UNKNOWN, "unknown")) if found[name]]  # fmt: skip
+    clean = f"{count_of(found[ReplayVerdict.CLEAN], 'output')} clean"
+    rest = [
+        f"{found[name]:,} {words}"
+        for name, words in ((ReplayVerdict.AMPLIFIER, "coarse but excused"), (ReplayVerdict.UNKNOWN, "unknown"))
+        if found[name]
+    ]
     if status == 130:
         return "PARTIAL", f"interrupted after {count_of(len(report.rows), 'output')}"
     if status == 1:
@@ -233,10 +238,10 @@ def _verdict(report: Replays) -> tuple[str, str]:
     rest += [f"but {count_of(odd, 'input')} computed by another function than in other layers"] if odd else []
     if status == 0:
         return "INNOCENT", ", ".join([f"{clean}, none exceeds the expected rounding", *rest])
-    return "UNDECIDED", "no operator could be replayed" if not found[Judged.CLEAN] else ", ".join([clean, *rest])
+    return "UNDECIDED", "no operator could be replayed" if not found[ReplayVerdict.CLEAN] else ", ".join([clean, *rest])
 
 
-def _all(report: Replays, rows: Callable[[Replay], Iterator[Row]]) -> list[Row]:
+def _all(report: ReplayResult, rows: Callable[[Replay], Iterator[Row]]) -> list[Row]:
     return [row for one in report.replays for row in rows(one)]
 
 
@@ -247,7 +252,7 @@ def _rows(one: Replay) -> Iterator[Row]:
         yield _row(one, row, operators[row.order], tensors[row.order].get(row.slot))
 
 
-def _row(one: Replay, row: Replayed, operator: Operator, tensor: TensorRef | None) -> Row:
+def _row(one: Replay, row: ReplayedOutput, operator: Operator, tensor: TensorRef | None) -> Row:
     found: Row = {name: getattr(row, name, None) for name in COLUMNS}
     found.update(of_operator(operator), step=one.run.step, rank=one.run.rank, stack=source_line(operator))
     found.update(verdict=row.verdict.value, dtype=tensor.dtype if tensor is not None else None)
@@ -255,7 +260,7 @@ def _row(one: Replay, row: Replayed, operator: Operator, tensor: TensorRef | Non
     return found
 
 
-def _detail(report: Replays) -> Detail:
+def _detail(report: ReplayResult) -> Detail:
     operators: list[Row] = []
     rows: list[Row] = []
     for run, one in enumerate(report.replays):
@@ -266,7 +271,7 @@ def _detail(report: Replays) -> Detail:
                 operators.append({name: cells[name] for name in ("order", "op", "op_type", "phase", "stack")})
                 operators[-1].update(run=run, rows=0, frames=frames(one.operators[row.order]))
                 if row.order in places:
-                    operators[-1].update(cause=Judged.GUILTY.value, place=places[row.order])
+                    operators[-1].update(cause=ReplayVerdict.GUILTY.value, place=places[row.order])
             operators[-1]["rows"] += 1
             rows.append({name: cell for name, cell in cells.items() if name not in OF_OPERATORS})
             rows[-1]["output"] = True
@@ -298,10 +303,10 @@ def _detail(report: Replays) -> Detail:
     )
 
 
-def _facts(report: Replays) -> Row:
+def _facts(report: ReplayResult) -> Row:
     """Return the values of a replay for summary.json."""
     goldens = [one.golden_run for one in report.replays if one.golden_run is not None]
-    guilty = [row for one in report.replays for row in _rows(one) if row["verdict"] == Judged.GUILTY.value]
+    guilty = [row for one in report.replays for row in _rows(one) if row["verdict"] == ReplayVerdict.GUILTY.value]
     return {
         "target": of_runs(report.paths[0], [one.run for one in report.replays], "format", "step", "rank"),
         **({"golden": of_runs(report.paths[1], goldens, "format", "step", "rank")} if goldens else {}),
@@ -311,9 +316,9 @@ def _facts(report: Replays) -> Row:
         "levels": dict(Counter(row.vendor_level for row in report.rows if row.vendor_level)),
         "explained": [text for one in report.replays for text in one.peers],
         "edges": dict(Counter(edge.verdict.value for one in report.replays for edge in one.edges)),
-        "broken_edges": [row for row in _all(report, replay_tables.edge_rows) if row["verdict"] == Held.BROKEN.value][
-            : tables.SUMMARISED
-        ],
+        "broken_edges": [
+            row for row in _all(report, replay_tables.edge_rows) if row["verdict"] == EdgeVerdict.BROKEN.value
+        ][: tables.SUMMARISED],
         "differing": [words for one in report.replays for words in replay_tables.differences(one)],
         "roots": [],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from npucmp.model import Edge, Evidence, Fact, Gap, Held, Replay
+from npucmp.model import Edge, EdgeVerdict, Evidence, Fact, Gap, Replay
 from npucmp.model.stack import source_line
 from npucmp.report.answer import Line, Row, Suspect
 from npucmp.report.phrases import count_of, where_words
@@ -41,17 +41,17 @@ def gap_rows(one: Replay) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def broken(edge: Edge, one: Replay, place: int) -> Suspect:
+def gradient_suspect(edge: Edge, one: Replay, place: int) -> Suspect:
     """Return a gradient as a suspect; the change lies between its consumers and the operator that receives it."""
     operator = one.operators[edge.order]
     return Suspect(
         place,
-        Held.BROKEN.value,
+        EdgeVerdict.BROKEN.value,
         operator.name,
         operator.op_type,
         edge.slot,
         tuple(_evidence(edge, one)),
-        Held.BROKEN.value,
+        EdgeVerdict.BROKEN.value,
         where=" · ".join(where_words(one.run)),
         line=source_line(operator),
         figures=tuple(
@@ -96,7 +96,7 @@ def coverage(one: Replay) -> str:
     none."""
     if not one.edges:
         return ""
-    done = sum(edge.verdict is not Held.UNKNOWN for edge in one.edges)
+    done = sum(edge.verdict is not EdgeVerdict.UNKNOWN for edge in one.edges)
     return f"{done:,} of {count_of(len(one.edges), 'gradient')} between operators"
 
 

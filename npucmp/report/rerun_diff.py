@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from npucmp.model import Cause, Repeated, Rerun, Run, Verdict
+from npucmp.model import Cause, Rerun, RerunResult, Run, Verdict
 from npucmp.model.stack import source_line
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Row, Section, Suspect, Suspects
 from npucmp.report.comparison_parts import Parts, facts, several
 from npucmp.report.coverage import AlignedShare, open_words
 from npucmp.report.phrases import count_of, percent
-from npucmp.report.rank_summary import Ran
+from npucmp.report.rank_summary import RunInfo
 
 COLUMNS = tuple(
     (
@@ -33,7 +33,7 @@ NEXT = {  # docs/workflow.md explains each in more words
 }
 
 
-def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
+def answer(report: RerunResult, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of several runs of the same network."""
     parts = Parts(report, metrics)
     found = compare.compare_answer(parts, FIGURES)
@@ -73,11 +73,11 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _section(report: Repeated, coverage: AlignedShare, suspects: Suspects) -> Section:
-    runs: dict[str, dict[str, Ran]] = {path: {} for path in report.paths}
+def _section(report: RerunResult, coverage: AlignedShare, suspects: Suspects) -> Section:
+    runs: dict[str, dict[str, RunInfo]] = {path: {} for path in report.paths}
     for run in (run for one in report.comparisons for run in (one.golden, one.target)):
         number = _number(report.paths, run)
-        runs.setdefault(report.paths[number - 1] if number else run.path, {})[run.path] = Ran.of(run)
+        runs.setdefault(report.paths[number - 1] if number else run.path, {})[run.path] = RunInfo.of(run)
     matched = count_of(coverage.operators, "operator")
     of = f" of {len(report.paths) - 1} runs" if len(report.paths) > 2 else ""
     return Section(
@@ -142,7 +142,7 @@ def _row(one: Rerun, runs: int) -> Row:
     }
 
 
-def _detail(report: Repeated, found: Detail) -> Detail:
+def _detail(report: RerunResult, found: Detail) -> Detail:
     if len(report.paths) < 3:
         return found
     labels = []
@@ -160,7 +160,7 @@ def _number(paths: Sequence[str], run: Run) -> int:
     return min(above, default=(0, 0))[1]
 
 
-def _verdict(report: Repeated) -> tuple[str, str]:
+def _verdict(report: RerunResult) -> tuple[str, str]:
     counts = Counter(finding.verdict for finding in report.findings)
     status = report.exit_status
     if status == 130:
@@ -187,7 +187,7 @@ def _verdict(report: Repeated) -> tuple[str, str]:
     return "UNDECIDED", "no tensor with elements could be compared"
 
 
-def _unproven(report: Repeated) -> str:
+def _unproven(report: RerunResult) -> str:
     """Name the recorded figures of the tensors that could not be decided."""
     pairs = [one.pair for one in report.findings if one.is_undecided]
     tensors = [tensor for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None and tensor.shape]
@@ -196,7 +196,7 @@ def _unproven(report: Repeated) -> str:
     return " and ".join([*xor, *(["statistics"] if figures else [])])
 
 
-def _differs_words(report: Repeated) -> Iterator[str]:
+def _differs_words(report: RerunResult) -> Iterator[str]:
     causes = Counter(one.cause for one in report.reruns if not one.excused)
     excused = sum(one.excused and one.cause is not Cause.PROPAGATED for one in report.reruns)
     passed = sum(one.cause is Cause.PROPAGATED for one in report.reruns)
@@ -210,7 +210,7 @@ def _differs_words(report: Repeated) -> Iterator[str]:
         yield f"propagated by {passed}"
 
 
-def _other_bits(report: Repeated) -> int:
+def _other_bits(report: RerunResult) -> int:
     """Count the tensors with equal values and different bits."""
     equal = (one.measurement.moments for one in report.findings if one.verdict is Verdict.MATCH)
     return sum(moments is not None and moments.equal < moments.elements for moments in equal)

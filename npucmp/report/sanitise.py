@@ -24,7 +24,7 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda found: _code(found.group()), text)
 
 
-def inert(text: str) -> str:
+def escape_formula(text: str) -> str:
     """Escape text for CSV: as `visible`, and an apostrophe before text that a spreadsheet would read as a formula."""
     shown = visible(text)
     return f"'{shown}" if _FORMULA.match(text) or text[:1] in ("\t", "\r", "\n") else shown
@@ -42,7 +42,7 @@ _FOLDERS = re.compile(
 )
 
 
-def homeless(text: str) -> str:
+def strip_folders(text: str) -> str:
     """Escape text for a ticket: only the last name of an absolute path is kept, since folders of a machine are
     private."""
     return _FOLDERS.sub("\u2026/", text)

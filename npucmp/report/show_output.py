@@ -12,9 +12,9 @@ from npucmp.model import (
     Measurement,
     Number,
     Operator,
-    Peek,
-    Replayed,
+    ReplayedOutput,
     Run,
+    TensorPreview,
     TensorRef,
     brief,
     position,
@@ -22,11 +22,11 @@ from npucmp.model import (
 from npucmp.model.check_finding import Decision, RuleWords
 from npucmp.model.stack import source_line
 from npucmp.model.ticket_facts import Ticket
-from npucmp.report.phrases import count_of, describe, some_of
+from npucmp.report.phrases import count_of, describe, first_of_names
 from npucmp.report.sanitise import visible
 
 BAR = 30  # characters of the longest bar of a histogram
-Seen = tuple[Measurement, Optional[Peek]]  # a measured tensor, and its values if they are to be shown
+Seen = tuple[Measurement, Optional[TensorPreview]]  # a measured tensor, and its values if they are to be shown
 
 
 def listing(run: Run, rows: Sequence[tuple[Operator, Sequence[Seen]]], top: Optional[int]) -> str:
@@ -41,7 +41,7 @@ def listing(run: Run, rows: Sequence[tuple[Operator, Sequence[Seen]]], top: Opti
 
 def case(
     operator: Operator,
-    rows: Sequence[Replayed],
+    rows: Sequence[ReplayedOutput],
     folder: Path,
     files: Sequence[str],
     cut: Optional[tuple[int, int]],
@@ -91,7 +91,7 @@ def _operator(operator: Operator, measured: Sequence[Seen]) -> Iterator[str]:
         yield from (f"           {line}" for line in (_values(tensor, peek) if peek is not None else ()))
 
 
-def _values(tensor: TensorRef, peek: Peek) -> Iterator[str]:
+def _values(tensor: TensorRef, peek: TensorPreview) -> Iterator[str]:
     """Yield a histogram with linear bars, extremes, corners, and the requested elements."""
     if peek.largest:
         yield from _histogram(peek.values)
@@ -103,7 +103,7 @@ def _values(tensor: TensorRef, peek: Peek) -> Iterator[str]:
         wide = max(len(cell) for row in cells for cell in row)
         for at, row in enumerate(cells):
             yield f"{title if not at else '':{len(title)}}  " + " ".join(f"{cell:>{wide}}" for cell in row)
-    yield from (f"{position(at, tensor.shape)} = {one!r}" for at, one in peek.asked)
+    yield from (f"{position(at, tensor.shape)} = {one!r}" for at, one in peek.selected)
 
 
 def _histogram(one: Histogram) -> Iterator[str]:
@@ -149,6 +149,7 @@ def ticket(found: Ticket, file: str, names: Sequence[str]) -> str:
     lines = [f"{visible(row.get('cause', ''))}  {visible(name)}  {visible(row.get('slot', ''))}".rstrip()]
     more = len(names) - 1
     lines.append(
-        f"{visible(file)}" + (f"  with {count_of(more, 'file')}: {visible(some_of([*names[1:]], 12))}" if more else "")
+        f"{visible(file)}"
+        + (f"  with {count_of(more, 'file')}: {visible(first_of_names([*names[1:]], 12))}" if more else "")
     )
     return "\n".join(lines) + "\n"

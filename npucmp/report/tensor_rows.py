@@ -45,7 +45,7 @@ NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its op
 Linked = Sequence[Optional[Link]]
 
 
-def linked_in(one: Comparison) -> Linked:
+def producers_read(one: Comparison) -> Linked:
     """Return the producers of the tensors that the findings of a comparison read, in graph order."""
     orders = [finding.measurement.pair.order for finding in one.findings]
     in_order = (
@@ -55,7 +55,7 @@ def linked_in(one: Comparison) -> Linked:
 
 
 def detail(
-    parts: Sequence[Paired],
+    parts: Sequence[PairedOperators],
     metrics: Sequence[str],
     figures: Sequence[str],
     rules: Sequence[Tolerance],
@@ -94,7 +94,7 @@ def _concatenated(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
             for name in names}  # fmt: skip
 
 
-class Paired(NamedTuple):
+class PairedOperators(NamedTuple):
     """The operators of one comparison and their rows, for a page."""
 
     run: str
@@ -107,7 +107,7 @@ class Paired(NamedTuple):
         return len(self.operators["rows"])
 
 
-def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
+def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> PairedOperators:
     """Return the rows of one comparison, operator by operator. `cells` are the cells of tensors.csv."""
     findings: Sequence[Finding] = comparison.findings
     rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
@@ -121,7 +121,7 @@ def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
         orders = operators["order"]
     pairs = [one.measurement.pair for one in findings]
     network = orders.network if isinstance(orders, FixedColumn) else Network(None)
-    layout = network.once("layout", lambda: _layout(network, pairs, operators))
+    layout = network.cached("layout", lambda: _layout(network, pairs, operators))
     firsts = [pairs[at] for at in layout.starts]
     roots = {root.pair.order: root for root in comparison.roots}
     of_operators: Columns = {
@@ -143,7 +143,7 @@ def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
         "linked": [None if link is None else link.how for link in linked],
     }
     rows = {name: column for name, column in rows.items() if name not in tables.PLACES}
-    return Paired(" · ".join(where_words(comparison.target)), of_operators, {**rows, **more})
+    return PairedOperators(" · ".join(where_words(comparison.target)), of_operators, {**rows, **more})
 
 
 class _Layout(NamedTuple):

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
-from npucmp.model.cause import UNSEEN
+from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.report.answer import Answer, Line, Listing, Section, Suspect
 from npucmp.report.phrases import count_of, numbers, rate_of
 from npucmp.report.rank_cell import Matrix
@@ -72,7 +72,7 @@ def _common(suspects: Sequence[Suspect]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for one in suspects:
         for reason in one.evidence:
-            if reason.kind == UNSEEN:
+            if reason.kind == UNKNOWN_INPUTS:
                 found.setdefault(reason.sentence(visible), []).append(one.place)
     return {sentence: places for sentence, places in found.items() if len(places) >= SAME}
 

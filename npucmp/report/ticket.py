@@ -8,7 +8,7 @@ import shlex
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from npucmp.model.ticket_facts import Cells, Ticket
-from npucmp.report.sanitise import block, code, homeless, visible
+from npucmp.report.sanitise import block, code, strip_folders, visible
 
 CAUSES = {
     "BORN": "its inputs agree, its output differs: the error originates in this operator",
@@ -94,7 +94,7 @@ def _where(ticket: Ticket) -> Iterator[str]:
     frames = [one for one in _list(ticket.accused.get("stack")) if isinstance(one, str)]
     if frames:
         yield from ("", "Call stack, innermost frame first:", "")
-        yield block(homeless(" ".join(frame.split())) for frame in frames)
+        yield block(strip_folders(" ".join(frame.split())) for frame in frames)
 
 
 def _kind(row: Cells, side: str) -> str:
@@ -161,7 +161,7 @@ def _compared(ticket: Ticket) -> Iterator[str]:
         found = summary.get(side)
         if isinstance(found, dict):
             told = [
-                homeless(str(found.get("path", ""))),
+                strip_folders(str(found.get("path", ""))),
                 *(str(found[name]) for name in ("format", "detail") if found.get(name)),
             ]
             told += [f"{found[name]} {name}" for name in ("operators", "tensors") if isinstance(found.get(name), int)]
@@ -193,7 +193,7 @@ def _again(ticket: Ticket) -> Iterator[str]:
     """Yield the section on how to reproduce the finding."""
     yield "## How to reproduce"
     yield ""
-    argv = [homeless(one) for one in _list(ticket.summary.get("argv"))[1:] if isinstance(one, str)]
+    argv = [strip_folders(one) for one in _list(ticket.summary.get("argv"))[1:] if isinstance(one, str)]
     lines = [shlex.join(["npucmp", *argv])] if argv else []
     name = ticket.row.get("target_op") or ticket.row.get("op")
     if ticket.case:
@@ -201,7 +201,7 @@ def _again(ticket: Ticket) -> Iterator[str]:
         lines.append("python case/run.py")
     elif name:
         found = ticket.summary.get("target")
-        dump = homeless(str(found.get("path", "DUMP"))) if isinstance(found, dict) else "DUMP"
+        dump = strip_folders(str(found.get("path", "DUMP"))) if isinstance(found, dict) else "DUMP"
         yield "If the dump has values and arguments of this call, extract it into a folder that runs without npucmp:"
         lines += [shlex.join(["npucmp", "extract", dump, name, "-o", "case"]), "python case/run.py"]
     yield ""
@@ -228,7 +228,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
 
 def _code(value: Any, nothing: str = "?") -> str:
     text = "" if value is None else str(value)
-    return code(homeless(text)) if text.strip() else nothing
+    return code(strip_folders(text)) if text.strip() else nothing
 
 
 def _cell(row: Cells, name: str) -> str:

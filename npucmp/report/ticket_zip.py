@@ -18,7 +18,7 @@ from npucmp.errors import DumpError, UsageError
 from npucmp.model.ticket_facts import Ticket
 from npucmp.report.files import replace_file
 from npucmp.report.html import IN_AN_ELEMENT, LEVEL
-from npucmp.report.sanitise import homeless
+from npucmp.report.sanitise import strip_folders
 from npucmp.report.ticket import page as page_of
 
 PAGE = "ticket.md"
@@ -107,7 +107,7 @@ def _page(data: bytes) -> Optional[bytes]:
     """Return a page without paths in its text and its data; None if npucmp did not write the page."""
     try:
         pieces = _PIECE.split(data.decode())
-        told = [homeless(piece) if number % 2 == 0 else _element(piece) for number, piece in enumerate(pieces)]
+        told = [strip_folders(piece) if number % 2 == 0 else _element(piece) for number, piece in enumerate(pieces)]
     except (ValueError, RecursionError, zlib.error):
         return None
     return "".join(told).encode()
@@ -124,7 +124,7 @@ def _element(text: str) -> str:
     elif isinstance(data, dict) and isinstance(data.get("deflate"), str):
         data = {"deflate": _deflated(data["deflate"])}
     else:
-        data = _without(data)
+        data = _remove_folders(data)
     return f"{found[1]}{json.dumps(data, separators=(',', ':')).translate(IN_AN_ELEMENT)}{found[3]}"
 
 
@@ -133,17 +133,17 @@ def _deflated(text: str) -> str:
     found = unpacker.decompress(base64.b64decode(text), _INFLATED)
     if not unpacker.eof:
         raise ValueError("larger than the data of a page")
-    packed = json.dumps(_without(json.loads(found)), separators=(",", ":"))
+    packed = json.dumps(_remove_folders(json.loads(found)), separators=(",", ":"))
     return base64.b64encode(zlib.compress(packed.encode(), LEVEL)).decode()
 
 
-def _without(value: Any) -> Any:
+def _remove_folders(value: Any) -> Any:
     if isinstance(value, str):
-        return homeless(value)
+        return strip_folders(value)
     if isinstance(value, dict):
-        return {homeless(name): _without(below) for name, below in value.items()}
-    return [_without(below) for below in value] if isinstance(value, list) else value
+        return {strip_folders(name): _remove_folders(below) for name, below in value.items()}
+    return [_remove_folders(below) for below in value] if isinstance(value, list) else value
 
 
 def _line(line: bytes) -> bytes:
-    return homeless(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return strip_folders(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

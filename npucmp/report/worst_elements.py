@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, Optional, Sequence
 
-from npucmp.model import Histogram, Look, position
+from npucmp.model import Histogram, TensorDetail, position
 from npucmp.report.answer import ReportTable, Row, Section, Suspect, Suspects
 from npucmp.report.tables import table
 
@@ -13,12 +13,12 @@ COLUMNS = tuple("place step rank order op slot cause number at target golden abs
 WIDTH, HIGHEST = 320, 46  # pixels: width of a histogram, and height of its highest bar
 
 
-def worst(looks: Sequence[Look]) -> ReportTable:
+def worst_rows(looks: Sequence[TensorDetail]) -> ReportTable:
     """Return up to ten rows for each tensor, suspects first."""
     return table("worst.csv", COLUMNS, lambda: _rows(looks))
 
 
-def _rows(looks: Sequence[Look]) -> Iterator[Row]:
+def _rows(looks: Sequence[TensorDetail]) -> Iterator[Row]:
     for look in looks:
         pair, shape = look.pair, look.pair.golden.shape if look.pair.golden else ()
         known = {
@@ -34,7 +34,7 @@ def _rows(looks: Sequence[Look]) -> Iterator[Row]:
             yield {**known, **one._asdict(), "number": number, "at": position(one.at, shape)}
 
 
-def with_worst_elements(sections: Sequence[Section], looks: Sequence[Look]) -> list[Section]:
+def with_worst_elements(sections: Sequence[Section], looks: Sequence[TensorDetail]) -> list[Section]:
     """Return the sections with the worst elements of the tensor that shows each suspect."""
     found = {look.place: look for look in reversed(looks) if look.place}  # the first look of a place is of that tensor
 
@@ -44,7 +44,7 @@ def with_worst_elements(sections: Sequence[Section], looks: Sequence[Look]) -> l
     return [one._replace(suspects=Suspects(*map(seen, one.suspects))) for one in sections]
 
 
-def template_data(look: Look) -> dict[str, Any]:
+def template_data(look: TensorDetail) -> dict[str, Any]:
     """Return the picture and both histograms for the template."""
     from npucmp.report.svg import svg_data as picture
 

@@ -15,9 +15,9 @@ from typing import Any, Iterator, Sequence
 
 from npucmp.errors import MissingExtra
 from npucmp.report.answer import Answer, ReportTable
-from npucmp.report.files import Content, Joined
+from npucmp.report.files import ConcatFile, Content
 from npucmp.report.phrases import rate_of
-from npucmp.report.sanitise import inert, visible
+from npucmp.report.sanitise import escape_formula, visible
 from npucmp.version import __version__
 
 FILE = "report.xlsx"
@@ -75,12 +75,12 @@ def _rows(table: ReportTable) -> Iterator[Sequence[Any]]:
     """Yield the cells row by row, from memory, or from files if rows are stored there."""
     pieces = [*table.rows()] if table.rows is not None else []
     if not all(isinstance(piece, bytes) for piece in pieces):
-        return _read(table.names, Joined(pieces))
+        return _read(table.names, ConcatFile(pieces))
     columns = table.columns()
     return zip(*(columns[name] for name in table.names))
 
 
-def _read(names: Sequence[str], lines: Joined) -> Iterator[Sequence[Any]]:
+def _read(names: Sequence[str], lines: ConcatFile) -> Iterator[Sequence[Any]]:
     from npucmp.dump.readers.csv_table import read_blocks
 
     texts = [_TEXT.fullmatch(name) is not None for name in names]
@@ -98,7 +98,7 @@ def _value(cell: str, is_text: bool) -> Any:
         return int(cell) if cell.lstrip("-").isdigit() else float(cell)
     if cell in ("True", "False") and not is_text:
         return cell == "True"
-    return cell[1:] if cell[:1] == "'" and (inert(cell[1:]) == cell or cell[1:2] == "\\") else cell
+    return cell[1:] if cell[:1] == "'" and (escape_formula(cell[1:]) == cell or cell[1:2] == "\\") else cell
 
 
 def _add(

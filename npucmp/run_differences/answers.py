@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Optional, Protocol, Sequence, Sized
 
 from npucmp.align import Alignment
 from npucmp.model import Match, Pair, Run
-from npucmp.model.precheck_result import Status, Told
+from npucmp.model.precheck_result import ItemResult, Status
 
-NEARLY_ALL = 0.9  # share of differing random parameters from which on seed or checkpoint differ
+RANDOM_SHARE = 0.9  # share of differing random parameters from which on seed or checkpoint differ
 
 
 def many(some: Sized | int, word: str) -> str:
@@ -19,28 +19,28 @@ def many(some: Sized | int, word: str) -> str:
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
-def same(because: str = "", **more: Any) -> Told:
-    return Told("", Status.SAME, "", because, **more)
+def same(because: str = "", **more: Any) -> ItemResult:
+    return ItemResult("", Status.SAME, "", because, **more)
 
 
-def close(because: str, **more: Any) -> Told:
-    return Told("", Status.CLOSE, "", because, **more)
+def close(because: str, **more: Any) -> ItemResult:
+    return ItemResult("", Status.CLOSE, "", because, **more)
 
 
-def differs(because: str, severity: str = "", **more: Any) -> Told:
-    return Told("", Status.DIFFERS, severity, because, **more)
+def differs(because: str, severity: str = "", **more: Any) -> ItemResult:
+    return ItemResult("", Status.DIFFERS, severity, because, **more)
 
 
-def unknown(because: str, **more: Any) -> Told:
+def unknown(because: str, **more: Any) -> ItemResult:
     """Return an unknown answer; `because` names the missing data."""
-    return Told("", Status.UNKNOWN, "", because, **more)
+    return ItemResult("", Status.UNKNOWN, "", because, **more)
 
 
-def not_applicable(because: str, **more: Any) -> Told:
-    return Told("", Status.NOT_APPLICABLE, "", because, **more)
+def not_applicable(because: str, **more: Any) -> ItemResult:
+    return ItemResult("", Status.NOT_APPLICABLE, "", because, **more)
 
 
-def either(target: Optional[str], golden: Optional[str], what: str) -> Told:
+def compare_words(target: Optional[str], golden: Optional[str], what: str) -> ItemResult:
     """Compare two words; the answer is unknown if either is None."""
     if target is None or golden is None:
         return unknown(f"the dumps do not record {what} of both sides", target=target or "", golden=golden or "")
@@ -49,7 +49,7 @@ def either(target: Optional[str], golden: Optional[str], what: str) -> Told:
     return differs(f"{what}: {target} against {golden}", target=target, golden=golden)
 
 
-class Together(NamedTuple):
+class AlignedStep(NamedTuple):
     """A step and rank of both runs. If the runs cannot be aligned, `alignment` is None and `problem` has the reason."""
 
     target: Run
@@ -67,7 +67,7 @@ class AlignedRuns(Protocol):
     """Two aligned runs."""
 
     @property
-    def together(self) -> Sequence[Together]:
+    def aligned_steps(self) -> Sequence[AlignedStep]:
         """Each common step and rank, in order."""
 
     def agree(self, pair: Pair) -> Optional[bool]:

@@ -14,12 +14,12 @@ from typing import Iterator, NamedTuple
 from npucmp.model import Match, Scalar
 from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
-from npucmp.model.precheck_result import Told
+from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import AlignedRuns, differs, many, same, unknown
 
 FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # these change all numbers
 REDUCTIONS = frozenset(("reduction", "ignore_index", "label_smoothing", "size_average", "reduce"))
-ELSEWHERE = frozenset(  # depend on the environment, belong to another row, or do not affect numbers
+EXCLUDED = frozenset(  # depend on the environment, belong to another row, or do not affect numbers
     "inplace device dtype generator out memory_format layout non_blocking pin_memory requires_grad group async_op seed "
     "use_cache return_dict output_attentions output_hidden_states".split()
 )
@@ -37,9 +37,9 @@ class ArgumentPair(NamedTuple):
     golden: Scalar
 
 
-def compared(both: AlignedRuns) -> Iterator[ArgumentPair]:
+def compare_arguments(both: AlignedRuns) -> Iterator[ArgumentPair]:
     """Yield the arguments of matched operators with equal output shapes; other shapes belong to network.shapes."""
-    for one in both.together:
+    for one in both.aligned_steps:
         for match in one.matches:
             if not match.target.arguments or not match.golden.arguments or match.via == "fused":
                 continue
@@ -47,7 +47,7 @@ def compared(both: AlignedRuns) -> Iterator[ArgumentPair]:
                 continue
             here, there = named_arguments(match.target), named_arguments(match.golden)
             for name in here.keys() & there.keys():
-                if name.partition(".")[0] not in ELSEWHERE:
+                if name.partition(".")[0] not in EXCLUDED:
                     yield ArgumentPair(match, name, here[name], there[name])
 
 
@@ -70,9 +70,9 @@ def alike(a: Scalar, b: Scalar) -> bool:
     return bool(a == b) or type(a) is not type(b)
 
 
-def arguments(both: AlignedRuns) -> Told:
+def arguments(both: AlignedRuns) -> ItemResult:
     count, odd = 0, list[ArgumentPair]()
-    for one in compared(both):
+    for one in compare_arguments(both):
         if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss"):
             continue
         count += 1
@@ -102,7 +102,7 @@ def of_a_kind(both: AlignedRuns) -> bool:
     """Whether an argument that changes all numbers differs in most operators of its type, and in at least two. A single
     operator may differ on purpose."""
     total, odd = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for one in compared(both):
+    for one in compare_arguments(both):
         key = op_type_of(one.match.target).name or one.match.target.op_type, one.name
         total[key] += 1
         odd[key] += not alike(one.target, one.golden) and _is_fatal(one)
@@ -116,9 +116,11 @@ def _is_fatal(one: ArgumentPair) -> bool:
     return one.name in FATAL or (all(small) and kind.has("sums")) or (any(small) and kind.has("normalises"))
 
 
-def reduction(both: AlignedRuns) -> Told:
+def reduction(both: AlignedRuns) -> ItemResult:
     """Reduction arguments of losses: mean or sum, ignored labels, label smoothing."""
-    found = [one for one in compared(both) if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss")]
+    found = [
+        one for one in compare_arguments(both) if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss")
+    ]
     if not found:
         return unknown(_no_reduction(both))
     odd = [one for one in found if not alike(one.target, one.golden)]
@@ -136,7 +138,7 @@ def reduction(both: AlignedRuns) -> Told:
 
 def _no_reduction(both: AlignedRuns) -> str:
     """Why no reduction can be compared: a loss without recorded arguments has the default of its framework."""
-    losses = [match for one in both.together for match in one.matches if op_type_of(match.target).has("loss")]
+    losses = [match for one in both.aligned_steps for match in one.matches if op_type_of(match.target).has("loss")]
     for match in losses:
         sides = [REDUCTIONS & named_arguments(one).keys() for one in match[:2]]
         if any(sides):
@@ -144,6 +146,6 @@ def _no_reduction(both: AlignedRuns) -> str:
             return (
                 f"{match.target.name} records {min(sides[0] or sides[1])} only in the {side}: the other has its default"
             )
-    if losses and next(compared(both), None) is not None:
+    if losses and next(compare_arguments(both), None) is not None:
         return f"{losses[0].target.name} records none on either side: both have the default of their framework"
     return "no loss with recorded arguments is in both dumps; dump level L1 or mix"

@@ -68,7 +68,7 @@ def _relation(target: Array, golden: Array) -> Relation:
             return found._replace(kind=seen.kind, words=seen.words + more)
     are_ids = target.dtype.kind in "iu" and golden.dtype.kind in "iu" and target.ndim == golden.ndim > 1
     if are_ids and target.shape[:-1] == golden.shape[:-1]:
-        return Relation("differs", _parted(target, golden))
+        return Relation("differs", _first_difference(target, golden))
     if target.shape != golden.shape:
         return Relation("shape", f"shape {list(target.shape)} against {list(golden.shape)}")
     return Relation("differs", _how_far(target, golden), residual=_rel_l2(target, golden))
@@ -294,7 +294,7 @@ def _how_far(x: Array, y: Array) -> str:
     return f"{differing:,} of {x.size:,} elements differ (rel_l2 {error:.2g}), and no relation explains it"
 
 
-def _parted(x: Array, y: Array) -> str:
+def _first_difference(x: Array, y: Array) -> str:
     """The first difference between two arrays of token ids (samples, positions)."""
     a, b = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
     width = min(a.shape[1], b.shape[1])

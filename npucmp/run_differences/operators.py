@@ -6,23 +6,23 @@ import math
 from collections import Counter
 from typing import Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.align.cross_framework import are_apart
+from npucmp.align.cross_framework import differ_in_framework
 from npucmp.align.name import longest_increasing
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import is_short, lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.precheck_result import Told
+from npucmp.model.precheck_result import ItemResult
 from npucmp.model.roles import mark_of
-from npucmp.run_differences.answers import AlignedRuns, Together, differs, same, unknown
+from npucmp.run_differences.answers import AlignedRuns, AlignedStep, differs, same, unknown
 
-MANY = 0.05  # above this share of operators without a partner the networks differ
+UNPAIRED_SHARE = 0.05  # above this share of operators without a partner the networks differ
 
 
 AGREE = 1e-4  # relative difference of the figures of agreeing tensors in float32
 AGREE_SHORT = 2e-2  # the same for 16 bits
 
 
-class Alone(NamedTuple):
+class MissingOperators(NamedTuple):
     """Operators of one side without a partner, and the total. `unlike` are those that the tensors around them show to
     be neither fused differently nor recomputed."""
 
@@ -32,12 +32,12 @@ class Alone(NamedTuple):
     of: int
 
 
-def operators(both: AlignedRuns) -> Told:
+def operators(both: AlignedRuns) -> ItemResult:
     """Operators without a partner in any step and rank; reports the worst case. It is a note if one side fuses or
     recomputes them and the tensors around them agree."""
     counts = Counter[str]()
-    worst: Optional[tuple[float, Together, list[Alone]]] = None
-    for one in both.together:
+    worst: Optional[tuple[float, AlignedStep, list[MissingOperators]]] = None
+    for one in both.aligned_steps:
         if one.alignment is None:
             return differs(one.problem)
         counts[one.target.path] = len(one.alignment.matches)
@@ -47,8 +47,8 @@ def operators(both: AlignedRuns) -> Told:
             worst = share, one, alone
     if worst is not None:
         return _unmatched(*worst)
-    for one in both.together:
-        moved = _moved(one)
+    for one in both.aligned_steps:
+        moved = _moved_operators(one)
         if moved:
             words = f"{len(moved)} operators run in another order (first: {moved[0].name})"
             return differs(words, "warning", places=len(moved), first=moved[0].name)
@@ -58,7 +58,7 @@ def operators(both: AlignedRuns) -> Told:
     return same(f"{matched:,} operators", places=matched)
 
 
-def _unmatched(share: float, one: Together, alone: list[Alone]) -> Told:
+def _unmatched(share: float, one: AlignedStep, alone: list[MissingOperators]) -> ItemResult:
     told = [side for side in alone if side.operators]
     words = []
     for side in told:
@@ -66,19 +66,21 @@ def _unmatched(share: float, one: Together, alone: list[Alone]) -> Told:
         most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(3))
         words.append(f"{len(side.operators):,} of {side.of:,} operators only in {side.side} ({most}; "
                      f"first: {side.operators[0].name})")  # fmt: skip
-    graphs = one.target.format != one.golden.format or _is_graph(one) or are_apart(one.target, one.golden)
-    severity = "error" if share > MANY and not graphs else "warning" if share else "note"
+    graphs = one.target.format != one.golden.format or _is_graph(one) or differ_in_framework(one.target, one.golden)
+    severity = "error" if share > UNPAIRED_SHARE and not graphs else "warning" if share else "note"
     words += [] if share else ["the tensors around them agree: they are fused differently, or recomputed"]
     count = sum(len(side.operators) for side in told)
-    return differs("; ".join(words), severity, places=count, first=told[0].operators[0].name, value=share, limit=MANY)
+    return differs(
+        "; ".join(words), severity, places=count, first=told[0].operators[0].name, value=share, limit=UNPAIRED_SHARE
+    )
 
 
-def _is_graph(one: Together) -> bool:
+def _is_graph(one: AlignedStep) -> bool:
     """Whether a compiler produced the operators of a side; compilers fuse and fold operators."""
     return any(operator.originals or operator.inserted for run in one[:2] for operator in run.operators)
 
 
-def _alone(both: AlignedRuns, one: Together) -> list[Alone]:
+def _alone(both: AlignedRuns, one: AlignedStep) -> list[MissingOperators]:
     """Operators of each side without a partner. Phases and modules that the other side did not dump, and operators that
     compilers insert, are left out."""
     assert one.alignment is not None
@@ -89,7 +91,7 @@ def _alone(both: AlignedRuns, one: Together) -> list[Alone]:
         kept = [operator for operator in alone if _family(operator) in comparable and _counts(operator)]
         like = {*_ran_again(runs[side], kept), *_enclosed(both, one, side, kept)} if kept else set()
         unlike = [operator for operator in kept if operator.order not in like]
-        found.append(Alone(side, kept, unlike, sum(map(_counts, runs[side].operators))))
+        found.append(MissingOperators(side, kept, unlike, sum(map(_counts, runs[side].operators))))
     return found
 
 
@@ -109,20 +111,20 @@ def _ran_again(run: Run, alone: Sequence[Operator]) -> Iterator[int]:
                 yield one.order
 
 
-class _Content(NamedTuple):
+class _ContentKey(NamedTuple):
     op_type: str
     is_output: bool
     mark: object
 
 
-def _contents(operator: Operator) -> list[_Content]:
+def _contents(operator: Operator) -> list[_ContentKey]:
     """The contents of an operator's tensors, without parameters."""
     own = ("param:", "grad:")
     some = [(one.is_output, mark_of(one)) for one in operator.tensors if not one.slot.startswith(own)]
-    return [_Content(operator.op_type, is_output, mark) for is_output, mark in some if mark is not None]
+    return [_ContentKey(operator.op_type, is_output, mark) for is_output, mark in some if mark is not None]
 
 
-def _enclosed(both: AlignedRuns, one: Together, side: str, alone: Sequence[Operator]) -> Iterator[int]:
+def _enclosed(both: AlignedRuns, one: AlignedStep, side: str, alone: Sequence[Operator]) -> Iterator[int]:
     """The positions of unmatched operators between partners whose outputs agree, or between the network's inputs and
     such a partner. If forward operators write floats, a later operator must read one of these outputs. Operators
     without float outputs prepare masks and positions."""
@@ -180,7 +182,7 @@ def _counts(operator: Operator) -> bool:
     return any(not tensor.slot.startswith("grad:") for tensor in operator.tensors)
 
 
-def _moved(one: Together) -> list[Operator]:
+def _moved_operators(one: AlignedStep) -> list[Operator]:
     """Forward operators at another position than in the golden run, if both runs are ordered."""
     if not (one.target.ordered and one.golden.ordered) or one.target.format != one.golden.format or _is_graph(one):
         return []
@@ -189,11 +191,11 @@ def _moved(one: Together) -> list[Operator]:
     return [match.target for at, match in enumerate(matches) if at not in kept]
 
 
-def shapes(both: AlignedRuns) -> Told:
+def shapes(both: AlignedRuns) -> ItemResult:
     """Outputs of matched operators with different shapes. A constant ratio indicates the batch size or the sequence
     length."""
     count, odd = 0, list[Pair]()
-    for one in both.together:
+    for one in both.aligned_steps:
         outputs = [pair for pair in one.pairs if is_output(pair) and not is_gradient(pair.operator)]
         count += len(outputs)
         odd += [pair for pair in outputs if _squeezed(_shape(pair.target)) != _squeezed(_shape(pair.golden))]

@@ -16,11 +16,15 @@ from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, Pair, fi
 from npucmp.model.precheck_result import Status
 from npucmp.model.roles import inputs_of, weights_of
 from npucmp.run_differences import arguments, operators
-from npucmp.run_differences.answers import NEARLY_ALL, Together
+from npucmp.run_differences.answers import RANDOM_SHARE, AlignedStep
 
 INPUTS = 4
 LARGE = 0.1  # rel_l2 of a weight that noise of earlier steps does not reach
-ASKED = {"operators": operators.operators, "shapes": operators.shapes, "losses": arguments.reduction}  # need names only
+NAME_CHECKS = {
+    "operators": operators.operators,
+    "shapes": operators.shapes,
+    "losses": arguments.reduction,
+}  # need names only
 
 
 def comparability_warning(comparisons: Sequence[Comparison], context: ReadContext) -> str:
@@ -40,7 +44,7 @@ def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterato
         yield from _weights(first, odd)
     differing = frozenset(id(one.pair) for one in odd.values() if _is_beyond(one, operators.agreement(one.pair)))
     both = _Compared((_together(first),), differing)
-    for what, hold in ASKED.items():
+    for what, hold in NAME_CHECKS.items():
         found = hold(both)
         if found.status is Status.DIFFERS and found.severity not in ("warning", "note"):
             yield f"{what} differ: {found.because}"
@@ -51,7 +55,7 @@ def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterato
 class _Compared(NamedTuple):
     """The first step and rank, and the identities of differing pairs."""
 
-    together: tuple[Together, ...]
+    aligned_steps: tuple[AlignedStep, ...]
     differing: frozenset[int]
 
     def agree(self, pair: Pair) -> bool:
@@ -59,7 +63,7 @@ class _Compared(NamedTuple):
         return id(pair) not in self.differing
 
 
-def _together(one: Comparison) -> Together:
+def _together(one: Comparison) -> AlignedStep:
     """Rebuild the alignment of operators from the pairs of a comparison."""
     pairs = [finding.pair for finding in one.findings]
     matches: dict[tuple[int, int], Match] = {}
@@ -75,7 +79,9 @@ def _together(one: Comparison) -> Together:
             alone[1][id(pair.golden_op)] = pair.golden_op
     inside = {name for match in matches.values() if match.via == "fused" for name in match.target.originals}
     golden = tuple(operator for operator in alone[1].values() if operator.name not in inside)
-    return Together(one.target, one.golden, Alignment((*matches.values(),), (*alone[0].values(),), golden), (*pairs,))
+    return AlignedStep(
+        one.target, one.golden, Alignment((*matches.values(),), (*alone[0].values(),), golden), (*pairs,)
+    )
 
 
 def _inputs(one: Comparison, odd: dict[int, Finding], context: ReadContext) -> Iterator[str]:
@@ -102,7 +108,7 @@ def _weights(one: Comparison, odd: dict[int, Finding]) -> Iterator[str]:
     if names:
         random = [finding for finding in known if not _is_constant(finding)]
         share = len(names) / max(1, len(random))
-        what = "another seed or checkpoint" if share >= NEARLY_ALL and len(names) > 1 else first_of(names, 2)
+        what = "another seed or checkpoint" if share >= RANDOM_SHARE and len(names) > 1 else first_of(names, 2)
         yield f"{len(names)} of {len(known)} weights differ: {what}"
 
 

@@ -10,7 +10,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.health.curves.curve import Log
 from npucmp.health.curves.reading import read_log
-from npucmp.health.evaluate import Examined, examine
+from npucmp.health.evaluate import RunExamination, examine
 from npucmp.health.facts import Health
 from npucmp.health.gather import build
 from npucmp.health.rule import Rule, own_rules
@@ -21,12 +21,12 @@ from npucmp.health.settings import CheckSettings, load_settings
 from npucmp.health.table import notes_of, parameter_rows, spreads
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
-from npucmp.model.check_finding import Checked, RuleWords
+from npucmp.model.check_finding import CheckResult, RuleWords
 from npucmp.model.dtypes import size_of
-from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import CheckFields
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import Meter, RunSelection, StrPath
+from npucmp.workflows.select_runs import ProgressMeter, RunSelection, StrPath
 from npucmp.workflows.unused_options import unfit_globs
 
 
@@ -55,7 +55,7 @@ class CheckOptions(CheckFields, RunSelection):
 
 
 @of_one(CheckOptions)
-def check(dump: StrPath, options: CheckOptions) -> Checked:
+def check(dump: StrPath, options: CheckOptions) -> CheckResult:
     """Evaluate all rules on a dump, with all its steps and ranks.
 
     Raises NpucmpError if there is nothing to check. Errors of single tensors and rules are in the result.
@@ -66,7 +66,7 @@ def check(dump: StrPath, options: CheckOptions) -> Checked:
     context = options.context(dump)
     opened = options.runs(dump, context)
     runs = [run for run in opened if not run.problem]
-    runs = with_graphs(dump, runs, dump, loaded(options.graph, runs, context), context)
+    runs = with_graphs(dump, runs, dump, load_named_graphs(options.graph, runs, context), context)
     notes = unfit_globs(options, runs)
     healths: tuple[Health, ...] = ()
     partial = False
@@ -79,8 +79,8 @@ def check(dump: StrPath, options: CheckOptions) -> Checked:
     tensors = [tensor for one in healths for tensor in one.tensors()]
     lost = [one for one in tensors if one.figures.problem]
     healths = (*(replace(one, log=log) for one in healths[:1]), *healths[1:])
-    found = examine(healths, rules, settings) if not partial else Examined((), ())
-    return Checked(
+    found = examine(healths, rules, settings) if not partial else RunExamination((), ())
+    return CheckResult(
         paths=(str(dump),),
         broken=tuple(("dump", run) for run in opened if run.problem),
         notes=(
@@ -102,7 +102,7 @@ def check(dump: StrPath, options: CheckOptions) -> Checked:
         training=any(one.training for one in healths),
         starts=healths[0].starts if healths else "unknown",
         fail_on=settings.fail_on,
-        curves=tuple(one.logged() for one in (log.loss, log.validation) if one is not None) if log else (),
+        curves=tuple(one.drawn_points() for one in (log.loss, log.validation) if one is not None) if log else (),
     )
 
 
@@ -111,7 +111,7 @@ def healths_of(
 ) -> tuple[Health, ...]:
     """Return the facts of runs, rank by rank, in one pass over their tensors; the user's settings override them."""
     total = sum(size_of(t.dtype, t.shape) for run in runs for op in options.chosen(run) for t in op.tensors if t.file)
-    meter = Meter(options.progress, total)
+    meter = ProgressMeter(options.progress, total)
     made = build(
         str(dump),
         runs,

@@ -14,10 +14,10 @@ from npucmp.dump.formats import graph_source
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
-from npucmp.model import Comparison, Head, Report, Run, map_comparisons
+from npucmp.model import Comparison, Report, Run, RunHeader, map_comparisons
 from npucmp.workflows.options import Options, of_two
-from npucmp.workflows.pipeline import ComparisonSource, compared
-from npucmp.workflows.select_runs import StrPath, how_to_pair, keys, layouts_differ, most_ranks, pair_runs
+from npucmp.workflows.pipeline import ComparisonSource, compare_steps
+from npucmp.workflows.select_runs import StrPath, keys, layouts_differ, most_ranks, pair_runs, pair_suggestion
 from npucmp.workflows.tensor_details import with_accused, with_looks
 
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
@@ -41,10 +41,10 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
         sides = _opened(target, golden, options, context)
-        report = _put_together(sides, options, context) or compared_runs(sides, options)
+        report = _put_together(sides, options, context) or compare_runs(sides, options)
     else:
-        executor = options.executor or workers(options.jobs or default_jobs(), apart=True)
-        report = compared(ComparisonSource(target, golden, *pairing), options, executor)
+        executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
+        report = compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
     if options.precheck and not report.partial and report.comparisons:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
@@ -79,7 +79,7 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
     """Return the paired steps and ranks of both dumps if tasks open the runs: the user gave an executor, or the records
     are large. None if this process opens all runs."""
     if options.executor is None:
-        return paying(target, golden, options)
+        return task_run_headers(target, golden, options)
     context = options.context(target, golden)
     lefts, rights = options.heads(target, context), options.heads(golden, context, golden=True)
     formats = {head.format for head in (*lefts, *rights)}
@@ -115,11 +115,11 @@ def _opened(target: StrPath, golden: StrPath, options: Options, context: ReadCon
 
 def _with_further_dumps(given: Sides, options: Options, context: ReadContext) -> Sides:
     """Return the runs of both sides, joined with the dumps of --also."""
-    from npucmp.workflows.extra_dumps import Also, DumpSide, join_runs, side_of
+    from npucmp.workflows.extra_dumps import DumpSide, ExtraDump, join_runs, side_of
 
     sides = {"target": DumpSide(given.target_path, given.targets), "golden": DumpSide(given.golden_path, given.goldens)}
     also = []
-    for side, path in map(Also.of, options.also):
+    for side, path in map(ExtraDump.of, options.also):
         runs = options.runs(path, context, golden=side == "golden")
         side = side or side_of(path, runs, sides)
         sides[side] = DumpSide(sides[side].path, join_runs(path, runs, side, sides[side].runs))
@@ -129,17 +129,17 @@ def _with_further_dumps(given: Sides, options: Options, context: ReadContext) ->
 
 def _with_graphs(sides: Sides, options: Options, context: ReadContext) -> Sides:
     """Return the runs of both sides, annotated with their graphs."""
-    from npucmp.workflows.graphs import loaded, with_graphs
+    from npucmp.workflows.graphs import load_named_graphs, with_graphs
 
     target, lefts, golden, rights, _ = sides
-    graphs = loaded(options.graph, [*lefts, *rights], context)
+    graphs = load_named_graphs(options.graph, [*lefts, *rights], context)
     return sides._replace(
         targets=with_graphs(target, lefts, golden, graphs, context),
         goldens=with_graphs(golden, rights, target, graphs, context),
     )
 
 
-def compared_runs(sides: Sides, options: Options) -> Report:
+def compare_runs(sides: Sides, options: Options) -> Report:
     """Pair open runs, and compare them in this process.
 
     Raises UsageError if no step and rank is in both dumps.
@@ -149,7 +149,7 @@ def compared_runs(sides: Sides, options: Options) -> Report:
     if not together:
         raise UsageError(
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
-            f"{sides.golden_path} has {keys(rights)}{how_to_pair(lefts, rights)}"
+            f"{sides.golden_path} has {keys(rights)}{pair_suggestion(lefts, rights)}"
         )
     broken = [
         (side, run)
@@ -158,14 +158,14 @@ def compared_runs(sides: Sides, options: Options) -> Report:
         if run.problem
     ]
     source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, broken, sides.also)
-    return compared(source, options)
+    return compare_steps(source, options)
 
 
 class RunPairing(NamedTuple):
     """The heads of runs that are paired, and of runs without a partner."""
 
-    together: Sequence[tuple[Head, Head]]
-    unpaired: Sequence[tuple[str, Head]]
+    together: Sequence[tuple[RunHeader, RunHeader]]
+    unpaired: Sequence[tuple[str, RunHeader]]
 
 
 def fits(options: Options, formats: set[str]) -> bool:
@@ -174,7 +174,7 @@ def fits(options: Options, formats: set[str]) -> bool:
     return alone and all(graph_source(name) is None for name in formats)
 
 
-def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPairing]:
+def task_run_headers(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPairing]:
     """Return the heads of the runs if tasks should open them: there are several, folders name them, and their records
     are large. None otherwise."""
     if not fits(options, set()):
@@ -191,7 +191,7 @@ def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPa
     return pairing if large and len(pairing.together) > 1 else None
 
 
-def _size(head: Head) -> int:
+def _size(head: RunHeader) -> int:
     """Return the bytes of the records of a run; 0 if they are not a file."""
     with suppress(OSError):
         return os.stat(head.path).st_size if os.path.isfile(head.path) else 0

@@ -9,12 +9,14 @@ from typing import Iterator, Optional, Union
 from npucmp.dump.limits import Limits, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model.result import Result
-from npucmp.model.saved_report import ALONE, SOUND, Change, Difference, Key, Written
+from npucmp.model.saved_report import NO_PARTNER, SOUND, Change, Difference, Key, SavedReport
 from npucmp.workflows.options import other_settings, refusal
 from npucmp.workflows.report_reader import of_files, read
 from npucmp.workflows.select_runs import StrPath
 
-ALIKE = 0.5  # share of the smaller report's operators that the other must have, for both to be of the same network
+COMMON_SHARE = (
+    0.5  # share of the smaller report's operators that the other must have, for both to be of the same network
+)
 
 
 def diff(before: Union[StrPath, Result], after: Union[StrPath, Result], *, limits: Limits = Limits()) -> Difference:
@@ -33,11 +35,11 @@ def diff(before: Union[StrPath, Result], after: Union[StrPath, Result], *, limit
     return replace(found, seconds=time.monotonic() - started)
 
 
-def _read_report(report: Union[StrPath, Result], limits: Limits) -> Written:
+def _read_report(report: Union[StrPath, Result], limits: Limits) -> SavedReport:
     return of_files(report.files()) if isinstance(report, Result) else read(report, ReadContext(limits))
 
 
-def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> Written:
+def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> SavedReport:
     """Return the earlier report that a run of a command is compared with. Raises NpucmpError if it is of another
     command."""
     found = read(folder, ReadContext() if limits is None else ReadContext(limits))
@@ -46,7 +48,7 @@ def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> 
     return found
 
 
-def compare_reports(before: Written, after: Written, strict: bool = False) -> Difference:
+def compare_reports(before: SavedReport, after: SavedReport, strict: bool = False) -> Difference:
     """Return the differences between two reports; strict: a tensor that has lost its partner is new."""
     _require_alike(before, after)
     both = [key for key in after.seen if key in before.seen]
@@ -62,7 +64,7 @@ def compare_reports(before: Written, after: Written, strict: bool = False) -> Di
             if one.differs and (key.step, key.rank) not in owned and not _differed(key, before)]  # fmt: skip
     if strict:
         new += [Change(key, before.seen.get(key), one) for key, one in after.seen.items()
-                if one.verdict == ALONE and not _alone(key, before)]  # fmt: skip
+                if one.verdict == NO_PARTNER and not _alone(key, before)]  # fmt: skip
     gone: list[Change] = []
     still_open: list[Change] = []
     for key, place in before.places.items():
@@ -89,16 +91,16 @@ def compare_reports(before: Written, after: Written, strict: bool = False) -> Di
     )
 
 
-def excused(result: Result, found: Difference) -> bool:
+def is_in_baseline(result: Result, found: Difference) -> bool:
     """Return whether the baseline contains all findings that make the exit status of a result 1."""
     return result.differs and not found.differs and (bool(found.same) or _differing(found.after))
 
 
-def _differing(after: Optional[Written]) -> bool:
-    return after is not None and any(one.differs or one.verdict == ALONE for one in after.seen.values())
+def _differing(after: Optional[SavedReport]) -> bool:
+    return after is not None and any(one.differs or one.verdict == NO_PARTNER for one in after.seen.values())
 
 
-def _require_alike(before: Written, after: Written) -> None:
+def _require_alike(before: SavedReport, after: SavedReport) -> None:
     if before.command != after.command:
         raise UsageError(
             f"{before.path} is a report of {before.command}, {after.path} of {after.command}; give two of one command"
@@ -107,26 +109,26 @@ def _require_alike(before: Written, after: Written) -> None:
         raise UsageError(refusal(words))
     fewer = min(len(before.operators), len(after.operators))
     common = len(before.operators & after.operators)
-    if fewer and common < ALIKE * fewer:
+    if fewer and common < COMMON_SHARE * fewer:
         raise UsageError(
             f"{before.path} and {after.path} are of different networks: {common} of "
             f"{len(before.operators)} and {len(after.operators)} operators have the same name"
         )
 
 
-def _was_known(key: Key, before: Written) -> bool:
+def _was_known(key: Key, before: SavedReport) -> bool:
     return key in before.places and before.places[key].counts
 
 
-def _differed(key: Key, before: Written) -> bool:
+def _differed(key: Key, before: SavedReport) -> bool:
     return key in before.seen and before.seen[key].differs
 
 
-def _alone(key: Key, before: Written) -> bool:
-    return key in before.seen and before.seen[key].verdict == ALONE
+def _alone(key: Key, before: SavedReport) -> bool:
+    return key in before.seen and before.seen[key].verdict == NO_PARTNER
 
 
-def _is_sound(key: Key, after: Written) -> bool:
+def _is_sound(key: Key, after: SavedReport) -> bool:
     """Return whether the later report evaluated the key and found no fault. An operator that propagates an error may
     also add one."""
     if after.command == "check":
@@ -138,7 +140,7 @@ def _is_sound(key: Key, after: Written) -> bool:
     return found is not None and found.verdict == SOUND
 
 
-def _notes(before: Written, after: Written) -> Iterator[str]:
+def _notes(before: SavedReport, after: SavedReport) -> Iterator[str]:
     for one in (before, after):
         if one.lacking:
             yield f"{one.path} lacks {one.lacking:,} rows that its summary.json counts; is it complete?"

@@ -14,14 +14,14 @@ SIDES = ("target", "golden")
 _CLEAR = 0.25  # how much larger a share must be to decide
 
 
-class Also(NamedTuple):
+class ExtraDump(NamedTuple):
     """A further dump; `side` is "" if npucmp has to find it."""
 
     side: str
     path: StrPath
 
     @classmethod
-    def of(cls, given: StrPath) -> Also:
+    def of(cls, given: StrPath) -> ExtraDump:
         """Parse "DUMP", "target=DUMP" or "golden=DUMP"."""
         side, found, path = os.fspath(given).partition("=")
         also = cls(side, path) if found and side in SIDES else cls("", given)

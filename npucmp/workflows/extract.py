@@ -12,10 +12,10 @@ from typing import NamedTuple, Optional
 
 from npucmp.dump.formats import calls_of
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
-from npucmp.model import REPLAYED, Operator, Replayed
+from npucmp.model import REPLAYED, Operator, ReplayedOutput
 from npucmp.recompute.numpy_engine import NumpyCaseEngine
 from npucmp.recompute.repro_case import CALL
-from npucmp.recompute.run import replayed
+from npucmp.recompute.run import replay_tasks
 from npucmp.recompute.task import Engine, ReplaySettings, Task, tasks_of
 from npucmp.recompute.torch_engine import CaseEngine
 from npucmp.workflows.option_fields import ExtractFields
@@ -24,14 +24,14 @@ from npucmp.workflows.replay import supported
 from npucmp.workflows.select_runs import RunSelection, StrPath, operator_of
 
 
-class Extracted(NamedTuple):
+class ExtractResult(NamedTuple):
     """An extracted case: its folder and files, its operator and the rows of its replay. `cut` is (rows of the
     case, rows in all), None if it has all rows."""
 
     folder: Path
     files: tuple[str, ...]
     operator: Operator
-    rows: tuple[Replayed, ...]
+    rows: tuple[ReplayedOutput, ...]
     cut: Optional[tuple[int, int]] = None
 
 
@@ -41,7 +41,7 @@ class ExtractOptions(ExtractFields, RunSelection):
 
 
 @of_three(ExtractOptions)
-def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) -> Extracted:
+def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) -> ExtractResult:
     """Write the case of an operator into a new or empty folder, completely or not at all.
 
     Raises NpucmpError for a name that the dump does not have, and for a call that cannot be replayed.
@@ -65,7 +65,7 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".npucmp-", dir=place.parent))
         engine = _engine(task, partial, options.smallest)
-        (rows,) = replayed([task], (engine,), context, settings, 1)
+        (rows,) = replay_tasks([task], (engine,), context, settings, 1)
         files = sorted(one.name for one in partial.iterdir())
         if CALL not in files or not any(row.status == REPLAYED for row in rows):
             why = next((f"{row.status}: {row.explanation}" for row in rows if row.status != REPLAYED), "no output")
@@ -77,7 +77,9 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
         raise DumpError(folder, f"the case was not written: {error.strerror or error}") from None
     finally:
         _discard(partial)
-    return Extracted(Path(folder), tuple(files), operator, tuple(rows), None if cut is None else (len(cut[0]), cut[1]))
+    return ExtractResult(
+        Path(folder), tuple(files), operator, tuple(rows), None if cut is None else (len(cut[0]), cut[1])
+    )
 
 
 def _engine(task: Task, folder: Path, smallest: bool) -> Engine:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional, Sequence
 
-from npucmp.align.fused import guessed
+from npucmp.align.fused import guess_fusion
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
-from npucmp.model import Fused, FusionPass, Run, first_of
-from npucmp.workflows.compare import Sides, compared_runs
-from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.model import FusionPass, FusionResult, Run, first_of
+from npucmp.workflows.compare import Sides, compare_runs
+from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import FusionFields
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.select_runs import StrPath
@@ -28,7 +28,7 @@ class FusionOptions(FusionFields, Options):
 
 
 @of_two(FusionOptions)
-def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
+def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> FusionResult:
     """Compare a run with fusion (target) with a run without (golden).
 
     Raises NpucmpError if there is nothing to compare. Errors of single tensors are in the report.
@@ -36,25 +36,25 @@ def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
     started = time.monotonic()
     context = options.context(on, off)
     fused, plain = options.runs(on, context), options.runs(off, context, golden=True)
-    both = loaded(options.graph, [*fused, *plain], context)
-    fused = with_graphs(on, fused, on, [*loaded(options.on_graph, fused, context), *both], context)
-    plain = with_graphs(off, plain, off, [*loaded(options.off_graph, plain, context), *both], context)
+    both = load_named_graphs(options.graph, [*fused, *plain], context)
+    fused = with_graphs(on, fused, on, [*load_named_graphs(options.on_graph, fused, context), *both], context)
+    plain = with_graphs(off, plain, off, [*load_named_graphs(options.off_graph, plain, context), *both], context)
     notes: list[str] = []
     made = [sum(len(operator.originals) > 1 for run in runs for operator in run.operators) for runs in (fused, plain)]
     if made[1] > made[0]:
         notes.append(f"ON has {made[0]} fused operators, OFF has {made[1]}: were the two given in the wrong order?")
     if not any(operator.originals for run in fused for operator in run.operators):
-        fused = [_guessed(run, plain, notes) for run in fused]
+        fused = [_guess_run(run, plain, notes) for run in fused]
     plain = [_without_inserted(run, notes) for run in plain]
-    report = compared_runs(Sides(on, fused, off, plain), options)
+    report = compare_runs(Sides(on, fused, off, plain), options)
     passes = _passes(Path(on), Path(off), notes, context)
-    found = replace(Fused(**vars(report)), passes=passes, notes=(*report.notes, *notes))
+    found = replace(FusionResult(**vars(report)), passes=passes, notes=(*report.notes, *notes))
     return replace(with_looks(found, options, context), seconds=time.monotonic() - started)
 
 
-def _guessed(run: Run, plain: Sequence[Run], notes: list[str]) -> Run:
+def _guess_run(run: Run, plain: Sequence[Run], notes: list[str]) -> Run:
     """Return a run without a graph, annotated with fused operators that names and order show."""
-    found, by_name, by_order = guessed(run, max(plain, key=lambda one: len(one.operators)))
+    found, by_name, by_order = guess_fusion(run, max(plain, key=lambda one: len(one.operators)))
     guesses = (
         f"fused operators are guessed, {_listed(by_name)} by their names and {_listed(by_order)} by the order of "
         "operators in the other run; their inputs are matched by content only"

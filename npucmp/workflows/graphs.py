@@ -48,7 +48,7 @@ def with_graphs(
     return [replace(run, notes=tuple(dict.fromkeys((*run.notes, *notes)))) for run in annotated]
 
 
-def loaded(paths: Sequence[StrPath], runs: Sequence[Run], context: ReadContext) -> list[Graph]:
+def load_named_graphs(paths: Sequence[StrPath], runs: Sequence[Run], context: ReadContext) -> list[Graph]:
     """Return the graphs of files that the user named, or of dumps that contain their own. Raises UsageError for a graph
     without an operator of either dump."""
     if not paths:

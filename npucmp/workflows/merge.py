@@ -28,7 +28,7 @@ from npucmp.dump.readers.safe_open import Stream
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.multi_rank import Precedence, precedence
 from npucmp.model import Cause, first_of
-from npucmp.model.saved_report import FileRange, Merged, Numbers, SourceReport
+from npucmp.model.saved_report import FileRange, MergedReport, Numbers, SourceReport
 from npucmp.version import __version__
 from npucmp.workflows.options import KEY, SCOPE
 from npucmp.workflows.report_reader import PARQUET, SUMMARY, Folder
@@ -43,7 +43,7 @@ COUNTS = ("verdicts", "causes", "aligned")
 RUNS = {"broken": ("side",), "unpaired": ("side", "path")}  # lists of runs in a summary, and the text fields of a run
 WHOLE, REAL = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
 SWITCHES = ("--strict", "--trust-statistics", "--noise")
-ODD = "holds a row that npucmp does not write; was it changed?"
+FOREIGN_ROW = "holds a row that npucmp does not write; was it changed?"
 _NUMBER = re.compile("[0-9]{1,18}")
 # Matches text that npucmp writes into no table: control, invisible and bidirectional characters, and at the start of a
 # cell, text that a spreadsheet would read as a formula.
@@ -67,7 +67,7 @@ class RankRows(NamedTuple):
         return self.step or 0, self.rank or 0
 
 
-def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
+def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> MergedReport:
     """Return the reports of compare in these folders as one. Raises UsageError if they do not belong together.
 
     limits  the maximum sizes of the tables that are read
@@ -95,19 +95,19 @@ def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
     ]
     for source, some, found in zip(sources, shards, roots):
         _require_whole(source, some, found)
-    compared = {numbers for one in sources for numbers in one.shards}
+    compared = {numbers for one in sources for numbers in one.step_ranks}
     sources = [one._replace(paired=_is_paired(one, compared)) for one in sources]
-    return Merged(
+    return MergedReport(
         paths=tuple(paths),
         sources=tuple(sources),
         columns=tuple(next(iter(heads)).split(",")),
         rows=tuple(one.place for one in sorted((one for some in shards for one in some), key=lambda one: one.key)),
-        ranked=_ranked(roots),
+        ranked=_rank_roots(roots),
         notes=_notes(sources),
         seconds=time.monotonic() - started,
         bytes_read=sum(int(summary["bytes_read"]) for summary in summaries),
         settings=_settings(summaries[0]),
-        spool=spool,
+        scratch=spool,
     )
 
 
@@ -214,17 +214,17 @@ def _tensors(folder: Folder, spool: Optional[ScratchFolder]) -> Iterator[tuple[s
                 with open(converted, "wb") as written:
                     written.writelines(folder.text(name))
                 with open(converted, "rb") as file:
-                    yield _indexed(path, file, converted)
+                    yield _index_rows(path, file, converted)
             else:
-                with folder.opened(name) as opened:
-                    yield _indexed(path, io.BufferedReader(Stream(opened), 1 << 20), path)
+                with folder.open(name) as opened:
+                    yield _index_rows(path, io.BufferedReader(Stream(opened), 1 << 20), path)
         except UnicodeDecodeError:
             raise DumpError(path, "is not UTF-8 text") from None
         except (OSError, ValueError) as error:
             raise DumpError(path, f"cannot be read: {error}") from None
 
 
-def _indexed(path: Path, file: Any, source: Path) -> tuple[str, list[RankRows]]:
+def _index_rows(path: Path, file: Any, source: Path) -> tuple[str, list[RankRows]]:
     """Return the header of a file, and the positions of the rows of each step and rank; the rows are later read from
     `source`."""
     found: list[RankRows] = []
@@ -241,10 +241,10 @@ def _indexed(path: Path, file: Any, source: Path) -> tuple[str, list[RankRows]]:
             continue
         ends = np.flatnonzero(np.frombuffer(text, np.uint8) == NEWLINE) + 1
         if not text.endswith(b"\n") or len(ends) != len(frame) or _is_foreign(text, frame):
-            raise DumpError(path, ODD)
+            raise DumpError(path, FOREIGN_ROW)
         steps, ranks = frame[0].tolist(), frame[1].tolist()
         if not all(cell == "" or _NUMBER.fullmatch(cell) for cell in {*steps, *ranks}):
-            raise DumpError(path, ODD)
+            raise DumpError(path, FOREIGN_ROW)
         for cells, rows in groupby(range(len(ends)), key=lambda row: (steps[row], ranks[row])):
             *_, last = places = [*rows]
             step, rank = (int(cell) if cell else None for cell in cells)
@@ -325,11 +325,11 @@ def _roots(folder: Folder) -> list[Mapping[str, str]]:
     found, causes = [*folder.rows("roots.csv")], {cause.value for cause in Cause}
     for row in found:
         if not (_has_numbers(row, WHOLE, REAL) and row["place"] and row["order"] and row.get("cause") in causes):
-            raise DumpError(Path(folder.path, "roots.csv"), ODD)
+            raise DumpError(Path(folder.path, "roots.csv"), FOREIGN_ROW)
     return found
 
 
-def _ranked(tables: Sequence[Sequence[Mapping[str, str]]]) -> list[Mapping[str, str]]:
+def _rank_roots(tables: Sequence[Sequence[Mapping[str, str]]]) -> list[Mapping[str, str]]:
     """Return root causes with their places among all reports: by step and by cause; among equals, the first of each
     report, then the second, and so on. The order within a report respects communication between ranks."""
     keyed = []

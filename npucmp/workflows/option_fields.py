@@ -71,7 +71,7 @@ def keyword(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
-def spelled(kind: Any) -> Iterator[tuple[Field[Any], Spelling]]:
+def spell_options(kind: Any) -> Iterator[tuple[Field[Any], Spelling]]:
     """Return the options of the command line that a dataclass declares."""
     return ((one, one.metadata[_KEY]) for one in fields(kind) if _KEY in one.metadata)
 
@@ -240,9 +240,7 @@ class CompareFields(DumpFields):
     golden_layout: Optional[str] = option(
         None, "Sizes of the golden's parallel layout, if it has several ranks: --golden-layout tp=2.", metavar="SIZES"
     )
-    ranks_apart: bool = option(
-        False, "Compare rank by rank, although the parallel layouts of the runs are unequal."
-    )
+    ranks_apart: bool = option(False, "Compare rank by rank, although the parallel layouts of the runs are unequal.")
     coverage: float = option(
         1.0,
         "Smallest share of the golden's elements that the target must cover: --coverage 0.8. Default: 1, all elements.",

@@ -33,7 +33,7 @@ from npucmp.workflows.select_runs import RunSelection, StrPath
 from npucmp.workflows.selectors import parse_numbers
 
 if TYPE_CHECKING:
-    from npucmp.model.saved_report import Written
+    from npucmp.model.saved_report import SavedReport
 import difflib
 import inspect
 from dataclasses import replace
@@ -85,7 +85,7 @@ class Options(CompareFields, RunSelection):
             if bound is not None and not bound >= 0.0:  # also refuses NaN
                 raise UsageError(f"{name} is {bound!r}, it must be a number from 0")
 
-    def excluded(self) -> str:
+    def exclusion_words(self) -> str:
         """Return the options by which the user excluded steps and ranks, "" if there are none."""
         given = ((name, getattr(self, name)) for name in ("step", "rank"))
         return " and ".join(f"--{name} {value}" for name, value in given if value is not None)
@@ -93,9 +93,9 @@ class Options(CompareFields, RunSelection):
     def context(self, *dumps: StrPath) -> ReadContext:
         if not self.also:
             return super().context(*dumps)
-        from npucmp.workflows.extra_dumps import Also
+        from npucmp.workflows.extra_dumps import ExtraDump
 
-        return super().context(*dumps, *(Also.of(further).path for further in self.also))
+        return super().context(*dumps, *(ExtraDump.of(further).path for further in self.also))
 
     def decides(self) -> Tolerances:
         """Return the tolerances that the options set."""
@@ -181,7 +181,7 @@ def _digest(value: Any) -> str:
     return f"sha256 {hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]}"
 
 
-def other_settings(before: Written, after: Written) -> str:
+def other_settings(before: SavedReport, after: SavedReport) -> str:
     """Describe the first deciding option in which two reports differ; "" if their options are equal."""
     here, there = _shared_settings(before, after), _shared_settings(after, before)
     for name in sorted({*here, *there}):
@@ -190,13 +190,13 @@ def other_settings(before: Written, after: Written) -> str:
     return ""
 
 
-def require_settings(baseline: Written, kind: Any, given: Mapping[str, Any]) -> None:
+def require_settings(baseline: SavedReport, kind: Any, given: Mapping[str, Any]) -> None:
     """Raise UsageError if a report was made with other deciding options than `given`, options of this kind by name."""
-    from npucmp.model.saved_report import Written
+    from npucmp.model.saved_report import SavedReport
 
     options = kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
     stored = baseline.summary.get(KEY)
-    this = Written("this run", baseline.command, {KEY: settings_of(options)}, {}, {})
+    this = SavedReport("this run", baseline.command, {KEY: settings_of(options)}, {}, {})
     if isinstance(stored, dict) and (words := other_settings(baseline, this)):
         raise UsageError(refusal(words))
 
@@ -206,7 +206,7 @@ def refusal(words: str) -> str:
     return f"the rules differ: {words}; make both reports with the same options"
 
 
-def _shared_settings(one: Written, other: Written) -> dict[str, Any]:
+def _shared_settings(one: SavedReport, other: SavedReport) -> dict[str, Any]:
     """Return the settings of a report; if one of the reports is of an earlier version, the settings that both versions
     recorded."""
     ours, theirs = one.summary.get(KEY), other.summary.get(KEY)

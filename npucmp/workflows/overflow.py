@@ -15,17 +15,17 @@ from npucmp.dump.readers import overflow_records
 from npucmp.errors import DumpError, UsageError
 from npucmp.flow.collectives import Communications
 from npucmp.flow.operators import OperatorPlace
-from npucmp.localise.multi_rank import GRAVITY
+from npucmp.localise.multi_rank import SEVERITY
 from npucmp.measure.executor import default_jobs
-from npucmp.measure.range_scan import Scanned, scan, scan_tensor
+from npucmp.measure.range_scan import ScanResult, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.overflow_events.events import device_event, event_of, events_of
 from npucmp.overflow_events.special_values import amount, headroom, kinds_of
-from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import OverflowFields
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, keys, pair_runs
+from npucmp.workflows.select_runs import ProgressMeter, RunSelection, StrPath, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names
 
 NO_TENSOR = Evidence("no tensor", "the dump has no tensor of this operator")
@@ -39,7 +39,7 @@ class OverflowOptions(OverflowFields, RunSelection):
     """The options of a search for overflows."""
 
 
-class Blame(NamedTuple):
+class DeviceFlags(NamedTuple):
     """Device records of a run: `flagged` by the order of its operators, `others` as events of operators that are not in
     the dump, `broken` if they cannot be read."""
 
@@ -60,7 +60,7 @@ def overflow(dump: StrPath, options: OverflowOptions) -> Overflow:
     opened = options.runs(dump, context)
     far = options.runs(other, context, golden=True) if options.golden is not None else []
     goldens = [run for run in far if not run.problem]
-    graphs = loaded(options.graph, [*opened, *goldens], context)
+    graphs = load_named_graphs(options.graph, [*opened, *goldens], context)
     runs = with_graphs(dump, [run for run in opened if not run.problem], other, graphs, context)
     goldens = with_graphs(other, goldens, dump, graphs, context)
     paired, alone = pair_runs(runs, goldens, options.partners()) if goldens else ([], ())
@@ -68,9 +68,9 @@ def overflow(dump: StrPath, options: OverflowOptions) -> Overflow:
     scans, read, found, partial = [], 0, 0, False
     unfit = unfit_globs(options, [*runs, *goldens]) + (unfit_names(options.names(), runs, goldens) if goldens else [])
     chosen = [operator for run in runs for operator in options.chosen(run)]
-    meter = Meter(options.progress, sum(size_of(t.dtype, t.shape) for op in chosen for t in op.tensors))
+    meter = ProgressMeter(options.progress, sum(size_of(t.dtype, t.shape) for op in chosen for t in op.tensors))
     for run in runs:
-        rows: list[Scanned] = []
+        rows: list[ScanResult] = []
         try:
             for row in scan(options.chosen(run), options.jobs or default_jobs(), context):
                 rows.append(row)
@@ -97,7 +97,7 @@ def overflow(dump: StrPath, options: OverflowOptions) -> Overflow:
 
 
 def _scanned(
-    run: Run, rows: Sequence[Scanned], golden: Optional[Run], options: OverflowOptions, context: ReadContext
+    run: Run, rows: Sequence[ScanResult], golden: Optional[Run], options: OverflowOptions, context: ReadContext
 ) -> Scan:
     blame = _blame(run, context)
     events = events_of(rows, blame.flagged, run.ordered)
@@ -123,12 +123,12 @@ def _scanned(
     )
 
 
-def _unreadable(one: Scanned) -> Event:
+def _unreadable(one: ScanResult) -> Event:
     because = UNREADABLE._replace(facts={"problem": Fact(one.problem)})
     return event_of(one._replace(extremes=None), "", "", because, alarm=False)
 
 
-def _blame(run: Run, context: ReadContext) -> Blame:
+def _blame(run: Run, context: ReadContext) -> DeviceFlags:
     """Match device records with the operators of the run, by task, stream, context and thread."""
     flagged: dict[int, tuple[str, str]] = {}
     others, broken = [], []
@@ -149,7 +149,7 @@ def _blame(run: Run, context: ReadContext) -> Blame:
             else:
                 where = {"task": Fact(str(record.task_id)), "stream": Fact(str(record.stream_id))}
                 others.append(device_event(-1, None, "unknown", (status, bits), Evidence("task", BLAMES, where)))
-    return Blame(flagged, tuple(others), tuple(broken))
+    return DeviceFlags(flagged, tuple(others), tuple(broken))
 
 
 def _time(path: str) -> tuple[int, str]:
@@ -170,7 +170,7 @@ def _executed(run: Run, record: overflow_records.DeviceRecord) -> Optional[Opera
     return None
 
 
-def _close_to_the_edge(rows: Iterable[Scanned], bits: Optional[float]) -> Iterable[Event]:
+def _close_to_the_edge(rows: Iterable[ScanResult], bits: Optional[float]) -> Iterable[Event]:
     """Return outputs without an event that are within `bits` of the limit of their type, the closest first."""
     if bits is None:
         return []
@@ -201,7 +201,7 @@ def _against(run: Run, golden: Run, events: Sequence[Event], names: Names, conte
         for pair in pairs(run, golden, alignment)
         if pair.target_op is not None and pair.target is not None and pair.golden is not None
     }
-    known: dict[tuple[int, str], Scanned] = {}  # cached, because a tensor may have several events
+    known: dict[tuple[int, str], ScanResult] = {}  # cached, because a tensor may have several events
     compared = []
     for event in events:
         place = event.order, event.slot
@@ -214,7 +214,7 @@ def _against(run: Run, golden: Run, events: Sequence[Event], names: Names, conte
     return compared
 
 
-def _with_golden(event: Event, golden: Scanned) -> Event:
+def _with_golden(event: Event, golden: ScanResult) -> Event:
     x, kinds = golden.extremes, kinds_of(golden.tensor, golden.extremes)
     if x is None or event.tensor is None:
         return event
@@ -243,11 +243,11 @@ def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
         communications = Communications([one.run.operators for one in own], [one.run.rank for one in own])
         places = [{operator.order: OperatorPlace(rank, at) for at, operator in enumerate(one.run.operators)}
                   for rank, one in enumerate(own)]  # fmt: skip
-        for number, where, one in zip(numbers, places, _arrived(own, places, communications)):
+        for number, where, one in zip(numbers, places, _with_communicated(own, places, communications)):
             roots = _roots(one.events)
             found[number] = replace(one, roots=tuple(roots))
             ranked += [
-                (GRAVITY[root.cause], step, communications.clocks[where[root.pair.order]], number, root)
+                (SEVERITY[root.cause], step, communications.clocks[where[root.pair.order]], number, root)
                 for root in roots
             ]
     ranked.sort(key=lambda one: one[:4])
@@ -257,7 +257,7 @@ def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
     )
 
 
-def _arrived(
+def _with_communicated(
     scans: Sequence[Scan], places: Sequence[Mapping[int, OperatorPlace]], communications: Communications
 ) -> Iterator[Scan]:
     """Yield the scans of one step, in which events that a communication brought from another rank are propagated: an

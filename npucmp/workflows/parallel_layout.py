@@ -20,7 +20,7 @@ from npucmp.localise.rank_origin import with_first_moved, with_odd_part, with_ra
 from npucmp.model import Cause, Comparison, Report, Root, Run
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
-from npucmp.workflows.pipeline import ComparisonSource, compared
+from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import is_part
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
     broken = [("target", run) for run in sides.targets if run.problem]
     broken += [("golden", run) for run in sides.goldens if run.problem]
     source = ComparisonSource(sides.target_path, sides.golden_path, together, tuple(alone), broken, sides.also)
-    report = compared(source, options)
+    report = compare_steps(source, options)
     found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
     keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]
     recomputes = options.recompute != "none"

@@ -27,9 +27,9 @@ from npucmp.errors import DumpError, UsageError
 from npucmp.judge.products import are_reduced, merge_votes
 from npucmp.localise.multi_rank import precedence
 from npucmp.measure.executor import Executor, Serial
-from npucmp.model import Cause, Head, PartOf, Report, Run, StoredComparisons
-from npucmp.model.comparison import Died
-from npucmp.model.gc_pause import uncollected
+from npucmp.model import Cause, PartOf, Report, Run, RunHeader, StoredComparisons
+from npucmp.model.comparison import FailedTask
+from npucmp.model.gc_pause import gc_paused
 from npucmp.workflows import rank_tasks
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.rank_tasks import (
@@ -49,7 +49,7 @@ from npucmp.workflows.unused_options import unfit_numbers
 if TYPE_CHECKING:
     from npucmp.workflows.scratch import ScratchFolder
 
-Side = Union[Head, Run]
+Side = Union[RunHeader, Run]
 
 
 class ComparisonSource(NamedTuple):
@@ -69,8 +69,8 @@ class ComparisonSource(NamedTuple):
         return all(isinstance(side, Run) for both in self.together for side in both)
 
 
-@uncollected()
-def compared(source: ComparisonSource, options: Options, executor: Optional[Executor] = None) -> Report:
+@gc_paused()
+def compare_steps(source: ComparisonSource, options: Options, executor: Optional[Executor] = None) -> Report:
     """Compare all steps and ranks of two dumps.
 
     Raises UsageError if nothing can be compared, DumpError if no step and rank can be read.
@@ -95,7 +95,7 @@ def _compared(
         source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several
     )
     tasks = _Tasks(work, executor)
-    measured, interrupted = _measured(tasks, places, options)
+    measured, interrupted = _measure_steps(tasks, places, options)
     broken = [*source.broken, *(side for one in measured for side in one.broken)]
     readable = [place for place, one in zip(places, measured) if not one.broken]
     if not readable and not interrupted:
@@ -125,7 +125,7 @@ def _compared(
         rules=rules_of(options.decides(), options, frozenset().union(*(one.dtypes for one in measured))),
         notes=(
             *remarks,
-            *_recomputed(searched),
+            *_recomputation_notes(searched),
             *dict.fromkeys(note for one in measured for note in one.checkpoint_notes),
             *steps.notes,
             *interrupted,
@@ -135,7 +135,7 @@ def _compared(
         partial=bool(interrupted),
         strict=options.strict,
         least=options.coverage,
-        excluded=options.excluded(),
+        excluded=options.exclusion_words(),
         disk=options.bytes_on_disk(),
         also=source.also,
     )
@@ -203,19 +203,19 @@ class _Tasks:
         """Judge all steps and ranks again. Steps and ranks during which workers died are removed from `places` and
         returned."""
         answers = [*self.every(rank_tasks.judge, [([one.number], (one,)) for one in places])]
-        gone = [(one, answer) for one, answer in zip(places, answers) if isinstance(answer, Died)]
-        places[:] = [one for one, answer in zip(places, answers) if not isinstance(answer, Died)]
+        gone = [(one, answer) for one, answer in zip(places, answers) if isinstance(answer, FailedTask)]
+        places[:] = [one for one, answer in zip(places, answers) if not isinstance(answer, FailedTask)]
         return [("target", _failed(one, f"judging it ended the process: {died.because}")) for one, died in gone]
 
 
-@uncollected()
+@gc_paused()
 def _do(task: _Task) -> tuple[Any, Names]:
     return task.function(task.work, *task.arguments), task.work.store.made
 
 
 def _unanswered(task: _Task, because: str) -> tuple[Any, Names]:
     if task.function is not rank_tasks.measure:
-        return Died(because), {}
+        return FailedTask(because), {}
     run = _failed(task.arguments[0], f"reading it ended the process: {because}")
     return Measured(broken=(("target", run),), died=True), {}
 
@@ -225,7 +225,9 @@ def _failed(one: StepRank, why: str) -> Run:
     return replace(_unread(one.target), operators=(), problem=f"{one.target.path}: {why}")
 
 
-def _measured(tasks: _Tasks, places: Sequence[StepRank], options: Options) -> tuple[list[Measured], tuple[str, ...]]:
+def _measure_steps(
+    tasks: _Tasks, places: Sequence[StepRank], options: Options
+) -> tuple[list[Measured], tuple[str, ...]]:
     """Return the measurements of all steps and ranks, fewer if Ctrl-C ended them, and a note on that."""
     found: list[Measured] = []
     progress = _Progress(options, len(places))
@@ -289,7 +291,7 @@ def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
     return (*unfit, *odd, *without)
 
 
-def _recomputed(found: Sequence[tuple[StepRank, Searched]]) -> Iterator[str]:
+def _recomputation_notes(found: Sequence[tuple[StepRank, Searched]]) -> Iterator[str]:
     """Yield a note on the number of recomputed operators in all steps and ranks."""
     shares = [(place, *one.recomputed) for place, one in found if one.recomputed is not None]
     by_engine = sum((Counter(some) for _, some, _ in shares), Counter[str]())
@@ -348,7 +350,7 @@ class _Steps:
 
     def _search(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, Searched]]]:
         for some, answer in zip(steps, self._answers(steps, faulty)):
-            if not isinstance(answer, Died):
+            if not isinstance(answer, FailedTask):
                 yield [*zip(some, answer)]
                 continue
             alone = [[one] for one in some] if len(some) > 1 else []
@@ -361,9 +363,9 @@ class _Steps:
             self.gone += [
                 ("target", _failed(one, f"judging it ended the process: {died.because}"))
                 for one, died in answers
-                if isinstance(died, Died)
+                if isinstance(died, FailedTask)
             ]
-            yield [(one, of_rank[0]) for one, of_rank in answers if not isinstance(of_rank, Died)]
+            yield [(one, of_rank[0]) for one, of_rank in answers if not isinstance(of_rank, FailedTask)]
 
     def _answers(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[Any]:
         given = []

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Optional, Sequence
 
 from npucmp.dump.formats import heads, open_head
-from npucmp.dump_plan.dump_config import recorded
+from npucmp.dump_plan.dump_config import recorded_operators
 from npucmp.dump_plan.frameworks import framework as framework_of
-from npucmp.dump_plan.plan_result import Planned, Size, fit_to_disk, planned, sized
+from npucmp.dump_plan.plan_result import Planned, Size, estimate_size, fit_to_disk, make_plan
 from npucmp.dump_plan.plan_template import Framework
 from npucmp.dump_plan.request import DETECTION, QUESTIONS, DumpRequest, Question, Ranges
 from npucmp.dump_plan.sufficiency import MissingData, missing
@@ -53,11 +53,11 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
         if disk is not None:
             raise UsageError("--disk needs --from DUMP, an earlier dump of the same network, of values or statistics")
         asked = replace(asked, names=module.named(ops))
-        return planned(asked, module, again, None, ())
+        return make_plan(asked, module, again, None, ())
     runs = _earlier(options, module, asked)
     names = _names(runs, ops, os.fspath(options.before)) if ops else ()
-    size, names, steps, warnings = _sized(runs, asked, names, disk)
-    return planned(replace(asked, names=names, steps=steps), module, again, size, warnings)
+    size, names, steps, warnings = _estimate(runs, asked, names, disk)
+    return make_plan(replace(asked, names=names, steps=steps), module, again, size, warnings)
 
 
 @of_two(RunSelection)
@@ -159,13 +159,13 @@ def _has(ranges: Ranges, number: Optional[int]) -> bool:
 def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, ...]:
     """Return the operators that match the globs, by the names that the tool expects."""
     found: dict[str, None] = {}
-    known = [one for run in runs if (one := recorded(run)) is not None]
+    known = [one for run in runs if (one := recorded_operators(run)) is not None]
     if not known:
         raise UsageError(f"--ops: npucmp cannot request single operators of {runs[0].format}")
     for one in known:
         for operator in one.run.operators:
             if any(fnmatchcase(operator.name, glob) for glob in globs):
-                found.setdefault(one.asked(operator))
+                found.setdefault(one.selecting_name(operator))
     names = tuple(name for name in found if name)
     if not names:
         every = [operator.name for operator in runs[0].operators]
@@ -175,14 +175,14 @@ def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, .
     return names
 
 
-def _sized(
+def _estimate(
     runs: Sequence[Run], asked: DumpRequest, names: tuple[str, ...], disk: Optional[int]
 ) -> tuple[Size, tuple[str, ...], Ranges, tuple[str, ...]]:
     """Return size, names, steps and warnings."""
     steps = _count(asked.steps) or len({run.step for run in runs})
     ranks = _count(asked.ranks) or len({run.rank for run in runs})
     if disk is None:
-        return sized(runs, asked.kind, steps, ranks, names), names, asked.steps, ()
+        return estimate_size(runs, asked.kind, steps, ranks, names), names, asked.steps, ()
     found = fit_to_disk(runs, asked.kind, steps, ranks, names, disk, 1)
     few = asked.steps if found.steps is None else _first(asked.steps, found.steps)
     return found.size, found.names, few, found.warnings

@@ -12,18 +12,26 @@ from typing import Sequence
 
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.registry import NAMES, ROWS
-from npucmp.comparability.run_pair import Both, Curves, UserInput
+from npucmp.comparability.run_pair import Curves, RunPair, UserInput
 from npucmp.errors import UsageError
 from npucmp.health.rules import RULES
 from npucmp.health.settings import CheckSettings, load_settings
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
 from npucmp.model.dtypes import size_of
-from npucmp.model.precheck_result import CurvePair, Precheck, Told
-from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.model.precheck_result import CurvePair, ItemResult, Precheck
+from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import PrecheckFields
 from npucmp.workflows.options import of_two
-from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, how_to_pair, keys, odd_pairs, pair_runs
+from npucmp.workflows.select_runs import (
+    ProgressMeter,
+    RunSelection,
+    StrPath,
+    keys,
+    odd_pairs,
+    pair_runs,
+    pair_suggestion,
+)
 from npucmp.workflows.unused_options import unfit_names
 
 NO_DUMP = "-"  # in place of a dump: only files are compared
@@ -59,16 +67,16 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     if any(without):
         if not all(without) or not (options.env or options.config or options.curve):
             raise UsageError('"-" must replace both dumps, and needs --env, --config or --curve')
-        both = Both((), (), context=options.context(), given=given)
+        both = RunPair((), (), context=options.context(), given=given)
         rows = [row for row in rows if not row.of_dumps]
     else:
         both, broken, remarks = _opened(target, golden, options, given)
-    both.rows = {row.name: row.held for row in ROWS if both.targets or not row.of_dumps}
-    found: list[Told] = []
+    both.rows = {row.name: row.evaluate for row in ROWS if both.targets or not row.of_dumps}
+    found: list[ItemResult] = []
     interrupted = False
     try:
         for row in rows:
-            found.append(both.found.get(row.name) or row.held(both))
+            found.append(both.found.get(row.name) or row.evaluate(both))
     except KeyboardInterrupt:
         interrupted = True
     return Precheck(
@@ -118,15 +126,15 @@ def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> tup
 def _curve_pair(one: Curves) -> CurvePair:
     """Return the data of two curves for a report."""
     windows = tuple((*window,) for window in one.found.windows)
-    return CurvePair(one.name, one.found.because, one.target.logged(), one.golden.logged(), windows)
+    return CurvePair(one.name, one.found.because, one.target.drawn_points(), one.golden.drawn_points(), windows)
 
 
 def _opened(
     target: StrPath, golden: StrPath, options: PrecheckOptions, given: UserInput
-) -> tuple[Both, tuple[tuple[str, Run], ...], tuple[str, ...]]:
+) -> tuple[RunPair, tuple[tuple[str, Run], ...], tuple[str, ...]]:
     context = options.context(target, golden)
     lefts, rights = options.runs(target, context), options.runs(golden, context, golden=True)
-    graphs = loaded(options.graph, [*lefts, *rights], context)
+    graphs = load_named_graphs(options.graph, [*lefts, *rights], context)
     lefts = with_graphs(target, lefts, golden, graphs, context)
     rights = with_graphs(golden, rights, target, graphs, context)
     names = options.names()
@@ -137,12 +145,12 @@ def _opened(
         raise UsageError(f"{target if not lefts else golden} cannot be read: {broken[0][1].problem}")
     together, _ = pair_runs(lefts, rights, options.partners())
     if not together:
-        hint = how_to_pair(lefts, rights)
+        hint = pair_suggestion(lefts, rights)
         remarks.append(f"no step and rank is in both: target has {keys(lefts)}, golden has {keys(rights)}{hint}")
     remarks += odd_pairs(together)
     jobs = options.jobs or default_jobs()
-    meter = Meter(options.progress, sum(_bytes(run) for run in (*lefts, *rights)))
-    both = Both(lefts, rights, together, names, context, jobs, given, done=meter.add)
+    meter = ProgressMeter(options.progress, sum(_bytes(run) for run in (*lefts, *rights)))
+    both = RunPair(lefts, rights, together, names, context, jobs, given, done=meter.add)
     return both, broken, tuple(remarks)
 
 

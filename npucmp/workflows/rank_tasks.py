@@ -40,17 +40,28 @@ from npucmp.localise.multi_rank import side_by_side
 from npucmp.localise.notes import notes_of
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.thresholds import judged
+from npucmp.localise.thresholds import make_findings
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.hidden_masks import with_hidden_masks
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.measure.recorded_stats import measured_by_record
-from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, VerdictTally, Where
+from npucmp.model import (
+    Cause,
+    Comparison,
+    Finding,
+    Measurement,
+    Pair,
+    Root,
+    Run,
+    RunHeader,
+    StepRankNumbers,
+    VerdictTally,
+)
 from npucmp.model.comparison import Coverage
 from npucmp.model.table import Table
 from npucmp.workflows.options import Options
-from npucmp.workflows.select_runs import Meter, Progress, StrPath, odd_pairs
+from npucmp.workflows.select_runs import Progress, ProgressMeter, StrPath, odd_pairs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 
 if TYPE_CHECKING:
@@ -102,8 +113,8 @@ class StepRank(NamedTuple):
     """One step and rank of both dumps: two open runs, or the heads of runs that a task opens."""
 
     number: int
-    target: Union[Head, Run]
-    golden: Union[Head, Run]
+    target: Union[RunHeader, Run]
+    golden: Union[RunHeader, Run]
 
     @property
     def step(self) -> int:
@@ -114,9 +125,9 @@ class StepRank(NamedTuple):
         return self.golden.rank if self.target.rank is None else self.target.rank
 
     @property
-    def where(self) -> Where:
+    def where(self) -> StepRankNumbers:
         """Step and rank by the numbers of the dumps."""
-        return Where(self.golden.step if self.target.step is None else self.target.step, self.rank)
+        return StepRankNumbers(self.golden.step if self.target.step is None else self.target.step, self.rank)
 
 
 @dataclass(frozen=True)
@@ -237,7 +248,7 @@ def _measured(
     """
     total = sum(sizes)
     closeness = Closeness(options.rtol, options.atol)
-    meter, jobs = Meter(progress, total), (options.jobs or default_jobs()) if total else 1
+    meter, jobs = ProgressMeter(progress, total), (options.jobs or default_jobs()) if total else 1
     checkpoint: Optional[Checkpoint] = None
     found: list[Measurement] = []
     with ExitStack() as stack:
@@ -292,7 +303,7 @@ def judge(work: ComparisonWork, one: StepRank) -> None:
 def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: Sequence[Measurement]) -> None:
     """Judge each tensor by itself, and put the comparison into the store, with the facts on parameters that the next
     step needs."""
-    findings = judged(found, work.options.decides(), work.rules(), work.reduced)
+    findings = make_findings(found, work.options.decides(), work.rules(), work.reduced)
     if work.several_steps:
         work.store.put(one.number, "updates", Updates(findings))
     ordered = known.target.ordered and known.golden.ordered

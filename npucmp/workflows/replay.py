@@ -21,19 +21,31 @@ from npucmp.dump.formats import calls_of
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import MissingExtra, UnsupportedError, UsageError, install_line
 from npucmp.measure.executor import default_jobs
-from npucmp.model import REPLAYED, Edge, Gap, Judged, Operator, Pair, Replay, Replayed, Replays, Run, first_of
+from npucmp.model import (
+    REPLAYED,
+    Edge,
+    Gap,
+    Operator,
+    Pair,
+    Replay,
+    ReplayedOutput,
+    ReplayResult,
+    ReplayVerdict,
+    Run,
+    first_of,
+)
 from npucmp.recompute.data_flow import EdgeTask
 from npucmp.recompute.error_budget import vendor_level
 from npucmp.recompute.every_operator import JOBS
-from npucmp.recompute.kind_baseline import doubted, excused, explained
+from npucmp.recompute.kind_baseline import excuse_kinds, explain_kinds, mark_doubtful
 from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.run import linked, settled, with_edges
+from npucmp.recompute.run import finish_edges, link_operators, with_edges
 from npucmp.recompute.task import GRAPH, Engine, ReplaySettings, Task, kind_of, tasks_of
 from npucmp.recompute.torch_engine import TorchEngine
-from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import ReplayFields
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import Meter, RunSelection, StrPath, keys, pair_runs
+from npucmp.workflows.select_runs import ProgressMeter, RunSelection, StrPath, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs
 
 RATIOS = {"golden_mare_ratio": "mare", "golden_mere_ratio": "mere", "golden_rmse_ratio": "rmse"}
@@ -77,24 +89,24 @@ def with_golden_rows(one: Replay, golden: Replay, known: GoldenOutputs) -> Repla
         other = there.get(place[:2]) if place is not None else None
         if place is not None and other is not None:
             row = _with(row, other, same_type=place[2])
-            if other.verdict is Judged.GUILTY:
-                wrong[row.verdict is Judged.GUILTY].append(operators[row.order].name)
+            if other.verdict is ReplayVerdict.GUILTY:
+                wrong[row.verdict is ReplayVerdict.GUILTY].append(operators[row.order].name)
         rows.append(row)
     return replace(one, rows=tuple(rows), golden=tuple(_words(wrong)), golden_run=known.golden)
 
 
-def _with(row: Replayed, other: Replayed, same_type: bool) -> Replayed:
+def _with(row: ReplayedOutput, other: ReplayedOutput, same_type: bool) -> ReplayedOutput:
     if same_type:
         ratios = {name: _ratio(getattr(row, figure), getattr(other, figure)) for name, figure in RATIOS.items()}
         row = row._replace(**ratios)  # type: ignore[arg-type]
         level = vendor_level(row.golden_mare_ratio, row.golden_mere_ratio, row.golden_rmse_ratio)
         row = row._replace(vendor_level=level)
     words = ""
-    if row.verdict is Judged.GUILTY and other.verdict is Judged.CLEAN:
+    if row.verdict is ReplayVerdict.GUILTY and other.verdict is ReplayVerdict.CLEAN:
         words = "the golden is clean here: the target is wrong"
-    elif row.verdict is Judged.GUILTY and other.verdict is Judged.GUILTY:
+    elif row.verdict is ReplayVerdict.GUILTY and other.verdict is ReplayVerdict.GUILTY:
         words = "the golden is guilty here too"
-    elif row.verdict is Judged.CLEAN and other.verdict is Judged.GUILTY:
+    elif row.verdict is ReplayVerdict.CLEAN and other.verdict is ReplayVerdict.GUILTY:
         words = "the golden is guilty here: the golden is wrong, not the target"
     return row._replace(explanation="; ".join(filter(None, (row.explanation, words))))
 
@@ -125,7 +137,7 @@ class ReplayOptions(ReplayFields, RunSelection):
 
 
 @of_one(ReplayOptions)
-def replay(dump: StrPath, options: ReplayOptions) -> Replays:
+def replay(dump: StrPath, options: ReplayOptions) -> ReplayResult:
     """Replay a dump and return a row per output.
 
     Raises NpucmpError if there is nothing to replay, or no engine can. Errors of single operators are in the result.
@@ -143,10 +155,12 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
     context = options.context(dump, *(() if options.golden is None else (options.golden,)))
     opened = options.runs(dump, context)
     runs = [run for run in opened if not run.problem]
-    runs = with_graphs(dump, runs, dump, loaded(options.graph, runs, context.within(*options.graph)), context)
+    runs = with_graphs(
+        dump, runs, dump, load_named_graphs(options.graph, runs, context.confine(*options.graph)), context
+    )
     remarks = unfit_globs(options, runs)
     engines, missing = _engines(options)
-    plans = [_Plan(run, options, context, missing if not engines else []) for run in runs]
+    plans = [_ReplayPlan(run, options, context, missing if not engines else []) for run in runs]
     tasks = [task for plan in plans for task in plan.tasks]
     done, partial, jobs = 0, False, options.jobs or min(default_jobs(), JOBS)
     try:
@@ -155,7 +169,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
         edges = [edge for plan in plans for edge in plan.open_edges]
         items: list[Task | EdgeTask] = [*tasks, *edges]
         places = [*(plan for plan in plans for _ in plan.tasks), *(plan for plan in plans for _ in plan.open_edges)]
-        meter = Meter(options.progress, sum(one.bytes for one in items))
+        meter = ProgressMeter(options.progress, sum(one.bytes for one in items))
         for plan, item, found_one in zip(places, items, with_edges(tasks, edges, engines, context, settings, jobs)):
             done += plan.take(item, found_one)
             meter.add(item.bytes)
@@ -170,7 +184,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
         raise MissingExtra(missing[0], "replaying the operators of this dump")
     left = any(row.status == "not in table" for one in found for row in one.rows)
     notes = [f"operators that need {name} were not replayed: {install_line(name)}" for name in missing if left]
-    result = Replays(
+    result = ReplayResult(
         paths=(str(dump),),
         replays=tuple(found),
         broken=tuple(("dump", run) for run in opened if run.problem),
@@ -185,7 +199,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
     return replace(_with_golden(result, options.golden, options, context), seconds=time.monotonic() - started)
 
 
-def _with_golden(found: Replays, golden: StrPath, options: ReplayOptions, context: ReadContext) -> Replays:
+def _with_golden(found: ReplayResult, golden: StrPath, options: ReplayOptions, context: ReadContext) -> ReplayResult:
     """Add the results of a replay of the golden run for the same operators."""
     goldens = [run for run in options.runs(golden, context, golden=True) if not run.problem]
     together, _ = pair_runs([one.run for one in found.replays], goldens, options.partners())
@@ -227,13 +241,13 @@ def supported() -> None:
         raise UnsupportedError("replaying operators needs fork", "run it on Linux")
 
 
-class _Plan:
+class _ReplayPlan:
     """The tasks of a run, and the rows of operators that are not replayed."""
 
     def __init__(self, run: Run, options: ReplayOptions, context: ReadContext, missing: list[str]) -> None:
         self.run = run
         self.tasks: list[Task] = []
-        self.rows: dict[int, list[Replayed]] = {}
+        self.rows: dict[int, list[ReplayedOutput]] = {}
         self.open_edges: list[EdgeTask] = []
         self.edges: list[Edge] = []
         self.gaps: list[Gap] = []
@@ -255,11 +269,11 @@ class _Plan:
         """Find the gaps and gradients between the selected operators."""
         if self.tasks:
             chosen = {operator.order for operator in self._chosen}
-            links, gaps = linked(self._every, context, settings, jobs)
+            links, gaps = link_operators(self._every, context, settings, jobs)
             self.open_edges = [one for one in links.edges(gaps) if one.task.operator.order in chosen]
             self.gaps = [gap for gap in gaps if gap.order in chosen]
 
-    def take(self, item: Task | EdgeTask, found: list[Replayed] | Edge) -> int:
+    def take(self, item: Task | EdgeTask, found: list[ReplayedOutput] | Edge) -> int:
         """Take over the result of a task or of an edge; return the bytes of its record."""
         if isinstance(found, Edge):
             self.edges.append(found)
@@ -271,15 +285,15 @@ class _Plan:
     def replay(self) -> Replay:
         """Return the results so far, in order of execution."""
         operators = _by_kind(self.run)
-        ordered = doubted([row for order in sorted(self.rows) for row in self.rows[order]], operators)
-        kinds = explained(ordered, operators)
+        ordered = mark_doubtful([row for order in sorted(self.rows) for row in self.rows[order]], operators)
+        kinds = explain_kinds(ordered, operators)
         words = tuple(kind.words for kind in kinds)
-        rows = excused(ordered, kinds)
-        edges, alike = settled(self.edges, rows, operators)
+        rows = excuse_kinds(ordered, kinds)
+        edges, alike = finish_edges(self.edges, rows, operators)
         return Replay(self.run, tuple(rows), (*words, *alike), tuple(edges), tuple(self.gaps), self.run.notes)
 
 
-def ratios_of(clean: Replays) -> Mapping[tuple[str, str], float]:
+def ratios_of(clean: ReplayResult) -> Mapping[tuple[str, str], float]:
     """Return the largest rms ratio of each kind of operator and slot in a clean run."""
     found: dict[tuple[str, str], float] = defaultdict(float)
     for one in clean.replays:
@@ -306,10 +320,10 @@ def _engines(options: ReplayOptions) -> tuple[tuple[Engine, ...], list[str]]:
     return tuple(one for one in asked if not one.missing()), missing
 
 
-def _rows(operator: Operator, status: str, because: str) -> list[Replayed]:
+def _rows(operator: Operator, status: str, because: str) -> list[ReplayedOutput]:
     """Return the rows of an operator that is not replayed."""
     return [
-        Replayed(operator.order, one.slot, status, explanation=because)
+        ReplayedOutput(operator.order, one.slot, status, explanation=because)
         for one in operator.tensors
         if one.slot.startswith("output:")
     ]

@@ -14,14 +14,14 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import MissingExtra, NpucmpError
 from npucmp.localise.evidence import reason
 from npucmp.measure.executor import default_jobs
-from npucmp.model import Cause, Comparison, Edge, Evidence, Gap, Held, Report, Root, Run
+from npucmp.model import Cause, Comparison, Edge, EdgeVerdict, Evidence, Gap, Report, Root, Run
 from npucmp.recompute.every_operator import ENGINES, JOBS
-from npucmp.recompute.run import linked, with_edges
+from npucmp.recompute.run import link_operators, with_edges
 from npucmp.recompute.task import Engine, ReplaySettings, tasks_of
 from npucmp.workflows.replay import supported
 
 
-class Between(NamedTuple):
+class UndumpedCode(NamedTuple):
     """The undumped code before some inputs of one run."""
 
     names: Mapping[int, str]
@@ -36,11 +36,11 @@ class Between(NamedTuple):
         others = f" (or {', '.join(gap.others)})" if gap.others else ""
         return f"{gap.function}{others} of {self._names(order for order, _ in gap.writers)}"
 
-    def broken(self, place: tuple[int, str]) -> tuple[str, str, str]:
+    def broken_consumers(self, place: tuple[int, str]) -> tuple[str, str, str]:
         """Return the consumers whose sum a BROKEN gradient should be, their functions, and the explanation; else empty
         texts."""
         edge = self.edges.get(place)
-        if edge is None or edge.verdict is not Held.BROKEN:
+        if edge is None or edge.verdict is not EdgeVerdict.BROKEN:
             return "", "", ""
         via = "" if edge.via == "bit-equal" else f" ({edge.via})"
         return self._names(iter(edge.consumers)), via, edge.explanation
@@ -91,7 +91,7 @@ def _gap_input(root: Root, side: str) -> Optional[tuple[int, str]]:
     return None if operator is None or tensor is None else (operator.order, tensor.slot)
 
 
-def _reasons(root: Root, target: Between, golden: Between) -> Iterator[Evidence]:
+def _reasons(root: Root, target: UndumpedCode, golden: UndumpedCode) -> Iterator[Evidence]:
     own, other = _gap_input(root, "target"), _gap_input(root, "golden")
     ours = target.function(own) if own is not None else ""
     theirs = golden.function(other) if other is not None else ""
@@ -101,7 +101,7 @@ def _reasons(root: Root, target: Between, golden: Between) -> Iterator[Evidence]
         yield reason("gap", "it reads {ours}", ours=ours)
     elif theirs:
         yield reason("gap", "it reads {theirs} in the golden, an unknown function in the target", theirs=theirs)
-    consumers, via, what = target.broken(own) if own is not None else ("", "", "")
+    consumers, via, what = target.broken_consumers(own) if own is not None else ("", "", "")
     if consumers:
         words = "its gradient differs from the gradient of {consumers}{via}" + (": {what}" if what else "")
         yield reason("gap", words, consumers=consumers, via=via, what=what)
@@ -110,16 +110,16 @@ def _reasons(root: Root, target: Between, golden: Between) -> Iterator[Evidence]
 def _between(
     run: Run, places: Sequence[Optional[tuple[int, str]]], engines: tuple[Engine, ...], context: ReadContext,
     jobs: int,
-) -> Between:  # fmt: skip
+) -> UndumpedCode:  # fmt: skip
     wanted = {place for place in places if place is not None}
     names = {operator.order: operator.name for operator in run.operators}
     if not wanted:
-        return Between(names, {}, {})
+        return UndumpedCode(names, {}, {})
     settings = ReplaySettings()
-    links, gaps = linked(tasks_of(run, calls_of(run, context)), context, settings, jobs)
+    links, gaps = link_operators(tasks_of(run, calls_of(run, context)), context, settings, jobs)
     some = [edge for edge in links.edges(gaps) if (edge.task.operator.order, edge.slot) in wanted]
     edges = with_edges([], some, engines, context, settings, jobs) if some else ()
-    return Between(
+    return UndumpedCode(
         names,
         {(gap.order, gap.slot): gap for gap in gaps if gap.function and (gap.order, gap.slot) in wanted},
         {(edge.order, edge.slot): edge for edge in edges if isinstance(edge, Edge)},

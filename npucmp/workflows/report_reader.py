@@ -24,11 +24,11 @@ from npucmp.dump.readers.safe_open import RegularFile, Stream, open_regular
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model.check_finding import SEVERITIES
 from npucmp.model.replay_result import GUILTY_ABOVE
-from npucmp.model.saved_report import BOOL, SOUND, TENSORS, TEXT, WHOLE, Key, SavedRow, SavedSuspect, Written
+from npucmp.model.saved_report import BOOL, SOUND, TENSORS, TEXT, WHOLE, Key, SavedReport, SavedRow, SavedSuspect
 
 SUMMARY = "summary.json"
 MERGED = {"merge": "compare"}  # reports that are made from other reports
-PIECE = 1 << 20  # bytes read at once
+CHUNK = 1 << 20  # bytes read at once
 PARQUET = ".parquet"
 Row = Mapping[str, str]
 
@@ -58,7 +58,7 @@ class Folder:
 
     def __init__(self, path: str | os.PathLike[str], context: Optional[ReadContext] = None) -> None:
         self.path = str(path)
-        self.context = (context or ReadContext()).within(path)
+        self.context = (context or ReadContext()).confine(path)
         if os.path.isfile(path) and os.path.isfile(os.path.join(os.path.dirname(path), SUMMARY)):
             raise UsageError(f"{path}: is a file of a report; give its folder, {os.path.dirname(path) or '.'}")
         if not os.path.isfile(os.path.join(path, SUMMARY)):
@@ -73,12 +73,12 @@ class Folder:
 
     def pieces(self, name: str, limit: str = "report_bytes") -> Iterator[bytes]:
         """Yield a file of the folder, piece by piece."""
-        with self.opened(name) as file:
+        with self.open(name) as file:
             self.context.limits.require(file.path, limit, file.size, "a file of a report")
-            for at in range(0, file.size, PIECE):
-                yield file.read(at, min(PIECE, file.size - at))
+            for at in range(0, file.size, CHUNK):
+                yield file.read(at, min(CHUNK, file.size - at))
 
-    def opened(self, name: str) -> RegularFile:
+    def open(self, name: str) -> RegularFile:
         """Return a file of the folder, open for the time of a `with`."""
         return open_regular(os.path.join(self.path, name), self.context)
 
@@ -101,7 +101,7 @@ class Folder:
             yield from self.pieces(name)
             return
 
-        with self.opened(name) as file:
+        with self.open(name) as file:
             yield from lines(file, wanted)
 
     def rows(self, name: str, needs: Sequence[str] = (), wanted: Sequence[str] = ()) -> Iterator[Row]:
@@ -117,7 +117,7 @@ def _stem(name: str, table: str) -> str:
     return found[1] if found else name.rpartition(".")[0] if name == table else ""
 
 
-def read(folder: str | os.PathLike[str], context: Optional[ReadContext] = None) -> Written:
+def read(folder: str | os.PathLike[str], context: Optional[ReadContext] = None) -> SavedReport:
     """Return the report in a folder. Raises UsageError for a folder without a report, DumpError for an unreadable
     one."""
     found = Folder(folder, context)
@@ -127,7 +127,7 @@ def read(folder: str | os.PathLike[str], context: Optional[ReadContext] = None) 
     return _saved_report(found.path, found.summary, lambda table: found.rows(table.file, table.needs, table.reads))
 
 
-def of_files(files: Mapping[str, Union[bytes, Iterable[bytes]]]) -> Written:
+def of_files(files: Mapping[str, Union[bytes, Iterable[bytes]]]) -> SavedReport:
     """Return the report of these files, given as content by name in one piece or in several."""
 
     def pieces(content: Union[bytes, Iterable[bytes]]) -> Iterable[bytes]:
@@ -158,7 +158,7 @@ def summary_of(path: str, data: bytes) -> dict[str, Any]:
     return dict(summary)
 
 
-def _saved_report(path: str, summary: Mapping[str, Any], rows: Callable[[SavedTable], Iterable[Row]]) -> Written:
+def _saved_report(path: str, summary: Mapping[str, Any], rows: Callable[[SavedTable], Iterable[Row]]) -> SavedReport:
     command = MERGED.get(str(summary["command"]), str(summary["command"]))
     places: dict[Key, SavedSuspect] = {}
     seen: dict[Key, SavedRow] = {}
@@ -177,7 +177,7 @@ def _saved_report(path: str, summary: Mapping[str, Any], rows: Callable[[SavedTa
             if look is not None and key.op and table.of_network:
                 operators.add(key.op)
         lacking += max(0, _row_count(summary, table) - count)
-    return Written(path, command, summary, places, seen, frozenset(operators), lacking)
+    return SavedReport(path, command, summary, places, seen, frozenset(operators), lacking)
 
 
 def _row_count(summary: Mapping[str, Any], table: SavedTable) -> int:
@@ -245,7 +245,7 @@ def _broken(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     return _suspect(row, "BROKEN", "ratio", words="explanation") if row.get("verdict") == "BROKEN" else None
 
 
-def _judged(row: Row) -> Optional[SavedRow]:
+def _read_verdict(row: Row) -> Optional[SavedRow]:
     """Return the verdict on an output of a replay, or on a gradient between operators; its error is the ratio to the
     expected rounding."""
     words = {"CLEAN": SOUND, "AMPLIFIER": SOUND, "GUILTY": "diverged", "BROKEN": "diverged"}
@@ -272,7 +272,7 @@ def _replay_suspect(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     return _suspect(row, severity, counts=severity in ("error", "warning")) if row.get("status") == "DIFFERS" else None
 
 
-def _answered(row: Row) -> Optional[SavedRow]:
+def _read_answer(row: Row) -> Optional[SavedRow]:
     return SavedRow({"same": SOUND, "close": SOUND, "DIFFERS": "diverged"}.get(row.get("status", ""), "unknown"))
 
 
@@ -290,12 +290,12 @@ TABLES = {
     "fusion-diff": (_ROOTS, _TENSORS),
     "rerun-diff": (SavedTable("rerun.csv", ("op", "cause"), _rerun), _TENSORS),
     "overflow": (_ROOTS,),
-    "replay": (SavedTable("replay.csv", ("op", "verdict"), _guilty, _judged, counted=("verdicts",)),
-               SavedTable("edges.csv", ("op", "verdict"), _broken, _judged, rule="edge", counted=("edges",))),
+    "replay": (SavedTable("replay.csv", ("op", "verdict"), _guilty, _read_verdict, counted=("verdicts",)),
+               SavedTable("edges.csv", ("op", "verdict"), _broken, _read_verdict, rule="edge", counted=("edges",))),
     "check": (SavedTable("health.csv", ("rule", "severity"), _symptom, counted=("findings", "severity")),
               SavedTable("checks.csv", ("rule", "decided"), _no_suspect, _decided, op="rule", of_network=False),
               SavedTable("parameters.csv", ("parameter",), _no_suspect, lambda row: SavedRow(SOUND), op="parameter")),
-    "precheck": (SavedTable("precheck.csv", ("row", "status"), _replay_suspect, _answered, op="",
+    "precheck": (SavedTable("precheck.csv", ("row", "status"), _replay_suspect, _read_answer, op="",
         counted=("statuses",)),),
 }  # fmt: skip
 

@@ -18,21 +18,21 @@ from npucmp.localise.coverage import coverage_of
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.notes import notes_of
 from npucmp.localise.rerun.causes import with_causes
-from npucmp.localise.rerun.table import OfFirst, place_of, reruns_of
+from npucmp.localise.rerun.table import FirstRunPlace, place_of, reruns_of
 from npucmp.measure.bitwise import measure_bits
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import map_pairs, payload_bytes
-from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
-from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.model import Comparison, Finding, Noise, Rerun, RerunResult, Run, Verdict, first_of
+from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.options import Options, of_one
-from npucmp.workflows.select_runs import Meter, StrPath, odd_pairs, pair_runs
+from npucmp.workflows.select_runs import ProgressMeter, StrPath, odd_pairs, pair_runs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names
 
 NO_REPEATS = "these runs are not repeats"
 
 
 @of_one(Options, "give the runs as one list: rerun_diff([first, second])")
-def rerun_diff(paths: Sequence[StrPath], options: Options) -> Repeated:
+def rerun_diff(paths: Sequence[StrPath], options: Options) -> RerunResult:
     """Compare all runs with the first, bit for bit.
 
     Raises NpucmpError if there are fewer than two runs or nothing to compare. Errors of single tensors are in the
@@ -43,7 +43,7 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> Repeated:
     started = time.monotonic()
     context = options.context(*paths)
     opened = [options.runs(path, context) for path in paths]
-    graphs = loaded(options.graph, [one for some in opened for one in some], context)
+    graphs = load_named_graphs(options.graph, [one for some in opened for one in some], context)
     sides = [
         with_graphs(path, [one for one in some if not one.problem], paths[0], graphs, context)
         for path, some in zip(paths, opened)
@@ -74,9 +74,9 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> Repeated:
         raise UsageError(f"nothing to compare: {options.nothing()}")
     found_at = reruns_of(comparisons, numbers, context)
     reruns = tuple(found_at.values())
-    return Repeated(
+    return RerunResult(
         paths=tuple(map(str, paths)),
-        comparisons=tuple(_numbered(one, found_at) for one in comparisons),
+        comparisons=tuple(_with_places(one, found_at) for one in comparisons),
         unpaired=tuple(unpaired),
         broken=broken,
         notes=(*remarks, *_notes(reruns, comparisons, numbers, len(paths))),
@@ -85,7 +85,7 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> Repeated:
         partial=interrupted,
         strict=options.strict,
         least=options.coverage,
-        excluded=options.excluded(),
+        excluded=options.exclusion_words(),
         warnings=tuple(_warnings(reruns)),
         reruns=reruns,
         noise=tuple(_noise(comparisons, len(paths))),
@@ -96,7 +96,7 @@ def _compare(target: Run, golden: Run, number: int, options: Options, context: R
     alignment = align(target, golden, options.names(), context)
     every = list(pairs(target, golden, alignment))
     todo, left_out = options.split(every)
-    meter, stopped = Meter(options.progress, sum(map(payload_bytes, todo))), False
+    meter, stopped = ProgressMeter(options.progress, sum(map(payload_bytes, todo))), False
     findings: list[Finding] = []
     try:
         for measurement in map_pairs(measure_bits, todo, options.jobs or default_jobs(), context):
@@ -110,7 +110,7 @@ def _compare(target: Run, golden: Run, number: int, options: Options, context: R
     return Comparison(target, golden, *known, coverage_of(findings, left_out, context=None)), stopped
 
 
-def _numbered(comparison: Comparison, found: Mapping[OfFirst, Rerun]) -> Comparison:
+def _with_places(comparison: Comparison, found: Mapping[FirstRunPlace, Rerun]) -> Comparison:
     """Return a comparison with the place of its operator in each root cause."""
     roots = (replace(root, place=found[place_of(comparison, root.pair)].place) for root in comparison.roots)
     return replace(comparison, roots=tuple(roots))

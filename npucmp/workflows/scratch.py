@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 
 from npucmp.errors import DumpError
 from npucmp.model import Comparison
-from npucmp.model.skeleton import RankPart, Skeleton, join_parts, parted
+from npucmp.model.skeleton import RankPart, Skeleton, join_parts, split_table
 from npucmp.workflows.rank_tasks import Names
 
 _PREFIX = ".npucmp-work-"
@@ -93,7 +93,7 @@ class Scratch:
 
     def put(self, number: int, kind: str, result: object) -> None:
         if isinstance(result, Comparison):
-            skeleton, own = parted(result)
+            skeleton, own = split_table(result)
             result = _Parted(self._write(_SKELETON, skeleton), own)
         self.made.setdefault(number, {})[kind] = self._write(f"{number}.{kind}", result)
 

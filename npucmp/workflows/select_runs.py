@@ -17,16 +17,16 @@ from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, UsageError
-from npucmp.model import Head, Operator, Pair, RankGroup, Run, first_of
-from npucmp.model.gc_pause import uncollected
+from npucmp.model import Operator, Pair, RankGroup, Run, RunHeader, first_of
+from npucmp.model.gc_pause import gc_paused
 from npucmp.model.optypes import op_type_of
 from npucmp.workflows.option_fields import DumpFields
-from npucmp.workflows.selectors import End, Numbered, Partner, parse_numbers, partners
+from npucmp.workflows.selectors import End, NumberedRecord, Partner, parse_numbers, partners
 
 StrPath = Union[str, "PathLike[str]"]
-NEAR = 5  # number of suggested names
+MOST_SUGGESTED = 5  # number of suggested names
 MORE = 1.2  # chosen: a run with so many times the operators of each rank is a network of which ranks have stages
-One = TypeVar("One", Run, Head)
+One = TypeVar("One", Run, RunHeader)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 
@@ -42,40 +42,40 @@ class RunSelection(DumpFields):
 
     def context(self, *dumps: StrPath) -> ReadContext:
         """Return the context for reading these dumps within the limits."""
-        return ReadContext(self.limits).within(*dumps)
+        return ReadContext(self.limits).confine(*dumps)
 
     def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[Run]:
         """Return the selected runs of a dump; a missing step or rank counts as 0. Golden runs that `pair` assigns to a
         selected run are included. If folders name steps and ranks, no other runs are opened. Raises DumpError if no run
         is selected."""
         if self.step is not None or self.rank is not None:
-            with uncollected():
+            with gc_paused():
                 opened = [open_head(head, context) for head in self.early_heads(path, context, golden) or ()]
             if any(run.operators or run.records for run in opened):
                 return opened
-        return self.meant(path, open_runs(path, self.format, context), golden)
+        return self.select(path, open_runs(path, self.format, context), golden)
 
-    def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[Head]:
+    def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[RunHeader]:
         """Return the heads of the selected runs, without reading the runs if folders name them."""
-        return self.meant(path, heads(path, self.format, context), golden)
+        return self.select(path, heads(path, self.format, context), golden)
 
-    def early_heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> Optional[list[Head]]:
+    def early_heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> Optional[list[RunHeader]]:
         """Return the heads of the selected runs, or None if only reading the runs shows them."""
         known = early_heads(path, self.format, context)
-        return None if known is None else self.meant(path, known, golden)
+        return None if known is None else self.select(path, known, golden)
 
-    def meant(self, path: StrPath, runs: Sequence[One], golden: bool = False) -> list[One]:
+    def select(self, path: StrPath, runs: Sequence[One], golden: bool = False) -> list[One]:
         """Return the selected ones of the runs of a dump."""
         steps, ranks = parse_numbers("step", self.step), parse_numbers("rank", self.rank)
         ends = [(one.golden, one.target) for one in self.partners()] if golden else []
 
-        def is_meant(run: Numbered) -> bool:
+        def is_meant(run: NumberedRecord) -> bool:
             return steps.has(run.step or 0) and ranks.has(run.rank or 0)
 
         chosen = [
             run
             for run in runs
-            if is_meant(run) or any(own.has(run) and is_meant(far.instead(run)) for own, far in ends)
+            if is_meant(run) or any(own.has(run) and is_meant(far.completed(run)) for own, far in ends)
         ]
         if not chosen:
             asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
@@ -129,13 +129,16 @@ def operator_of(op: str, dump: StrPath, runs: Sequence[Run]) -> tuple[Run, Opera
         names = [*dict.fromkeys(operator.name for run in runs for operator in run.operators)]
         part = op.strip("*?").lower()
         near = [name for name in names if part and part in name.lower()]
-        raise UsageError(f"{dump}: no operator {op!r}", (near or difflib.get_close_matches(op, names, NEAR))[:NEAR])
+        raise UsageError(
+            f"{dump}: no operator {op!r}",
+            (near or difflib.get_close_matches(op, names, MOST_SUGGESTED))[:MOST_SUGGESTED],
+        )
     if len({id(run) for run, _ in found}) > 1:
         raise UsageError(f"{dump}: {op} is in {keys([run for run, _ in found])}: choose one by --step and --rank")
     return found[0]
 
 
-class Meter:
+class ProgressMeter:
     """The progress of a pass, which it reports as bytes done and bytes in all."""
 
     def __init__(self, progress: Optional[Progress], total: int) -> None:
@@ -147,7 +150,7 @@ class Meter:
             self._progress(self._done, self._total)
 
 
-def keys(runs: Sequence[Numbered]) -> str:
+def keys(runs: Sequence[NumberedRecord]) -> str:
     """List steps and ranks in words, the first few."""
     words = [
         f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
@@ -155,7 +158,7 @@ def keys(runs: Sequence[Numbered]) -> str:
     return first_of(words, 8)
 
 
-def how_to_pair(targets: Sequence[Numbered], goldens: Sequence[Numbered]) -> str:
+def pair_suggestion(targets: Sequence[NumberedRecord], goldens: Sequence[NumberedRecord]) -> str:
     """Suggest the --pair option for runs without common numbers, by the first run of each side."""
     if not targets or not goldens:
         return ""
@@ -182,7 +185,7 @@ def pair_runs(
     if len(targets) == len(goldens) == 1:
         return [(targets[0], goldens[0])], ()
     nearest = _Nearest(goldens)
-    named = [next((one.golden.instead(run) for one in given if one.target.has(run)), None) for run in targets]
+    named = [next((one.golden.completed(run) for one in given if one.target.has(run)), None) for run in targets]
     found: list[Optional[int]] = [
         nearest.to(run) if other is None else nearest.of_all(other) for run, other in zip(targets, named)
     ]
@@ -198,35 +201,35 @@ def pair_runs(
 class _Nearest:
     """The runs that match a step and rank, best match first: fewest absent numbers, then the order of the runs."""
 
-    def __init__(self, runs: Sequence[Numbered]) -> None:
+    def __init__(self, runs: Sequence[NumberedRecord]) -> None:
         self._left: dict[End, deque[int]] = {}  # indices of the runs that are not taken
         for at, run in enumerate(runs):
             self._left.setdefault(End(run.step, run.rank), deque()).append(at)
         self._first = {key: some[0] for key, some in self._left.items()}
 
-    def to(self, sought: Numbered, in_doubt: bool = False) -> Optional[int]:
+    def to(self, sought: NumberedRecord, in_doubt: bool = False) -> Optional[int]:
         """Take a run that is not yet taken: with equal numbers, or, `in_doubt`, with any numbers that match."""
         near = self._near(sought) if in_doubt else [End(sought.step, sought.rank)]
         left = {key: self._left[key][0] for key in near if self._left.get(key)}
         key = self._least(sought, left)
         return None if key is None else self._left[key].popleft()
 
-    def of_all(self, sought: Numbered) -> Optional[int]:
+    def of_all(self, sought: NumberedRecord) -> Optional[int]:
         """Return the best match without taking it."""
         key = self._least(sought, {key: self._first[key] for key in self._near(sought)})
         return None if key is None else self._first[key]
 
-    def _near(self, sought: Numbered) -> Iterator[End]:
+    def _near(self, sought: NumberedRecord) -> Iterator[End]:
         if None in (sought.step, sought.rank):
             return (key for key in self._first if meets(sought, key))
         likely = (End(step, rank) for step in (sought.step, None) for rank in (sought.rank, None))
         return (key for key in likely if key in self._first)
 
-    def _least(self, sought: Numbered, places: dict[End, int]) -> Optional[End]:
+    def _least(self, sought: NumberedRecord, places: dict[End, int]) -> Optional[End]:
         return min(places, key=lambda key: (distance(sought, key), places[key]), default=None)
 
 
-def most_ranks(runs: Sequence[Numbered]) -> int:
+def most_ranks(runs: Sequence[NumberedRecord]) -> int:
     """Return the largest number of ranks of a step."""
     steps: dict[Optional[int], set[Optional[int]]] = {}
     for run in runs:
@@ -288,7 +291,7 @@ def _micro_batches(run: Run) -> int:
     return sum(later and not before for before, later in zip([True, *phases], phases))
 
 
-def _require(side: str, one: Partner, end: End, runs: Sequence[Numbered]) -> None:
+def _require(side: str, one: Partner, end: End, runs: Sequence[NumberedRecord]) -> None:
     if not any(map(end.has, runs)):
         numbers = (("step", end.step), ("rank", end.rank))
         asked = " ".join(f"{word} {number}" for word, number in numbers if number is not None)
@@ -314,11 +317,11 @@ def _is_same(a: Run, b: Run) -> bool:
         return False
 
 
-def meets(a: Numbered, b: Numbered) -> bool:
+def meets(a: NumberedRecord, b: NumberedRecord) -> bool:
     """Return whether two runs may be of one step and rank; an absent number matches any."""
     return all(None in (x, y) or x == y for x, y in ((a.step, b.step), (a.rank, b.rank)))
 
 
-def distance(a: Numbered, b: Numbered) -> int:
+def distance(a: NumberedRecord, b: NumberedRecord) -> int:
     """Return how many of step and rank are not known to be equal."""
     return (a.step != b.step) + (a.rank != b.rank)

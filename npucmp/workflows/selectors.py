@@ -15,7 +15,7 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _END = re.compile(r"(?:step_?([0-9]{1,18}))?/?(?:rank_?([0-9]{1,18}))?")
 
 
-class Numbered(Protocol):
+class NumberedRecord(Protocol):
     """A record with a step and a rank; a missing number counts as 0."""
 
     @property
@@ -25,7 +25,7 @@ class Numbered(Protocol):
     def rank(self) -> Optional[int]: ...
 
 
-class Some(NamedTuple):
+class NumberRanges(NamedTuple):
     """Ranges of numbers, both ends included; without ranges, every number matches."""
 
     ranges: tuple[tuple[int, int], ...] = ()
@@ -34,23 +34,23 @@ class Some(NamedTuple):
         """Return whether a number matches."""
         return not self.ranges or any(low <= number <= high for low, high in self.ranges)
 
-    def unfit(self, known: AbstractSet[int]) -> Iterator[str]:
+    def unmatched(self, known: AbstractSet[int]) -> Iterator[str]:
         """Yield the ranges that contain none of the known numbers, in the user's notation."""
         for low, high in self.ranges:
             if not any(low <= number <= high for number in known):
                 yield str(low) if low == high else f"{low}-{high}"
 
 
-def parse_numbers(name: str, asked: Numbers) -> Some:
+def parse_numbers(name: str, asked: Numbers) -> NumberRanges:
     """Parse "0,8-15", a number, or several numbers. The UsageError names `name` and the mistake."""
     if asked is None:
-        return Some()
+        return NumberRanges()
     words = asked.split(",") if isinstance(asked, str) else [asked] if not isinstance(asked, Iterable) else [*asked]
     found = [_RANGE.fullmatch(str(word).strip()) for word in words]
     ranges = [(int(one[1]), int(one[2] or one[1])) for one in found if one]
     if not ranges or None in found or any(high < low for low, high in ranges):
         raise UsageError(f"--{name} {asked}: needs numbers or ranges, as in --{name} 0,8-15")
-    return Some(tuple(ranges))
+    return NumberRanges(tuple(ranges))
 
 
 class End(NamedTuple):
@@ -59,11 +59,11 @@ class End(NamedTuple):
     step: Optional[int]
     rank: Optional[int]
 
-    def has(self, run: Numbered) -> bool:
+    def has(self, run: NumberedRecord) -> bool:
         """Return whether a run has these numbers."""
         return self.step in (None, run.step or 0) and self.rank in (None, run.rank or 0)
 
-    def instead(self, run: Numbered) -> End:
+    def completed(self, run: NumberedRecord) -> End:
         """Return these numbers, completed by the numbers of a run."""
         return End(run.step if self.step is None else self.step, run.rank if self.rank is None else self.rank)
 

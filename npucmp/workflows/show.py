@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from npucmp.dump.limits import Limits, ReadContext
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.measure.pairs import measure
-from npucmp.measure.preview import array_of, peek
-from npucmp.model import Measurement, Operator, Pair, Peek, Run, TensorRef
-from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.measure.preview import array_of, preview
+from npucmp.model import Measurement, Operator, Pair, Run, TensorPreview, TensorRef
+from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import ShowFields
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import NEAR, RunSelection, StrPath, operator_of
+from npucmp.workflows.select_runs import MOST_SUGGESTED, RunSelection, StrPath, operator_of
 from npucmp.workflows.selectors import Numbers
 from npucmp.workflows.unused_options import unfit_globs
 
@@ -32,7 +32,7 @@ class MeasuredTensor(NamedTuple):
     """A measured tensor, and its values if they were requested and can be read."""
 
     measurement: Measurement
-    peek: Optional[Peek] = None
+    peek: Optional[TensorPreview] = None
 
 
 @dataclass(frozen=True)
@@ -114,16 +114,18 @@ def _rows(run: Run, options: ShowOptions, context: ReadContext) -> Rows:
 
 
 def _seen(operator: Operator, options: ShowOptions, context: ReadContext) -> list[MeasuredTensor]:
-    return [_looked(operator, one, options, context) for one in operator.tensors if options.looks_at(one)]
+    return [_tensor_preview(operator, one, options, context) for one in operator.tensors if options.looks_at(one)]
 
 
-def _looked(operator: Operator, tensor: TensorRef, options: ShowOptions, context: ReadContext) -> MeasuredTensor:
+def _tensor_preview(
+    operator: Operator, tensor: TensorRef, options: ShowOptions, context: ReadContext
+) -> MeasuredTensor:
     found = measure(Pair(operator.order, tensor.slot, operator, None, tensor, None), context=context)
     places = options.places(tensor)
     if found.moments is None or not (options.values or places):
         return MeasuredTensor(found)
     try:
-        values = peek(tensor, found.moments.target, places, context)
+        values = preview(tensor, found.moments.target, places, context)
     except NpucmpError:  # the file changed since the measurement
         return MeasuredTensor(found)
     return MeasuredTensor(found, values if options.values else values._replace(largest=(), smallest=(), corners=()))
@@ -151,11 +153,13 @@ def load(
     choice = RunSelection(format=format, step=step, rank=rank, limits=limits)
     context = choice.context(dump)
     runs = [run for run in choice.runs(dump, context) if not run.problem]
-    runs = with_graphs(dump, runs, dump, loaded((), runs, context), context)  # graphs name the axes of a layout
+    runs = with_graphs(
+        dump, runs, dump, load_named_graphs((), runs, context), context
+    )  # graphs name the axes of a layout
     if op is None:
         names = [operator.name for run in runs for operator in run.operators]
         if len(names) != 1:
-            raise UsageError(f"{dump}: name one of {len(names)} operators", names[:NEAR])
+            raise UsageError(f"{dump}: name one of {len(names)} operators", names[:MOST_SUGGESTED])
         op = names[0]
     _, operator = operator_of(op, dump, runs)
     return array_of(_tensor(dump, operator, slot), context)

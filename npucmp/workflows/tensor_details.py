@@ -17,25 +17,25 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.ascend_criteria import vendor_of
-from npucmp.measure.error_map import look
+from npucmp.measure.error_map import tensor_detail
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.measure.pairs import payload_bytes
 from npucmp.model import (
     Cause,
     Comparison,
     Finding,
-    Look,
     Operator,
     Report,
     Root,
     StoredComparisons,
+    TensorDetail,
     Verdict,
     map_comparisons,
 )
 from npucmp.model.arguments import named_arguments
 from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output
-from npucmp.model.ticket_facts import Accused, ArgumentDifference, AscendCriteria
+from npucmp.model.ticket_facts import ArgumentDifference, AscendCriteria, TicketFacts
 from npucmp.workflows.select_runs import RunSelection
 
 AnyReport = TypeVar("AnyReport", bound=Report)
@@ -72,7 +72,7 @@ def with_looks(report: AnyReport, choice: RunSelection, context: ReadContext, ve
         if not chosen:
             return report
         pool = workers(choice.jobs or default_jobs())
-        found = [*pool.map(partial(_looked, context=context, vendor=vendor), chosen, _failed, _weight)]
+        found = [*pool.map(partial(_tensor_detail, context=context, vendor=vendor), chosen, _failed, _weight)]
     except KeyboardInterrupt:
         return report
     return replace(report, looks=tuple(one for one in found if one is not None))
@@ -107,15 +107,15 @@ def _none(run: int, because: str) -> list[_Candidate]:
     return []
 
 
-def _looked(one: _Candidate, context: ReadContext, vendor: bool) -> Optional[Look]:
+def _tensor_detail(one: _Candidate, context: ReadContext, vendor: bool) -> Optional[TensorDetail]:
     suspected = one.cause not in ("", Cause.PROPAGATED.value) and is_output(one.finding.pair)
-    found = look(one.finding, context, vendor and suspected)
+    found = tensor_detail(one.finding, context, vendor and suspected)
     if found is None:
         return None
     return found._replace(run=one.run, step=one.step, rank=one.rank, place=one.place, cause=one.cause)
 
 
-def _failed(one: _Candidate, because: str) -> Optional[Look]:
+def _failed(one: _Candidate, because: str) -> Optional[TensorDetail]:
     return None
 
 
@@ -139,7 +139,9 @@ def with_accused(report: Report, context: ReadContext) -> Report:
     numbers = sorted(number for _, number in sorted(firsts)[:TICKET_FACTS_MOST])
     share = ELEMENTS // max(1, len(numbers))
     seen = {
-        (look.run, look.pair.order, look.pair.slot): look.vendor for look in report.looks if look.vendor is not None
+        (tensor_detail.run, tensor_detail.pair.order, tensor_detail.pair.slot): tensor_detail.vendor
+        for tensor_detail in report.looks
+        if tensor_detail.vendor is not None
     }
     try:
         found = (
@@ -156,7 +158,7 @@ def with_accused(report: Report, context: ReadContext) -> Report:
 
 def accused_of(
     context: ReadContext, elements: int, seen: Mapping[Output, AscendCriteria], number: int, one: Comparison
-) -> list[Accused]:
+) -> list[TicketFacts]:
     """Return the first suspects of one step and rank. At most `elements` of their outputs are read; `seen` are already
     known."""
     suspects = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
@@ -184,10 +186,10 @@ def accused_of(
     return found
 
 
-def _accused(root: Root, one: Comparison, figures: Sequence[AscendCriteria], unread: Sequence[str]) -> Accused:
+def _accused(root: Root, one: Comparison, figures: Sequence[AscendCriteria], unread: Sequence[str]) -> TicketFacts:
     pair = root.pair
     stack = pair.operator.stack or (pair.golden_op.stack if pair.golden_op else ())
-    return Accused(
+    return TicketFacts(
         root.place,
         one.step,
         one.rank,
@@ -212,5 +214,5 @@ def _argument_names(operator: Operator) -> dict[str, str]:
     return {str(name)[:WORDS]: f"{value!r}"[:WORDS] for name, value in found.items()}
 
 
-def _ticket_facts_failed(number: int, because: str) -> list[Accused]:
+def _ticket_facts_failed(number: int, because: str) -> list[TicketFacts]:
     return []

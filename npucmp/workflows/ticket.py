@@ -14,7 +14,7 @@ from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import UsageError
 from npucmp.model.saved_report import TENSORS
 from npucmp.model.ticket_facts import Cells, Files, Ticket
-from npucmp.workflows.report_reader import PARQUET, PIECE, TABLES, Folder
+from npucmp.workflows.report_reader import CHUNK, PARQUET, TABLES, Folder
 from npucmp.workflows.select_runs import StrPath
 
 CASE = "case"  # the folder of a report that may contain a case
@@ -53,7 +53,7 @@ class Bundle:
         self._case = Path(case) if case is not None else self._report / CASE
         if case is not None and not (self._case / CALL).is_file():
             raise UsageError(f"--case {case}: holds no {CALL}; give the folder that npucmp extract wrote")
-        self._context = context.within(self._case)
+        self._context = context.confine(self._case)
 
     def ticket(self, place: int = 1) -> Ticket:
         """Return the ticket of the suspect at a place. Raises UsageError if the report has no suspect, or none at that
@@ -136,8 +136,8 @@ class Bundle:
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         with open_regular(str(self._case / name), self._context) as file:
-            for at in range(0, file.size, PIECE):
-                yield file.read(at, min(PIECE, file.size - at))
+            for at in range(0, file.size, CHUNK):
+                yield file.read(at, min(CHUNK, file.size - at))
 
 
 def _same(one: Cells, row: Cells, ordered: bool) -> bool:

@@ -12,7 +12,7 @@ from npucmp.errors import UsageError
 from npucmp.judge.tolerance import Tolerances, applies
 from npucmp.model import Operator, Pair, Run
 from npucmp.workflows.select_runs import RunSelection
-from npucmp.workflows.selectors import Numbered, parse_numbers
+from npucmp.workflows.selectors import NumberedRecord, parse_numbers
 
 NOTED = 5  # notes of one kind
 
@@ -31,10 +31,10 @@ def unfit_globs(choice: RunSelection, runs: Iterable[Run], include: str = "--inc
     return _notes([_sentence(f"no operator fits {option} {glob!r}", _near(glob, operators)) for option, glob in unfit])
 
 
-def unfit_numbers(choice: RunSelection, runs: Sequence[Numbered]) -> list[str]:
+def unfit_numbers(choice: RunSelection, runs: Sequence[NumberedRecord]) -> list[str]:
     """Return notes on steps and ranks that the user named and no run of either dump has."""
     known = {"step": {run.step or 0 for run in runs}, "rank": {run.rank or 0 for run in runs}}
-    unfit = {name: [*parse_numbers(name, getattr(choice, name)).unfit(numbers)] for name, numbers in known.items()}
+    unfit = {name: [*parse_numbers(name, getattr(choice, name)).unmatched(numbers)] for name, numbers in known.items()}
     return [f"no run has {name} {','.join(words)}, which --{name} names" for name, words in unfit.items() if words]
 
 

@@ -41,7 +41,7 @@ def trusting() -> list[mock._patch[object]]:
         return itemsize * math.prod(shape)
 
     return [
-        mock.patch.object(safe_open, "_opened", lambda path, context: os.open(path, safe_open._FLAGS)),
+        mock.patch.object(safe_open, "_open_descriptor", lambda path, context: os.open(path, safe_open._FLAGS)),
         mock.patch.object(safe_open.RegularFile, "require_unchanged", lambda file: None),
         mock.patch.object(stored_zip, "_disjoint", named),
         mock.patch.object(torch_pt, "data_offset", data_offset),

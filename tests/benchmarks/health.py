@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
 from npucmp.health.evaluate import FOLLOWS
-from npucmp.model.check_finding import Checked, Symptom
+from npucmp.model.check_finding import CheckResult, Symptom
 from npucmp.workflows.check import check
 
 ROOM = 26  # columns of a dump's name
@@ -49,7 +49,7 @@ def dumps(folder: Path, manifest: Mapping[str, object]) -> Iterator[tuple[Path, 
             yield one, one.name.startswith("c_"), list(faults.get(one.name, ()))
 
 
-def told(result: Checked) -> str:
+def told(result: CheckResult) -> str:
     return ", ".join(f"{'<' if one.follows else ''}{one.severity[0].upper()} {one.rule}" for one in result.symptoms)
 
 

@@ -136,13 +136,13 @@ def phases(folder: Path) -> dict[str, float]:
     """Seconds of each phase, and how many tensors there are on both sides, and pairs of them."""
     from npucmp.dump.formats import open_runs
     from npucmp.report import write_reports
-    from npucmp.workflows.compare import Sides, compared_runs
+    from npucmp.workflows.compare import Sides, compare_runs
     from npucmp.workflows.options import Options
 
     start = time.process_time()
     target, golden = (open_runs(folder / side) for side in ("target", "golden"))
     opened = time.process_time()
-    report = compared_runs(Sides(folder / "target", target, folder / "golden", golden), Options(jobs=1))
+    report = compare_runs(Sides(folder / "target", target, folder / "golden", golden), Options(jobs=1))
     judged = time.process_time()
     write_reports(report, folder / "report")
     written = time.process_time()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npucmp.comparability import code
-from npucmp.comparability.run_pair import Both, UserInput
+from npucmp.comparability.run_pair import RunPair, UserInput
 from npucmp.dump.formats import open_runs
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.workflows.select_runs import pair_runs
@@ -16,7 +16,7 @@ from tests.health.craft import Writer
 
 
 def both(targets, goldens, **given):
-    return Both(targets, goldens, pair_runs(targets, goldens)[0], given=UserInput(**given))
+    return RunPair(targets, goldens, pair_runs(targets, goldens)[0], given=UserInput(**given))
 
 
 def kernels(folder, rate):
@@ -47,7 +47,9 @@ def test_numbers_of_an_optimizer_in_the_graph(tmp_path, rate, status, words):
 def test_numbers_of_a_configuration(tmp_path, target, status, words):
     for name, tree in (("t.json", target), ("g.json", {"lr": 1e-4})):
         (tmp_path / name).write_text(json.dumps(tree))
-    found = code.optimizer(Both((), (), given=UserInput(config=(str(tmp_path / "t.json"), str(tmp_path / "g.json")))))
+    found = code.optimizer(
+        RunPair((), (), given=UserInput(config=(str(tmp_path / "t.json"), str(tmp_path / "g.json"))))
+    )
     assert found.status.value == status and words in found.because
 
 
@@ -82,4 +84,4 @@ def fused(*passes):
     ids=["same", "one side", "others", "none"],
 )
 def test_passes_of_compilers(target, golden, status):
-    assert code.fusion(Both(target, golden)).status.value == status
+    assert code.fusion(RunPair(target, golden)).status.value == status

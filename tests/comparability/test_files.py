@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from npucmp.comparability.config_check_zip import flat, options_of, read_config, read_pack
+from npucmp.comparability.config_check_zip import flat, options_of, read_config, read_setup
 from npucmp.comparability.settings import equal
 from npucmp.errors import UsageError
 from npucmp.workflows.precheck import precheck
@@ -104,7 +104,7 @@ def test_texts(tmp_path):
     assert differing(result) == {"versions": "error"}
     assert "output of `env`" in words(result, "environment")
     (tmp_path / "env").write_text("HCCL_ALGO=ring\nexport HOME=/root\n")
-    assert read_pack(str(tmp_path / "env")).environment == {"HCCL_ALGO": "ring", "HOME": "/root"}
+    assert read_setup(str(tmp_path / "env")).environment == {"HCCL_ALGO": "ring", "HOME": "/root"}
 
 
 CONFIGS = {
@@ -190,7 +190,7 @@ def test_members_that_lead_out_are_not_read(tmp_path):
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         archive.writestr("../env", "{}")
         archive.writestr("hyperparameters/../../x.json", '{"lr": 1}')
-    assert read_pack(str(tmp_path / "t.zip")).environment is None
+    assert read_setup(str(tmp_path / "t.zip")).environment is None
     assert [*tmp_path.iterdir()] == [tmp_path / "t.zip"]
 
 

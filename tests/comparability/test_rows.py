@@ -216,7 +216,7 @@ def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):
     def broken(both):
         raise ZeroDivisionError("by design")
 
-    rows = [row._replace(hold=broken) if row.name == "network.shapes" else row for row in registry.ROWS]
+    rows = [row._replace(compare=broken) if row.name == "network.shapes" else row for row in registry.ROWS]
     monkeypatch.setattr(workflow, "ROWS", tuple(rows))
     result = held(tmp_path, BASE, BASE)
     assert words(result, "network.shapes") == "row failed: ZeroDivisionError: by design"
@@ -227,7 +227,7 @@ def test_what_differs_beyond_what_is_looked_at_is_not_the_same(tmp_path, monkeyp
     from npucmp.health import detectors
     from npucmp.run_differences import tensors
 
-    monkeypatch.setattr(detectors, "KEPT", 0)
+    monkeypatch.setattr(detectors, "MOST_ELEMENTS", 0)
     monkeypatch.setattr(tensors, "MOST", 2 * 48)
     monkeypatch.setattr(tensors.values_of, "__defaults__", (2 * 48,))
     odd = [one.copy() for one in images()]

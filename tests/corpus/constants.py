@@ -45,7 +45,7 @@ KINDS = {
 PLAIN = {0, 1, -1, 2, 0.5}  # numbers that need no name
 COLUMNS = range(-3, 4)  # indices that need none: the four figures of a tensor
 EXCEPTIONS = {  # (module, function, number) → why that number has no name
-    ("judge.precision", "quantised", 4): "bytes: sums of products of whole numbers have 32 bits",
+    ("judge.precision", "is_quantised", 4): "bytes: sums of products of whole numbers have 32 bits",
     ("judge.precision", "terms_summed", 3): "axes of a batched product, whose gradient sums over none",
     ("judge.tolerance", "_spellings", 16): "base of hexadecimal numbers",
     ("localise.evidence", "*", "*"): "how numbers and names are written in words",

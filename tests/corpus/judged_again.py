@@ -166,7 +166,7 @@ def _source(target: Path) -> tuple[Any, Any]:
         found.extend((source, options))
         raise _Stop
 
-    with patch.object(compare, "compared", stop), patch.object(compare, "SMALL", float("inf")):
+    with patch.object(compare, "compare_steps", stop), patch.object(compare, "SMALL", float("inf")):
         try:
             npucmp.compare(target, target.parent / "golden", jobs=1, recompute="none")
         except _Stop:

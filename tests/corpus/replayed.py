@@ -58,7 +58,7 @@ class Case(NamedTuple):
 
 
 def said(folder: Path, trained: Trained) -> Said:
-    from npucmp.model import Judged
+    from npucmp.model import ReplayVerdict
     from npucmp.workflows.replay import replay
 
     msprobe.write(folder, trained.runs)
@@ -80,9 +80,9 @@ def said(folder: Path, trained: Trained) -> Said:
             return places[one.run.step, one.run.rank or 0, operators[order].name]
 
         for row in one.rows:
-            if row.verdict is Judged.UNKNOWN:
+            if row.verdict is ReplayVerdict.UNKNOWN:
                 why[place(row.order)] = f"{row.status}: {row.explanation}"
-            if row.verdict is Judged.GUILTY:
+            if row.verdict is ReplayVerdict.GUILTY:
                 guilty.add(place(row.order))
             if row.rms_ratio and row.rmse and math.isfinite(row.rms_ratio):
                 tensor = {tensor.slot: tensor for tensor in operators[row.order].tensors}[row.slot]

@@ -64,13 +64,13 @@ def test_the_same_run_under_another_context(linked):
     (operator,) = (operator for operator in run.operators if operator.name == "link")
     pair = Pair(0, "output:0", operator, operator, *operator.tensors, *operator.tensors)
     assert measure(pair, context=ANYWHERE).moments is not None
-    assert "leads out" in measure(pair, context=ANYWHERE.within(linked / "target")).problem
+    assert "leads out" in measure(pair, context=ANYWHERE.confine(linked / "target")).problem
 
 
 def test_a_context_is_a_value(tmp_path):
-    context = ReadContext(Limits(ndim=5)).within(tmp_path)
+    context = ReadContext(Limits(ndim=5)).confine(tmp_path)
     again = pickle.loads(pickle.dumps(context))
-    assert again == context == context.within(tmp_path) and len({again, context, ANYWHERE}) == 2
+    assert again == context == context.confine(tmp_path) and len({again, context, ANYWHERE}) == 2
     with pytest.raises(AttributeError):
         context.limits.ndim = 6
 

@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from npucmp.model.check_finding import Checked, Symptom
+from npucmp.model.check_finding import CheckResult, Symptom
 from npucmp.workflows.check import check
 
 RATE = 0.05
@@ -173,12 +173,12 @@ def figures(value: Any) -> dict[str, Any]:
     return found
 
 
-def checked(training: Training, folder: Path, values: bool = True, level: str = "mix", **options: Any) -> Checked:
+def checked(training: Training, folder: Path, values: bool = True, level: str = "mix", **options: Any) -> CheckResult:
     """What the rules of this family say of it."""
     return check(training.write(folder, values, level), **{"jobs": 1, "only": OWN, **options})
 
 
-def found(result: Checked) -> dict[str, Symptom]:
+def found(result: CheckResult) -> dict[str, Symptom]:
     """The gravest of each rule."""
     named: dict[str, Symptom] = {}
     for one in result.symptoms:

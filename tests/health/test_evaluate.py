@@ -12,7 +12,7 @@ from npucmp.dump.formats import open_runs
 from npucmp.dump.readers import values
 from npucmp.errors import UsageError
 from npucmp.health import gather as building
-from npucmp.health.evaluate import FOLLOWS, LATER, examine, explained
+from npucmp.health.evaluate import FOLLOWS, LATER, examine, order_symptoms
 from npucmp.health.gather import build
 from npucmp.health.rule import NEEDS, Found, rule
 from npucmp.health.rules import RULES
@@ -120,7 +120,9 @@ def symptom(rule: str, severity: str = "error", step: int | None = None, rank: i
 
 
 def test_a_hint_that_explains_a_warning_is_one():
-    made = explained([symptom("loss.above_chance", "error"), symptom("input.scale", "hint"), symptom("x.y", "hint")])
+    made = order_symptoms(
+        [symptom("loss.above_chance", "error"), symptom("input.scale", "hint"), symptom("x.y", "hint")]
+    )
     assert [(one.rule, one.severity) for one in made] == [
         ("input.scale", "warning"), ("loss.above_chance", "error"), ("x.y", "hint")
     ]  # fmt: skip
@@ -152,8 +154,8 @@ def test_a_hint_that_explains_a_warning_is_one():
     ],
 )
 def test_causes_stand_first(symptoms, expected):
-    assert [(one.rule, one.follows) for one in explained(symptoms)] == expected
-    assert [one.place for one in explained(symptoms)] == [*range(1, len(symptoms) + 1)]
+    assert [(one.rule, one.follows) for one in order_symptoms(symptoms)] == expected
+    assert [one.place for one in order_symptoms(symptoms)] == [*range(1, len(symptoms) + 1)]
 
 
 def test_a_file_that_cannot_be_read_is_no_health(tmp_path):

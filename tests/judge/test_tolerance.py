@@ -11,7 +11,7 @@ from npucmp.errors import DumpError, UsageError
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import Tolerances, load_tolerances
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.thresholds import judged
+from npucmp.localise.thresholds import make_findings
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, Statistics, TensorRef, Tolerance, Verdict
 
@@ -36,7 +36,7 @@ def measured(x, y, dtype="float64", rtol=0.0, atol=0.0, **more) -> Measurement:
 
 
 def judge(measurements, tolerances=Tolerances()):
-    return judged(list(measurements), tolerances, Rulebook())
+    return make_findings(list(measurements), tolerances, Rulebook())
 
 
 def verdict(measurement, tolerances=Tolerances()):

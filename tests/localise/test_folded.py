@@ -9,7 +9,7 @@ from npucmp.align import align, pairs
 from npucmp.judge.tolerance import Tolerances
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.search import RootSearch
-from npucmp.localise.thresholds import judged
+from npucmp.localise.thresholds import make_findings
 from npucmp.measure.pairs import Closeness, measure_pairs
 from npucmp.model import Operator, TensorRef
 from tests.align.craft import a_run
@@ -52,7 +52,7 @@ def roots(folder, kind="Conv2D", stored=True, factor=1.5, data=1.0):
     ]
     one, other = a_run(target), a_run(golden)
     measured = measure_pairs(list(pairs(one, other, align(one, other))), Closeness(), 1)
-    walk = RootSearch(judged(list(measured), Tolerances(), Rulebook()))
+    walk = RootSearch(make_findings(list(measured), Tolerances(), Rulebook()))
     for node in walk.nodes:
         walk.visit(node)
     _, found = walk.finished()

@@ -6,7 +6,7 @@ import pytest
 
 from npucmp.dump.formats.msprobe import parse_msprobe_name
 from npucmp.measure.kernel.range_stats import extremes_of
-from npucmp.measure.range_scan import Scanned
+from npucmp.measure.range_scan import ScanResult
 from npucmp.model import Extremes, Operator, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.overflow_events.events import events_of
@@ -51,7 +51,7 @@ def scanned(run):
         )  # fmt: skip
         for one in operator.tensors:
             value = tensors[one.slot]
-            rows.append(Scanned(operator, one, extremes_of(value.ravel(), lookup(one.dtype))))
+            rows.append(ScanResult(operator, one, extremes_of(value.ravel(), lookup(one.dtype))))
     return rows
 
 

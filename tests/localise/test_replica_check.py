@@ -14,8 +14,8 @@ from npucmp.localise.rank_digest import (
     TOLD,
     TOLD_FORWARD,
     WEIGHT,
-    Joint,
-    Odd,
+    RankDigest,
+    ReplicaMismatch,
     joint_of,
     odd_ones,
 )
@@ -34,7 +34,7 @@ def joint(rank, golden, target=None, verdicts=None, kinds=None, step=0, **more):
     count = len(golden)
     names = tuple((f"op{at}", "input:1") for at in range(count))
     verdicts = verdicts or AGREES * count
-    return Joint(
+    return RankDigest(
         step, rank, names, kinds or WEIGHT * count, verdicts, digests(golden), digests(target or golden), **more
     )
 
@@ -45,26 +45,26 @@ PEERS = {
     "split by design": ([joint(0, "ab", "xb", WRONG), joint(1, "cb", "yb", WRONG)], []),
     "one is wrong": (
         [joint(0, "ab"), joint(1, "ab", "xb", WRONG), joint(2, "ab")],
-        [Odd(0, (1,), (0, 2), "weight", ("op0", "input:1"), 1, True)],
+        [ReplicaMismatch(0, (1,), (0, 2), "weight", ("op0", "input:1"), 1, True)],
     ),
     "all are wrong, one otherwise": (
         [joint(rank, "ab", "xb" if rank else "yb", WRONG) for rank in range(3)],
-        [Odd(0, (0,), (1, 2), "weight", ("op0", "input:1"), 1, True)],
+        [ReplicaMismatch(0, (0,), (1, 2), "weight", ("op0", "input:1"), 1, True)],
     ),
     "all are wrong, all alike": ([joint(rank, "ab", "xb", WRONG) for rank in range(3)], []),
     "two, nobody tells who": (
         [joint(0, "ab", "xb"), joint(1, "ab", "yb")],
-        [Odd(0, (0, 1), (0, 1), "weight", ("op0", "input:1"), 1, False)],
+        [ReplicaMismatch(0, (0, 1), (0, 1), "weight", ("op0", "input:1"), 1, False)],
     ),
     "two tensors, since step 1": (
         [joint(rank, "ab", step=0) for rank in (0, 1)]
         + [joint(0, "ab", step=1), joint(1, "ab", "xy", DIFFERENT * 2, step=1)]
         + [joint(0, "ab", step=2), joint(1, "ab", "xy", DIFFERENT * 2, step=2)],
-        [Odd(1, (1,), (0,), "weight", ("op0", "input:1"), 2, True)],
+        [ReplicaMismatch(1, (1,), (0,), "weight", ("op0", "input:1"), 2, True)],
     ),
     "groups of two": (
         [joint(0, "a"), joint(1, "b"), joint(2, "a"), joint(3, "b", "x", DIFFERENT)],
-        [Odd(0, (3,), (1,), "weight", ("op0", "input:1"), 1, True)],
+        [ReplicaMismatch(0, (3,), (1,), "weight", ("op0", "input:1"), 1, True)],
     ),
     "no number": ([joint(None, "a"), joint(None, "a", "x", DIFFERENT)], []),
 }
@@ -197,7 +197,7 @@ def test_ranks_that_differ_by_design_are_not_named(tmp_path):
 def test_a_result_that_is_torn_on_one_rank_is_named(tmp_path):
     """Blocks that are equal to their golden are added up otherwise than those of a peer that are not."""
     (odd,) = odd_ones(joints_of(tmp_path, torn=3))
-    assert odd == Odd(3, (3,), (1,), "result", ("Distributed.all_reduce.1.forward", "output:0"), 1, True)
+    assert odd == ReplicaMismatch(3, (3,), (1,), "result", ("Distributed.all_reduce.1.forward", "output:0"), 1, True)
 
 
 def test_a_process_group_is_a_group_of_ranks(tmp_path):

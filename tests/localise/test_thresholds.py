@@ -7,7 +7,7 @@ import pytest
 from npucmp.judge.precision import Precision
 from npucmp.judge.tolerance import Tolerances
 from npucmp.localise.rules import RULES, Rulebook
-from npucmp.localise.thresholds import judged
+from npucmp.localise.thresholds import make_findings
 from npucmp.model import Measurement, Moments, Operator, Pair, Statistics, TensorRef
 
 
@@ -28,6 +28,6 @@ def test_values_beside_statistics_keep_limits_of_their_own():
     tiny = Measurement(
         pair, Moments(64, compared=64, yy=64 * 2.0**-40, xx=64 * 2.0**-40, sum_dd=2.0**-60, max_abs=1e-9)
     )
-    first, values, again = judged([told, tiny, told], Tolerances(), Rulebook())
+    first, values, again = make_findings([told, tiny, told], Tolerances(), Rulebook())
     assert (first.rule, again.rule) == ("", "") and values.rule == "subnormal"
     assert values.limit == pytest.approx(8 * 2.0**-11 * 2.0**-14 / 2.0**-20)

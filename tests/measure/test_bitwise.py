@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump.layouts import to_logical
 from npucmp.judge.bitwise import judge_bits
-from npucmp.localise.rerun.pattern import look, pattern
+from npucmp.localise.rerun.pattern import differing_elements, pattern
 from npucmp.measure.bitwise import measure_bits, same_bytes
 from npucmp.model import Device, Operator, Pair, Payload, Statistics, TensorRef, Verdict, sentences
 
@@ -152,7 +152,7 @@ def of_pattern(folder, shape, where, by=1.0):
 
 
 def told(measurement):
-    return sentences(pattern(measurement, look(measurement)))
+    return sentences(pattern(measurement, differing_elements(measurement)))
 
 
 rows = np.arange(64 * 96).reshape(64, 96)

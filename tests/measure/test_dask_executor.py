@@ -114,8 +114,8 @@ def dask(monkeypatch):
     fake.comm = types.SimpleNamespace(connect=reached)
     fake.Security = lambda: types.SimpleNamespace(get_connection_args=lambda role: {"ssl_context": "mine"})
     monkeypatch.setitem(sys.modules, "distributed", fake)
-    monkeypatch.setattr(dask_executor, "WAIT", 0.02)
-    monkeypatch.setattr(dask_executor, "LOOK", 0.01)
+    monkeypatch.setattr(dask_executor, "WORKER_TIMEOUT", 0.02)
+    monkeypatch.setattr(dask_executor, "CHECK_INTERVAL", 0.01)
     monkeypatch.setattr(dask_executor, "_fit", b"")
     return fake
 
@@ -253,7 +253,7 @@ def told(**other):
     """What a worker says of work that it is told of in other words."""
 
     def answer(place):
-        return dask_executor.unfit(pickle.dumps({**pickle.loads(place), **other}))
+        return dask_executor.unfit_reason(pickle.dumps({**pickle.loads(place), **other}))
 
     return answer
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.measure.error_map import PARTS, WORST, look
+from npucmp.measure.error_map import PARTS, WORST, tensor_detail
 from npucmp.measure.heat_map import ACROSS, DOWN
 from npucmp.measure.pairs import measure
 from npucmp.model import Cause, Comparison, Finding, Operator, Pair, Report, Root, Run, TensorRef, Verdict
@@ -79,7 +79,7 @@ CASES = {
 def test_as_element_by_element(case, tmp_path):
     x, y = CASES[case]
     one = finding(tmp_path, x, y)
-    found = look(one)
+    found = tensor_detail(one)
     known = plainly(x, y)
     worst = known[:WORST]
     assert [one.at for one in found.worst] == [at for at, *_ in worst]
@@ -120,7 +120,7 @@ def test_masks_are_no_error(tmp_path):
     x[7] += 0.5
     y[20:40], x[20:40] = -65504.0, -65504.0
     x[50:52], y[50:52] = -3.4028235e38, -3.4028235e38
-    found = look(finding(tmp_path, x, y))
+    found = tensor_detail(finding(tmp_path, x, y))
     assert [one.at for one in found.worst] == [7] and found.errors.counts[-1] == 1
     assert sum(found.errors.counts) == 38 and sum(found.picture.counts) == 1
 
@@ -129,15 +129,15 @@ def test_a_corner_is_drawn_where_it_is(tmp_path):
     y = CHANCE.standard_normal((48, 128)).astype(np.float32)
     x = y + np.float32(1e-5) * CHANCE.standard_normal(y.shape).astype(np.float32)
     x[:4, 120:] += 1
-    counts = np.array(look(finding(tmp_path, x, y)).picture.counts).reshape(24, 64)
+    counts = np.array(tensor_detail(finding(tmp_path, x, y)).picture.counts).reshape(24, 64)
     assert counts[:2, 60:].sum() == counts.sum() == 4 * 8
 
 
 def test_what_cannot_be_read_any_more_is_not_looked_at(tmp_path):
     one = finding(tmp_path, *odd((5, 5), np.float32))
     Path(one.pair.target.file).unlink()
-    assert look(one) is None
-    assert look(one._replace(measurement=one.measurement._replace(moments=None))) is None
+    assert tensor_detail(one) is None
+    assert tensor_detail(one._replace(measurement=one.measurement._replace(moments=None))) is None
 
 
 def comparison(folder, findings, causes):
@@ -160,8 +160,10 @@ def test_suspects_come_first_and_the_number_and_bytes_are_bounded(tmp_path, monk
     def orders():
         report = Report((str(tmp_path), str(tmp_path)), comparisons=(one,))
         found = tensor_details.with_looks(report, npucmp.Options(jobs=1), npucmp.Options().context(tmp_path)).looks
-        assert [look.place for look in found] == [6 - look.pair.order if look.cause else 0 for look in found]
-        return [look.pair.order for look in found]
+        assert [tensor_detail.place for tensor_detail in found] == [
+            6 - tensor_detail.pair.order if tensor_detail.cause else 0 for tensor_detail in found
+        ]
+        return [tensor_detail.pair.order for tensor_detail in found]
 
     assert orders() == [4, 2, 1, 0, 3]
     monkeypatch.setattr(tensor_details, "BYTES", 3 * 2 * 80)  # order 1 alone has 2 × 800

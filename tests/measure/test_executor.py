@@ -14,7 +14,7 @@ import time
 import pytest
 
 from npucmp.measure import executor
-from npucmp.measure.executor import AHEAD, BATCH, HELD, WEIGHT, Processes, Serial, batches, workers
+from npucmp.measure.executor import BATCH, MOST_WAITING, TASKS_PER_WORKER, WEIGHT, Processes, Serial, batches, workers
 
 forks = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 
@@ -165,7 +165,7 @@ def test_who_stops_asking_leaves_nobody_behind():
 @forks
 def test_results_that_wait_for_an_earlier_one_are_bounded(tmp_path):
     """The first item takes until all that may be begun beside it has been: never the last of them."""
-    log, most = tmp_path / "log", 2 * HELD + AHEAD * BATCH
+    log, most = tmp_path / "log", 2 * MOST_WAITING + TASKS_PER_WORKER * BATCH
 
     def slow(item):
         if item == 0:

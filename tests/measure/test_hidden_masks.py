@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump.limits import ANYWHERE
-from npucmp.measure.error_map import look
+from npucmp.measure.error_map import tensor_detail
 from npucmp.measure.hidden_masks import with_hidden_masks
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import Closeness, measure
@@ -225,7 +225,7 @@ def test_what_agrees_is_no_data_beside_what_differs(measured):
 def test_a_second_look_leaves_the_same_positions_out(measured):
     x, y = masked(scores() * np.float32(1.1), -1e9), masked(scores(), -4e9)
     one = measured(read_by("softmax", x, y))["softmax input:0"]
-    seen = look(Finding(one, Verdict.DIVERGED, ""))
+    seen = tensor_detail(Finding(one, Verdict.DIVERGED, ""))
     assert seen.worst[0].at == one.moments.max_abs_index and seen.worst[0].abs_err == one.moments.max_abs
 
 

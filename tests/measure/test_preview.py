@@ -14,7 +14,7 @@ from npucmp.cli import npucmp as command
 from npucmp.errors import DumpError, UnsupportedError, UsageError
 from npucmp.measure import preview as peeks
 from npucmp.measure.pairs import measure
-from npucmp.measure.preview import MOST, PARTS, corners_of, peek
+from npucmp.measure.preview import MOST, PARTS, corners_of, preview
 from npucmp.model import Operator, Pair, TensorRef
 from tests.synthetic import write_run
 
@@ -31,7 +31,7 @@ def tensor(folder, values):
 def seen(folder, values, at=()):
     one = tensor(folder, values)
     operator = Operator("op", "op", "op", "", 0, (one,))
-    return peek(one, measure(Pair(0, "output:0", operator, None, one, None)).moments.target, at)
+    return preview(one, measure(Pair(0, "output:0", operator, None, one, None)).moments.target, at)
 
 
 VALUES = {

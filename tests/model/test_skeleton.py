@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import npucmp
 from npucmp.model import Comparison, Run
 from npucmp.model.dump import ELSEWHERE
-from npucmp.model.skeleton import join_parts, parted
+from npucmp.model.skeleton import join_parts, split_table
 from npucmp.model.table import Table
 from tests.benchmarks.statistics_dumps import make
 from tests.model.test_table import FINDINGS
@@ -25,7 +25,7 @@ def compared(name):
 
 
 def stored(one):
-    return join_parts(*pickle.loads(pickle.dumps(parted(one))))
+    return join_parts(*pickle.loads(pickle.dumps(split_table(one))))
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,7 +64,7 @@ def test_ranks_share_their_pairs_and_have_their_own_figures(tmp_path):
     make(tmp_path, ranks=2, layers=1)
     sides = tmp_path / "target", tmp_path / "golden"
     expected = [one.findings for one in npucmp.compare(*sides).comparisons]
-    parts = [parted(replace(one, roots=())) for one in npucmp.compare(*sides).comparisons]
+    parts = [split_table(replace(one, roots=())) for one in npucmp.compare(*sides).comparisons]
     assert pickle.dumps(parts[0][0]) == pickle.dumps(parts[1][0])
     tables = [join_parts(parts[0][0], own).findings for _, own in parts]
     first, second = (table.shared() for table in tables)

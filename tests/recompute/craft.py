@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npucmp.model import Judged, Replayed
+from npucmp.model import ReplayedOutput, ReplayVerdict
 from npucmp.workflows.replay import replay
 
 
@@ -54,11 +54,11 @@ class Dump:
             np.save(folder / "dump_tensor_data" / name, array)
         return self.folder
 
-    def rows(self, **options: Any) -> list[Replayed]:
+    def rows(self, **options: Any) -> list[ReplayedOutput]:
         """What a replay makes of it."""
         return [*replay(self.write(), jobs=1, **options).rows]
 
-    def row(self, **options: Any) -> Replayed:
+    def row(self, **options: Any) -> ReplayedOutput:
         (found,) = self.rows(**options)
         return found
 
@@ -74,5 +74,5 @@ def pair(folder: Path, target: Any, golden: Any) -> list[Path]:
     return folders
 
 
-def verdicts(rows: list[Replayed]) -> list[Judged]:
+def verdicts(rows: list[ReplayedOutput]) -> list[ReplayVerdict]:
     return [row.verdict for row in rows]

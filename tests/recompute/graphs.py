@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npucmp.model import Replayed, Replays
+from npucmp.model import ReplayedOutput, ReplayResult
 from npucmp.workflows.replay import replay
 
 TIME = 1_795_254_505_000_000
@@ -62,15 +62,15 @@ class GraphDump:
         self.count += 1
         np.save(self.folder / f"{name}.{at}.{TIME + self.count}.npy", array)
 
-    def replays(self, **options: Any) -> Replays:
+    def replays(self, **options: Any) -> ReplayResult:
         (self.folder / "graph.pbtxt").write_text("\n".join(self.nodes))
         return replay(self.folder, jobs=1, **options)
 
-    def rows(self, **options: Any) -> dict[str, Replayed]:
+    def rows(self, **options: Any) -> dict[str, ReplayedOutput]:
         """The first row of each operator."""
         found = self.replays(**options)
         (one,) = found.replays
-        rows: dict[str, Replayed] = {}
+        rows: dict[str, ReplayedOutput] = {}
         for row in one.rows:
             rows.setdefault(one.operators[row.order].name, row)
         return {name: row for name, row in rows.items() if "_in" not in name}

@@ -20,7 +20,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 import torch
 
-from npucmp.model import Judged, Replayed
+from npucmp.model import ReplayedOutput, ReplayVerdict
 from npucmp.workflows.replay import replay
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -515,14 +515,14 @@ def _leaf(name: str, value: Any, place: Path) -> Any:
 
 def accused(
     seed: int, count: int, folder: Path, jobs: int = 1
-) -> tuple[list[tuple[str, Replayed]], list[tuple[str, Replayed]]]:
+) -> tuple[list[tuple[str, ReplayedOutput]], list[tuple[str, ReplayedOutput]]]:
     """The rows that are guilty or crashed, and all rows, each with the name of its call."""
     found = replay(write(records(seed, count), folder), jobs=jobs)
     (one,) = found.replays
     run = one.run
     names = {one.order: one.name for one in run.operators}
     rows = [(names[one.order], one) for one in found.rows]
-    return [(name, one) for name, one in rows if one.verdict is Judged.GUILTY or one.status == "crashed"], rows
+    return [(name, one) for name, one in rows if one.verdict is ReplayVerdict.GUILTY or one.status == "crashed"], rows
 
 
 def main() -> None:

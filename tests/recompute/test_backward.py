@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npucmp.model import Judged
+from npucmp.model import ReplayVerdict
 from tests.recompute.craft import Dump
 
 pytest.importorskip("torch")
@@ -127,7 +127,7 @@ def test_verdicts(rows, call, wanted):
 
 def test_the_forward_is_blamed_for_its_own_error_alone(rows):
     (forward,), (backward,) = (rows[f"Functional.softmax.1.{phase}"] for phase in ("forward", "backward"))
-    assert (forward.verdict, backward.verdict) == (Judged.GUILTY, Judged.CLEAN)
+    assert (forward.verdict, backward.verdict) == (ReplayVerdict.GUILTY, ReplayVerdict.CLEAN)
 
 
 def test_reasons(rows):
@@ -150,30 +150,30 @@ def test_a_multiple_of_a_gradient_is_a_wrong_gradient(tmp_path, factor):
     """Whatever the nodes of the call: here one of several."""
     row = backward_row(tmp_path, "Functional.softsign.0", [X], (X / (1 + np.abs(X))).astype(F32), [G],
                        [SOFTSIGN * F32(factor)])  # fmt: skip
-    assert row.verdict is Judged.GUILTY
+    assert row.verdict is ReplayVerdict.GUILTY
 
 
 def test_a_gradient_of_another_formula(tmp_path):
     """Wrong where the call is one autograd node, for numpy's table or for torch; else another node may hand it on."""
     without_sum = (Y * G).astype(F32)
     row = backward_row(tmp_path / "1", "Functional.softmax.0", [X], Y, [G], [without_sum * (1 + X)], {"dim": -1})
-    assert row.verdict is Judged.GUILTY
+    assert row.verdict is ReplayVerdict.GUILTY
     other = normal(6, 32, seed=9)
     row = backward_row(tmp_path / "2", "Functional.hardshrink.0", [X, 1.5], SHRUNK, [G], [other])
-    assert row.verdict is Judged.GUILTY
+    assert row.verdict is ReplayVerdict.GUILTY
     row = backward_row(tmp_path / "3", "Functional.softsign.0", [X], (X / (1 + np.abs(X))).astype(F32), [G], [other])
-    assert (row.status, row.verdict) == ("another autograd node", Judged.UNKNOWN)
+    assert (row.status, row.verdict) == ("another autograd node", ReplayVerdict.UNKNOWN)
 
 
 def test_a_negated_gradient_is_not_that_of_the_other_operand(tmp_path):
     """Of a difference: the gradients of one node stand in their places."""
     row = backward_row(tmp_path, "Torch.sub.0", [X, Y], X - Y, [G], [-G, -G])
-    assert row.verdict is Judged.GUILTY
+    assert row.verdict is ReplayVerdict.GUILTY
 
 
 def test_the_gradient_that_came_in_may_be_that_of_a_view_or_a_cast(tmp_path):
     row = backward_row(tmp_path, "Functional.hardshrink.0", [X, 1.5], SHRUNK, [G], [G])
-    assert row.verdict is Judged.UNKNOWN
+    assert row.verdict is ReplayVerdict.UNKNOWN
 
 
 def test_what_is_written_in_place_is_no_noise(tmp_path):
@@ -181,7 +181,7 @@ def test_what_is_written_in_place_is_no_noise(tmp_path):
     x, y, g = (one.astype(np.float16) for one in (X, normal(6, 32, seed=7), G))
     gradients = [np.where(x < y, g * np.float16(2), np.float16(0)), np.where(x < y, np.float16(0), g)]
     row = backward_row(tmp_path, "Torch.minimum.0", [x, y], np.minimum(x, y), [g], gradients)
-    assert row.verdict is Judged.GUILTY
+    assert row.verdict is ReplayVerdict.GUILTY
 
 
 @pytest.mark.parametrize("engine", ["torch", "numpy"])
@@ -193,7 +193,7 @@ def test_the_limit_of_a_clamp_may_be_rounded_to_the_type_of_its_values(tmp_path,
     for at, dx in enumerate((np.where(x > 1, g, 0), np.where(x < -1, 0, g), np.where(x > 1, 0, g))):
         dump.both(f"Torch.clamp.{at}", [x], np.maximum(x, np.float16(0.1)), [g], [dx.astype(np.float16)], {"min": 0.1})
     verdicts = [row.verdict for row in Dump.rows(_written(dump), engine=engine)]
-    assert verdicts == [Judged.CLEAN] * 5 + [Judged.GUILTY]
+    assert verdicts == [ReplayVerdict.CLEAN] * 5 + [ReplayVerdict.GUILTY]
 
 
 def _written(dump):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from npucmp.dump.formats import calls_of
-from npucmp.model import Held, Judged
+from npucmp.model import EdgeVerdict, ReplayVerdict
 from npucmp.recompute.permutations import places_in
-from npucmp.recompute.run import linked
+from npucmp.recompute.run import link_operators
 from npucmp.recompute.task import ReplaySettings, tasks_of
 from npucmp.report import answer_of, terminal, write_reports
 from npucmp.report.replay_tables import EDGES, GAPS
@@ -89,8 +89,8 @@ def edges(dump, **options):
 def test_a_clean_gradient_is_the_sum_of_what_its_consumers_hand_back(tmp_path):
     found = edges(network(tmp_path))
     loss = found.pop("Functional.mse_loss.0.backward")
-    assert (loss.verdict, loss.explanation) == (Held.UNKNOWN, "no dumped operator reads it")
-    assert {edge.verdict for edge in found.values()} == {Held.CLEAN}
+    assert (loss.verdict, loss.explanation) == (EdgeVerdict.UNKNOWN, "no dumped operator reads it")
+    assert {edge.verdict for edge in found.values()} == {EdgeVerdict.CLEAN}
     assert found["Functional.linear.0.backward"].via == "gelu (erf)"
     assert found["Functional.layer_norm.0.backward"].via == "sum of 2: bit-equal"
     assert all(edge.ratio < 3 for edge in found.values())
@@ -103,14 +103,14 @@ def test_a_clean_gradient_is_the_sum_of_what_its_consumers_hand_back(tmp_path):
 ])  # fmt: skip
 def test_what_changes_a_gradient_between_operators_breaks_one_edge(tmp_path, change, words):
     found = edges(network(tmp_path, incoming=change))
-    broken = {name: edge for name, edge in found.items() if edge.verdict is Held.BROKEN}
+    broken = {name: edge for name, edge in found.items() if edge.verdict is EdgeVerdict.BROKEN}
     assert [*broken] == ["Functional.linear.0.backward"]
     assert broken["Functional.linear.0.backward"].explanation == words
 
 
 def test_rounding_in_bfloat16_is_no_fault_in_bfloat16_only(tmp_path):
     found = edges(network(tmp_path, incoming=lambda g: g.bfloat16().float()))
-    assert found["Functional.linear.0.backward"].verdict is Held.BROKEN
+    assert found["Functional.linear.0.backward"].verdict is EdgeVerdict.BROKEN
     assert found["Functional.linear.0.backward"].rel_l2_u == pytest.approx(2.0**-8 / 2.0**-24 * 0.4, rel=0.3)
 
 
@@ -123,11 +123,13 @@ def test_rounding_in_bfloat16_is_no_fault_in_bfloat16_only(tmp_path):
 def test_where_consumers_are_missing_nobody_knows(tmp_path, change, call, words):
     found = edges(network(tmp_path, **change))
     edge = next(edge for name, edge in found.items() if call in name)
-    assert edge.verdict is Held.UNKNOWN and words in edge.explanation
-    assert all(edge.verdict is not Held.BROKEN for edge in found.values())
+    assert edge.verdict is EdgeVerdict.UNKNOWN and words in edge.explanation
+    assert all(edge.verdict is not EdgeVerdict.BROKEN for edge in found.values())
 
 
-@pytest.mark.parametrize("factor, verdict", [(1.05, Held.BROKEN), (2, Held.UNKNOWN)])  # twice: it may be read twice
+@pytest.mark.parametrize(
+    "factor, verdict", [(1.05, EdgeVerdict.BROKEN), (2, EdgeVerdict.UNKNOWN)]
+)  # twice: it may be read twice
 def test_a_factor_is_told_even_where_consumers_may_be_missing(tmp_path, factor, verdict):
     """What reads z is not known."""
     dump = network(tmp_path, incoming=lambda g: g * factor)
@@ -141,7 +143,7 @@ def test_a_factor_is_told_even_where_consumers_may_be_missing(tmp_path, factor, 
 
 def test_files_words_and_status(tmp_path):
     found = replay(network(tmp_path / "dump", incoming=lambda g: g * 1.01).write())
-    assert found.exit_status == 1 and not [row for row in found.rows if row.verdict is Judged.GUILTY]
+    assert found.exit_status == 1 and not [row for row in found.rows if row.verdict is ReplayVerdict.GUILTY]
     text = terminal.render(answer_of(found))
     assert "BROKEN      Functional.linear.0.backward  input:0" in text
     words = "the incoming gradient differs from the gradient that Functional.linear.1.backward returns (gelu (erf))"
@@ -174,7 +176,7 @@ def test_samples(sample, broken):
     found = replay(SAMPLES / sample / "target")
     (one,) = found.replays
     assert [one.operators[edge.order].name for edge in one.broken_edges] == broken
-    assert sum(edge.verdict is Held.CLEAN for edge in one.edges) == 26 - len(broken)
+    assert sum(edge.verdict is EdgeVerdict.CLEAN for edge in one.edges) == 26 - len(broken)
     if broken:
         assert found.exit_status == 1
 
@@ -191,7 +193,7 @@ def gaps_of(dump):
     options, path = ReplayOptions(), dump.write()
     context = options.context(path)
     (run,) = options.runs(path, context)
-    _, gaps = linked(tasks_of(run, calls_of(run, context)), context, ReplaySettings(), 1)
+    _, gaps = link_operators(tasks_of(run, calls_of(run, context)), context, ReplaySettings(), 1)
     return {operator.order: operator.name for operator in run.operators}, gaps
 
 
@@ -312,18 +314,18 @@ def test_what_cannot_be_read_costs_its_own_edges(tmp_path):
     np.save(folder / "Functional.linear.1.backward.input.0.npy", normal(3, 3))
     (one,) = replay(tmp_path).replays
     found = {one.operators[edge.order].name: edge for edge in one.edges}
-    assert {edge.verdict for edge in found.values()} <= {Held.UNKNOWN, Held.CLEAN}
-    assert found["Functional.linear.0.backward"].verdict is Held.UNKNOWN
-    assert found["Functional.linear.1.backward"].verdict is Held.UNKNOWN
-    assert found["Tensor.__add__.0.backward"].verdict is Held.CLEAN
+    assert {edge.verdict for edge in found.values()} <= {EdgeVerdict.UNKNOWN, EdgeVerdict.CLEAN}
+    assert found["Functional.linear.0.backward"].verdict is EdgeVerdict.UNKNOWN
+    assert found["Functional.linear.1.backward"].verdict is EdgeVerdict.UNKNOWN
+    assert found["Tensor.__add__.0.backward"].verdict is EdgeVerdict.CLEAN
 
 
 def test_nan_and_constant_gradients_are_nobodys_fault(tmp_path):
     found = edges(network(tmp_path / "nan", incoming=lambda g: g * float("nan")))
-    assert all(edge.verdict is not Held.BROKEN for edge in found.values())
+    assert all(edge.verdict is not EdgeVerdict.BROKEN for edge in found.values())
     assert "NaN" in found["Functional.linear.0.backward"].explanation
     lost = edges(network(tmp_path / "zero", incoming=lambda g: g * 0))
-    assert lost["Functional.linear.0.backward"].verdict is Held.BROKEN
+    assert lost["Functional.linear.0.backward"].verdict is EdgeVerdict.BROKEN
 
 
 def test_constant_tensors_link_nothing(tmp_path):
@@ -356,4 +358,6 @@ def test_a_batch_norm_hands_back_to_its_input_alone(tmp_path):
     dump.add("Functional.batch_norm.0.backward", [gz], [gy, None, None, None])
     dump.add("Functional.conv2d.0.backward", [gy], [None, None])
     found = edges(dump)
-    assert [found[f"Functional.{name}.0.backward"].verdict for name in ("batch_norm", "conv2d")] == [Held.CLEAN] * 2
+    assert [found[f"Functional.{name}.0.backward"].verdict for name in ("batch_norm", "conv2d")] == [
+        EdgeVerdict.CLEAN
+    ] * 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from npucmp.dump.graphs import load_graphs
-from npucmp.dump.graphs.graph import united
+from npucmp.dump.graphs.graph import fused_operators
 from npucmp.model import Operator
 from npucmp.recompute.arguments import MissingTensor, NotInTable, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
@@ -69,7 +69,7 @@ def test_operators_that_are_about_to_be_fused_bear_their_types(tmp_path):
     op { name: "r" type: "LeakyRelu" id: 2 input: "c:0" attr { key: "fusion_scope" value { i: 3 } }
          attr { key: "negative_slope" value { f: 0.5 } } } }"""
     (tmp_path / "g.txt").write_text(text)
-    (node,) = united(load_graphs(tmp_path / "g.txt")[0])
+    (node,) = fused_operators(load_graphs(tmp_path / "g.txt")[0])
     assert node.attributes == {"strides": (1, 1, 2, 2), "negative_slope": 0.5, "parts": ("Conv2D", "LeakyRelu")}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
-from npucmp.model import Judged
+from npucmp.model import ReplayVerdict
 from npucmp.recompute.error_budget import vendor_level
 from npucmp.report import answer_of, terminal, write_reports
 from npucmp.workflows.replay import replay
@@ -61,7 +61,12 @@ def test_who_is_wrong_and_by_how_much(tmp_path):
     target, golden = dumps(tmp_path, [RIGHT, WRONG, RIGHT, WRONG], [RIGHT, RIGHT, WRONG, WRONG])
     found = replay(target, golden=golden)
     clean, guilty, other, both = found.rows
-    assert [row.verdict for row in found.rows] == [Judged.CLEAN, Judged.GUILTY, Judged.CLEAN, Judged.GUILTY]
+    assert [row.verdict for row in found.rows] == [
+        ReplayVerdict.CLEAN,
+        ReplayVerdict.GUILTY,
+        ReplayVerdict.CLEAN,
+        ReplayVerdict.GUILTY,
+    ]
     assert (clean.golden_mare_ratio, clean.vendor_level, clean.explanation) == (1.0, "L2", "")
     wanted = [a / b for a, b in zip(local_errors(WRONG), local_errors(RIGHT))]
     ratios = [guilty.golden_mare_ratio, guilty.golden_mere_ratio, guilty.golden_rmse_ratio]
@@ -95,7 +100,7 @@ def test_other_types_have_no_ratio_and_include_holds_for_both(tmp_path):
     target, golden = dumps(tmp_path, [half, half], [RIGHT, RIGHT])
     found = replay(target, golden=golden, include="*softmax.1*")
     (row,) = found.rows
-    assert (row.golden_rmse_ratio, row.vendor_level) == (None, "") and row.verdict is Judged.CLEAN
+    assert (row.golden_rmse_ratio, row.vendor_level) == (None, "") and row.verdict is ReplayVerdict.CLEAN
     assert found.bytes_read < 3 * X.size * 4 + 2 * half.nbytes
 
 

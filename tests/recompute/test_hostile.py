@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from npucmp.dump.limits import ANYWHERE
-from npucmp.model import Call, Judged, Operator, Replayed, TensorRef
+from npucmp.model import Call, Operator, ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.recompute import run
 from npucmp.recompute.task import ReplaySettings, Task
 from tests.recompute.craft import Dump
@@ -55,9 +55,9 @@ def test_each_costs_its_own_operator(tmp_path, as_installed):
     assert {name: row.status for name, row in zip(HOSTILE, rows)} == {
         name: status for name, (_, _, status) in HOSTILE.items()
     }
-    assert {row.verdict for row in rows[:-1]} == {Judged.UNKNOWN}
+    assert {row.verdict for row in rows[:-1]} == {ReplayVerdict.UNKNOWN}
     assert rows[-2].status == "crashed" and "out of range" in rows[-2].explanation
-    assert rows[-1].verdict is Judged.CLEAN
+    assert rows[-1].verdict is ReplayVerdict.CLEAN
 
 
 def test_files_are_the_readers(tmp_path):
@@ -75,7 +75,7 @@ def test_files_are_the_readers(tmp_path):
     from npucmp.workflows.replay import replay
 
     rows = replay(tmp_path).rows
-    assert [row.verdict for row in rows] == [Judged.UNKNOWN] * 3
+    assert [row.verdict for row in rows] == [ReplayVerdict.UNKNOWN] * 3
     assert [row.status for row in rows] == ["shape", "no data", "shape"]
     assert "outside" in rows[0].explanation and "holds float32 [6, 4]" in rows[2].explanation
 
@@ -101,7 +101,7 @@ class Ending:
             time.sleep(60)
         if task.operator.name == "eats":
             np.ones(1 << 32)
-        return [Replayed(task.operator.order, "output:0", verdict=Judged.CLEAN)]
+        return [ReplayedOutput(task.operator.order, "output:0", verdict=ReplayVerdict.CLEAN)]
 
 
 def task(name, order):
@@ -113,7 +113,7 @@ def task(name, order):
 def test_a_process_that_ends_costs_its_operator(jobs, monkeypatch):
     monkeypatch.setattr(run, "SECONDS", 1.0)
     tasks = [task(name, order) for order, name in enumerate(["a", "dies", "b", "hangs", "c"])]
-    found = [*run.replayed(tasks, (Ending(),), ANYWHERE, ReplaySettings(), jobs)]
+    found = [*run.replay_tasks(tasks, (Ending(),), ANYWHERE, ReplaySettings(), jobs)]
     assert [rows[0].status for rows in found] == ["replayed", "crashed", "replayed", "crashed", "replayed"]
     assert "Killed" in found[1][0].explanation
     assert "too long" in found[3][0].explanation
@@ -121,8 +121,8 @@ def test_a_process_that_ends_costs_its_operator(jobs, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="children are made by fork")
 def test_memory_is_bounded(monkeypatch):
-    ((row,),) = run.replayed([task("eats", 0)], (Ending(),), ANYWHERE, ReplaySettings(memory=1 << 28), 1)
-    assert row.status in ("crashed", "too large") and row.verdict is Judged.UNKNOWN
+    ((row,),) = run.replay_tasks([task("eats", 0)], (Ending(),), ANYWHERE, ReplaySettings(memory=1 << 28), 1)
+    assert row.status in ("crashed", "too large") and row.verdict is ReplayVerdict.UNKNOWN
 
 
 def test_the_parent_never_imports_torch(tmp_path):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from npucmp.model import Edge, Held, Judged, Operator, Replayed, TensorRef
-from npucmp.recompute.kind_baseline import explained
-from npucmp.recompute.run import settled
+from npucmp.model import Edge, EdgeVerdict, Operator, ReplayedOutput, ReplayVerdict, TensorRef
+from npucmp.recompute.kind_baseline import explain_kinds
+from npucmp.recompute.run import finish_edges
 from npucmp.workflows.replay import replay
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
@@ -99,7 +99,7 @@ def rows(tmp_path_factory):
 @pytest.mark.parametrize("number, words", [(at, words) for at, (*_, words) in enumerate(PLANTED)])
 def test_a_planted_fault_is_put_into_words(rows, number, words):
     row = rows[number]
-    assert row.verdict is Judged.GUILTY
+    assert row.verdict is ReplayVerdict.GUILTY
     assert row.explanation.startswith(words) and bool(words) == bool(row.explanation)
     assert row.explanation.startswith(row.explained_by)
 
@@ -113,7 +113,7 @@ def test_of_gradients_too(tmp_path):
     back = torch.ops.aten._softmax_backward_data(g, half, -1, torch.bfloat16).float().numpy()
     dump = Dump(tmp_path).add("Functional.softmax.0.forward", [X], [y], {"dim": -1})
     rows = dump.add("Functional.softmax.0.backward", [given], [back]).rows()
-    assert rows[1].verdict is Judged.GUILTY and rows[1].explained_by == "computed in bfloat16"
+    assert rows[1].verdict is ReplayVerdict.GUILTY and rows[1].explained_by == "computed in bfloat16"
 
 
 def test_one_line_where_all_of_a_kind_have_one_explanation(tmp_path):
@@ -135,17 +135,17 @@ def test_one_line_where_all_of_a_kind_have_one_explanation(tmp_path):
 
 def test_others_explain_nothing():
     rows = [
-        Replayed(at, "output:0", verdict=Judged.GUILTY, rms_ratio=1e4, rel_l2=0.1, rel_l2_u=1e6, budget="noise",
-                 explained_by=words)
+        ReplayedOutput(at, "output:0", verdict=ReplayVerdict.GUILTY, rms_ratio=1e4, rel_l2=0.1, rel_l2_u=1e6,
+                       budget="noise", explained_by=words)
         for at, words in enumerate(["bias left out", "bias left out", "scaled by 1.1"])
     ]  # fmt: skip
-    assert explained(rows, {at: Operator("x", "x", "linear", "forward", at, ()) for at in range(3)}) == []
+    assert explain_kinds(rows, {at: Operator("x", "x", "linear", "forward", at, ()) for at in range(3)}) == []
 
 
 # edges of a kind
 
 
-def edge(order, error, verdict=Held.BROKEN):
+def edge(order, error, verdict=EdgeVerdict.BROKEN):
     """Its one consumer is a linear of the order before; error is relative."""
     return Edge(order, "input:0", verdict, (order - 1,), ratio=100.0, rel_l2_u=error * 2.0**24)
 
@@ -162,28 +162,28 @@ def operators(count):
 
 
 def test_gradients_that_are_off_alike_are_a_setting():
-    edges, words = settled([edge(order, 3e-4) for order in (1, 3, 5, 7)], [], operators(8))
-    assert {one.verdict for one in edges} == {Held.UNKNOWN} and len(words) == 1
+    edges, words = finish_edges([edge(order, 3e-4) for order in (1, 3, 5, 7)], [], operators(8))
+    assert {one.verdict for one in edges} == {EdgeVerdict.UNKNOWN} and len(words) == 1
     assert words[0].startswith("4 of 4 gradients that ") and "explained by coarser arithmetic inside" in words[0]
 
 
 def test_one_that_stands_out_is_broken_all_the_same():
-    edges, _ = settled([*(edge(order, 3e-4) for order in (1, 3, 5)), edge(7, 1e-2)], [], operators(8))
-    assert [one.verdict is Held.BROKEN for one in edges] == [False, False, False, True]
+    edges, _ = finish_edges([*(edge(order, 3e-4) for order in (1, 3, 5)), edge(7, 1e-2)], [], operators(8))
+    assert [one.verdict is EdgeVerdict.BROKEN for one in edges] == [False, False, False, True]
 
 
 @pytest.mark.parametrize("edges", [
     [edge(1, 3e-4), edge(3, 3e-4)],  # too few
     [edge(1, 0.01), edge(3, 0.01), edge(5, 0.01)],  # too much for any precision
-    [edge(1, 3e-4), edge(3, 3e-4), edge(5, 3e-4), *(edge(order, 1e-7, Held.CLEAN) for order in (7, 9, 11, 13))],
+    [edge(1, 3e-4), edge(3, 3e-4), edge(5, 3e-4), *(edge(order, 1e-7, EdgeVerdict.CLEAN) for order in (7, 9, 11, 13))],
 ])  # fmt: skip
 def test_few_or_large_errors_are_no_setting(edges):
-    found, words = settled(edges, [], operators(14))
+    found, words = finish_edges(edges, [], operators(14))
     assert words == [] and [one.verdict for one in found] == [one.verdict for one in edges]
 
 
 def test_what_a_guilty_consumer_explains_is_told_there():
-    row = Replayed(0, "output:0", verdict=Judged.GUILTY)
-    found, _ = settled([edge(1, 0.01), edge(3, 0.01)], [row], operators(4))
-    assert [one.verdict for one in found] == [Held.UNKNOWN, Held.BROKEN]
+    row = ReplayedOutput(0, "output:0", verdict=ReplayVerdict.GUILTY)
+    found, _ = finish_edges([edge(1, 0.01), edge(3, 0.01)], [row], operators(4))
+    assert [one.verdict for one in found] == [EdgeVerdict.UNKNOWN, EdgeVerdict.BROKEN]
     assert found[0].explanation == "Functional.linear.0.backward is guilty"

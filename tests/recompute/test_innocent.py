@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from npucmp.model import Judged  # noqa: E402
+from npucmp.model import ReplayVerdict  # noqa: E402
 from npucmp.workflows.replay import replay  # noqa: E402
 from tests.recompute.innocent import Record, accused, write  # noqa: E402
 
@@ -53,7 +53,7 @@ def _calls():
 def test_no_call_with_a_python_number_is_accused(tmp_path):
     found = _verdicts(tmp_path, _calls())
     assert len(found) == len(_calls())
-    assert {name: one for name, one in found.items() if one[0] != "replayed" or one[1] is Judged.GUILTY} == {}
+    assert {name: one for name, one in found.items() if one[0] != "replayed" or one[1] is ReplayVerdict.GUILTY} == {}
 
 
 def test_a_drawn_sample_is_innocent(tmp_path):
@@ -82,7 +82,7 @@ def test_wrong_results_of_the_same_calls_stay_guilty(tmp_path):
         five = torch.nn.functional.interpolate(image, scale_factor=1.1, mode="bilinear") * 1.05
         some.append(_record(f"Functional.interpolate.{at}", [image], five, {"scale_factor": 1.1, "mode": "bilinear"}))
     found = _verdicts(tmp_path, some)
-    assert {name: one for name, one in found.items() if one[1] is not Judged.GUILTY} == {}
+    assert {name: one for name, one in found.items() if one[1] is not ReplayVerdict.GUILTY} == {}
 
 
 def _chosen(name, x, places, *args, values=None, **kwargs):
@@ -108,15 +108,15 @@ def test_indices_of_equal_values_are_free_and_others_are_not(tmp_path):
     ]  # fmt: skip
     found = _verdicts(tmp_path, some)
     wrong = {"argmax.2", "argmin.1", "argmax.4", "min.1", "topk.1", "argsort.1", "cummax.1"}
-    guilty = {name for name, one in found.items() if one[1] is Judged.GUILTY}
+    guilty = {name for name, one in found.items() if one[1] is ReplayVerdict.GUILTY}
     assert guilty == {f"Torch.{name}.forward" for name in wrong}
-    assert {name: one for name, one in found.items() if one[1] is Judged.UNKNOWN} == {}
+    assert {name: one for name, one in found.items() if one[1] is ReplayVerdict.UNKNOWN} == {}
 
 
 def test_indices_among_nan_are_unknown(tmp_path):
     x = torch.tensor([1.0, float("nan"), 5.0])
     (found,) = _verdicts(tmp_path, [_chosen("Torch.argmax.0", x, 2)]).values()
-    assert found[1] is Judged.UNKNOWN
+    assert found[1] is ReplayVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -138,5 +138,5 @@ def test_a_bias_is_added_before_or_after_a_product_is_rounded(tmp_path, large):
         some.append(Record(f"Functional.conv1d.{at}", [image, w[..., None], b], {}, [made], [], []))
     verdicts = {name: one[1] for name, one in _verdicts(tmp_path, some).items()}
     for call in ("linear", "conv1d"):
-        wanted = [Judged.CLEAN, Judged.CLEAN, Judged.GUILTY, Judged.GUILTY]
+        wanted = [ReplayVerdict.CLEAN, ReplayVerdict.CLEAN, ReplayVerdict.GUILTY, ReplayVerdict.GUILTY]
         assert [verdicts[f"Functional.{call}.{at}.forward"] for at in range(4)] == wanted

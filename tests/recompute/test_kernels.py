@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npucmp.model import Judged
+from npucmp.model import ReplayVerdict
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 
@@ -68,7 +68,7 @@ def replayed(request, tmp_path_factory):
 
 def test_verdicts(replayed):
     what, rows = replayed
-    wanted = Judged.CLEAN if what == "clean" else Judged.GUILTY
+    wanted = ReplayVerdict.CLEAN if what == "clean" else ReplayVerdict.GUILTY
     assert {name: row for name, row in rows.items() if row.verdict is not wanted} == {}
 
 
@@ -103,8 +103,8 @@ def test_in_place_and_recorded_too_late(tmp_path):
     dump = Dump(tmp_path).add("Tensor.__iadd__.0.forward", (X, y), [(X + y).astype(F32)])
     dump.add("Tensor.add_.1.forward", ((X + y).astype(F32), y), [(X + y).astype(F32)])
     before, after = dump.rows()
-    assert before.verdict is Judged.CLEAN
-    assert (after.verdict, after.status) == (Judged.UNKNOWN, "overwritten")
+    assert before.verdict is ReplayVerdict.CLEAN
+    assert (after.verdict, after.status) == (ReplayVerdict.UNKNOWN, "overwritten")
 
 
 def test_dropout_takes_its_mask_from_the_output(tmp_path):

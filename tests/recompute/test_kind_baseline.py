@@ -2,8 +2,8 @@
 
 import pytest
 
-from npucmp.model import Judged, Operator, Replayed
-from npucmp.recompute.kind_baseline import doubted, excused, explained
+from npucmp.model import Operator, ReplayedOutput, ReplayVerdict
+from npucmp.recompute.kind_baseline import excuse_kinds, explain_kinds, mark_doubtful
 
 
 def operators(*names):
@@ -15,16 +15,16 @@ def operators(*names):
     return found
 
 
-def row(order, ratio, rel_l2=1e-5, verdict=Judged.GUILTY, unit=2.0**-24):
+def row(order, ratio, rel_l2=1e-5, verdict=ReplayVerdict.GUILTY, unit=2.0**-24):
     figures = {"rms_ratio": ratio, "rel_l2": rel_l2, "rel_l2_u": rel_l2 / unit, "budget": "noise"}
-    return Replayed(order, "output:0", verdict=verdict, **figures)
+    return ReplayedOutput(order, "output:0", verdict=verdict, **figures)
 
 
 NAMES = operators(*(f"exp.{at}.forward" for at in range(5)))
 
 
 def judged(rows):
-    return [one.verdict.value for one in excused(rows, explained(rows, NAMES))]
+    return [one.verdict.value for one in excuse_kinds(rows, explain_kinds(rows, NAMES))]
 
 
 @pytest.mark.parametrize("rows, guilty", [
@@ -33,7 +33,8 @@ def judged(rows):
     ([row(at, 40.0 if at < 4 else 900.0, 1e-5 if at < 4 else 3e-4) for at in range(5)], [4]),  # one stands out
     ([row(at, 40.0 * 8**at) for at in range(5)], []),  # as far off as the others, relative to the values
     ([row(at, 1e5, 0.02) for at in range(5)], [0, 1, 2, 3, 4]),  # no setting makes such an error
-    ([row(at, 40.0, verdict=Judged.GUILTY if at else Judged.CLEAN) for at in range(5)], [1, 2, 3, 4]),  # not all
+    ([row(at, 40.0, verdict=ReplayVerdict.GUILTY if at else ReplayVerdict.CLEAN) for at in range(5)],
+     [1, 2, 3, 4]),  # not all
     ([row(at, 5.0, 0.01, unit=2.0**-8) for at in range(5)], []),  # 2.6 u of bfloat16
     ([row(at, 50.0, 0.1, unit=2.0**-8) for at in range(5)], [0, 1, 2, 3, 4]),
 ])  # fmt: skip
@@ -54,8 +55,8 @@ def biased(order, share, rel_l2=1e-4):
 ])  # fmt: skip
 def test_an_error_in_one_direction_is_no_setting_of_the_device(shares, guilty):
     rows = [biased(at, share) for at, share in enumerate(shares)]
-    (kind,) = explained(rows, NAMES)
-    assert {one.verdict.value for one in excused(rows, [kind])} == {"GUILTY" if guilty else "AMPLIFIER"}
+    (kind,) = explain_kinds(rows, NAMES)
+    assert {one.verdict.value for one in excuse_kinds(rows, [kind])} == {"GUILTY" if guilty else "AMPLIFIER"}
     assert ("explained by another formula" in kind.words) is guilty
     assert kind.alike == (frozenset(range(5)) if guilty else frozenset())
 
@@ -65,18 +66,23 @@ def test_products_of_a_small_kind_are_held_against_those_of_all_kinds():
         "linear.0.forward", "linear.1.forward", "linear.2.forward", "matmul.0.forward", "exp.0.forward"
     )
     rows = [row(at, 40.0) for at in range(5)]
-    found = [one.verdict.value for one in excused(rows, explained(rows, one_unit))]
+    found = [one.verdict.value for one in excuse_kinds(rows, explain_kinds(rows, one_unit))]
     assert found == ["AMPLIFIER"] * 4 + ["GUILTY"]
-    rows = [row(at, 40.0 if at > 2 else 0.5, verdict=Judged.GUILTY if at > 2 else Judged.CLEAN) for at in range(5)]
-    assert [one.verdict.value for one in excused(rows, explained(rows, one_unit))] == ["CLEAN"] * 3 + ["GUILTY"] * 2
+    rows = [
+        row(at, 40.0 if at > 2 else 0.5, verdict=ReplayVerdict.GUILTY if at > 2 else ReplayVerdict.CLEAN)
+        for at in range(5)
+    ]
+    assert [one.verdict.value for one in excuse_kinds(rows, explain_kinds(rows, one_unit))] == ["CLEAN"] * 3 + [
+        "GUILTY"
+    ] * 2
 
 
 def test_gradients_after_a_guilty_forward_that_may_have_run_again():
     again = operators("a.0.forward", "b.0.forward", "b.0.backward", "b.1.forward", "b.1.backward", "a.0.backward")
     rows = [row(0, 9.0), row(4, 9.0), row(5, 9.0)]
-    assert [one.verdict.value for one in doubted(rows, again)] == ["GUILTY", "UNKNOWN", "GUILTY"]
+    assert [one.verdict.value for one in mark_doubtful(rows, again)] == ["GUILTY", "UNKNOWN", "GUILTY"]
     kept = operators("a.0.forward", "b.0.forward", "b.0.backward", "a.0.backward")
     rows = [row(0, 9.0), row(2, 9.0), row(3, 9.0)]
-    assert doubted(rows, kept) == rows
-    clean = [row(0, 0.5, verdict=Judged.CLEAN), row(4, 9.0)]
-    assert doubted(clean, again) == clean
+    assert mark_doubtful(rows, kept) == rows
+    clean = [row(0, 0.5, verdict=ReplayVerdict.CLEAN), row(4, 9.0)]
+    assert mark_doubtful(clean, again) == clean

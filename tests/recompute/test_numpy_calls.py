@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from npucmp.model import Judged
+from npucmp.model import ReplayVerdict
 from tests.recompute.craft import Dump
 
 F32 = np.float32
@@ -86,7 +86,7 @@ def calls(dump, spoil=lambda name, one: one):
 
 def test_calls_and_gradients_are_clean(tmp_path):
     rows = rows_of(calls(Dump(tmp_path)))
-    assert {row.status for row in rows} == {"replayed"} and {row.verdict for row in rows} == {Judged.CLEAN}
+    assert {row.status for row in rows} == {"replayed"} and {row.verdict for row in rows} == {ReplayVerdict.CLEAN}
 
 
 @pytest.mark.parametrize("factor", [2.0, -1.0, 1.001])
@@ -95,7 +95,7 @@ def test_a_gradient_times_a_factor_is_guilty(tmp_path, factor):
     dump = calls(Dump(tmp_path), lambda name, one: np.asarray(one) * factor)
     names = [name for name, record in dump.data.items() for _ in record["output"]]
     rows = rows_of(dump)
-    guilty = {name for name, row in zip(names, rows) if row.verdict is Judged.GUILTY}
+    guilty = {name for name, row in zip(names, rows) if row.verdict is ReplayVerdict.GUILTY}
     assert guilty == {name for name in names if name.endswith("backward")}
 
 
@@ -107,7 +107,12 @@ def test_a_gradient_that_is_handed_on_by_a_view(tmp_path):
     record(dump, "Functional.linear.0", [x, w], [out], [dy.reshape(6, 4)], dy)
     record(dump, "Functional.linear.1", [x, w], [out], [2 * dy.reshape(6, 4)], dy)
     rows = rows_of(dump)
-    assert [row.verdict for row in rows] == [Judged.CLEAN, Judged.CLEAN, Judged.CLEAN, Judged.GUILTY]
+    assert [row.verdict for row in rows] == [
+        ReplayVerdict.CLEAN,
+        ReplayVerdict.CLEAN,
+        ReplayVerdict.CLEAN,
+        ReplayVerdict.GUILTY,
+    ]
     assert rows[1].explanation == "the record holds the incoming gradient, not the computed gradients"
 
 
@@ -117,7 +122,7 @@ def test_a_gradient_of_another_type_may_be_of_another_node(tmp_path):
     dump.add("Functional.softmax.0.forward", [x], [softmax(x.astype(float)).astype(F32)], {"dim": -1})
     dump.add("Functional.softmax.0.backward", [dy], [dy.astype(np.float16)])
     row = rows_of(dump)[1]
-    assert (row.status, row.verdict) == ("another autograd node", Judged.UNKNOWN)
+    assert (row.status, row.verdict) == ("another autograd node", ReplayVerdict.UNKNOWN)
 
 
 def test_indices_of_equal_values_may_differ_and_others_may_not(tmp_path):
@@ -128,7 +133,7 @@ def test_indices_of_equal_values_may_differ_and_others_may_not(tmp_path):
     dump.add("Torch.topk.0.forward", [x, 2], [np.array([[5, 5], [4, 3]], F32), np.array([[2, 1], [0, 1]])])
     dump.add("Torch.topk.1.forward", [x, 2], [np.array([[5, 5], [4, 3]], F32), np.array([[2, 2], [0, 1]])])
     verdicts = [row.verdict for row in rows_of(dump)]
-    clean, guilty = Judged.CLEAN, Judged.GUILTY
+    clean, guilty = ReplayVerdict.CLEAN, ReplayVerdict.GUILTY
     assert verdicts == [clean, clean, guilty, clean, clean, clean, guilty]
 
 
@@ -141,7 +146,7 @@ def test_a_dropout_is_replayed_with_the_mask_of_its_own_output(tmp_path):
     record(dump, "Functional.dropout.1", [x, 0.25, True], [y], [dy / F32(0.75)], dy)
     record(dump, "Functional.dropout.2", [x, 0.5, True], [y])
     rows = rows_of(dump)
-    assert [row.verdict for row in rows[:4]] == [Judged.CLEAN] * 3 + [Judged.GUILTY]
+    assert [row.verdict for row in rows[:4]] == [ReplayVerdict.CLEAN] * 3 + [ReplayVerdict.GUILTY]
     assert rows[4].status == "random"
 
 

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from npucmp.model import Call, Judged  # noqa: E402
+from npucmp.model import Call, ReplayVerdict  # noqa: E402
 from npucmp.recompute import npu_formulas  # noqa: E402
-from npucmp.recompute.call_inputs import CallInputs, mapped  # noqa: E402
+from npucmp.recompute.call_inputs import CallInputs, map_arrays  # noqa: E402
 from npucmp.recompute.call_table import formula_of  # noqa: E402
 from npucmp.recompute.noisy_ops import Steps  # noqa: E402
 from npucmp.workflows.replay import replay  # noqa: E402
@@ -325,7 +325,7 @@ def called(prefix, name, function, args, kwargs):
             leaves[len(leaves)] = found.requires_grad_()
         return found
 
-    again = mapped([list(args), dict(kwargs)], lifted)
+    again = map_arrays([list(args), dict(kwargs)], lifted)
     for place in CONSTANT.get(name, ()):
         if again[0][place] is not None:
             again[0][place].requires_grad_(False)
@@ -416,11 +416,11 @@ def verdicts(records, folder):
 
 def test_drawn_calls_of_torch_are_innocent(drawn, tmp_path):
     found = verdicts(drawn, tmp_path)
-    assert len(found) > 60 and {verdict for _, verdict in found} == {Judged.CLEAN}
+    assert len(found) > 60 and {verdict for _, verdict in found} == {ReplayVerdict.CLEAN}
 
 
 def test_drawn_gradients_that_are_too_large_are_guilty(drawn, tmp_path):
     some = [one._replace(gradients=[None if grad is None else grad * 1.1 for grad in one.gradients])
             for one in drawn if any(grad is not None and bool(grad.any()) for grad in one.gradients)]  # fmt: skip
     found = [verdict for phase, verdict in verdicts(some, tmp_path) if phase == "backward"]
-    assert len(found) > 20 and found.count(Judged.GUILTY) >= 0.9 * len(found)  # others may be zero
+    assert len(found) > 20 and found.count(ReplayVerdict.GUILTY) >= 0.9 * len(found)  # others may be zero

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npucmp.dump.formats import open_runs
-from npucmp.model import Judged
+from npucmp.model import ReplayVerdict
 from npucmp.recompute import torch_engine
 from npucmp.report import answer_of, terminal
 from npucmp.workflows.replay import replay
@@ -37,11 +37,11 @@ def test_the_fused_addition_is_guilty_without_a_golden():
     result, names, statuses = found("cann_fusion_pass/target")
     assert names == ["net/block_0/addnet/block_0/Relu"] and result.exit_status == 1
     assert statuses == {"replayed", "no data"}
-    assert {row.verdict for row in result.rows} == {Judged.GUILTY, Judged.CLEAN, Judged.UNKNOWN}
+    assert {row.verdict for row in result.rows} == {ReplayVerdict.GUILTY, ReplayVerdict.CLEAN, ReplayVerdict.UNKNOWN}
     folded = {row.explanation for row in result.rows if row.status == "no data"}
     assert folded == {"its folded constants are not among its inputs"}
     result, names, _ = found("cann_fusion_pass/golden")
-    assert names == [] and sum(row.verdict is Judged.CLEAN for row in result.rows) == 35
+    assert names == [] and sum(row.verdict is ReplayVerdict.CLEAN for row in result.rows) == 35
 
 
 def test_what_was_left_out_is_told_by_type():
@@ -60,7 +60,7 @@ def test_torch_alone_says_that_it_knows_no_graphs():
 def test_a_clean_device_and_one_whose_fault_is_where_constants_are_folded():
     for sample in ("cann_clean/target", "cann_fused_conv/target"):
         result, names, _ = found(sample)
-        assert names == [] and sum(row.verdict is Judged.CLEAN for row in result.rows) == 16
+        assert names == [] and sum(row.verdict is ReplayVerdict.CLEAN for row in result.rows) == 16
 
 
 def test_another_epsilon_than_the_graph_tells():
@@ -76,7 +76,7 @@ def test_an_operator_of_mindspore_computes_what_it_was_told():
     result, names, _ = found("mindspore_layer_norm/target")
     assert names == [] and result.exit_status == 0
     norms = [row for row in result.rows if result.replays[0].operators[row.order].op_type == "LayerNorm"]
-    assert len(norms) == 3 and {row.verdict for row in norms} == {Judged.CLEAN}
+    assert len(norms) == 3 and {row.verdict for row in norms} == {ReplayVerdict.CLEAN}
 
 
 _spec = importlib.util.spec_from_file_location("make_cann", SAMPLES / "make_cann.py")
@@ -97,8 +97,8 @@ def test_a_convolution_in_the_layouts_of_a_device(tmp_path, is_told):
     operators = result.replays[0].operators
     convolutions = {operators[row.order].name: row for row in result.rows if operators[row.order].op_type == "Conv2D"}
     verdicts = {name: row.verdict for name, row in convolutions.items()}
-    clean = {"net/conv1/Conv2D": Judged.CLEAN, "net/block_0/b/Conv2D": Judged.CLEAN}
-    assert verdicts == {**clean, "net/block_0/a/Conv2D": Judged.GUILTY if is_told else Judged.UNKNOWN}
+    clean = {"net/conv1/Conv2D": ReplayVerdict.CLEAN, "net/block_0/b/Conv2D": ReplayVerdict.CLEAN}
+    assert verdicts == {**clean, "net/block_0/a/Conv2D": ReplayVerdict.GUILTY if is_told else ReplayVerdict.UNKNOWN}
     assert [operators[row.order].name for row in result.replays[0].guilty] == ["net/block_0/a/Conv2D"] * is_told
 
 
@@ -132,16 +132,20 @@ def network(folder, **faults):
 def test_a_clean_network(tmp_path):
     rows = network(tmp_path).rows()
     assert {name: (row.verdict, row.budget) for name, row in rows.items()} == {
-        "conv": (Judged.CLEAN, "walk"), "norm": (Judged.CLEAN, "noise"), "relu": (Judged.CLEAN, "exact"),
-        "mean": (Judged.CLEAN, "noise"), "dense": (Judged.CLEAN, "walk"), "soft": (Judged.CLEAN, "noise"),
-    }  # fmt: skip
+        "conv": (ReplayVerdict.CLEAN, "walk"),
+        "norm": (ReplayVerdict.CLEAN, "noise"),
+        "relu": (ReplayVerdict.CLEAN, "exact"),
+        "mean": (ReplayVerdict.CLEAN, "noise"),
+        "dense": (ReplayVerdict.CLEAN, "walk"),
+        "soft": (ReplayVerdict.CLEAN, "noise"),
+    }
     assert all(row.rms_ratio <= 1.7 for row in rows.values())
 
 
 @pytest.mark.parametrize("name", ["conv", "norm", "relu", "mean", "dense", "soft"])
 def test_the_faulty_one_alone_is_guilty(tmp_path, name):
     rows = network(tmp_path, **{name: F32(1.0005)}).rows()
-    assert [one for one, row in rows.items() if row.verdict is Judged.GUILTY] == [name]
+    assert [one for one, row in rows.items() if row.verdict is ReplayVerdict.GUILTY] == [name]
 
 
 def test_shares_computed_in_half_precision_are_a_setting_where_all_are(tmp_path):
@@ -169,7 +173,7 @@ def test_float16_and_truncation(tmp_path):
     cut = np.where(away, np.nextafter(rounded, np.float16(0)), rounded)
     dump = GraphDump(tmp_path).add("right", "AddV2", [x, y], [rounded]).add("cut", "AddV2", [x, y], [cut])
     rows = dump.rows()
-    assert rows["right"].verdict is Judged.CLEAN and rows["cut"].verdict is Judged.GUILTY
+    assert rows["right"].verdict is ReplayVerdict.CLEAN and rows["cut"].verdict is ReplayVerdict.GUILTY
     assert rows["cut"].bias > 0.25
 
 
@@ -177,7 +181,7 @@ def test_what_the_graph_does_not_tell_makes_nobody_guilty(tmp_path):
     x, w = normal(1, 6, 6, 2), normal(3, 3, 2, 2, seed=2)
     y = normal(1, 6, 6, 2, seed=3)
     row = GraphDump(tmp_path).add("c", "Conv2D", [x, w], [y], data_format="NHWC").rows()["c"]
-    assert (row.status, row.verdict) == ("replayed", Judged.UNKNOWN)
+    assert (row.status, row.verdict) == ("replayed", ReplayVerdict.UNKNOWN)
     assert row.explanation == "the graph has no strides for it, 1 was assumed; the graph has no pads for it"
 
 
@@ -188,8 +192,8 @@ def test_an_operator_that_overwrote_what_it_read(tmp_path):
     dump.add("late", "AssignSub", [after, F32(0.5) * gradient], [after])
     dump.add("early", "AssignSub", [before, F32(0.5) * gradient], [after])
     rows = dump.rows()
-    assert (rows["late"].status, rows["late"].verdict) == ("overwritten", Judged.UNKNOWN)
-    assert (rows["early"].status, rows["early"].verdict) == ("replayed", Judged.CLEAN)
+    assert (rows["late"].status, rows["late"].verdict) == ("overwritten", ReplayVerdict.UNKNOWN)
+    assert (rows["early"].status, rows["early"].verdict) == ("replayed", ReplayVerdict.CLEAN)
 
 
 HOSTILE = {
@@ -215,8 +219,8 @@ def test_each_hostile_operator_costs_itself(tmp_path):
     for name, (op, inputs, output, told) in HOSTILE.items():
         dump.add(name, op, inputs, [output], **told)
     rows = dump.rows(limit_memory=64 << 20)
-    assert rows.pop("right").verdict is Judged.CLEAN
-    assert {row.verdict for row in rows.values()} == {Judged.UNKNOWN} and len(rows) == len(HOSTILE)
+    assert rows.pop("right").verdict is ReplayVerdict.CLEAN
+    assert {row.verdict for row in rows.values()} == {ReplayVerdict.UNKNOWN} and len(rows) == len(HOSTILE)
     statuses = {name: row.status for name, row in rows.items()}
     named = {"missing": "no data", "unheard": "not in table", "random": "random"}
     assert statuses == {name: named.get(name, "shape") for name in HOSTILE}
@@ -265,9 +269,9 @@ def test_calls_and_their_arguments(without_torch, tmp_path):
     dump.add("Functional.gelu.1.forward", [x], [gelu.astype(F32)])
     dump.add("Torch.add.0.forward", [x, x], [3 * x], {"alpha": 2})
     rows = dump.rows()
-    assert [row.verdict for row in rows[:6]] == [Judged.CLEAN] * 6
-    assert rows[6].verdict is Judged.GUILTY
-    assert rows[7].verdict is Judged.CLEAN
+    assert [row.verdict for row in rows[:6]] == [ReplayVerdict.CLEAN] * 6
+    assert rows[6].verdict is ReplayVerdict.GUILTY
+    assert rows[7].verdict is ReplayVerdict.CLEAN
 
 
 def test_attributes_reach_the_operators():

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from npucmp.recompute.arguments import RefusedRecord, TooLarge
+from npucmp.recompute.arguments import CallTooLarge, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps, sigma_of
 from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
 from npucmp.recompute.numpy_table import TABLE, line_of
@@ -266,7 +266,7 @@ def test_hostile_attributes_are_refused_before_anything_is_made(op, inputs, told
 
 
 def test_what_does_not_fit_into_memory():
-    with pytest.raises(TooLarge, match="limit-memory"):
+    with pytest.raises(CallTooLarge, match="limit-memory"):
         computed("Add", [normal(1 << 10, 1), normal(1, 1 << 10)], [(1 << 10, 1 << 10)], memory=1 << 22)
 
 

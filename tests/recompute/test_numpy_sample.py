@@ -8,7 +8,7 @@ import pytest
 
 from npucmp import compare
 from npucmp.dump.formats import ANYWHERE, calls_of, open_runs
-from npucmp.model import Cause, Judged
+from npucmp.model import Cause, ReplayVerdict
 from npucmp.recompute import numpy_sample
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.task import ReplaySettings, tasks_of
@@ -60,7 +60,7 @@ def spoilt(one):
 
 
 @pytest.mark.parametrize("at", range(len(CALLS)))
-@pytest.mark.parametrize("spoil, verdict", [(np.asarray, Judged.CLEAN), (spoilt, Judged.GUILTY)])
+@pytest.mark.parametrize("spoil, verdict", [(np.asarray, ReplayVerdict.CLEAN), (spoilt, ReplayVerdict.GUILTY)])
 def test_products_and_their_gradients(at, spoil, verdict, tmp_path):
     name, args, out, dy, gradients = CALLS[at]
     dump = Dump(tmp_path).add(f"{name}.0.forward", args, [spoil(out)])

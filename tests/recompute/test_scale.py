@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npucmp.model import Judged
+from npucmp.model import ReplayVerdict
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 
@@ -61,7 +61,7 @@ def rows(tmp_path_factory):
 
 
 def test_verdicts(rows):
-    guilty = {name for name, row in rows.items() if row.verdict is not Judged.CLEAN}
+    guilty = {name for name, row in rows.items() if row.verdict is not ReplayVerdict.CLEAN}
     assert guilty == {
         "Functional.softmax.1.forward", "Functional.layer_norm.1.forward", "Tensor.__add__.1.forward",
         "Functional.linear.1.forward", "Functional.softmax.2.backward",
@@ -105,5 +105,5 @@ def test_a_square_weight_is_shared_by_all_rows(name, tmp_path):
     wrong[300:316, 16:32] *= F32(1.01)
     dump = Dump(tmp_path).add(f"{name}.0.forward", [x, w], [out]).add(f"{name}.1.forward", [x, w], [wrong])
     right, bad = dump.rows()
-    assert (right.status, right.verdict, bad.verdict) == ("replayed", Judged.CLEAN, Judged.GUILTY)
+    assert (right.status, right.verdict, bad.verdict) == ("replayed", ReplayVerdict.CLEAN, ReplayVerdict.GUILTY)
     assert right.rms_ratio < 1 and bad.where.startswith("[30")

@@ -10,7 +10,7 @@ import pytest
 
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
-from npucmp.model import Judged
+from npucmp.model import ReplayVerdict
 from npucmp.report import answer_of, terminal
 from npucmp.report.replay import COLUMNS
 from npucmp.workflows.replay import replay
@@ -87,7 +87,7 @@ def test_a_dump_without_calls_is_undecided():
 
 def test_all_of_a_kind_are_explained_and_one_is_guilty(tmp_path):
     every = replay(softmaxes(tmp_path / "all", range(5)))
-    assert every.exit_status == 0 and {row.verdict for row in every.rows} == {Judged.AMPLIFIER}
+    assert every.exit_status == 0 and {row.verdict for row in every.rows} == {ReplayVerdict.AMPLIFIER}
     (words,) = every.replays[0].peers
     assert words.startswith("all 5 Functional.softmax.forward output:0 exceed their budget")
     assert "explained" in terminal.render(answer_of(every))
@@ -179,7 +179,7 @@ def test_the_second_opinion_is_of_the_type_that_autocast_computes_in(tmp_path):
     logits, labels = normal(40, 30).astype(np.float16), np.arange(40) % 30
     wide = logits.astype(float)
     right = np.mean(np.log(np.exp(wide).sum(-1)) - wide[np.arange(40), labels])
-    for name, loss, wanted in (("right", right, Judged.CLEAN), ("wrong", right * 1.0003, Judged.GUILTY)):
+    for name, loss, wanted in (("right", right, ReplayVerdict.CLEAN), ("wrong", right * 1.0003, ReplayVerdict.GUILTY)):
         dump = Dump(tmp_path / name)
         row = dump.add("Functional.cross_entropy.0.forward", [logits, labels], [np.array(loss, F32)]).row()
         assert row.verdict is wanted and "scaled" not in row.explanation  # of one number any factor is right

@@ -51,7 +51,7 @@ def test_a_summary_cannot_have_other_files_removed(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"files": ["rerun.csv"]}', '{"npucmp": 1, "files": 3}', "[" * 10**5])
 def test_a_summary_of_somebody_else_lists_nothing(tmp_path, text):
     (tmp_path / "summary.json").write_text(text)
-    assert files.listed(tmp_path) == []
+    assert files.listed_files(tmp_path) == []
 
 
 COMMANDS = {

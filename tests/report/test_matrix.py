@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.localise.rank_digest import Odd
+from npucmp.localise.rank_digest import ReplicaMismatch
 from npucmp.model import Run
 from npucmp.report import answer_of, html, overview, rank_summary, terminal
 from npucmp.report.error_origin import begin_of, odd_words
@@ -115,7 +115,7 @@ def test_where_it_begins(name):
 
 
 def test_who_differs_from_its_peers():
-    odd = Odd(2, (3,), (0, 1, 2), "weight", ("linear.0", "input:1"), 8, True)
+    odd = ReplicaMismatch(2, (3,), (0, 1, 2), "weight", ("linear.0", "input:1"), 8, True)
     assert odd_words(odd) == (
         "rank 3 has a different weight than ranks 0-2 since step 2: linear.0 input:1 and 7 more tensors; "
         "in the golden, these ranks are identical"
@@ -149,15 +149,15 @@ def test_folded_it_shows_the_worst(ranks, width):
     ]
     (line,) = fold_matrix([*cells, *(cell(0, rank) for rank in range(ranks))], (1, ranks // 3), width).lines[1:]
     label, spots = line
-    assert label == "step 1" and len(spots) <= width and sum(spot.shards for spot in spots) == ranks
+    assert label == "step 1" and len(spots) <= width and sum(spot.step_ranks for spot in spots) == ranks
     across, at = -(-ranks // width), 0
     for spot in spots:
-        some = range(at, at + spot.shards)
+        some = range(at, at + spot.step_ranks)
         worst = (
             "1" if ranks // 3 in some else "X" if ranks - 1 in some else "o" if any(n % 7 == 0 for n in some) else "·"
         )
-        assert spot.state.sign == worst and spot.shards <= across
-        at += spot.shards
+        assert spot.state.sign == worst and spot.step_ranks <= across
+        at += spot.step_ranks
 
 
 def test_many_steps_are_folded_too_and_those_of_one_rank_lie():

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.dump_plan.dump_config import OfMsprobe
-from npucmp.localise.next_dump import Wishes
+from npucmp.dump_plan.dump_config import MsprobeOperators
+from npucmp.localise.next_dump import OpenRoots
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.report import answer_of, next_dump, tensor_rows, write_reports
-from npucmp.workflows.compare import Sides, compared_runs
+from npucmp.workflows.compare import Sides, compare_runs
 from npucmp.workflows.options import Options
 from tests.synthetic import chain, with_statistics, write_run
 
@@ -34,8 +34,8 @@ def dumps(tmp_path):
 
 
 def next_of(report):
-    wishes = [Wishes.of(one, partial(tensor_rows.linked_in, one)) for one in report.comparisons]
-    return next_dump.next_dump(report, [*map(next_dump.Wanted.of, report.comparisons, wishes)])
+    wishes = [OpenRoots.of(one, partial(tensor_rows.producers_read, one)) for one in report.comparisons]
+    return next_dump.next_dump(report, [*map(next_dump.RequestedOperators.of, report.comparisons, wishes)])
 
 
 def asked(report):
@@ -149,9 +149,9 @@ def records(*names, level="L1", **scopes):
 
 
 def given(run, number):
-    recorded = OfMsprobe(run)
-    name = recorded.asked(run.operators[number])
-    return name, [run.operators[order].name for order in recorded.given(name)]
+    recorded = MsprobeOperators(run)
+    name = recorded.selecting_name(run.operators[number])
+    return name, [run.operators[order].name for order in recorded.selected(name)]
 
 
 def test_msprobe_dumps_all_whose_names_hold_the_name():
@@ -194,7 +194,7 @@ def runs_of(format, names, **more):
             for order, name in enumerate(names)
         )  # fmt: skip
         found.append(Run("dump", format, operators, **more))
-    return compared_runs(Sides("t", found[:1], "g", found[1:]), Options())
+    return compare_runs(Sides("t", found[:1], "g", found[1:]), Options())
 
 
 def test_cann(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npucmp.report.csv_text import csv_of, words_of
 from npucmp.report.html import _json
-from npucmp.report.page_json import packed, plain
+from npucmp.report.page_json import json_value, pack_columns
 
 FIGURES = st.floats() | st.floats(0.98, 1.0) | st.floats(width=32) | st.sampled_from([0.0, -0.0, 1e-5, 1e16, 999999.5])
 TEXTS = st.text(max_size=3) | st.sampled_from(["a", "\u202e", "", "op.0"])
@@ -39,7 +39,7 @@ def short(value):
         if math.isinf(found):  # no float has these four digits
             return value
         return int(found) if found.is_integer() and -1e6 < found < 1e6 else found
-    return plain(value)
+    return json_value(value)
 
 
 @given(COLUMNS, st.integers(1, 3))
@@ -48,7 +48,7 @@ def short(value):
 @example([0.00123455, 9999.5, 99995.0, 1e-30, 123450000000.0, 1e22, 1e23], 1)
 def test_a_packed_column_holds_the_cells(cells, times):
     cells = cells * times
-    column = packed({"a": cells})["columns"].get("a")
+    column = pack_columns({"a": cells})["columns"].get("a")
     assert unpacked(column, len(cells)) == [*map(short, cells)]
     assert _json(column) == json.dumps(column, separators=(",", ":"))
 

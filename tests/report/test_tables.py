@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.report.coverage import Unseen
+from npucmp.report.coverage import UndecidedTensors
 from npucmp.report.csv_text import csv_of
-from npucmp.report.sanitise import inert, visible
+from npucmp.report.sanitise import escape_formula, visible
 from npucmp.report.tables import TENSOR_COLUMNS, by_column
 from npucmp.report.tensor_rows import tensor_columns
 from tests.reports import large, named
@@ -22,7 +22,7 @@ ALIKE = st.one_of(*(st.lists(kind, min_size=3, max_size=3) for kind in (st.float
 
 
 def plainly(value):
-    return "" if value is None else inert(value) if isinstance(value, str) else repr(value)
+    return "" if value is None else escape_formula(value) if isinstance(value, str) else repr(value)
 
 
 @given(st.lists(ALIKE, min_size=2, max_size=5))
@@ -63,4 +63,4 @@ def test_every_column_has_a_cell_for_every_finding(report):
     ],
 )
 def test_the_title_tells_figures_that_agree_from_what_was_not_compared(uncompared, alike, says):
-    assert Unseen(uncompared, alike).words() == says
+    assert UndecidedTensors(uncompared, alike).words() == says

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from npucmp.cli import npucmp
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
-from npucmp.model.saved_report import Key, SavedRow, SavedSuspect, Written
+from npucmp.model.saved_report import Key, SavedReport, SavedRow, SavedSuspect
 from npucmp.report import write_reports
 from npucmp.workflows.diff import compare_reports, diff
 from npucmp.workflows.report_reader import read
@@ -61,7 +61,7 @@ def written(places=(), seen=(), command="compare", status=1, path="report"):
     """A report that accuses the first, and saw the second: {operator: Seen}."""
     found = {key(op): SavedSuspect(key(op), "BORN", "why", 0.1) for op in places}
     seen = {key(op): one for op, one in dict(seen).items()}
-    return Written(path, command, {"exit_status": status}, found, seen, frozenset(one.op for one in seen))
+    return SavedReport(path, command, {"exit_status": status}, found, seen, frozenset(one.op for one in seen))
 
 
 GOOD, BAD = SavedRow("match", 0.0, 1e-6, 100), SavedRow("diverged", 0.1, 1e-6, 100)
@@ -191,7 +191,7 @@ def test_a_baseline_excuses_no_tensor_that_lost_its_partner(reports, tmp_path):
     assert got.exit_code == 0
     before = read(reports / "clean")
     lost = next(iter(before.seen))
-    after = Written("after", "compare", {"exit_status": 1}, {}, {**before.seen, lost: SavedRow("missing")})
+    after = SavedReport("after", "compare", {"exit_status": 1}, {}, {**before.seen, lost: SavedRow("missing")})
     assert [one.key for one in compare_reports(before, after, strict=True).new] == [lost]
     assert not compare_reports(before, after).new
 

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from npucmp.align.fused import guessed
+from npucmp.align.fused import guess_fusion
 from npucmp.cli import npucmp
 from npucmp.dump.graphs import load_graphs
-from npucmp.dump.graphs.graph import groups, united
+from npucmp.dump.graphs.graph import fused_operators, groups
 from npucmp.errors import UsageError
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.report import answer_of, write_reports
@@ -322,7 +322,7 @@ CHAINS = [  # (operators with fusion, without, guessed)
 
 @pytest.mark.parametrize("fused, plain, chains", [row[1:] for row in CHAINS], ids=[row[0] for row in CHAINS])
 def test_guessed_chains(fused, plain, chains):
-    run, by_name, by_order = guessed(a_run(*fused), a_run(*plain))
+    run, by_name, by_order = guess_fusion(a_run(*fused), a_run(*plain))
     assert {one.name: one.originals for one in run.operators if one.originals} == chains
     assert sorted(by_name + by_order) == sorted(chains)
     assert all(one.tensors[0].origin == f"{one.originals[-1]}:0" for one in run.operators if one.originals)
@@ -330,7 +330,7 @@ def test_guessed_chains(fused, plain, chains):
 
 def test_guessing_takes_no_long():
     names = ["a" * length for length in range(1, 200)]
-    run, _, _ = guessed(a_run("a" * 3000), a_run(*names))
+    run, _, _ = guess_fusion(a_run("a" * 3000), a_run(*names))
     assert run.operators[0].originals == ()
 
 
@@ -494,7 +494,7 @@ def test_groups_of_real_graphs(file, operators, several, shared_by_two):
 @shared
 def test_fusions_in_the_unified_buffer_that_a_real_graph_is_about_to_make():
     (graph,) = load_graphs(DATA / "ge_proto_00046_afterUBMatch.txt")
-    made = {node.name: node for node in united(graph)}
+    made = {node.name: node for node in fused_operators(graph)}
     scopes = Counter(scope[0] for text in operators_of(Path(graph.path)) if (scope := attribute(text, "fusion_scope")))
     assert len(made) == len(scopes) == 49 and sum(scopes.values()) == 115
     node = made["conv1conv1_relupool1"]

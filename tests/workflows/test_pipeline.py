@@ -22,7 +22,7 @@ from npucmp.measure.executor import Processes, Serial
 from npucmp.model import StoredComparisons
 from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
-from npucmp.report.files import Joined
+from npucmp.report.files import ConcatFile
 from npucmp.workflows import compare, pipeline, rank_tasks
 from npucmp.workflows.options import Options
 from tests.benchmarks.statistics_dumps import make
@@ -54,7 +54,7 @@ def written(folder, make, steps=2, **fault):
 
 SUM = "Distributed.all_reduce.0.forward"
 MAKERS = {"pipeline": (two_stages, {"first": 1.01}), "sum": (lambda **more: collective(SUM, **more), {"wrong": 0.01})}
-CREWS = {"this process": Serial, "two workers": lambda: Processes(2), "apart": lambda: Processes(1, apart=True)}
+CREWS = {"this process": Serial, "two workers": lambda: Processes(2), "apart": lambda: Processes(1, isolated=True)}
 
 
 @pytest.fixture(params=MAKERS)
@@ -174,7 +174,7 @@ def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
         return os._exit(9) if (head.step, head.rank) == (0, 1) else opened(head, context)
 
     monkeypatch.setattr(rank_tasks, "open_head", deadly)
-    found = compared_apart(*dumps, Processes(2, apart=True))
+    found = compared_apart(*dumps, Processes(2, isolated=True))
     assert ["reading it ended the process: status 9" in run.problem for _, run in found.broken] == [True]
     assert [(one.step, one.rank) for one in found.comparisons] == [(0, 0), (1, 0), (1, 1)]
 
@@ -234,7 +234,7 @@ def test_no_run_is_read_by_the_parent(dumps, monkeypatch):
     monkeypatch.setattr(
         rank_tasks, "open_head", lambda *given: pytest.fail("read") if os.getpid() == parent else opened(*given)
     )
-    assert len(compared_apart(*dumps, Processes(2, apart=True)).comparisons) == 4
+    assert len(compared_apart(*dumps, Processes(2, isolated=True)).comparisons) == 4
 
 
 def compared_by_command(monkeypatch, dumps, out, *more):
@@ -297,9 +297,9 @@ def test_a_row_of_any_length_becomes_parquet(tmp_path):
     """The name of an operator is the dump's."""
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [["0", "a" * (3 * report_parquet.BLOCK), "nan"], ["1", "", ""], ["2", "b", "1e-3"]]
-    lines = Joined([b"step,op,rel_l2\n", *(",".join(row).encode() + b"\n" for row in rows)])
+    lines = ConcatFile([b"step,op,rel_l2\n", *(",".join(row).encode() + b"\n" for row in rows)])
     with open(tmp_path / "out", "wb") as file:
-        report_parquet.Packed(("step", "op", "rel_l2"), lines).write_to(file)
+        report_parquet.ParquetFile(("step", "op", "rel_l2"), lines).write_to(file)
     found = parquet.read_table(tmp_path / "out").to_pydict()
     assert found["step"] == [0, 1, 2] and found["op"] == [rows[0][1], None, "b"]
     assert repr(found["rel_l2"]) == "[nan, None, 0.001]"
@@ -379,7 +379,7 @@ def test_a_worker_that_is_lost_after_measuring_costs_time_or_its_shard(pipelined
         return search(work, one, some, before)
 
     monkeypatch.setattr(rank_tasks, "search", deadly)
-    found = npucmp.compare(*pipelined, executor=Processes(2, apart=True), precheck=False)
+    found = npucmp.compare(*pipelined, executor=Processes(2, isolated=True), precheck=False)
     if times == 1:
         assert told(found) == told(npucmp.compare(*pipelined, precheck=False))
     else:
@@ -416,8 +416,8 @@ def test_progress_ends_at_all_bytes(pipelined):
 
 
 def test_small_records_are_held_at_once(pipelined, monkeypatch):
-    assert compare.paying(*pipelined, Options()) is None
+    assert compare.task_run_headers(*pipelined, Options()) is None
     monkeypatch.setattr(compare, "SMALL", 0)
-    assert compare.paying(*pipelined, Options()) is not None
-    assert compare.paying(*pipelined, Options(step="0", rank="0")) is None
-    assert compare.paying(*pipelined, Options(also=("x",))) is None
+    assert compare.task_run_headers(*pipelined, Options()) is not None
+    assert compare.task_run_headers(*pipelined, Options(step="0", rank="0")) is None
+    assert compare.task_run_headers(*pipelined, Options(also=("x",))) is None

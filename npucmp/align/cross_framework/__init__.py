@@ -19,7 +19,7 @@ from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping
 from npucmp.model import Run
 
 
-def are_apart(target: Run, golden: Run, vendor: MsprobeMapping = MsprobeMapping()) -> bool:
+def differ_in_framework(target: Run, golden: Run, vendor: MsprobeMapping = MsprobeMapping()) -> bool:
     """Return whether the names of two runs are those of two frameworks."""
     worlds = world_of(target), world_of(golden)
     if vendor != MsprobeMapping() or (worlds[0] != worlds[1] and (all(worlds) or ATB in worlds)):

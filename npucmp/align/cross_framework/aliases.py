@@ -15,7 +15,7 @@ from collections import defaultdict
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Path
-from npucmp.align.shape_match import merged
+from npucmp.align.shape_match import merge_leading_axes
 from npucmp.dump.readers.msprobe_record import module_path, parse_msprobe_name
 from npucmp.model import Operator, Run
 from npucmp.model.optypes import same_type
@@ -41,7 +41,7 @@ WHOLES = {whole: [one.split() for one in parts] for wholes, parts in _TABLE for 
 _DEEPEST = 16  # nested modules that have other names
 
 
-class Plain(NamedTuple):
+class NeutralOperator(NamedTuple):
     """An operator in framework-neutral terms.
 
     place  the path of a module in the model; for other operators the path of the module around it
@@ -68,7 +68,7 @@ class Plain(NamedTuple):
         name = f"{path}.{self.what}.{self.phase}"
         own = same_type(op.op_type) if self.is_module else self.what
         found = next((tensor for tensor in op.tensors if tensor.slot == "output:0"), None)
-        tensors = (found._replace(shape=merged(found.shape)),) if found is not None else ()
+        tensors = (found._replace(shape=merge_leading_axes(found.shape)),) if found is not None else ()
         kind = name if self.is_module else f"{own}.{self.phase}"
         bare = op._replace(name=name, op_type=own, kind=kind, phase=self.phase, scope=path, tensors=tensors)
         return bare._replace(arguments={}, stack=(), unique=False)
@@ -83,12 +83,18 @@ def world_of(run: Run) -> str:
     return next((world for world in (MINDSPORE, TORCH) if world in found), "")
 
 
-def plain(target: Run, golden: Run, vendor: MsprobeMapping) -> tuple[list[Plain], list[Plain]]:
+def neutral_operators(
+    target: Run, golden: Run, vendor: MsprobeMapping
+) -> tuple[list[NeutralOperator], list[NeutralOperator]]:
     """Return the operators of two runs in neutral terms. A vendor's file applies to MindSpore's side, whichever it is,
     else to the target's."""
     own = MINDSPORE if MINDSPORE in (world_of(target), world_of(golden)) else world_of(target)
     left, right = (
-        [*_plain(run, vendor if world_of(run) == own and (own == MINDSPORE or run is target) else MsprobeMapping())]
+        [
+            *_neutral_operator(
+                run, vendor if world_of(run) == own and (own == MINDSPORE or run is target) else MsprobeMapping()
+            )
+        ]
         for run in (target, golden)
     )
     ends = _wrappers(left, right)
@@ -96,7 +102,7 @@ def plain(target: Run, golden: Run, vendor: MsprobeMapping) -> tuple[list[Plain]
     return _renamed(left, right), right
 
 
-def _plain(run: Run, vendor: MsprobeMapping) -> Iterator[Plain]:
+def _neutral_operator(run: Run, vendor: MsprobeMapping) -> Iterator[NeutralOperator]:
     classes = _classes(run)
     forward = {operator.call: operator.scope for operator in run.operators if operator.phase == "forward"}
     for operator in run.operators:
@@ -106,10 +112,10 @@ def _plain(run: Run, vendor: MsprobeMapping) -> Iterator[Plain]:
         around = _scope(scope) or _scope(operator.scope) or ()
         if path is None:
             to = vendor.called(around, operator, classes)
-            yield Plain(operator, to[:-1], same_type(to[-1]), phase)
+            yield NeutralOperator(operator, to[:-1], same_type(to[-1]), phase)
         else:
             gradients = "grad" if ".parameters_grad" in operator.name else ""
-            yield Plain(operator, vendor.path(path, classes), gradients, phase)
+            yield NeutralOperator(operator, vendor.path(path, classes), gradients, phase)
 
 
 def _segments(path: str) -> Optional[Path]:
@@ -136,16 +142,16 @@ def _classes(run: Run) -> dict[Path, str]:
     return found
 
 
-def _wrappers(left: Sequence[Plain], right: Sequence[Plain]) -> tuple[int, int]:
+def _wrappers(left: Sequence[NeutralOperator], right: Sequence[NeutralOperator]) -> tuple[int, int]:
     """The number of leading words to remove on each side: as few as possible to make the most paths equal."""
     sides = [{one.place for one in some if one.place} for some in (left, right)]
-    most = [_shared(paths) for paths in sides]
+    most = [_common_prefix(paths) for paths in sides]
     ends = [(i, j) for i in range(most[0] + 1) for j in range(most[1] + 1)]
     cut = [[{path[i:] for path in paths} for i in range(end + 1)] for paths, end in zip(sides, most)]
     return max(ends, key=lambda at: (len((cut[0][at[0]] & cut[1][at[1]]) - {()}), -sum(at)), default=(0, 0))
 
 
-def _shared(paths: set[Path]) -> int:
+def _common_prefix(paths: set[Path]) -> int:
     """The number of leading words that all paths share."""
     if not paths:
         return 0
@@ -153,11 +159,11 @@ def _shared(paths: set[Path]) -> int:
     return next((at for at, (a, b) in enumerate(zip(first, last)) if a != b), min(map(len, paths)))
 
 
-def _without(some: list[Plain], words: int) -> list[Plain]:
+def _without(some: list[NeutralOperator], words: int) -> list[NeutralOperator]:
     return [one._replace(place=one.place[words:]) for one in some]
 
 
-def _renamed(left: list[Plain], right: Sequence[Plain]) -> list[Plain]:
+def _renamed(left: list[NeutralOperator], right: Sequence[NeutralOperator]) -> list[NeutralOperator]:
     """Rename target modules to the golden's names, for example attention to self_attention. A module is renamed if it
     and a golden module are the only ones of one class without a namesake, within modules that match. Its contents move
     with it."""
@@ -178,7 +184,7 @@ def _renamed(left: list[Plain], right: Sequence[Plain]) -> list[Plain]:
     return left
 
 
-def _by_class(some: Sequence[Plain]) -> dict[tuple[Path, str], set[Path]]:
+def _by_class(some: Sequence[NeutralOperator]) -> dict[tuple[Path, str], set[Path]]:
     """Paths of modules by the path above them and their class."""
     found: dict[tuple[Path, str], set[Path]] = defaultdict(set)
     for one in some:
@@ -198,9 +204,9 @@ def parameter(slot: str, names: Mapping[str, str] = PARAMETERS) -> str:
     return f"{role}:{names.get(name, name)}" if colon and role in ("param", "grad") else slot
 
 
-def executions(some: Sequence[Plain]) -> dict[tuple[Path, str, str], list[Plain]]:
+def executions(some: Sequence[NeutralOperator]) -> dict[tuple[Path, str, str], list[NeutralOperator]]:
     """The operators by key, in order."""
-    found: dict[tuple[Path, str, str], list[Plain]] = defaultdict(list)
+    found: dict[tuple[Path, str, str], list[NeutralOperator]] = defaultdict(list)
     for one in some:
         found[one.key].append(one)
     return found

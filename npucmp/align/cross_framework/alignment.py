@@ -9,7 +9,14 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 from npucmp.align import order
 from npucmp.align.content_match import content
 from npucmp.align.cross_framework import weight_match
-from npucmp.align.cross_framework.aliases import ATB, Plain, executions, has_parts, plain, world_of
+from npucmp.align.cross_framework.aliases import (
+    ATB,
+    NeutralOperator,
+    executions,
+    has_parts,
+    neutral_operators,
+    world_of,
+)
 from npucmp.align.cross_framework.msprobe_mapping import Api, MsprobeMapping
 from npucmp.align.cross_framework.slots import adds_up, partner_of
 from npucmp.align.name import longest_increasing
@@ -22,14 +29,16 @@ _NAMED = 3  # candidates in a note
 _ALIKE = 0.9  # least similarity by content of a pair whose position leaves a choice
 
 
-class Lined(NamedTuple):
+class CrossFrameworkAlignment(NamedTuple):
     """The matches, and why operators have none: by side ("target", "golden") and the operator's order."""
 
     matches: list[Match]
     open: Mapping[tuple[str, int], str]
 
 
-def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: MsprobeMapping, context: ReadContext) -> Lined:
+def line_up(
+    target: Run, golden: Run, given: Sequence[Match], vendor: MsprobeMapping, context: ReadContext
+) -> CrossFrameworkAlignment:
     """Match the operators of two runs from two frameworks. The result includes the matches that the user gave."""
     work = _Work(target, golden, given, vendor, context)
     work.modules()
@@ -38,7 +47,7 @@ def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: MsprobeMap
         work.weights(world_of(golden) == ATB)
     work.functions()
     work.rest()
-    return Lined(work.matches, work.open)
+    return CrossFrameworkAlignment(work.matches, work.open)
 
 
 class _Work:
@@ -50,11 +59,12 @@ class _Work:
         self.open: dict[tuple[str, int], str] = {}
         self.vendor, self.context = vendor, context
         self.matches = [self._with_slots(one) for one in given]
-        self.left, self.right = plain(target, golden, vendor)
+        self.left, self.right = neutral_operators(target, golden, vendor)
         self.own = {one.operator.order: one for one in self.left}
         self.is_unnamed = ATB in (world_of(target), world_of(golden))  # its names have no module path
         self.is_fused = has_parts(*({one.place for one in some} for some in (self.left, self.right)))
-        self.told = {one.operator.order for one, bare in zip(self.left, plain(target, golden, MsprobeMapping())[0])
+        bare_left = neutral_operators(target, golden, MsprobeMapping())[0]
+        self.from_mapping = {one.operator.order for one, bare in zip(self.left, bare_left)
                      if one.key != bare.key} if vendor != MsprobeMapping() else set()  # fmt: skip
 
     def _with_slots(self, match: Match) -> Match:
@@ -64,7 +74,7 @@ class _Work:
             return match
         return match._replace(golden=partner_of(match.target, match.golden, self.context, api), settled=True)
 
-    def unmatched(self) -> tuple[list[Plain], list[Plain]]:
+    def unmatched(self) -> tuple[list[NeutralOperator], list[NeutralOperator]]:
         taken = {match.target.order for match in self.matches}
         used = {order for match in self.matches for order in (match.golden.order, *match.inside)}
         return (
@@ -74,7 +84,7 @@ class _Work:
 
     def add(self, target: Operator, golden: Operator, via: str, confidence: float, slots: Optional[Api] = None) -> None:
         api = self.vendor.api(target)
-        via = "mapping" if target.order in self.told or api else via
+        via = "mapping" if target.order in self.from_mapping or api else via
         partner = partner_of(target, golden, self.context, api or slots)
         self.matches.append(Match(target, partner, via, confidence, (), True))
 
@@ -118,7 +128,7 @@ class _Work:
             one, other = found[::turn]
             if _writes_alike(one.owner, other.owner):
                 slots = Api("", "", {one.tensor.slot: other.tensor.slot})
-                self.add(one.as_read, other.as_read, weight_match.VIA, 0.9, slots)
+                self.add(one.operator_with_weight, other.operator_with_weight, weight_match.VIA, 0.9, slots)
         left = [{each.operator.order for each in side} for side in self.unmatched()][::turn]
         some, others = (
             [each for each in side if each.owner.operator.order in orders] for side, orders in zip((some, others), left)
@@ -155,7 +165,7 @@ class _Work:
             for side, some in zip(("target", "golden"), self.unmatched())
         )
         stretches = self._stretches()
-        groups: dict[object, tuple[list[Plain], list[Plain]]] = defaultdict(lambda: ([], []))
+        groups: dict[object, tuple[list[NeutralOperator], list[NeutralOperator]]] = defaultdict(lambda: ([], []))
         of: dict[tuple[int, int], object] = {}  # by side and order
         for side, some in enumerate((left, right)):
             for one in some:
@@ -185,7 +195,7 @@ class _Work:
                     where = ("target", "golden")[side], one.operator.order
                     self.open.setdefault(where, f"its partner is ambiguous: {words}; name it with --mapping")
 
-    def _is_near_by(self, one: Plain, other: Plain) -> bool:
+    def _is_near_by(self, one: NeutralOperator, other: NeutralOperator) -> bool:
         """Return whether one operator is in the module of the other or in a module inside it. Without module paths,
         always True."""
         here, there = sorted((one.place, other.place), key=len)
@@ -207,7 +217,7 @@ class _Stretches:
     def __init__(self, ends: Sequence[Sequence[int]]) -> None:
         self.ends = ends
 
-    def key(self, one: Plain, side: int) -> object:
+    def key(self, one: NeutralOperator, side: int) -> object:
         """Return the key under which operators are counted: one type, one shape of output, one stretch. Backward
         operators follow their forward operators, not this order."""
         neutral = one.neutral
@@ -216,19 +226,19 @@ class _Stretches:
         return at, neutral.op_type, one.phase, written
 
 
-def _is_no_choice(some: Sequence[Plain], others: Sequence[Plain]) -> bool:
+def _is_no_choice(some: Sequence[NeutralOperator], others: Sequence[NeutralOperator]) -> bool:
     """Return whether both sides have equally many candidates, or all on the longer side have equal records."""
     longer = max(some, others, key=len)
     return len(some) == len(others) or len({*map(_record, longer)}) == 1
 
 
-def _record(one: Plain) -> object:
+def _record(one: NeutralOperator) -> object:
     """The recorded statistics and checksums of an operator. Operators with equal records are interchangeable."""
     some = one.operator.tensors
     told = all(each.identity or (each.statistics and None not in each.statistics) for each in some)
     return repr([(each.slot, each.shape, each.statistics, each.checksum) for each in some]) if told else id(one)
 
 
-def _writes_alike(one: Plain, other: Plain) -> bool:
+def _writes_alike(one: NeutralOperator, other: NeutralOperator) -> bool:
     here, there = one.neutral.tensors, other.neutral.tensors
     return not here or not there or alike(here[0].shape, there[0].shape)

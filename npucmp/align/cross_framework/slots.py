@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 
 from npucmp.align.cross_framework.aliases import parameter
 from npucmp.align.cross_framework.msprobe_mapping import Api
-from npucmp.align.shape_match import alike, merged
+from npucmp.align.shape_match import alike, merge_leading_axes
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import header
 from npucmp.dump.readers.strides import c_strides
@@ -32,13 +32,13 @@ SAME = 0.9  # cosine of two samples of one tensor, even if scaled; of two tensor
 _ROWS = 8  # of a sample, and as many columns at either end
 
 
-def reshaped(tensor: TensorRef, shape: tuple[int, ...], context: ReadContext) -> TensorRef:
+def reshape_leading(tensor: TensorRef, shape: tuple[int, ...], context: ReadContext) -> TensorRef:
     """Return a tensor in a shape with merged or split leading axes; unchanged if the shapes differ in any other way."""
     if tensor.shape == shape or not alike(tensor.shape, shape) or tensor.device or tensor.problem:
         return tensor
     if not tensor.file and tensor.payload is None:
         return tensor._replace(shape=shape)
-    found = opened(tensor, context)
+    found = open_payload(tensor, context)
     if found is None:
         return tensor
     plain = not (found.strides or found.parts or found.dataset)
@@ -46,7 +46,7 @@ def reshaped(tensor: TensorRef, shape: tuple[int, ...], context: ReadContext) ->
     return tensor._replace(shape=shape, payload=payload)
 
 
-def opened(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
+def open_payload(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
     """The payload of a tensor, whose file is opened if necessary; None if it does not match the dump. MindSpore stores
     16-bit floats in 32 bits."""
     if tensor.problem or (tensor.payload is None and not tensor.file):
@@ -62,7 +62,7 @@ def opened(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
 
 def is_near(one: TensorRef, other: TensorRef, context: ReadContext) -> Optional[bool]:
     """Return whether two tensors have one direction at both ends; None if this is unknown."""
-    found = [ends_of(each, context) for each in (one, reshaped(other, one.shape, context))]
+    found = [ends_of(each, context) for each in (one, reshape_leading(other, one.shape, context))]
     if found[0] is None or found[1] is None:
         return None
     return all(_cosine(a, b) > SAME for a, b in zip(found[0], found[1]))
@@ -72,7 +72,7 @@ def ends_of(tensor: TensorRef, context: ReadContext) -> Optional[tuple[Any, Any]
     """Samples of the first and the last rows of a weight, or columns of an output."""
     import numpy as np
 
-    payload = opened(tensor, context)
+    payload = open_payload(tensor, context)
     kind = lookup(payload.dtype) if payload is not None else None
     if payload is None or kind is None or kind.bits or payload.device or payload.parts or payload.dataset:
         return None
@@ -119,7 +119,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
         taken[left.index(one)] = right.pop(right.index(other))
     rules: list[tuple[Key, Key, bool]] = [
         (lambda one: _wanted(target, golden, one, api), lambda one: _slot_name(golden, one), False),
-        (lambda one: None if _is_told(one, api) else _shaped(one), _shaped, True),
+        (lambda one: None if _is_named_by_file(one, api) else _shaped(one), _shaped, True),
     ]
     for of_target, of_golden, alone in rules:
         for place, one in enumerate(left):
@@ -137,7 +137,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
             right.remove(same[0])
     if not target.path:
         _swap(left, taken, context)
-    tensors = [reshaped(other.in_slot(left[at].slot), left[at].shape, context) for at, other in taken.items()]
+    tensors = [reshape_leading(other.in_slot(left[at].slot), left[at].shape, context) for at, other in taken.items()]
     slots = {one.slot for one in left}
     rest = [one.in_slot(f"{one.slot} of the golden") if one.slot in slots else one for one in right]
     return golden._replace(tensors=(*tensors, *rest), arguments=_arguments(target, golden))
@@ -162,17 +162,21 @@ def _wanted(target: Operator, golden: Operator, tensor: TensorRef, api: Optional
     slot = api.slots.get(tensor.slot) if api is not None else None
     if slot is not None:
         return tensor_name(golden, parameter(slot))
-    return None if _is_told(tensor, api) else _slot_name(target, tensor)
+    return None if _is_named_by_file(tensor, api) else _slot_name(target, tensor)
 
 
-def _is_told(tensor: TensorRef, api: Optional[Api]) -> bool:
+def _is_named_by_file(tensor: TensorRef, api: Optional[Api]) -> bool:
     """Return whether a file names all tensors of this role that have a partner."""
     return api is not None and tensor.slot.partition(":")[0] in api.roles
 
 
 def _shaped(tensor: TensorRef) -> Optional[object]:
     role = tensor.slot.partition(":")[0]
-    return (role, merged(tensor.shape), _is_whole(tensor)) if role in ("input", "output") and tensor.shape else None
+    return (
+        (role, merge_leading_axes(tensor.shape), _is_whole(tensor))
+        if role in ("input", "output") and tensor.shape
+        else None
+    )
 
 
 def _is_alike(one: TensorRef, other: TensorRef) -> bool:

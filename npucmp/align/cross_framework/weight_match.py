@@ -22,8 +22,8 @@ import math
 from collections import defaultdict
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.align.cross_framework.aliases import WHOLES, Plain, executions
-from npucmp.align.cross_framework.slots import ends_of, is_near, opened, partner_of, reshaped
+from npucmp.align.cross_framework.aliases import WHOLES, NeutralOperator, executions
+from npucmp.align.cross_framework.slots import ends_of, is_near, open_payload, partner_of, reshape_leading
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.strides import c_strides, compact
 from npucmp.model import Match, Operator, Statistics, TensorRef
@@ -42,9 +42,9 @@ class FusedGroup(NamedTuple):
     names: tuple[str, ...]
 
 
-def groups_by_name(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator[FusedGroup]:
+def groups_by_name(target: Sequence[NeutralOperator], golden: Sequence[NeutralOperator]) -> Iterator[FusedGroup]:
     """Yield wholes and parts by the names of modules with one parent, executions in order."""
-    for turned, here, there in ((False, target, golden), (True, golden, target)):
+    for transpose_weight, here, there in ((False, target, golden), (True, golden, target)):
         known = executions([one for one in there if one.is_module])
         for (place, what, phase), wholes in executions([one for one in here if one.is_module]).items():
             if not place or phase != "forward" or (place, what, phase) in known:
@@ -53,7 +53,9 @@ def groups_by_name(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator
                 some = [known.get(((*place[:-1], name), what, phase), []) for name in names]
                 if all(len(each) == len(wholes) for each in some):
                     for whole, *parts in zip(wholes, *some):
-                        yield FusedGroup(whole.operator, tuple(one.operator for one in parts), turned, tuple(names))
+                        yield FusedGroup(
+                            whole.operator, tuple(one.operator for one in parts), transpose_weight, tuple(names)
+                        )
 
 
 def matches_of(groups: Sequence[FusedGroup], context: ReadContext) -> tuple[list[Match], list[FusedGroup]]:
@@ -116,7 +118,7 @@ def _cut(
 
 def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, context: ReadContext) -> list[TensorRef]:
     """Consecutive views of a tensor along an axis, in the sizes of the parts; empty if these do not fit."""
-    payload = opened(whole, context)
+    payload = open_payload(whole, context)
     if not whole.shape or payload is None or payload.device or payload.parts or payload.dataset:
         return []
     kind = lookup(payload.dtype)
@@ -159,7 +161,7 @@ def _matches(group: FusedGroup, context: ReadContext) -> Iterator[Match]:
     for slot, (each, parts) in cuts.items():
         for name, one, other in zip(group.names, each, parts):
             outs.append(one._replace(slot=f"{slot}.{name}"))
-            theirs.append(reshaped(other.in_slot(f"{slot}.{name}"), one.shape, context))
+            theirs.append(reshape_leading(other.in_slot(f"{slot}.{name}"), one.shape, context))
     if not views:
         joined = _merged_statistics(group)
         if joined is None:
@@ -205,24 +207,24 @@ def _merged_statistics(group: FusedGroup) -> Optional[tuple[TensorRef, TensorRef
 
 
 VIA = "weights"
-NEAR = 0.02  # relative distance of two samples: 16 bits change a weight by 4e-3
+SAMPLE_DISTANCE = 0.02  # relative distance of two samples: 16 bits change a weight by 4e-3
 _FEWEST = 8  # elements that identify a weight
 
 
 class WeightRead(NamedTuple):
     """A weight that an operator reads. `turned` is True if its rows are the columns of the recorded tensor."""
 
-    owner: Plain
+    owner: NeutralOperator
     tensor: TensorRef
     ends: Optional[tuple[Any, Any]]
-    turned: bool = False
+    is_transposed: bool = False
 
     @property
-    def as_read(self) -> Operator:
+    def operator_with_weight(self) -> Operator:
         """The operator with the weight in this shape."""
         operator, slot = self.owner.operator, self.tensor.slot
         tensors = (self.tensor if one.slot == slot else one for one in operator.tensors)
-        return operator._replace(tensors=tuple(tensors)) if self.turned else operator
+        return operator._replace(tensors=tuple(tensors)) if self.is_transposed else operator
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -236,7 +238,7 @@ class WeightPair(NamedTuple):
     there: WeightRead
 
 
-def weights_of(some: Sequence[Plain], context: ReadContext) -> list[WeightRead]:
+def weights_of(some: Sequence[NeutralOperator], context: ReadContext) -> list[WeightRead]:
     """The inputs of operators that may be weights: parameters of modules, and inputs of functions in the slots of
     weights. For unknown types, all floats. `same` prefers a function to the module around it."""
     found: list[WeightRead] = []
@@ -251,15 +253,15 @@ def weights_of(some: Sequence[Plain], context: ReadContext) -> list[WeightRead]:
     return found
 
 
-def turned(weight: WeightRead, context: ReadContext) -> Optional[WeightRead]:
+def transpose_weight(weight: WeightRead, context: ReadContext) -> Optional[WeightRead]:
     """The transposed weight; None if it cannot be transposed."""
-    payload = opened(weight.tensor, context)
+    payload = open_payload(weight.tensor, context)
     if payload is None or len(payload.shape) != 2 or payload.device or payload.parts or payload.dataset:
         return None
     strides = (payload.strides or c_strides(payload.shape))[::-1]
     shape = payload.shape[::-1]
     view = weight.tensor._replace(shape=shape, payload=payload._replace(shape=shape, strides=compact(shape, strides)))
-    return weight._replace(tensor=view, ends=ends_of(view._replace(slot="param:"), context), turned=True)
+    return weight._replace(tensor=view, ends=ends_of(view._replace(slot="param:"), context), is_transposed=True)
 
 
 def same(some: Sequence[WeightRead], others: Sequence[WeightRead], context: ReadContext) -> Iterator[WeightPair]:
@@ -270,7 +272,7 @@ def same(some: Sequence[WeightRead], others: Sequence[WeightRead], context: Read
     partners: dict[tuple[int, ...], list[WeightRead]] = defaultdict(list)
     rivals: dict[tuple[int, ...], list[WeightRead]] = {}
     for one in some:
-        for weight in (one, turned(one, context) if len(one.shape) == 2 else None):
+        for weight in (one, transpose_weight(one, context) if len(one.shape) == 2 else None):
             near = [other for other in by_shape.get(weight.shape, ()) if _is_near(weight, other)] if weight else []
             if weight is not None and near:
                 near = _innermost(near, weight.owner)
@@ -283,7 +285,7 @@ def same(some: Sequence[WeightRead], others: Sequence[WeightRead], context: Read
             yield from map(WeightPair, mine, rivals[key])
 
 
-def _innermost(near: list[WeightRead], to: Plain) -> list[WeightRead]:
+def _innermost(near: list[WeightRead], to: NeutralOperator) -> list[WeightRead]:
     """Among operators that read one weight, prefer the same type, then functions over the modules around them."""
     for wanted in (
         [one for one in near if one.owner.neutral.op_type == to.neutral.op_type],
@@ -304,7 +306,7 @@ def fused(
             by_width[other.shape[1]].append(other)
     found = []
     for one in some:
-        for weight in (one, turned(one, context)) if len(one.shape) == 2 else ():
+        for weight in (one, transpose_weight(one, context)) if len(one.shape) == 2 else ():
             chain = _chain(weight, by_width.get(weight.shape[1], []), context) if weight is not None else []
             if weight is not None and len(chain) > 1:
                 names = [part.owner.place[-1] if part.owner.place else part.owner.what for part in chain]
@@ -326,7 +328,7 @@ def _with(operator: Operator, weight: WeightRead) -> Operator:
 
 def _chain(weight: WeightRead, others: Sequence[WeightRead], context: ReadContext) -> list[WeightRead]:
     """The weights that form this one from its first row to its last; empty if there is no way, or more than one."""
-    payload, kind = opened(weight.tensor, context), lookup(weight.tensor.dtype)
+    payload, kind = open_payload(weight.tensor, context), lookup(weight.tensor.dtype)
     if payload is None or kind is None or kind.bits:
         return []
     step = (payload.strides or c_strides(payload.shape))[0] * (lookup(payload.dtype) or kind).itemsize
@@ -351,14 +353,14 @@ def _chain(weight: WeightRead, others: Sequence[WeightRead], context: ReadContex
 
 def _is_near(one: WeightRead, other: WeightRead) -> bool:
     if one.ends is not None and other.ends is not None:
-        return all(_distance(a, b) < NEAR for a, b in zip(one.ends, other.ends))
+        return all(_distance(a, b) < SAMPLE_DISTANCE for a, b in zip(one.ends, other.ends))
     recorded = one.tensor.statistics, other.tensor.statistics
-    if one.turned or recorded[0] is None or recorded[1] is None or None in recorded[0] or None in recorded[1]:
+    if one.is_transposed or recorded[0] is None or recorded[1] is None or None in recorded[0] or None in recorded[1]:
         return False
     size = max(map(abs, (recorded[0].max or 0.0, recorded[0].min or 0.0)))
     scales = (size, size, size, abs(recorded[0].norm or 0.0))
     return recorded[0].max != recorded[0].min and all(
-        a is not None and b is not None and abs(a - b) <= NEAR / 10 * scale
+        a is not None and b is not None and abs(a - b) <= SAMPLE_DISTANCE / 10 * scale
         for a, b, scale in zip(recorded[0], recorded[1], scales)
     )
 

@@ -29,8 +29,8 @@ from npucmp.dump.readers.msprobe_files import DATA_FOLDER
 from npucmp.dump.readers.names import place_of
 from npucmp.dump.readers.safe_open import forget_links
 from npucmp.errors import DumpError, UsageError
-from npucmp.model import Call, Head, Run, first_of
-from npucmp.model.gc_pause import uncollected
+from npucmp.model import Call, Run, RunHeader, first_of
+from npucmp.model.gc_pause import gc_paused
 
 if TYPE_CHECKING:
     from npucmp.dump.graphs.graph import Graph, GraphSource
@@ -39,7 +39,7 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".
 NAMED, LOOKED_AT, DEPTH = 3, 50, 3  # dumps found below a path that is no dump, folders searched, depth of the search
 OF_REPORTS = "summary.json", "report.html"  # that every command with -o writes
 NEIGHBOURS = 1000  # names compared with a missing one to suggest a similar name
-LISTED = 8  # listed dumps of one step and rank
+MOST_LISTED = 8  # listed dumps of one step and rank
 
 FORMATS = (
     "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved",
@@ -85,7 +85,7 @@ def own_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) ->
     return [graph for source in sources if source.own for graph in source.own(path, notes, context)]
 
 
-@uncollected()
+@gc_paused()
 def open_runs(path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return the runs below `path`, one per (step, rank), in that order.
 
@@ -103,10 +103,12 @@ def open_runs(path: str | os.PathLike[str], format: Optional[str] = None, contex
             raise DumpError(where, _other_format(where, format, context))
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
     _require_one_dump(where, runs)
-    return sorted([*runs, *_closed(where, module)], key=lambda run: (run.step or 0, run.rank or 0))
+    return sorted([*runs, *_unreadable_folders(where, module)], key=lambda run: (run.step or 0, run.rank or 0))
 
 
-def heads(path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE) -> list[Head]:
+def heads(
+    path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE
+) -> list[RunHeader]:
     """List the runs that `open_runs` would find, in the same order.
 
     For most formats this opens the runs; for formats with `heads` only names of folders are read. Raises like
@@ -119,22 +121,22 @@ def heads(path: str | os.PathLike[str], format: Optional[str] = None, context: R
 
 def early_heads(
     path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE
-) -> Optional[list[Head]]:
+) -> Optional[list[RunHeader]]:
     """Return the heads if no run has to be opened for them; None for formats without `heads`."""
     return _heads(*_found(path, format, context))
 
 
-def _heads(where: Path, module: ModuleType, context: ReadContext) -> Optional[list[Head]]:
+def _heads(where: Path, module: ModuleType, context: ReadContext) -> Optional[list[RunHeader]]:
     if not hasattr(module, "heads"):
         return None
-    found: list[Head] = module.heads(where, context)
+    found: list[RunHeader] = module.heads(where, context)
     _require_one_dump(where, found)
     return sorted(found, key=lambda head: (head.step or 0, head.rank or 0))
 
 
-def open_head(head: Head, context: ReadContext = ANYWHERE) -> Run:
+def open_head(head: RunHeader, context: ReadContext = ANYWHERE) -> Run:
     """Open one of the runs that `heads` found. Raises DumpError if it no longer exists."""
-    module, context = module_of(head.format), context.within(head.dump)
+    module, context = module_of(head.format), context.confine(head.dump)
     if hasattr(module, "open_head"):
         opened: Run = module.open_head(head, context)
         return opened
@@ -145,8 +147,8 @@ def open_head(head: Head, context: ReadContext = ANYWHERE) -> Run:
     return found
 
 
-def _head_of(run: Run, dump: str) -> Head:
-    return Head(dump, run.format, run.step, run.rank, run.path)
+def _head_of(run: Run, dump: str) -> RunHeader:
+    return RunHeader(dump, run.format, run.step, run.rank, run.path)
 
 
 def _found(
@@ -157,7 +159,7 @@ def _found(
         words = "no such file or folder; pass the dump's root, a step or rank folder, or a dump.json"
         raise DumpError(where, words + "".join(f"; nearest: {near}" for near in _near(where)))
     forget_links()
-    context = context.within(where)
+    context = context.confine(where)
     return (*_recognise(where, context), context) if format is None else (where, module_of(format), context)
 
 
@@ -169,14 +171,14 @@ def _other_format(path: Path, format: str, context: ReadContext) -> str:
     return f"contains no operator of a {format} dump; without --format it is read as {other.NAME}"
 
 
-def _require_one_dump(path: Path, runs: Sequence[Run | Head]) -> None:
+def _require_one_dump(path: Path, runs: Sequence[Run | RunHeader]) -> None:
     """Raise DumpError for a folder with several dumps of one step and rank: a comparison would choose randomly."""
     places: dict[tuple[Optional[int], Optional[int]], list[str]] = {}
     for run in runs:
         places.setdefault((run.step, run.rank), []).append(run.path)
     several = next((paths for paths in places.values() if len(paths) > 1), None)
     if several:
-        inside = first_of([os.path.relpath(one, path) for one in several], LISTED)
+        inside = first_of([os.path.relpath(one, path) for one in several], MOST_LISTED)
         raise DumpError(path, f"contains several dumps of one step and rank ({inside}); pass one of them")
 
 
@@ -222,7 +224,7 @@ def _sniffed(path: Path, context: ReadContext) -> Optional[ModuleType]:
     return next((module for module in map(module_of, FORMATS) if sniffs(module, path, context)), None)
 
 
-def _closed(path: Path, module: ModuleType) -> list[Run]:
+def _unreadable_folders(path: Path, module: ModuleType) -> list[Run]:
     """Return folders below that cannot be listed but would have been read, each as an unreadable run.
 
     The content of such a folder is unknown. Formats with `heads` handle this case themselves.

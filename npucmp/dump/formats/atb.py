@@ -29,7 +29,7 @@ from npucmp.dump.layouts import DEVICE_LAYOUTS
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.atb import STATISTIC, AtbTensor, is_atb, is_table, read_atb, rows
 from npucmp.dump.readers.folders import folders, folders_at
-from npucmp.dump.readers.names import left_out, natural, place_of
+from npucmp.dump.readers.names import natural, place_of, skipped_files_note
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import json_object, read_text
 from npucmp.errors import DumpError
@@ -61,7 +61,7 @@ class ExecutionFiles:
     parameters: dict[Chain, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def linked(self) -> dict[tuple[tuple[int, ...], str], str]:
+    def link_targets(self) -> dict[tuple[tuple[int, ...], str], str]:
         """Map the names used by links to files: the ids of the operator, and the name of the file."""
         return {
             (_ids(chain), os.path.basename(file)): file
@@ -105,7 +105,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         if holds:
             _enter(found[place].files[chain], folder, names, when)
             strangers = (name for name in names if not _TENSOR.fullmatch(name))
-            found[place].notes += filter(None, [left_out(folder, strangers)])
+            found[place].notes += filter(None, [skipped_files_note(folder, strangers)])
         if STATISTIC in names and is_table(Path(folder, STATISTIC), context):
             for row in rows(Path(folder, STATISTIC), found[place].notes, context):
                 found[place].recorded[row.chain][row.tensor.slot] = row.tensor
@@ -174,7 +174,7 @@ def _run(place: Place, contents: ExecutionFiles, context: ReadContext) -> Run:
     chains = sorted({*contents.files, *contents.recorded}, key=lambda chain: (_position(chain), chain))
     single = kinds_met_once(_kind, chains)
     around = {chain[:end] for chain in chains for end in range(1, len(chain))}
-    linked = contents.linked()
+    linked = contents.link_targets()
     notes = list(contents.notes)
     operators = tuple(
         _operator(order, chain, contents, linked, single, around, notes, context) for order, chain in enumerate(chains)

@@ -31,9 +31,9 @@ from npucmp.dump.layouts import DEVICE_LAYOUTS, fits, origins
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import cann_raw, cann_slices, statistics_csv
 from npucmp.dump.readers.cann_enums import RawDump, RawTensor
-from npucmp.dump.readers.folders import executions, folders, folders_at, some_names
+from npucmp.dump.readers.folders import executions, first_names, folders, folders_at
 from npucmp.dump.readers.mindspore_files import kind
-from npucmp.dump.readers.names import MAPPING, escaped, left_out, long_names, place_of
+from npucmp.dump.readers.names import MAPPING, file_name_of, long_names, place_of, skipped_files_note
 from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
@@ -97,7 +97,7 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
         return parse_cann_name(path.name) is not None or _is_dump(path, context)
     named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
     real = (name for file in named for name in long_names(file, [], context).values())
-    return any(map(parse_cann_name, chain(some_names(path), real)))
+    return any(map(parse_cann_name, chain(first_names(path), real)))
 
 
 def _is_dump(path: Path, context: ReadContext) -> bool:
@@ -136,7 +136,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         elif not contents.notes:
             strangers += (os.path.relpath(os.path.join(folder, name), path) for name in names)
     for first in [*runs.values()][:1]:
-        first.notes += filter(None, [left_out(path, strangers)])
+        first.notes += filter(None, [skipped_files_note(path, strangers)])
     return [_run(where, contents, context) for where, contents in runs.items()]
 
 
@@ -181,7 +181,7 @@ def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool
     for name in names:
         path = os.path.join(folder, name)
         numbered = _DIGITS.fullmatch(name) is not None
-        parsed = _mapped(name, real) if numbered else parse_cann_name(name) or _unusual(name, path, context)
+        parsed = _parse_mapping(name, real) if numbered else parse_cann_name(name) or _unusual(name, path, context)
         nameless += numbered and parsed is None
         if parsed is None and (any_name or (numbered and _is_dump(Path(path), context))):
             parsed = CannName("", Path(name).stem, -1, -1, 0, -1, -1, False)
@@ -190,7 +190,7 @@ def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool
         elif parsed is None and not numbered:
             others.append(name)
     if found:
-        notes += filter(None, [left_out(folder, others)])
+        notes += filter(None, [skipped_files_note(folder, others)])
     if nameless:
         notes.append(f"{folder}: {nameless} numbered files that {MAPPING} does not name")
     return found
@@ -204,7 +204,7 @@ def _unusual(name: str, path: str, context: ReadContext) -> Optional[CannName]:
     return CannName(match["type"], Path(name).stem, -1, -1, int(match["time"]), -1, -1, False)
 
 
-def _mapped(name: str, real: Mapping[str, str]) -> Optional[CannName]:
+def _parse_mapping(name: str, real: Mapping[str, str]) -> Optional[CannName]:
     """Parse the real name of a numbered file; the .csv of statistics may be in either column of mapping.csv."""
     stem, csv, _ = name.partition(".csv")
     whole = real.get(name) or real.get(stem) or ""
@@ -220,7 +220,7 @@ def _record(path: str, name: CannName, context: ReadContext) -> Record:
         except DumpError as error:
             problem = error.because
     op_name, op_type = dump.op_name if dump and dump.op_name else name.op_name, name.op_type
-    if dump and dump.op_name and escaped(dump.op_name) == name.op_type != name.op_name:
+    if dump and dump.op_name and file_name_of(dump.op_name) == name.op_type != name.op_name:
         op_type = name.op_name  # MindSpore writes {name}.{type} for operators of the newer operator library
     op_name, number = cann_slices.whole_name(op_name)
     return Record(path, name, op_name, op_type, number if number >= 0 else name.thread, dump, problem)

@@ -19,8 +19,8 @@ from typing import NamedTuple, Optional
 from npucmp.dump.file_per_tensor import Place, contents_by_place, kinds_met_once, operator_by_name, run_of
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import tensor_of
-from npucmp.dump.readers.folders import executions, some_names
-from npucmp.dump.readers.names import MAPPING, left_out, long_names, natural, place_of
+from npucmp.dump.readers.folders import executions, first_names
+from npucmp.dump.readers.names import MAPPING, long_names, natural, place_of, skipped_files_note
 from npucmp.model import Operator, Run
 
 NAME = "fx"
@@ -46,7 +46,7 @@ class FxFile(NamedTuple):
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """Return whether a file has such a name, or a folder holds one within sixteen levels."""
-    names = [path.name] if path.is_file() else some_names(path)
+    names = [path.name] if path.is_file() else first_names(path)
     return any(map(_NAME.fullmatch, names))
 
 
@@ -59,7 +59,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 def _read(folder: str, names: list[str], notes: list[str], context: ReadContext) -> tuple[Place, list[FxFile]]:
     real = long_names(Path(folder, MAPPING), notes, context) if MAPPING in names else {}
     files = {name: parse_fx_name(real.get(name, name), os.path.join(folder, name)) for name in names}
-    notes += filter(None, [left_out(folder, (name for name, file in files.items() if file is None))])
+    notes += filter(None, [skipped_files_note(folder, (name for name, file in files.items() if file is None))])
     return _step_and_rank(Path(folder)), [file for file in files.values() if file]
 
 

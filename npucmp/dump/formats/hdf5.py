@@ -36,8 +36,8 @@ from typing import Iterator, Optional
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import hdf5 as reader
-from npucmp.dump.readers.folders import SNIFFED, told_folders
-from npucmp.dump.readers.names import left_out, place_of, type_of_name
+from npucmp.dump.readers.folders import SNIFFED, labelled_folders
+from npucmp.dump.readers.names import place_of, skipped_files_note, type_of_name
 from npucmp.dump.readers.values import stored_values
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
@@ -78,7 +78,7 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
 
 
 def _files(path: Path, most: int = 0) -> Iterator[Path]:
-    for folder in told_folders(path, _SUFFIXES, most):
+    for folder in labelled_folders(path, _SUFFIXES, most):
         yield from (Path(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(_SUFFIXES))
 
 
@@ -87,7 +87,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     files = list(_files(path)) if path.is_dir() else [path]
     runs = [_open(files[0], context)] if len(files) == 1 else [_open_one_of_many(file, context) for file in files]
     others = {*os.listdir(path)} - {file.name for file in files} if path.is_dir() else ()
-    note = left_out(path, sorted(others))
+    note = skipped_files_note(path, sorted(others))
     return [replace(runs[0], notes=(*runs[0].notes, note)), *runs[1:]] if note else runs
 
 
@@ -107,7 +107,7 @@ def _number(file: Path, word: str) -> Optional[int]:
 
 def _open(path: Path, context: ReadContext) -> Run:
     found = reader.entries_of(str(path), context)
-    dump = _Dump(str(path), context)
+    dump = _HdfFiles(str(path), context)
     for entry in found.entries.values():
         dump.add(entry)
     operators, plain = _torch_operators(dump), _plain_operators(dump)
@@ -126,7 +126,7 @@ def _open(path: Path, context: ReadContext) -> Run:
     )
 
 
-def _detail(dump: _Dump, operators: list[_Operator]) -> str:
+def _detail(dump: _HdfFiles, operators: list[_Operator]) -> str:
     words = ["PyTorch 1.5" if dump.calls else "", *(_DEVICES.get(device, "") for device in sorted(dump.devices))]
     if operators and not any(operator.reads for operator in operators):
         words.append("outputs only")
@@ -175,7 +175,7 @@ class _Operator:
         )
 
 
-class _Dump:
+class _HdfFiles:
     """The content of a file: calls of PyTorch's operators by (OpName, seq), and other tensors by path."""
 
     def __init__(self, path: str, context: ReadContext) -> None:
@@ -223,7 +223,7 @@ class _Dump:
         payload = reader.payload_at(entry, _BYTES.get(recorded, ""))
         strides = tuple(entry.attributes.get("Stride", ()))
         if strides and (device == _CPU or (device == _GPU and _is_dense(payload.shape, strides))):
-            payload = reader.strided(payload, strides)
+            payload = reader.with_strides(payload, strides)
         self.devices.add(device)
         return payload, recorded
 
@@ -255,7 +255,7 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-def _torch_operators(dump: _Dump) -> list[_Operator]:
+def _torch_operators(dump: _HdfFiles) -> list[_Operator]:
     """Return the calls in their order, each named with the count of earlier calls of its operator."""
     seen: Counter[str] = Counter()
     calls = sorted(dump.calls.items(), key=lambda item: (int(item[0][1]), item[0]))
@@ -290,7 +290,7 @@ def _rename(call: _Operator) -> None:
     call.arguments = {slot: value for slot, value in arguments.items() if slot not in dropped}
 
 
-def _plain_operators(dump: _Dump) -> list[_Operator]:
+def _plain_operators(dump: _HdfFiles) -> list[_Operator]:
     """Return the other datasets, grouped by operator, in the order of the first dataset of each operator."""
     operators: dict[str, _Operator] = {}
     for parts, tensor in dump.others:

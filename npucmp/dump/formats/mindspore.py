@@ -45,7 +45,7 @@ from npucmp.dump.readers.mindspore_files import (
     rows,
 )
 from npucmp.dump.readers.mindspore_ir import Companions
-from npucmp.dump.readers.names import MAPPING, left_out, long_names, place_of
+from npucmp.dump.readers.names import MAPPING, long_names, place_of, skipped_files_note
 from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
 from npucmp.model import DeviceTask, Operator, Run, TensorRef
 
@@ -65,7 +65,7 @@ _TIME_FOLDER = re.compile(r"[0-9]{14}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-class Dumped(NamedTuple):
+class DumpedTensor(NamedTuple):
     """One tensor with the name that it was dumped under, and the folder of its graph."""
 
     name: MindsporeName
@@ -82,7 +82,7 @@ class MindsporePlace(NamedTuple):
     rank: Optional[int]
 
 
-Contents = PlaceContents[Dumped]
+Contents = PlaceContents[DumpedTensor]
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
@@ -134,7 +134,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         else:
             strangers += (os.path.relpath(os.path.join(folder, name), path) for name in names)
     if places:
-        next(iter(places.values())).notes += filter(None, [left_out(path, strangers)])
+        next(iter(places.values())).notes += filter(None, [skipped_files_note(path, strangers)])
     steps = _steps(list(places))
     _join_records(places, steps)
     beside: dict[Path, Companions] = {}  # the runs of one rank share it
@@ -198,7 +198,7 @@ def _real_name(name: str, real: Mapping[str, str]) -> str:
     return real.get(name) or real.get(name[: -len(".npy")] if name.endswith(".npy") else name) or name
 
 
-def _entries(folder: Path, names: Sequence[str], notes: list[str], context: ReadContext) -> Iterator[Dumped]:
+def _entries(folder: Path, names: Sequence[str], notes: list[str], context: ReadContext) -> Iterator[DumpedTensor]:
     """Yield the tensors of one folder: files with their statistics if recorded, and statistics without files."""
     real = long_names(folder / MAPPING, notes, context) if MAPPING in names else {}
     named = [(name, parse_mindspore_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
@@ -212,12 +212,12 @@ def _entries(folder: Path, names: Sequence[str], notes: list[str], context: Read
     }
     if not (files or recorded or any(map(raw_type, bare.values()))):
         return
-    notes += filter(None, [left_out(folder, (name for name in others if name not in raw))])
+    notes += filter(None, [skipped_files_note(folder, (name for name in others if name not in raw))])
     for file, row in _paired_files([*files, *((parsed, path) for path, parsed in bare.items())], recorded):
         if file:
-            yield Dumped(file[0], _tensor(*file, row, file[1] in bare, context), str(folder))
+            yield DumpedTensor(file[0], _tensor(*file, row, file[1] in bare, context), str(folder))
         elif row:
-            yield Dumped(*row, str(folder))
+            yield DumpedTensor(*row, str(folder))
 
 
 def _paired_files(
@@ -287,7 +287,7 @@ def _run(place: MindsporePlace, step: Optional[int], found: Contents, beside: Co
     )
 
 
-def _detail(place: MindsporePlace, entries: Sequence[Dumped]) -> str:
+def _detail(place: MindsporePlace, entries: Sequence[DumpedTensor]) -> str:
     graph = os.path.basename(place.dump) if place.step_folder is None and place.iteration is not None else ""
     task = "statistics" if entries else ""
     task = "checksums" if any(entry.tensor.checksum for entry in entries) else task
@@ -295,22 +295,22 @@ def _detail(place: MindsporePlace, entries: Sequence[Dumped]) -> str:
     return " · ".join(filter(None, (graph, task)))
 
 
-def _position(group: Sequence[Dumped]) -> tuple[int, str, str]:
+def _position(group: Sequence[DumpedTensor]) -> tuple[int, str, str]:
     return min(entry.name.time for entry in group), group[0].name.op_name, group[0].folder
 
 
-def _recorded_order(groups: Sequence[Sequence[Dumped]], beside: Companions) -> dict[int, tuple[int, int]]:
+def _recorded_order(groups: Sequence[Sequence[DumpedTensor]], beside: Companions) -> dict[int, tuple[int, int]]:
     """Return positions by execution_order/; {} unless it lists each operator once, then times decide the order.
 
     A list that lacks an operator does not determine its position, and a time among positions may precede its producers.
     """
-    kernels: dict[str, list[Sequence[Dumped]]] = defaultdict(list)
+    kernels: dict[str, list[Sequence[DumpedTensor]]] = defaultdict(list)
     for group in groups:
         if not group[0].name.is_parameter:
             kernels[group[0].folder].append(group)
     places: dict[int, tuple[int, int]] = {}
     for folder, some in kernels.items():
-        found = beside.launched(Path(folder).absolute().parent.name, [group[0].name.op_name for group in some])
+        found = beside.launch_order(Path(folder).absolute().parent.name, [group[0].name.op_name for group in some])
         if not found:
             return {}
         start = min(_position(group)[0] for group in some)
@@ -318,7 +318,7 @@ def _recorded_order(groups: Sequence[Sequence[Dumped]], beside: Companions) -> d
     return places
 
 
-def _operator(order: int, group: Sequence[Dumped], single: set[str], beside: Companions) -> Operator:
+def _operator(order: int, group: Sequence[DumpedTensor], single: set[str], beside: Companions) -> Operator:
     name = group[0].name
     tensors = tuple(entry.tensor for entry in group)
     node = beside.node(name.op_name)

@@ -52,7 +52,7 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return one Run per folder and step. An unreadable table adds a note."""
-    found: dict[tuple[str, int], list[_Row]] = {}
+    found: dict[tuple[str, int], list[_FigureRow]] = {}
     notes: list[str] = []
     for file in _tables(path):
         if _is_table(file, context):
@@ -81,7 +81,7 @@ def _is_table(file: Path, context: ReadContext) -> bool:
     return {"vpp_stage", "step"}.issubset(columns) and bool({"name", "module_name"}.intersection(columns))
 
 
-class _Row(NamedTuple):
+class _FigureRow(NamedTuple):
     """One row: its operator and its only tensor."""
 
     step: int
@@ -90,7 +90,7 @@ class _Row(NamedTuple):
     tensor: TensorRef
 
 
-def _rows(file: Path, notes: list[str], context: ReadContext) -> list[_Row]:
+def _rows(file: Path, notes: list[str], context: ReadContext) -> list[_FigureRow]:
     kind = _FILE.fullmatch(file.name)
     try:
         table = list(csv.DictReader(read_text(file, "statistics_bytes", context).splitlines()))
@@ -114,7 +114,7 @@ def _rounding(figures: Iterator[str]) -> float:
     return 0.5 * 10.0**-decimals if 0 <= decimals < EXACT else 0.0
 
 
-def _row(kind: str, line: Mapping[str, str], rounding: float) -> Optional[_Row]:
+def _row(kind: str, line: Mapping[str, str], rounding: float) -> Optional[_FigureRow]:
     name, step = line.get("name") or line.get("module_name") or "", line.get("step", "")
     if not name or not _STEP.fullmatch(step):
         return None
@@ -133,7 +133,7 @@ def _row(kind: str, line: Mapping[str, str], rounding: float) -> Optional[_Row]:
         label=f"{operator}.{slot.replace(':', '.')}",
         rounding=rounding,
     )
-    return _Row(int(step), operator, kind, tensor)
+    return _FigureRow(int(step), operator, kind, tensor)
 
 
 def _operator_and_slot(kind: str, name: str) -> tuple[str, str]:
@@ -167,8 +167,8 @@ def _shape(text: str) -> Optional[tuple[int, ...]]:
     return shape if is_countable(shape) else None
 
 
-def _run(folder: str, step: int, rows: list[_Row], notes: tuple[str, ...]) -> Run:
-    made: dict[str, dict[str, _Row]] = {}
+def _run(folder: str, step: int, rows: list[_FigureRow], notes: tuple[str, ...]) -> Run:
+    made: dict[str, dict[str, _FigureRow]] = {}
     for row in sorted(rows, key=lambda row: _turn(row.kind)):
         made.setdefault(row.operator, {})[row.tensor.slot] = row
     twice = len(rows) - sum(map(len, made.values()))
@@ -180,7 +180,7 @@ def _run(folder: str, step: int, rows: list[_Row], notes: tuple[str, ...]) -> Ru
     return Run(folder, NAME, operators, step, rank, "statistics", notes, ordered=False)
 
 
-def _operator(name: str, order: int, rows: list[_Row]) -> Operator:
+def _operator(name: str, order: int, rows: list[_FigureRow]) -> Operator:
     kind = rows[0].kind
     phase = "backward" if "grad" in kind else ""
     return operator_by_name(name, order, (row.tensor for row in rows), phase=phase)._replace(op_type=kind)

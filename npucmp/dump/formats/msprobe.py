@@ -52,12 +52,12 @@ from npucmp.dump.readers.msprobe_record import (
     reads_recorded,
     repeated_in,
 )
-from npucmp.dump.readers.msprobe_structure import FIGURES, SplitText, Structure, keep, known_structure
+from npucmp.dump.readers.msprobe_structure import FIGURES, SplitText, Structure, cache_structure, known_structure
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
-from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef, first_of
-from npucmp.model.dtypes import PACKED, canonical
+from npucmp.model import Call, Operator, Run, RunHeader, Statistics, TensorRef, first_of
+from npucmp.model.dtypes import PACKED_SUFFIX, canonical
 
 NAME = "msprobe"
 GRAPHS = None
@@ -94,12 +94,12 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     return [_open_one_of_many(file, context) for file in files]
 
 
-def heads(path: Path, context: ReadContext = ANYWHERE) -> list[Head]:
+def heads(path: Path, context: ReadContext = ANYWHERE) -> list[RunHeader]:
     """Return one Head per dump.json, or per step and rank of micro batches, from the names of their folders."""
-    return [Head(str(path), NAME, one.step, one.rank, str(one.path)) for one in files_of(path)]
+    return [RunHeader(str(path), NAME, one.step, one.rank, str(one.path)) for one in files_of(path)]
 
 
-def open_head(head: Head, context: ReadContext) -> Run:
+def open_head(head: RunHeader, context: ReadContext) -> Run:
     return _open_one_of_many(files_at(head.path), context)
 
 
@@ -166,11 +166,11 @@ def _all_operators(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opene
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
     if "data" in _repeated(top):
         raise DumpError(path, 'contains "data" more than once')
-    (stacks, notes), (scopes, more) = _parsed(beside[0], _stacks), _parsed(beside[1], _scopes)
+    (stacks, notes), (scopes, more) = _read_companion(beside[0], _stacks), _read_companion(beside[1], _scopes)
     folder = path.parent / DATA_FOLDER
     unclear = _unclear(top["data"])
     repeats = [*_repeated(top), *(" ".join(filter(None, one)) for one in unclear.items())]
-    dump = _Dump(f"{folder}{os.sep}", folder.is_dir(), stacks, scopes, {}, [], unclear, repeats)
+    dump = _DumpFolders(f"{folder}{os.sep}", folder.is_dir(), stacks, scopes, {}, [], unclear, repeats)
     operators = tuple(_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items()))
     notes = *notes, *more, *_of_files(path, dump, operators, _names_files(operators))
     return _Opened(operators, _detail(_heading(top), operators), notes)
@@ -189,11 +189,11 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
     structure = known_structure(digest) or _structure(path, cut, beside)
     if structure is None:
         return None
-    keep(digest, structure)
+    cache_structure(digest, structure)
     folder = path.parent / DATA_FOLDER
     is_there = folder.is_dir()
-    operators = structure.filled(statistics, cut.checksums, f"{folder}{os.sep}", is_there)
-    dump = _Dump(f"{folder}{os.sep}", is_there, {}, {}, {}, [], {}, [])
+    operators = structure.fill(statistics, cut.checksums, f"{folder}{os.sep}", is_there)
+    dump = _DumpFolders(f"{folder}{os.sep}", is_there, {}, {}, {}, [], {}, [])
     return _Opened(
         operators, _detail(structure.heading, operators), (*_of_files(path, dump, operators, structure.names_files),)
     )
@@ -201,16 +201,16 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
 
 def _structure(path: Path, cut: SplitText, beside: Sequence[_Beside]) -> Optional[Structure]:
     """Return the structure of a file, parsed for the first time; None if the file has irregular content."""
-    text = cut.numbered()
+    text = cut.with_numbers()
     try:
         top = None if _ENDLESS in text.translate(_ALIKE) else decode(text)
     except (MsgspecError, ValueError, RecursionError):
         return None
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict) or may_repeat(text, top):
         return None
-    (stacks, notes), (scopes, more) = _parsed(beside[0], _stacks), _parsed(beside[1], _scopes)
+    (stacks, notes), (scopes, more) = _read_companion(beside[0], _stacks), _read_companion(beside[1], _scopes)
     figures = [Statistics() for _ in cut.figures]
-    dump = _Dump("", True, stacks, scopes, {}, [], {}, [], figures)
+    dump = _DumpFolders("", True, stacks, scopes, {}, [], {}, [], figures)
     try:
         operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
     except _Misplaced:
@@ -242,7 +242,7 @@ def _unclear(data: Mapping[str, Any]) -> dict[str, str]:
     return {**found, **dict.fromkeys(_repeated(data), "")}
 
 
-def _of_files(path: Path, dump: _Dump, operators: Sequence[Operator], names_files: bool) -> Iterator[str]:
+def _of_files(path: Path, dump: _DumpFolders, operators: Sequence[Operator], names_files: bool) -> Iterator[str]:
     """Yield notes on files: unnamed files, missing files, and what msprobe failed to collect.
 
     `names_files` is whether any tensor has the name of a file.
@@ -329,7 +329,7 @@ def _sidecar_files(path: Path, name: str, context: ReadContext) -> _Beside:
         return _Beside(file, None, error.because)
 
 
-def _parsed(one: _Beside, parse: Callable[[Any], Mapping[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _read_companion(one: _Beside, parse: Callable[[Any], Mapping[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the content of a companion file, and a note on ignored parts."""
     file, data, because = one
     if data is None:
@@ -362,7 +362,7 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
     return scopes
 
 
-class _Dump(NamedTuple):
+class _DumpFolders(NamedTuple):
     """Common state of the records of a dump.json: its tensor folder, companion files, parsed shapes by text.
 
     Without a folder only statistics are used. others are files of leaves that are not tensors. unclear maps operators
@@ -381,7 +381,7 @@ class _Dump(NamedTuple):
     figures: Sequence[Statistics] = ()
 
 
-def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
+def _operator(name: str, record: Any, order: int, dump: _DumpFolders) -> Operator:
     parts = parse_msprobe_name(name)
     tensors: list[TensorRef] = []
     arguments: dict[str, Any] = {}
@@ -423,7 +423,7 @@ def _unreadable(name: str, tensors: list[TensorRef], key: str) -> list[TensorRef
     return [one._replace(problem=problem) for one in tensors] or [TensorRef("", "", (), problem=problem, label=name)]
 
 
-def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
+def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _DumpFolders) -> TensorRef:
     data_name = leaf.get("data_name")
     file, problem, shape = "", "", dump.shapes.get(key := repr(leaf["shape"]))
     number = leaf.get(FIGURES)
@@ -432,7 +432,7 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
         raise _Misplaced
     if shape is None:
         shape = dump.shapes[key] = tuple(leaf["shape"]) if _is_shape(leaf["shape"]) else ()
-    if shape and str(leaf["dtype"]).endswith(PACKED):
+    if shape and str(leaf["dtype"]).endswith(PACKED_SUFFIX):
         shape = (*shape[:-1], 2 * shape[-1])
     if not shape and key != "[]":
         problem = f"dump.json gives it the shape {key:.60}"
@@ -464,7 +464,7 @@ def _is_shape(shape: Any) -> bool:
     )
 
 
-def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
+def _inside(dump: _DumpFolders, data_name: Any) -> tuple[str, str]:
     """Return the file that a record names. It must be in the dump's own tensor folder: dumps are untrusted."""
     if not isinstance(data_name, str) or _ELSEWHERE.search(data_name):
         return "", f"refused: dump.json names a file outside its {DATA_FOLDER}"

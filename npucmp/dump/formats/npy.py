@@ -30,18 +30,18 @@ from npucmp.dump.readers.folders import (
     SNIFFED,
     WrittenOperator,
     executions,
-    some_names,
-    told_folders,
+    first_names,
+    labelled_folders,
     write_order,
 )
 from npucmp.dump.readers.names import (
     MAPPING,
-    left_out,
     long_names,
     may_be_tensor,
     micro_of,
     natural,
     place_of,
+    skipped_files_note,
 )
 from npucmp.model import Operator, Run, first_of
 
@@ -67,7 +67,7 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     process."""
     if not path.is_dir():
         return path.is_file() and path.suffix == ".npy"
-    return next(told_folders(path, (".npy",), SNIFFED), None) is not None
+    return next(labelled_folders(path, (".npy",), SNIFFED), None) is not None
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
@@ -77,7 +77,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """
     if path.is_file():
         return [_run(path, [path], context)]
-    found = [*told_folders(path, (".npy",))]
+    found = [*labelled_folders(path, (".npy",))]
     read = {above for folder in found for above in (folder, *folder.parents)}
     runs: dict[str, list[tuple[str, Run]]] = {}
     for folder in found:
@@ -95,7 +95,7 @@ def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set
     real = {} if read is None else long_names(path / MAPPING, notes, context)
     files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
     others = (file.name for file in names if not _is_tensor(file, real) and not file.is_dir())
-    notes += filter(None, [left_out(path, others), _below(path, names, read or set())])
+    notes += filter(None, [skipped_files_note(path, others), _below(path, names, read or set())])
     groups = executions(
         _read_of_them(files),
         operator=lambda file: file.operator,
@@ -139,7 +139,7 @@ def _read_of_them(files: list[NpyFile]) -> list[NpyFile]:
 def _below(folder: Path, names: list[Path], read: set[Path]) -> Optional[str]:
     """Return the note on folders beside the files, which are not read; None if they hold no tensors."""
     unread = (path for path in names if path not in read and path.is_dir())
-    found = [path.name for path in unread if any(map(may_be_tensor, some_names(path)))]
+    found = [path.name for path in unread if any(map(may_be_tensor, first_names(path)))]
     if not found:
         return None
     return f"{folder}: folders next to the files are not read: {first_of(found, 3)}"

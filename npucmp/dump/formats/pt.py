@@ -33,12 +33,12 @@ from npucmp.dump.readers.folders import (
     WrittenOperator,
     executions,
     files_of,
-    holds,
+    first_names,
+    has_ending,
     is_module,
-    some_names,
     write_order,
 )
-from npucmp.dump.readers.names import by_module, left_out, natural, operator_of, parse_tensor_name
+from npucmp.dump.readers.names import by_module, natural, operator_of, parse_tensor_name, skipped_files_note
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.torch_pt import entries
 from npucmp.errors import DumpError
@@ -71,7 +71,7 @@ class PtFile(NamedTuple):
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """Return whether a path is a .pt or .pth file, or a folder with one among the first names below it."""
-    return holds(path, ENDINGS, some_names(path))
+    return has_ending(path, ENDINGS, first_names(path))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
@@ -111,7 +111,7 @@ def _runs(found: RunFiles, context: ReadContext) -> list[Run]:
         fields = fields_of(stem)
         step, rank = (_number(fields, _STEPS, found.step), _number(fields, ("rank",), found.rank))
         runs[step, rank].append(_fielded(fields, file) if fields else parse_pt_name(folder, stem, file, of_msprobe))
-    notes = tuple(filter(None, [left_out(found.path, found.others)]))
+    notes = tuple(filter(None, [skipped_files_note(found.path, found.others)]))
     return [_run(found.path, *at, files, notes, context) for at, files in runs.items()]
 
 

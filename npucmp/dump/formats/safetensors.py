@@ -12,7 +12,7 @@ from pathlib import Path
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import runs_of
 from npucmp.dump.readers import safetensors
-from npucmp.dump.readers.folders import holds, some_names
+from npucmp.dump.readers.folders import first_names, has_ending
 from npucmp.model import Run
 
 NAME = "safetensors"
@@ -24,7 +24,7 @@ ENDINGS = (".safetensors",)
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """Return whether a path is a .safetensors file, or a folder with one among the first names below it."""
-    return holds(path, ENDINGS, some_names(path))
+    return has_ending(path, ENDINGS, first_names(path))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:

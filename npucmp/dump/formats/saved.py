@@ -19,7 +19,7 @@ from npucmp.dump.file_per_tensor import Place, contents_by_place, operator_by_na
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.named_tensors import tensor_of
 from npucmp.dump.readers.folders import executions, first_files, folders
-from npucmp.dump.readers.names import left_out, micro_of, natural, place_of
+from npucmp.dump.readers.names import micro_of, natural, place_of, skipped_files_note
 from npucmp.model import Run
 
 NAME = "saved"
@@ -61,7 +61,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 def _read(folder: str, names: list[str], notes: list[str]) -> tuple[Optional[Place], list[SavedFile]]:
     place, files = _files(folder, names)
     read = {os.path.basename(file.path) for file in files}
-    notes += filter(None, [left_out(folder, (name for name in names if name not in read))])
+    notes += filter(None, [skipped_files_note(folder, (name for name in names if name not in read))])
     return place, files
 
 

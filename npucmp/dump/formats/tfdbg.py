@@ -39,7 +39,7 @@ from npucmp.dump.graphs.graphdef import from_wire
 from npucmp.dump.limits import ANYWHERE, Limits, ReadContext, tensor_size
 from npucmp.dump.readers.folders import executions
 from npucmp.dump.readers.names import natural
-from npucmp.dump.readers.protobuf import Cursor, WireField, signed
+from npucmp.dump.readers.protobuf import Cursor, WireField, to_signed
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError
 from npucmp.model import Payload, Run, TensorRef
@@ -129,7 +129,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     return [_run(folder, step if len(folders) > 1 else None, context) for step, folder in enumerate(folders)]
 
 
-def kept_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Graph]:
+def stored_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Graph]:
     """Return the graphs stored in a dump, one per device and run; a malformed graph adds a note."""
     found = []
     for file in sorted(file for folder in _run_folders(path) for file in _graph_files(folder)):
@@ -144,7 +144,7 @@ def kept_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) -
     return found
 
 
-GRAPHS = GraphSource(own=kept_graphs)
+GRAPHS = GraphSource(own=stored_graphs)
 
 
 def _graph_files(run: str) -> list[str]:
@@ -198,7 +198,7 @@ def _is_run(entries: list[os.DirEntry[str]]) -> bool:
 def _run(folder: str, step: Optional[int], context: ReadContext) -> Run:
     """Return the run with the inputs and types of its own graph."""
     notes: list[str] = []
-    known = kept_graphs(Path(folder), notes, context)
+    known = stored_graphs(Path(folder), notes, context)
     contents = _contents(folder)
     tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file, context)]
     contents.left[_HANDLE] = len(contents.files) - len(tensors)
@@ -263,7 +263,7 @@ def _tensor(file: TfdbgFile, context: ReadContext) -> Iterator[TensorRef]:
             cursor = Cursor(opened)
             number, shape, fields = _header(cursor)
             if number not in _HANDLES:
-                yield _described(file, number, shape, fields, context.limits)
+                yield _tensor_of(file, number, shape, fields, context.limits)
     except DumpError as error:
         yield TensorRef("", "", (), file=file.path, problem=error.because, label=file.label)
 
@@ -311,10 +311,10 @@ def _shape(cursor: Cursor, message: WireField) -> tuple[int, ...]:
 def _size(cursor: Cursor, dim: WireField) -> int:
     """Return the size of a dimension; a size of 0 is omitted in the file."""
     sizes = [one.value for one in cursor.fields(dim.start, dim.end) if one.number == 1] if dim.wire == 2 else []
-    return signed(sizes[-1]) if sizes else 0
+    return to_signed(sizes[-1]) if sizes else 0
 
 
-def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fields, limits: Limits) -> TensorRef:
+def _tensor_of(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fields, limits: Limits) -> TensorRef:
     """Return the TensorRef of a parsed file, with a problem if its values cannot be read."""
     dtype = _DTYPES.get(number, "")
     word = dtype or ("string" if number == _TEXT else _UNREAD.get(number, f"DT_{number}"))

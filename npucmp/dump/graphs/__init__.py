@@ -57,7 +57,7 @@ def load_graphs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -
         return [_of_wire(path, context)]
     text, limits = read_text(path, "graph_bytes", context), context.limits
     is_json = text.lstrip()[:1] == "{"
-    tree = ge.from_json(text, path, limits) if is_json else parse(text, path, ge.keep, limits)
+    tree = ge.from_json(text, path, limits) if is_json else parse(text, path, ge.is_relevant, limits)
     graphs = _graphs(tree, path)
     if not any(graph.nodes for graph in graphs):
         raise DumpError(path, _EXPECTED)

@@ -15,10 +15,10 @@ from pathlib import PurePath
 from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.dump.graphs.attributes import VALUE
-from npucmp.dump.graphs.graph import Graph, GraphIndex, Node, Port, together, with_joined
+from npucmp.dump.graphs.graph import Graph, GraphIndex, Node, Port, merge_graphs, with_joined
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
 from npucmp.dump.readers.folders import from_newest
-from npucmp.dump.readers.names import escaped, fed
+from npucmp.dump.readers.names import fed_tensor, file_name_of
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type
 
@@ -31,11 +31,11 @@ Written = Mapping[tuple[str, int], Sequence[TensorRef]]  # (node, output index) 
 
 def holds(graph: Graph, run: Run) -> float:
     """Return the share of a run's operators that a graph holds."""
-    known = together([graph])
+    known = merge_graphs([graph])
     return sum(known.node(operator.name) is not None for operator in run.operators) / max(1, len(run.operators))
 
 
-def fitting(graphs: Sequence[Graph], run: Run) -> list[Graph]:
+def matching_graphs(graphs: Sequence[Graph], run: Run) -> list[Graph]:
     """Return the graphs of a run: of several states of one graph the one with the largest share, the last of equals."""
     best: dict[str, tuple[float, Graph]] = {}
     for number, graph in enumerate(graphs):
@@ -50,17 +50,19 @@ def fitting(graphs: Sequence[Graph], run: Run) -> list[Graph]:
 
 def _is_less_fused(run: Run, graph: Graph, graphs: Sequence[Graph]) -> bool:
     """Return whether a run executed separately operators that a graph has fused: then the graph is not of this run."""
-    nodes = {escaped(node.name) for one in graphs for node in one.nodes}  # one part of a split operator has its name
-    fused = {escaped(name) for node in graph.nodes for name in node.originals or ()} - nodes
-    return any(escaped(operator.name) in fused for operator in run.operators)
+    nodes = {
+        file_name_of(node.name) for one in graphs for node in one.nodes
+    }  # one part of a split operator has its name
+    fused = {file_name_of(name) for node in graph.nodes for name in node.originals or ()} - nodes
+    return any(file_name_of(operator.name) in fused for operator in run.operators)
 
 
 def _needed(graphs: Sequence[Graph], run: Run) -> list[Graph]:
     """Drop graphs, given best first, that add no operators to better graphs."""
-    left = {escaped(operator.name) for operator in run.operators}
+    left = {file_name_of(operator.name) for operator in run.operators}
     found = []
     for graph in graphs:
-        names = {escaped(node.name) for node in graph.nodes}
+        names = {file_name_of(node.name) for node in graph.nodes}
         if left & names:
             found.append(graph)
             left -= names
@@ -75,7 +77,7 @@ def annotate(run: Run, graphs: Sequence[Graph]) -> Run:
     operators, notes = list(run.operators), list(run.notes)
     for model, places in models.items():  # the compiler's own names (trans_Cast_1) repeat in every model
         part = replace(run, operators=tuple(run.operators[place] for place in places), notes=())
-        files = {graph.path for graph in graphs if escaped(graph.name) == model}
+        files = {graph.path for graph in graphs if file_name_of(graph.name) == model}
         part = _annotate(part, [graph for graph in graphs if graph.path in files] if model else graphs)
         for place, operator in zip(places, part.operators):
             operators[place] = operator._replace(order=place)
@@ -87,7 +89,7 @@ def annotate(run: Run, graphs: Sequence[Graph]) -> Run:
 
 def _models(run: Run, graphs: Sequence[Graph]) -> dict[str, list[int]]:
     """Map each model to the positions of its operators; GE names the folder of a model's dump after its graph."""
-    names = {escaped(graph.name) for graph in graphs if graph.name}
+    names = {file_name_of(graph.name) for graph in graphs if graph.name}
     found: dict[str, list[int]] = defaultdict(list)
     for place, operator in enumerate(run.operators):
         folders = set(PurePath(operator.tensors[0].file).parts) if operator.tensors and names else set[str]()
@@ -96,10 +98,10 @@ def _models(run: Run, graphs: Sequence[Graph]) -> dict[str, list[int]]:
 
 
 def _annotate(run: Run, graphs: Sequence[Graph]) -> Run:
-    chosen = fitting(graphs, run)
+    chosen = matching_graphs(graphs, run)
     if not chosen:
         return run
-    known = with_joined(together(chosen), run)
+    known = with_joined(merge_graphs(chosen), run)
     written = _outputs_by_node(run, known)
     counted = from_newest(run.operators, lambda operator: operator.name)
     operators = [_annotated(operator, back, known, written) for operator, back in counted]
@@ -119,7 +121,7 @@ def _outputs_by_node(run: Run, known: GraphIndex) -> dict[tuple[str, int], list[
     for operator in run.operators:
         node, number = known.node(operator.name), ""
         if node is None:
-            name, _, number = fed(operator.name).partition(":")
+            name, _, number = fed_tensor(operator.name).partition(":")
             node = known.node(name)
         for tensor in operator.tensors if node is not None else ():
             index = int(number) if number else _index(tensor)
@@ -140,10 +142,10 @@ def _annotated(operator: Operator, back: int, known: GraphIndex, written: Writte
         return operator
     tensors = operator.tensors
     if operator.reads_recorded or node.ports_out:
-        tensors = _described(tensors, node, known, written)
+        tensors = _node_tensors(tensors, node, known, written)
     reads_recorded = operator.reads_recorded
     if not any(tensor.slot.startswith("input") for tensor in tensors):
-        borrowed = [_borrowed(i, one, back, known, written) for i, one in enumerate(node.inputs)]
+        borrowed = [_undumped_input(i, one, back, known, written) for i, one in enumerate(node.inputs)]
         tensors = (*(tensor for tensor in borrowed if tensor is not None), *tensors)
         reads_recorded = all(
             tensor is not None or _is_constant(one[0], known) for tensor, one in zip(borrowed, node.inputs)
@@ -178,7 +180,9 @@ def _is_constant(name: str, known: GraphIndex) -> bool:
     return node is not None and op_type(node.op_type).has("constant")
 
 
-def _borrowed(i: int, read: tuple[str, int], back: int, known: GraphIndex, written: Written) -> Optional[TensorRef]:
+def _undumped_input(
+    i: int, read: tuple[str, int], back: int, known: GraphIndex, written: Written
+) -> Optional[TensorRef]:
     """Return an input that was not dumped: the output that it reads, of the same execution."""
     for one in _back(read, known):
         if one in written:
@@ -201,18 +205,20 @@ def _back(read: tuple[str, int], known: GraphIndex) -> list[tuple[str, int]]:
     found = [read]
     for _ in range(_HOPS):
         node = known.by_name.get(found[-1][0])
-        if node is None or not _hands_on(node) or node.inputs[0] in found:
+        if node is None or not _copies_input(node) or node.inputs[0] in found:
             break
         found.append(node.inputs[0])
     return found
 
 
-def _hands_on(node: Node) -> bool:
+def _copies_input(node: Node) -> bool:
     """Return whether the output of a node equals its first input."""
     return bool(node.inputs) and op_type(node.op_type).has("hands on")
 
 
-def _described(tensors: Sequence[TensorRef], node: Node, known: GraphIndex, written: Written) -> tuple[TensorRef, ...]:
+def _node_tensors(
+    tensors: Sequence[TensorRef], node: Node, known: GraphIndex, written: Written
+) -> tuple[TensorRef, ...]:
     """Return the tensors of an operator of a GE graph with the facts of their descriptors."""
     inputs = _places(tensors, "input", node.ports_in)
     outputs = _places(tensors, "output", node.ports_out)
@@ -225,7 +231,7 @@ def _described(tensors: Sequence[TensorRef], node: Node, known: GraphIndex, writ
         elif at in inputs:
             port = node.ports_in[inputs[at]]
             if inputs[at] < len(node.inputs):
-                tensor = _read(tensor, node.inputs[inputs[at]], known, written)
+                tensor = _linked_input(tensor, node.inputs[inputs[at]], known, written)
         found.append(tensor if port is None else _logical(tensor, port))
     return tuple(found)
 
@@ -240,9 +246,9 @@ def _places(tensors: Sequence[TensorRef], role: str, ports: Sequence[Port]) -> d
         return dict(zip(mine, range(len(ports))))
     found = {}
     for at in mine:
-        fitting = [i for i, port in enumerate(ports) if tensors[at].stored_shape == tuple(port.shape)]
-        if len(fitting) == 1:
-            found[at] = fitting[0]
+        matching_graphs = [i for i, port in enumerate(ports) if tensors[at].stored_shape == tuple(port.shape)]
+        if len(matching_graphs) == 1:
+            found[at] = matching_graphs[0]
     taken = Counter(found.values())
     return {at: i for at, i in found.items() if taken[i] == 1}
 
@@ -254,7 +260,7 @@ def _origin(node: Node, index: int, known: GraphIndex, hops: int = _HOPS) -> str
     that it precedes.
     """
     port = node.ports_out[index] if index < len(node.ports_out) else None
-    if _is_inserted(node) and _hands_on(node) and hops:
+    if _is_inserted(node) and _copies_input(node) and hops:
         producer, at = node.inputs[0]
         before = known.by_name.get(producer)
         origin = _origin(before, at, known, hops - 1) if before is not None else f"{producer}:{at}"
@@ -265,7 +271,7 @@ def _origin(node: Node, index: int, known: GraphIndex, hops: int = _HOPS) -> str
     if node.originals is None and not _is_inserted(node):
         return f"{node.name}:{index}"
     if node.originals and len(node.originals) == 1:
-        inner = node.is_multiop and escaped(node.name) != escaped(node.originals[0])
+        inner = node.is_multiop and file_name_of(node.name) != file_name_of(node.originals[0])
         return "" if inner or (node.name, index) in known.inner else f"{node.originals[0]}:{index}"
     return ""
 
@@ -285,7 +291,7 @@ def _is_inserted(node: Node) -> bool:
     return kind.has("inserted") and (not is_cast or node.name.startswith("trans_"))
 
 
-def _read(tensor: TensorRef, read: tuple[str, int], known: GraphIndex, written: Written) -> TensorRef:
+def _linked_input(tensor: TensorRef, read: tuple[str, int], known: GraphIndex, written: Written) -> TensorRef:
     """Return an input with the output that it reads (`source`) and the tensor of the unfused network (`origin`)."""
     dumped = next((one for one in _back(read, known) if one in written), read)
     producer = known.by_name.get(read[0])
@@ -318,13 +324,13 @@ def _has_order(graphs: Sequence[Graph]) -> bool:
 def _after_producers(operators: Sequence[Operator]) -> list[Operator]:
     """Sort operators by time, but each after the operators that it reads: a debugger may write producers later."""
     times = Counter(operator.name for operator in operators)
-    places = {escaped(op.name): i for i, op in enumerate(operators) if times[op.name] == 1}
+    places = {file_name_of(op.name): i for i, op in enumerate(operators) if times[op.name] == 1}
     done: dict[int, None] = {}
     for start in range(len(operators)):
         path = {start: None} if start not in done else {}  # a dictionary, so that a cycle is found fast
         while path:
             last = next(reversed(path))
-            reads = (places.get(escaped(t.source.rpartition(":")[0])) for t in operators[last].tensors if t.source)
+            reads = (places.get(file_name_of(t.source.rpartition(":")[0])) for t in operators[last].tensors if t.source)
             waiting = next((i for i in reads if i is not None and i not in done and i not in path), None)
             if waiting is not None:
                 path[waiting] = None

@@ -18,7 +18,7 @@ import re
 import struct
 from typing import Any, Optional, Union
 
-from npucmp.dump.readers.protobuf import Cursor, WireField, signed
+from npucmp.dump.readers.protobuf import Cursor, WireField, to_signed
 from npucmp.dump.readers.textproto import Message
 
 Number = Union[bool, int, float]
@@ -41,7 +41,7 @@ _CONTENT = {"DT_INT32": "i", "DT_INT64": "q", "DT_FLOAT": "f", 3: "i", 9: "q", 1
 _BYTE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
-def keeps(message: Message) -> bool:
+def is_relevant(message: Message) -> bool:
     """Return whether any part of an attr message is kept; for textproto.parse."""
     keys = message.get("key", ())
     if any(isinstance(key, str) and key in WANTED for key in keys):
@@ -69,11 +69,11 @@ def of_wire(cursor: Cursor, field: WireField) -> Optional[Value]:
     """Return the value of an AttrValue in wire format; None if it is not kept. Raises DumpError for malformed bytes."""
     for one in cursor.fields(field.start, field.end):
         if one.number == 1 and one.wire == 2:
-            some = [value for part in cursor.fields(one.start, one.end) for value in _wired(cursor, part)]
+            some = [value for part in cursor.fields(one.start, one.end) for value in _wire_values(cursor, part)]
             return _listed(some)
         if one.number == 8 and one.wire == 2:
             return _of_wired_tensor(cursor, one)
-        for found in _wired(cursor, one):
+        for found in _wire_values(cursor, one):
             return found
     return None
 
@@ -94,12 +94,12 @@ def _listed(values: list[Any]) -> Optional[Value]:
     return None if None in values or len(values) > MOST else tuple(values)
 
 
-def _wired(cursor: Cursor, field: WireField) -> list[Union[Number, str]]:
+def _wire_values(cursor: Cursor, field: WireField) -> list[Union[Number, str]]:
     """Return the values of a field of AttrValue or ListValue."""
     if field.number == 2 and field.wire == 2 and field.end - field.start <= LONGEST:
         return [cursor.text(field)]
     if field.number in (3, 5) and field.wire in (0, 2) and field.end - field.start <= MOST * 10:
-        return [bool(one) if field.number == 5 else signed(one) for one in cursor.numbers(field)]
+        return [bool(one) if field.number == 5 else to_signed(one) for one in cursor.numbers(field)]
     if field.number == 4 and field.wire in (2, 5):
         return _floats(_raw(cursor, field))
     return []
@@ -138,14 +138,14 @@ def _of_wired_tensor(cursor: Cursor, field: WireField) -> Optional[Value]:
         elif one.number == 2 and one.wire == 2:
             dims = [dim for dim in cursor.fields(one.start, one.end) if dim.number == 2 and dim.wire == 2]
             for dim in dims:
-                found = [signed(size.value) for size in cursor.fields(dim.start, dim.end) if size.number == 1]
+                found = [to_signed(size.value) for size in cursor.fields(dim.start, dim.end) if size.number == 1]
                 sizes.append(found[-1] if found else 0)
         elif one.number == 4 and one.wire == 2:
             values += _unpacked(_CONTENT.get(dtype, ""), _raw(cursor, one))
         elif one.number == 5 and one.wire in (2, 5):
             values += _floats(_raw(cursor, one))
         elif one.number in (7, 10) and one.wire in (0, 2) and one.end - one.start <= MOST * 10:
-            values += [signed(number) for number in cursor.numbers(one)]
+            values += [to_signed(number) for number in cursor.numbers(one)]
     return _constant(sizes, values)
 
 

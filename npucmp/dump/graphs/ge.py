@@ -52,11 +52,11 @@ _ABSENT = "FORMAT_RESERVED"  # layout in the description of an absent input
 _CONTROL = -1
 
 
-def keep(name: str, message: Message) -> bool:
+def is_relevant(name: str, message: Message) -> bool:
     """Return whether any part of a message is kept; for textproto.parse."""
     if name != "attr" or any(isinstance(key, str) and key in _WANTED for key in message.get("key", ())):
         return True
-    return attributes.keeps(message)
+    return attributes.is_relevant(message)
 
 
 def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
@@ -70,7 +70,7 @@ def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
             return None
         held += len(found)
         if held > limits.graph_values:
-            raise DumpError(path, limits.beyond("values", "graph_values"))
+            raise DumpError(path, limits.limit_message("values", "graph_values"))
         return {name: values for name, values in ((name, _listed(value)) for name, value in found.items()) if values}
 
     return json_object(text, path, "a graph", digits=40, object_pairs_hook=message, parse_constant=_constant)

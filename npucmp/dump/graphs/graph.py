@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.names import escaped, made_of
+from npucmp.dump.readers.names import file_name_of, made_of
 from npucmp.model import Run
 
 
@@ -112,17 +112,17 @@ def groups(graph: Graph) -> dict[Hashable, list[Node]]:
     return found
 
 
-def united(graph: Graph) -> list[Node]:
+def fused_operators(graph: Graph) -> list[Node]:
     """Return the operators that unified-buffer fusions will make; the name of each joins the names of its parts."""
     parts = [nodes for nodes in groups(graph).values() if len(nodes) > 1 and nodes[0].scope]
     readers: dict[tuple[str, int], set[int]] = {}
     for node in graph.nodes if parts else ():
         for read in node.inputs:
             readers.setdefault(read, set()).add(node.scope)
-    return [_united(nodes, readers) for nodes in parts]
+    return [_merge_nodes(nodes, readers) for nodes in parts]
 
 
-def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) -> Node:
+def _merge_nodes(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) -> Node:
     scope = nodes[0].scope
     written = [
         port._replace(origin_name=port.origin_name or node.name)
@@ -165,18 +165,18 @@ class GraphIndex(NamedTuple):
 
     def node(self, name: str) -> Optional[Node]:
         """Return the node of a dumped name, escaped or not; None if none matches, or more than one."""
-        return self.by_name.get(name) or self.by_key.get(escaped(name))
+        return self.by_name.get(name) or self.by_key.get(file_name_of(name))
 
 
-def together(graphs: Sequence[Graph]) -> GraphIndex:
+def merge_graphs(graphs: Sequence[Graph]) -> GraphIndex:
     """Merge several graphs; of two nodes with the same name the first counts."""
     by_name: dict[str, Node] = {}  # several graphs of one run may share node names
     for graph in graphs:
-        for node in (*graph.nodes, *united(graph)):
+        for node in (*graph.nodes, *fused_operators(graph)):
             by_name.setdefault(node.name, node)
     by_key: dict[str, Optional[Node]] = {}
     for node in by_name.values():
-        key = escaped(node.name)
+        key = file_name_of(node.name)
         by_key[key] = None if key in by_key else node
     return GraphIndex(by_name, by_key, _inner(by_name))
 
@@ -191,12 +191,12 @@ def with_joined(known: GraphIndex, run: Run) -> GraphIndex:
     found: dict[str, Node] = {}
     last: dict[str, str] = {}
     for name in strange:
-        parts = [known.by_key[part] for part in made_of(escaped(name), known.by_key, lengths)]
+        parts = [known.by_key[part] for part in made_of(file_name_of(name), known.by_key, lengths)]
         nodes = [node for node in parts if node is not None]
         if len(nodes) == len(parts) > 1:
             found[name] = merge_nodes(name, nodes, tuple(dict.fromkeys(map(_stands_for, nodes))), nodes[-1].ports_out)
             last[name] = nodes[-1].name
-    by_key = {**known.by_key, **{escaped(name): node for name, node in found.items()}}
+    by_key = {**known.by_key, **{file_name_of(name): node for name, node in found.items()}}
     return known._replace(by_name={**known.by_name, **found}, by_key=by_key, last=tuple(last.items()))
 
 

@@ -146,10 +146,10 @@ def _order(nodes: Sequence[Node]) -> list[int]:
             if not op_type(nodes[producer].op_type).has("loops back"):  # the only edges that may close a cycle
                 readers[producer].append(i)
                 missing[i] += 1
-    return _sorted(readers, missing)
+    return _topological_order(readers, missing)
 
 
-def _sorted(readers: Mapping[int, Sequence[int]], missing: list[int]) -> list[int]:
+def _topological_order(readers: Mapping[int, Sequence[int]], missing: list[int]) -> list[int]:
     """Sort by Kahn's algorithm; `missing` counts the pending producers of each node and is modified."""
     ready = [i for i, count in enumerate(missing) if not count]
     heapify(ready)

@@ -110,7 +110,7 @@ def _problem(file: RegularFile, tensor: RawTensor, known: bool) -> str:
     return ""
 
 
-class _Roles(NamedTuple):
+class _TensorRoles(NamedTuple):
     """Field numbers of one tensor message, 0 for an absent field."""
 
     origin: int
@@ -120,7 +120,7 @@ class _Roles(NamedTuple):
     sub_format: int
 
 
-_OUTPUT, _INPUT, _BUFFER = _Roles(4, 5, 6, 7, 8), _Roles(0, 4, 5, 6, 7), _Roles(0, 2, 3, 0, 0)
+_OUTPUT, _INPUT, _BUFFER = _TensorRoles(4, 5, 6, 7, 8), _TensorRoles(0, 4, 5, 6, 7), _TensorRoles(0, 2, 3, 0, 0)
 _ROLES = {3: ("output", _OUTPUT), 4: ("input", _INPUT), 5: ("buffer", _BUFFER), 8: ("space", _BUFFER)}
 _NOTHING = WireField(0, 0, 0, 0, 0)  # an absent field
 _ORDER = ("input", "output", "buffer", "space")  # of the payloads in a version 2 file
@@ -173,7 +173,7 @@ def _message(cursor: Cursor, start: int, end: int) -> _Message:
     return _Message(op_name, tensors, tuple(attributes))
 
 
-def _tensor(cursor: Cursor, message: WireField, numbers: _Roles) -> TensorHeader:
+def _tensor(cursor: Cursor, message: WireField, numbers: _TensorRoles) -> TensorHeader:
     """Return one tensor of a header. If a field occurs twice, the last counts."""
     fields = {field.number: field for field in cursor.fields(message.start, message.end)}
     data = fields.get(numbers.data, _NOTHING)

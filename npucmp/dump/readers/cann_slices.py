@@ -20,7 +20,7 @@ _SLICE = re.compile(r"_lxslice(\d{1,9})")
 _PREFIX = re.compile(r"^.*sgt_graph_\d+[_/]")  # "/" in the unescaped name
 
 
-class Cuts(NamedTuple):
+class SliceFile(NamedTuple):
     """The JSON of one file; `parsed` is {} if it cannot be read."""
 
     parsed: dict[str, Any]
@@ -51,7 +51,7 @@ def _at(values: Any, index: int) -> Any:
     return values[index] if isinstance(values, list) and index < len(values) else None
 
 
-def cuts(attributes: Sequence[tuple[str, str]]) -> Optional[Cuts]:
+def cuts(attributes: Sequence[tuple[str, str]]) -> Optional[SliceFile]:
     """Return the cuts in a dump's attributes; None if the dump is not a slice."""
     for _, text in attributes[:1]:
         try:
@@ -59,7 +59,7 @@ def cuts(attributes: Sequence[tuple[str, str]]) -> Optional[Cuts]:
         except (ValueError, RecursionError):
             return None
         if isinstance(parsed, dict) and "threadMode" in parsed:
-            return Cuts(parsed)
+            return SliceFile(parsed)
     return None
 
 

@@ -61,7 +61,7 @@ def first_files(found: Iterable[tuple[str, list[str]]], most: int) -> Iterator[t
             return
 
 
-def some_names(path: Path, most: int = 5000) -> Iterator[str]:
+def first_names(path: Path, most: int = 5000) -> Iterator[str]:
     """Yield at most `most` file names below a folder, enough to recognise the format."""
     seen = 0
     for _, names in folders(path):
@@ -113,7 +113,7 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[RunFiles]:
     return list(runs.values())
 
 
-def told_folders(path: Path, endings: tuple[str, ...], most: int = 0) -> Iterator[Path]:
+def labelled_folders(path: Path, endings: tuple[str, ...], most: int = 0) -> Iterator[Path]:
     """Yield the folder, and the folders below it that name step, rank or process, if they hold such a file.
 
     At most the first `most` folders are searched; 0 means all.
@@ -142,7 +142,7 @@ def is_module(name: str) -> bool:
     return name == "root" or name.startswith("root.")
 
 
-def holds(path: Path, endings: tuple[str, ...], names: Iterable[str]) -> bool:
+def has_ending(path: Path, endings: tuple[str, ...], names: Iterable[str]) -> bool:
     """Return whether a path is a file of these endings, or one of the names below it has such an ending."""
     if path.is_file():
         return path.name.endswith(endings)

@@ -65,7 +65,7 @@ _ROW = 1 << 30  # a larger row of chunks is unpacked more than once
 _PATIENCE = 10  # seconds of wall time for each second of processor time
 
 
-class Stored(NamedTuple):
+class ChunkLayout(NamedTuple):
     """The place of values that are not contiguous: boxes of one shape (offset, bytes, filter mask each), or `data`."""
 
     chunk: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ class Entry(NamedTuple):
     is_dataset: bool = False
     payload: Optional[Payload] = None
     attributes: Mapping[str, Sequence[int]] = {}
-    stored: Optional[Stored] = None
+    stored: Optional[ChunkLayout] = None
 
     @property
     def name(self) -> str:
@@ -142,9 +142,9 @@ def _entry(path: str, fact: Fact) -> Entry:
     stored = None
     if "chunk" in fact:
         packed = tuple((code, tuple(parameters)) for code, parameters in fact["filters"])
-        stored = Stored(tuple(fact["chunk"]), packed, np.array(fact["table"], np.int64).reshape(-1, 3))
+        stored = ChunkLayout(tuple(fact["chunk"]), packed, np.array(fact["table"], np.int64).reshape(-1, 3))
     elif "data" in fact:
-        stored = Stored(data=b64decode(fact["data"]))
+        stored = ChunkLayout(data=b64decode(fact["data"]))
     name = "/" + "/".join(parts) if stored else ""
     payload = Payload(path, fact["dtype"], shape, offset or 0, byteorder=fact["order"], dataset=name)
     return Entry(parts, "", True, payload, fact["attributes"], stored)
@@ -206,7 +206,7 @@ def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
 
 def _end_of(status: int, seconds: int, limits: Limits) -> str:
     if status in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", 0)):
-        return limits.beyond(f"HDF5 did not finish within {seconds} seconds", "hdf5_seconds")
+        return limits.limit_message(f"HDF5 did not finish within {seconds} seconds", "hdf5_seconds")
     name = next((one.name for one in signal.Signals if one == -status), f"exit status {status}")
     return f"cannot be read by HDF5: the library crashed ({name})"
 
@@ -223,7 +223,7 @@ def payload_at(entry: Entry, dtype: str = "") -> Payload:
     return entry.payload
 
 
-def strided(payload: Payload, strides: Sequence[int]) -> Payload:
+def with_strides(payload: Payload, strides: Sequence[int]) -> Payload:
     """Return the payload with the strides of the dump; DumpError if they reach beyond the stored elements."""
     shape = payload.shape
     if len(strides) != len(shape) or any(stride < 0 for stride in strides):
@@ -251,7 +251,7 @@ def pieces(payload: Payload, elements: int, context: ReadContext = ANYWHERE) -> 
         yield from _pieces(file, entry.stored, payload, elements)
 
 
-def _pieces(file: RegularFile, stored: Stored, payload: Payload, elements: int) -> Iterator[Array]:
+def _pieces(file: RegularFile, stored: ChunkLayout, payload: Payload, elements: int) -> Iterator[Array]:
     if not stored.chunk:
         yield native(stored.data, payload.dtype, payload.byteorder)
         return
@@ -271,7 +271,7 @@ def _bits(dtype: str) -> Any:
 class _Chunks:
     """Boxes of a chunked dataset, unpacked here."""
 
-    def __init__(self, file: RegularFile, stored: Stored, payload: Payload) -> None:
+    def __init__(self, file: RegularFile, stored: ChunkLayout, payload: Payload) -> None:
         self._file, self._stored, self._bits = file, stored, _bits(payload.dtype)
         self._chunk = stored.chunk
         self._grid = [-(-dim // step) for dim, step in zip(payload.shape, stored.chunk)]

@@ -23,7 +23,7 @@ from typing import Any
 
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.hdf5_dataset import Fact, dataset_facts
-from npucmp.dump.readers.hdf5_walk import FileWalk, opened
+from npucmp.dump.readers.hdf5_walk import FileWalk, open_hdf5
 from npucmp.errors import DumpError, MissingExtra
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder per line
@@ -44,7 +44,7 @@ def write_facts(path: str, attributes: list[str], given: dict[str, int], seconds
     except (ImportError, MissingExtra):
         out.write(_line({"missing": "h5py"}))
     except MemoryError:
-        out.write(_line({"error": limits.beyond("memory that HDF5 needs for it", "hdf5_memory")}))
+        out.write(_line({"error": limits.limit_message("memory that HDF5 needs for it", "hdf5_memory")}))
     except DumpError as error:
         out.write(_line({"error": error.because}))
     out.flush()
@@ -55,7 +55,7 @@ def facts(path: str, attributes: Sequence[str], limits: Limits) -> Iterator[Fact
 
     Raises DumpError for a file that cannot be opened, MissingExtra without h5py.
     """
-    with opened(path, limits) as file:
+    with open_hdf5(path, limits) as file:
         walk = FileWalk(file)
         for met in walk:
             if met.dataset is not None:

@@ -181,7 +181,9 @@ def _require_stored(file: H5File, dataset: Any, shape: Sequence[int], needed: in
     if chunk:
         needed = _chunked_bytes(file, dataset, shape, chunk)
     if needed > file.limits.hdf5_ratio * stored + _SLACK:
-        raise DumpError(file.path, file.limits.beyond(f"{needed:,} bytes unpacked from {stored:,}", "hdf5_ratio"))
+        raise DumpError(
+            file.path, file.limits.limit_message(f"{needed:,} bytes unpacked from {stored:,}", "hdf5_ratio")
+        )
 
 
 def _chunk(properties: Any) -> tuple[int, ...]:
@@ -197,7 +199,7 @@ def _chunked_bytes(file: H5File, dataset: Any, shape: Sequence[int], chunk: Sequ
     if len(chunk) != len(shape) or size < 1:
         raise DumpError(file.path, f"chunks of {size} bytes in {len(chunk)} dimensions")
     if size > file.limits.hdf5_chunk_bytes:
-        raise DumpError(file.path, file.limits.beyond(f"chunks of {size:,} bytes", "hdf5_chunk_bytes"))
+        raise DumpError(file.path, file.limits.limit_message(f"chunks of {size:,} bytes", "hdf5_chunk_bytes"))
     needed = math.prod(-(-dim // step) for dim, step in zip(shape, chunk))
     written = dataset.get_num_chunks()
     if written < needed:

@@ -26,7 +26,7 @@ class H5File(NamedTuple):
     whole: bool = True
 
 
-class Met(NamedTuple):
+class H5Object(NamedTuple):
     """One named object. `dataset` is open until the walk continues; `problem` states why the object is not followed."""
 
     parts: tuple[str, ...]
@@ -40,7 +40,7 @@ H5PY_ERRORS = (ArithmeticError, AssertionError, AttributeError, BufferError, EOF
 
 
 @contextmanager
-def opened(path: str, limits: Limits) -> Iterator[H5File]:
+def open_hdf5(path: str, limits: Limits) -> Iterator[H5File]:
     """Open an HDF5 file for reading, in a `with`. MissingExtra without h5py, DumpError if it is damaged."""
     try:
         import h5py
@@ -71,7 +71,7 @@ def h5py_errors(path: str, limits: Limits) -> Iterator[None]:
     except NpucmpError:
         raise
     except MemoryError:
-        raise DumpError(path, limits.beyond("memory that HDF5 needs for it", "hdf5_memory")) from None
+        raise DumpError(path, limits.limit_message("memory that HDF5 needs for it", "hdf5_memory")) from None
     except H5PY_ERRORS as error:
         words = " ".join(str(error).split())[:160]
         raise DumpError(path, f"cannot be read by HDF5: {words or type(error).__name__}") from None
@@ -90,19 +90,19 @@ class FileWalk:
         self._file = file
         self._seen: set[Any] = set()
 
-    def __iter__(self) -> Iterator[Met]:
+    def __iter__(self) -> Iterator[H5Object]:
         with h5py_errors(self._file.path, self._file.limits):
             root = _open(self._file.root, b"/")
             self._seen.add(_address(root))
         yield from self._group(root, ())
 
-    def _group(self, group: Any, parts: tuple[str, ...]) -> Iterator[Met]:
+    def _group(self, group: Any, parts: tuple[str, ...]) -> Iterator[H5Object]:
         try:
             links = self._links(group)
         except DumpError as error:
             if not parts:
                 raise
-            yield Met(parts, problem=error.because)
+            yield H5Object(parts, problem=error.because)
             return
         for name, kind in links:
             yield from self._link(group, name, kind, (*parts, name.decode("utf-8", "surrogateescape")))
@@ -119,8 +119,12 @@ class FileWalk:
             self._count += 1
             self._names += len(name)
             if self._count > limits.hdf5_objects:
-                return limits.beyond("objects in a file", "hdf5_objects")
-            return limits.beyond("bytes of names", "hdf5_name_bytes") if self._names > limits.hdf5_name_bytes else None
+                return limits.limit_message("objects in a file", "hdf5_objects")
+            return (
+                limits.limit_message("bytes of names", "hdf5_name_bytes")
+                if self._names > limits.hdf5_name_bytes
+                else None
+            )
 
         with h5py_errors(self._file.path, self._file.limits):
             stopped = group.links.iterate(take, info=True)
@@ -133,7 +137,7 @@ class FileWalk:
         names = sorted(found, key=lambda name: found[name][0] or 0 if tracked else natural(name.decode("latin-1")))
         return [(name, found[name][1]) for name in names]
 
-    def _link(self, group: Any, name: bytes, kind: int, parts: tuple[str, ...]) -> Iterator[Met]:
+    def _link(self, group: Any, name: bytes, kind: int, parts: tuple[str, ...]) -> Iterator[H5Object]:
         from h5py import h5d, h5g, h5l
 
         if kind == h5l.TYPE_SOFT:
@@ -142,21 +146,21 @@ class FileWalk:
         try:
             _require_plain(self._file.path, name, kind)
             if len(parts) > self._file.limits.hdf5_depth:
-                raise DumpError(self._file.path, self._file.limits.beyond("groups in groups", "hdf5_depth"))
+                raise DumpError(self._file.path, self._file.limits.limit_message("groups in groups", "hdf5_depth"))
             with h5py_errors(self._file.path, self._file.limits):
                 found = _open(group, name)
                 address = _address(found)
         except DumpError as error:
-            yield Met(parts, problem=error.because)
+            yield H5Object(parts, problem=error.because)
             return
         if isinstance(found, h5d.DatasetID):
-            yield Met(parts, found)
+            yield H5Object(parts, found)
         elif isinstance(found, h5g.GroupID):
             if address in self._seen:
                 self.again += 1
                 return
             self._seen.add(address)
-            yield Met(parts)
+            yield H5Object(parts)
             yield from self._group(found, parts)
 
 

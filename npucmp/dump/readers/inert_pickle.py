@@ -198,7 +198,7 @@ def tensors_in(value: object, limits: Limits) -> dict[str, PickledTensor]:
             break
         name, one, depth = waiting.pop()
         if depth > limits.pickle_depth or len(name) > _LONGEST:
-            raise RefusedPickle(limits.beyond("levels of a pickle", "pickle_depth"))
+            raise RefusedPickle(limits.limit_message("levels of a pickle", "pickle_depth"))
         if type(one) is PickledTensor:
             found[name if name not in found else f"{name} ({len(found)})"] = one  # the keys 1 and "1"
         elif isinstance(one, (dict, list, tuple)):
@@ -206,7 +206,7 @@ def tensors_in(value: object, limits: Limits) -> dict[str, PickledTensor]:
             inside = [(f"{name}.{key}" if name else str(key), item, depth + 1) for key, item in items if _holds(item)]
             waiting.extend(reversed(inside))
     if waiting:
-        raise RefusedPickle(limits.beyond("parts of a value", "pickle_opcodes"))
+        raise RefusedPickle(limits.limit_message("parts of a value", "pickle_opcodes"))
     return found
 
 
@@ -215,7 +215,7 @@ def _holds(item: object) -> bool:
     return type(item) in (PickledTensor, dict, list, tuple)
 
 
-class Damaged(RefusedPickle):
+class IncompletePickle(RefusedPickle):
     """An incomplete pickle, which may be complete if more of the file is read."""
 
 
@@ -236,8 +236,8 @@ def unpickled(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[o
             handler(machine)
     except (IndexError, KeyError, TypeError, ValueError, StructError):
         # An empty stack, an unset memo slot, an argument beyond the end, bytes that are not text.
-        raise Damaged("a damaged pickle") from None
-    raise RefusedPickle(limits.beyond("opcodes of a pickle", "pickle_opcodes"))
+        raise IncompletePickle("a damaged pickle") from None
+    raise RefusedPickle(limits.limit_message("opcodes of a pickle", "pickle_opcodes"))
 
 
 class _Machine:
@@ -279,7 +279,7 @@ class _Machine:
 
     def mark(self) -> None:
         if len(self.marks) >= self.limits.pickle_depth:
-            raise RefusedPickle(self.limits.beyond("levels of a pickle", "pickle_depth"))
+            raise RefusedPickle(self.limits.limit_message("levels of a pickle", "pickle_depth"))
         self.marks.append(self.stack)
         self.stack = []
 

@@ -38,7 +38,7 @@ from typing import Mapping, NamedTuple, Optional
 from npucmp.dump.layouts import DEVICE_LAYOUTS
 from npucmp.dump.limits import ANYWHERE, ReadContext, is_countable, tensor_size
 from npucmp.dump.readers.cann_enums import from_name
-from npucmp.dump.readers.names import BESIDE
+from npucmp.dump.readers.names import OTHER_ENDINGS
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.statistics_csv import has_columns, rows_of, statistics
 from npucmp.errors import DumpError
@@ -103,7 +103,7 @@ def parse_mindspore_name(name: str) -> Optional[MindsporeName]:
 def parse_raw_name(name: str) -> Optional[MindsporeName]:
     """Parse the name of a tensor that was written as bytes: such a name without .npy, or with .bin."""
     stem = name[: -len(".bin")] if name.endswith(".bin") else name
-    return None if name.endswith((".npy", *BESIDE)) else parse_mindspore_name(f"{stem}.npy")
+    return None if name.endswith((".npy", *OTHER_ENDINGS)) else parse_mindspore_name(f"{stem}.npy")
 
 
 def kind(op_name: str) -> str:
@@ -111,7 +111,7 @@ def kind(op_name: str) -> str:
     return _NUMBERED.sub("", op_name)
 
 
-def computed_in(word: str, stored: str) -> str:
+def compute_dtype(word: str, stored: str) -> str:
     """Return the type used in the computation, if NPY lacks it and the file holds a wider float; else the file's."""
     named, held = lookup(canonical(from_name(word))), lookup(stored)
     if named and held and named.kind == held.kind == "f" and named.round_off > held.round_off:

@@ -87,7 +87,7 @@ class Companions:
         self._folder, self._context = folder, context
         self._orders: dict[str, FullNames] = {}
 
-    def launched(self, graph: str, op_names: Sequence[str]) -> list[int]:
+    def launch_order(self, graph: str, op_names: Sequence[str]) -> list[int]:
         """Return positions of a graph's kernels in the order of launch; [] unless each kernel has a distinct one."""
         if graph not in self._orders:
             text = self._read(self._folder / "execution_order" / f"ms_execution_order_graph_{graph}.csv")

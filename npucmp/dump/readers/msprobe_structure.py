@@ -65,7 +65,7 @@ class SplitText(NamedTuple):
         """Return the digest of the rest and of the files beside it, which identifies the structure."""
         return b"".join(sha256(one).digest() for one in (self.rest, *beside))
 
-    def numbered(self) -> bytes:
+    def with_numbers(self) -> bytes:
         """Return the rest as JSON, with numbers in place of figures and checksums."""
         figures = (b'"%s":%d' % (FIGURES.encode(), number) for number in range(len(self.figures)))
         checksums = (b'"md5":"%s%d"' % (_CHECKSUM.encode(), number) for number in range(len(self.checksums)))
@@ -166,7 +166,7 @@ class Structure(NamedTuple):
     def size(self) -> int:
         return len(self.operators) + len(self.figures)
 
-    def filled(
+    def fill(
         self, statistics: Sequence[Optional[Statistics]], checksums: Sequence[bytes], folder: str, is_there: bool
     ) -> tuple[Operator, ...]:
         """Return the operators of a file with these figures; their tensors are in `folder`, if it exists."""
@@ -210,19 +210,19 @@ def _shared_values(values: Sequence[Any]) -> list[Any]:
     return [known.setdefault(value, value) for value in values]
 
 
-_kept: OrderedDict[bytes, Structure] = OrderedDict()  # by digest, the most recently used at the end
+_cache: OrderedDict[bytes, Structure] = OrderedDict()  # by digest, the most recently used at the end
 
 
 def known_structure(digest: bytes) -> Optional[Structure]:
     """Return the structure of a digest, if an earlier file had it."""
-    found = _kept.pop(digest, None)
+    found = _cache.pop(digest, None)
     if found is not None:
-        _kept[digest] = found
+        _cache[digest] = found
     return found
 
 
-def keep(digest: bytes, structure: Structure) -> None:
+def cache_structure(digest: bytes, structure: Structure) -> None:
     """Keep a structure for the next file; the least recently used structures are dropped."""
-    _kept[digest] = structure
-    while sum(one.size for one in _kept.values()) > MOST and _kept:
-        _kept.popitem(last=False)
+    _cache[digest] = structure
+    while sum(one.size for one in _cache.values()) > MOST and _cache:
+        _cache.popitem(last=False)

@@ -39,7 +39,7 @@ from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, TensorRef, first_of
 
-BESIDE = (  # endings of files beside tensors, or of separately read files: tables, texts, graphs
+OTHER_ENDINGS = (  # endings of files beside tensors, or of separately read files: tables, texts, graphs
     ".csv", ".json", ".txt", ".pbtxt", ".prototxt", ".pb", ".ir", ".om", ".onnx", ".log", ".md", ".html", ".py", ".sh",
     ".yaml", ".yml", ".toml",
 )  # fmt: skip
@@ -48,18 +48,18 @@ _ESCAPES = str.maketrans(dict.fromkeys(" ./\\", "_"))
 _FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's placeholder for a tensor that is fed to a session
 
 
-def escaped(name: str) -> str:
+def file_name_of(name: str) -> str:
     """Return a name as in dump files: blank, ".", "/" and "\\" become "_". Several names may become equal."""
     return name.translate(_ESCAPES)
 
 
-def fed(name: str) -> str:
+def fed_tensor(name: str) -> str:
     """Return the fed tensor of a placeholder, "{operator}:{index}"; "" for other operators."""
     match = _FED.fullmatch(name)
     return f"{match[1]}:{match[2]}" if match else ""
 
 
-def left_out(folder: object, names: Iterable[str]) -> Optional[str]:
+def skipped_files_note(folder: object, names: Iterable[str]) -> Optional[str]:
     """Return a note on files that became no operator although they may hold a tensor; None if there are none."""
     found = [name for name in names if may_be_tensor(name)]
     if not found:
@@ -86,7 +86,7 @@ def unnamed(folder: str, known: Iterable[str]) -> Iterator[str]:
 
 def may_be_tensor(name: str) -> bool:
     """Return whether a file may hold numbers, judged by its name."""
-    return not name.lower().endswith(BESIDE) and not os.path.basename(name).startswith(".")
+    return not name.lower().endswith(OTHER_ENDINGS) and not os.path.basename(name).startswith(".")
 
 
 def natural(text: str) -> list[object]:
@@ -196,7 +196,7 @@ _TOOLS = ("Module", "Aten", "NPU", "Torch", "Functional", "Tensor", "VF", "Distr
 _LAST: list[object] = ["\U0010ffff"]
 
 
-class Named(NamedTuple):
+class ParsedName(NamedTuple):
     """The operator of a tensor, its slot, and the call number at the end of the operator's name; -1 without."""
 
     operator: str
@@ -204,18 +204,18 @@ class Named(NamedTuple):
     call: int = -1
 
 
-def parse_tensor_name(name: str, of_msprobe: bool = False) -> Named:
+def parse_tensor_name(name: str, of_msprobe: bool = False) -> ParsedName:
     """Parse the name of a tensor. `of_msprobe`: its folder shows that a tool of msprobe wrote it."""
     found = _SLOT.fullmatch(name)
     if found is None:
-        return Named(name, "output:0")
+        return ParsedName(name, "output:0")
     role, path, operator = _ROLES[found["role"]], found["path"] or "0", found["op"]
     if not _PLACED.fullmatch(path) and not of_msprobe and operator.partition(".")[0] not in _TOOLS:
-        return Named(name, "output:0")
+        return ParsedName(name, "output:0")
     if role == "grad":
         operator = f"{operator}.parameters_grad"
     call = _CALL.fullmatch(parse_msprobe_name(operator).call)
-    return Named(operator, f"{role}:{path}", int(call["call"]) if call else -1)
+    return ParsedName(operator, f"{role}:{path}", int(call["call"]) if call else -1)
 
 
 def operator_of(name: str, order: int, tensors: tuple[TensorRef, ...], scope: str = "") -> Operator:

@@ -111,6 +111,6 @@ class Cursor:
         return found
 
 
-def signed(value: int) -> int:
+def to_signed(value: int) -> int:
     """Convert an int32 or int64 from 64-bit two's complement."""
     return value - (1 << 64) if value >> 63 else value

@@ -206,7 +206,7 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _opened(path: str, context: ReadContext) -> int:
+def _open_descriptor(path: str, context: ReadContext) -> int:
     """Return a file descriptor; only links need more than one system call."""
     if not _leads_out(path[: path.rfind(os.sep) + 1], context.roots):
         try:
@@ -224,7 +224,7 @@ def _opened(path: str, context: ReadContext) -> int:
 def open_regular(path: str, context: ReadContext = ANYWHERE) -> RegularFile:
     """Open a regular file for reading, in a `with`; DumpError for anything else."""
     try:
-        fd = _opened(path, context)
+        fd = _open_descriptor(path, context)
     except FileNotFoundError:
         raise DumpError(path, "no such file") from None
     except OSError as error:

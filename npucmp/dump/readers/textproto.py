@@ -114,7 +114,7 @@ class _Parser:
     def add(self, name: str, value: Any) -> None:
         self.held += 1
         if self.held > self.most:
-            self.fail(self.limits.beyond("values held at a time", "graph_values"))
+            self.fail(self.limits.limit_message("values held at a time", "graph_values"))
         values = self.message.get(name)
         if values is None:
             self.message[sys.intern(name)] = [value]
@@ -123,7 +123,7 @@ class _Parser:
 
     def open(self, name: str, bracket: str, listed: bool = False) -> None:
         if len(self.stack) >= self.limits.graph_depth:
-            self.fail(self.limits.beyond("messages within messages", "graph_depth"))
+            self.fail(self.limits.limit_message("messages within messages", "graph_depth"))
         self.stack.append(_Frame(self.message, name, _CLOSER[bracket], self.held, listed, self.at))
         self.message = {}
 
@@ -145,7 +145,7 @@ class _Parser:
         if found is None and self.text[self.at] in ",;}>":  # a comment preceded it
             return
         if found is None:
-            self.fail(f"a field is expected, not {self.upcoming()}")
+            self.fail(f"a field is expected, not {self.next_token()}")
         self.at = found.end()
         colon = self.next() == ":"
         if colon:
@@ -160,14 +160,14 @@ class _Parser:
         elif colon:
             self.add(found[0], self.value())
         else:
-            self.fail(f"':' or '{{' is expected, not {self.upcoming()}")
+            self.fail(f"':' or '{{' is expected, not {self.next_token()}")
 
     def elements(self, name: str, first: bool = True) -> None:
         """Parse the rest of a list, up to its end or the next message in it."""
         while self.next() != "]":
             if not first:
                 if self.next() != ",":
-                    self.fail(f"',' or ']' is expected, not {self.upcoming()}")
+                    self.fail(f"',' or ']' is expected, not {self.next_token()}")
                 self.at += 1
             first = False
             char = self.next()
@@ -194,7 +194,7 @@ class _Parser:
             return self.strings()
         found = _TOKEN.match(self.text, self.at)
         if found is None:
-            self.fail(f"a value is expected, not {self.upcoming()}")
+            self.fail(f"a value is expected, not {self.next_token()}")
         self.at = found.end()
         return self.scalar(found[0])
 
@@ -206,7 +206,7 @@ class _Parser:
             self.next()
             found = _TOKEN.match(self.text, self.at)
             if found is None or found[0].startswith("-"):
-                self.fail(f"a number is expected, not {self.upcoming()}")
+                self.fail(f"a number is expected, not {self.next_token()}")
             self.at = found.end()
             token += found[0]
         value = _scalar(token)
@@ -239,7 +239,7 @@ class _Parser:
         except ValueError as error:
             self.fail(str(error), start)
 
-    def upcoming(self) -> str:
+    def next_token(self) -> str:
         return _short(self.text[self.at : self.at + 40].split("\n")[0]) if self.at < len(self.text) else "the end"
 
     def line(self, at: int) -> int:

@@ -25,7 +25,7 @@ from typing import NamedTuple, Union
 
 from npucmp.dump.limits import Limits, tensor_size
 from npucmp.dump.readers.inert_pickle import (
-    Damaged,
+    IncompletePickle,
     PickledTensor,
     RefusedPickle,
     Storage,
@@ -38,7 +38,7 @@ from npucmp.dump.readers.stored_zip import Member, Members, data_offset, members
 from npucmp.dump.readers.strides import compact, reach
 from npucmp.errors import DumpError
 from npucmp.model import Payload
-from npucmp.model.dtypes import DTYPES, PACKED, canonical, lookup
+from npucmp.model.dtypes import DTYPES, PACKED_SUFFIX, canonical, lookup
 
 _SMALL = 8192  # a file up to this size is read at once: cheaper than three reads
 _TAIL = 4096  # of a larger file: contains the directory of a file with one tensor
@@ -74,13 +74,13 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
         found = tensors_in(value, file.limits)
         if not found or "" in found:
             one = one_tensor(value)
-            return {"": _stored(file, named, top, one.storage, _viewed(one, file.limits))}
+            return {"": _payload_in_zip(file, named, top, one.storage, _view_in_storage(one, file.limits))}
     except RefusedPickle as refused:
         raise DumpError(file.path, str(refused)) from None
     read: dict[str, Union[Payload, str]] = {}
     for name, one in found.items():
         try:
-            read[name] = _stored(file, named, top, one.storage, _viewed(one, file.limits))
+            read[name] = _payload_in_zip(file, named, top, one.storage, _view_in_storage(one, file.limits))
         except (RefusedPickle, DumpError) as error:
             read[name] = getattr(error, "because", str(error))
     return read
@@ -99,7 +99,7 @@ def _zip(file: RegularFile) -> Payload:
     limits = file.limits
     named, top, pickle = _pickled(file)
     storage, view = _cached(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _contents(pickle, limits)
-    return _stored(file, named, top, storage, view)
+    return _payload_in_zip(file, named, top, storage, view)
 
 
 def _pickled(file: RegularFile) -> tuple[Members, bytes, bytes]:
@@ -115,11 +115,11 @@ def _pickled(file: RegularFile) -> tuple[Members, bytes, bytes]:
         raise RefusedPickle("unsupported: a TorchScript archive, not a tensor")
     member = Member(*named[top + b"/data.pkl"])
     if member.size > limits.pickle_bytes:
-        raise RefusedPickle(limits.beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes"))
+        raise RefusedPickle(limits.limit_message(f"a pickle of {member.size:,} bytes", "pickle_bytes"))
     return named, top, _content(file, member)
 
 
-def _stored(file: RegularFile, named: Members, top: bytes, storage: Storage, view: _View) -> Payload:
+def _payload_in_zip(file: RegularFile, named: Members, top: bytes, storage: Storage, view: _View) -> Payload:
     """Return the payload of a view of a storage in the zip file."""
     place = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
     if place is None:
@@ -146,22 +146,22 @@ def _legacy(file: RegularFile, start: bytes) -> Payload:
     head = file.read(0, min(_LEGACY_HEAD, file.size))
     try:
         found, end = _pickles(head, limits)
-    except Damaged:
+    except IncompletePickle:
         if file.size <= _LEGACY_HEAD:
             raise
         try:
             found, end = _pickles(file.read(0, min(limits.pickle_bytes, file.size)), limits)
-        except Damaged:
+        except IncompletePickle:
             if file.size <= limits.pickle_bytes:
                 raise
-            raise RefusedPickle(limits.beyond("a pickle that is damaged or very long", "pickle_bytes")) from None
+            raise RefusedPickle(limits.limit_message("a pickle that is damaged or very long", "pickle_bytes")) from None
     storage = found.storage
     if int.from_bytes(file.read(end, 8), "little") * DTYPES[storage.dtype].itemsize != storage.whole:
         raise DumpError(file.path, "the number of elements before the data differs from the header's", end)
     held = file.size - end - 8
     if held != storage.whole:
         raise DumpError(file.path, f"holds {held} bytes of data, its header promises {storage.whole}", end + 8)
-    return _payload(file.path, _viewed(found, limits), end + 8, "<")
+    return _payload(file.path, _view_in_storage(found, limits), end + 8, "<")
 
 
 def _pickles(data: bytes, limits: Limits) -> tuple[PickledTensor, int]:
@@ -201,15 +201,15 @@ class _View(NamedTuple):
 
 def _contents(pickle: bytes, limits: Limits) -> tuple[Storage, _View]:
     found = one_tensor(unpickled(pickle, 0, limits)[0])
-    return found.storage, _viewed(found, limits)
+    return found.storage, _view_in_storage(found, limits)
 
 
 _cached = lru_cache(maxsize=1024)(_contents)  # tensors of one shape and dtype share their pickle
 
 
-def _viewed(found: PickledTensor, limits: Limits) -> _View:
+def _view_in_storage(found: PickledTensor, limits: Limits) -> _View:
     """Return the view within its storage; every element must be inside."""
-    dtype, packed = lookup(canonical(found.dtype)), found.dtype.endswith(PACKED)
+    dtype, packed = lookup(canonical(found.dtype)), found.dtype.endswith(PACKED_SUFFIX)
     if dtype is None:
         raise RefusedPickle(f"unsupported: elements of type {found.dtype}")
     try:
@@ -218,7 +218,7 @@ def _viewed(found: PickledTensor, limits: Limits) -> _View:
         raise RefusedPickle(error.because) from None
     if size > max(found.storage.size, limits.expanded_bytes):
         what = f"a view that makes {size:,} bytes of {found.storage.size:,}"
-        raise RefusedPickle(limits.beyond(what, "expanded_bytes"))
+        raise RefusedPickle(limits.limit_message(what, "expanded_bytes"))
     _, _, offset, shape, strides = found
     if len(shape) != len(strides) or not all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
         raise RefusedPickle("a damaged header: offset, size and stride must be counts")

@@ -42,7 +42,7 @@ _GAP = 16 << 10  # reading so many bytes is cheaper than skipping them with one 
 _PIECE = 1 << 18  # copied out of a view at once: both sides of a transposition fit the cache
 
 
-class Room:
+class ReadBuffer:
     """Memory that is reused for blocks, for one tensor at a time."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def blocks(
     payload: Payload,
     elements: int = 32768,
     file: Optional[RegularFile] = None,
-    room: Optional[Room] = None,
+    room: Optional[ReadBuffer] = None,
     context: ReadContext = ANYWHERE,
 ) -> Iterator[Array]:
     """Yield the values as 1-D arrays of exactly `elements` elements, the last one shorter, in native byte order.
@@ -181,7 +181,7 @@ class _Source:
             for at in range(0, len(part), elements):
                 yield part[at : at + elements]
 
-    def run_in(self, file: RegularFile, elements: int, room: Room) -> Iterator[Array]:
+    def run_in(self, file: RegularFile, elements: int, room: ReadBuffer) -> Iterator[Array]:
         """Yield blocks in the same memory; the disk reads the next bytes while the caller works on the current ones."""
         total = math.prod(self.payload.shape)
         ahead = max(_AHEAD // self.itemsize // elements, 1) * elements

@@ -6,7 +6,7 @@ Source: MindSpore's dump.md, 2.3 to 2.10. Tried with MindSpore 2.10.0 on a CPU.
 from __future__ import annotations
 
 from npucmp.dump_plan import tool_configs
-from npucmp.dump_plan.dump_config import UNSURE
+from npucmp.dump_plan.dump_config import REPLACEABLE
 from npucmp.dump_plan.frameworks import mindspore
 from npucmp.dump_plan.plan_template import ConfigFile, Row, Template, Variable
 from npucmp.dump_plan.request import MD5, STATISTICS, VALUES, DumpRequest
@@ -28,7 +28,7 @@ def named(globs: tuple[str, ...]) -> tuple[str, ...]:
 
 def _expression(glob: str) -> str:
     wild = {"*": ".*", "?": "."}
-    return "".join(wild.get(character, UNSURE.sub(".", character)) for character in glob)
+    return "".join(wild.get(character, REPLACEABLE.sub(".", character)) for character in glob)
 
 
 def _config(asked: DumpRequest) -> tool_configs.Row:

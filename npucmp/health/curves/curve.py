@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from npucmp.errors import UsageError
 from npucmp.model import first_of
-from npucmp.model.check_finding import Logged
+from npucmp.model.check_finding import LoggedCurve
 
 Steps = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -38,7 +38,7 @@ class Curve(NamedTuple):
         found = np.array(ordered, np.int64), np.array([last[step] for step in ordered], np.float64)
         return cls(name, *found), len(steps) - len(ordered)
 
-    def logged(self) -> Logged:
+    def drawn_points(self) -> LoggedCurve:
         """Return the points to draw: all, or the first, the extremes and the first non-finite value of each
         interval."""
         values, each = self.values, -(-len(self.values) // DRAWN)
@@ -50,7 +50,7 @@ class Curve(NamedTuple):
             extremes = [known[some[known].argmin()], known[some[known].argmax()]] if len(known) else []
             kept |= {begin + int(at) for at in (*extremes, *odd)}
         order = sorted(kept) if len(values) else []
-        return Logged(self.name, tuple(self.steps[order].tolist()), tuple(values[order].tolist()))
+        return LoggedCurve(self.name, tuple(self.steps[order].tolist()), tuple(values[order].tolist()))
 
 
 class Log(NamedTuple):

@@ -22,12 +22,12 @@ from npucmp.health.curves.curve import Curve, Steps, Values
 Flags = NDArray[np.bool_]
 
 FEWEST = 10  # fewest common steps of a verdict
-APART = 0.01  # relative difference of a mean or a step: the vendor's limit of losses
+STEP_TOLERANCE = 0.01  # relative difference of a mean or a step: the vendor's limit of losses
 ERRORS = 4.0  # errors of a mean, for the usual number of windows
-USUAL = 12  # windows of a curve
-PAIRED = 0.5  # least correlation of runs with the same batches: measured 0.85 to 1, others -0.11 to 0.27
+WINDOWS = 12  # windows of a curve
+SAME_BATCHES = 0.5  # least correlation of runs with the same batches: measured 0.85 to 1, others -0.11 to 0.27
 FIRST, OF_FIRST = 10, 6  # OF_FIRST of FIRST steps beyond APART: the runs differ from here on
-REPEATED = 3.0  # times the difference between two golden runs
+REPEAT_FACTOR = 3.0  # times the difference between two golden runs
 SPIKE, BEFORE = 5.0, 20  # median deviations above the running median of BEFORE steps
 BLOCK = 1 << 16  # steps per block
 LARGEST_LAG = 0.9
@@ -42,10 +42,10 @@ class CurveWindow(NamedTuple):
     golden: float
     relative: float
     error: float
-    parts: bool
+    differs: bool
 
 
-class Parting(NamedTuple):
+class CurveComparison(NamedTuple):
     """The comparison of two curves.
 
     status      "same" (bits), "close", "differs", "unknown" (too few common steps)
@@ -74,7 +74,7 @@ class Parting(NamedTuple):
 
 
 @np.errstate(all="ignore")  # infinite and NaN values
-def parting(target: Curve, golden: Curve, repeat: Optional[Curve] = None) -> Parting:
+def compare_curves(target: Curve, golden: Curve, repeat: Optional[Curve] = None) -> CurveComparison:
     """Compare a curve to the golden one; `repeat` is the curve of a second golden run, whose differences are noise."""
     steps, x, y = _common(target, golden)
     odd = _steps(steps[~np.isfinite(x)]), _steps(steps[~np.isfinite(y)])
@@ -87,26 +87,26 @@ def parting(target: Curve, golden: Curve, repeat: Optional[Curve] = None) -> Par
         found = f"the {side} is not finite at step {one_sided[0]}, but the other run is"
     elif len(steps) < FEWEST:
         words = f"{common} common steps, {len(steps)} of them finite; {FEWEST} are needed"
-        return Parting("unknown", words, common, None, nan, nonfinite=odd)
+        return CurveComparison("unknown", words, common, None, nan, nonfinite=odd)
     correlation = _correlation(x, y)
-    paired = None if math.isnan(correlation) and not same else correlation >= PAIRED or same
+    paired = None if math.isnan(correlation) and not same else correlation >= SAME_BATCHES or same
     least = 0.0
     if repeat is not None:
         some, a, b = _common(repeat, golden)
         known = np.isfinite(a) & np.isfinite(b)
         noise = [abs(one.relative) for one in _windows(some[known], a[known], b[known], False)]
-        least = REPEATED * max(noise, default=0.0)
+        least = REPEAT_FACTOR * max(noise, default=0.0)
     windows = _windows(steps, x, y, bool(paired), least)
-    parted = [one for one in windows if one.parts]
+    parted = [one for one in windows if one.differs]
     relative = _relative(x - y, y)
     size = np.abs(relative)
-    apart = size > APART
+    apart = size > STEP_TOLERANCE
     first = _first(steps, apart, paired, parted)
     if one_sided:
         first = [min([one_sided[0], *first])]
     else:
-        found = _why(paired, parted, len(windows), float(size[:FIRST].mean()) if least < APART else 0.0)
-    return Parting(
+        found = _why(paired, parted, len(windows), float(size[:FIRST].mean()) if least < STEP_TOLERANCE else 0.0)
+    return CurveComparison(
         "differs" if found else "same" if same else "close",
         found or _silent(paired, same, apart),
         common,
@@ -203,10 +203,10 @@ def _ranks(x: Values) -> Values:
 
 def _windows(steps: Steps, x: Values, y: Values, paired: bool, least: float = 0.0) -> tuple[CurveWindow, ...]:
     """Windows of 10 to 50 steps, a twelfth of the whole; remaining steps belong to the last window."""
-    width = max(FEWEST, min(50, len(steps) // USUAL))
+    width = max(FEWEST, min(50, len(steps) // WINDOWS))
     starts = [*range(0, len(steps) - width + 1, width)]
     ends = [*starts[1:], len(steps)]
-    errors = (ERRORS**2 + 2 * np.log(max(1.0, len(starts) / USUAL))) ** 0.5  # same false alarms for more windows
+    errors = (ERRORS**2 + 2 * np.log(max(1.0, len(starts) / WINDOWS))) ** 0.5  # same false alarms for more windows
     return tuple(_window(steps[at:to], x[at:to], y[at:to], paired, least, errors) for at, to in zip(starts, ends))
 
 
@@ -219,7 +219,7 @@ def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, erro
     else:
         error = float(np.hypot(mean_error(x), mean_error(y)))
     relative, error = float(_relative(target - golden, golden)), float(_relative(error, golden))
-    parts = abs(relative) > max(APART, least) and abs(relative) > errors * error
+    parts = abs(relative) > max(STEP_TOLERANCE, least) and abs(relative) > errors * error
     return CurveWindow(int(steps[0]), int(steps[-1]), target * unit, golden * unit, relative, error, parts)
 
 
@@ -235,7 +235,7 @@ def _why(paired: Optional[bool], parted: list[CurveWindow], windows: int, first:
         worst = max(parted, key=lambda one: abs(one.relative))
         return (f"{len(parted)} of {windows} windows differ, by up to {percent(worst.relative, '+')} "
                 f"(steps {worst.step_from} to {worst.step_to}; error {percent(worst.error)})")  # fmt: skip
-    if paired and first > APART:
+    if paired and first > STEP_TOLERANCE:
         return f"the first {FIRST} steps differ by {percent(first)} on average"
     return ""
 
@@ -245,7 +245,11 @@ def _silent(paired: Optional[bool], same: bool, apart: Flags) -> str:
         return "equal at every step"
     if paired is False:
         return "the runs do not read the same batches in the same order; their means agree"
-    return "single steps differ, but the mean does not" if apart.any() else f"no step differs by more than {APART:.0%}"
+    return (
+        "single steps differ, but the mean does not"
+        if apart.any()
+        else f"no step differs by more than {STEP_TOLERANCE:.0%}"
+    )
 
 
 def _first(steps: Steps, apart: Flags, paired: Optional[bool], parted: list[CurveWindow]) -> list[int]:

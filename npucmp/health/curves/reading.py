@@ -46,21 +46,21 @@ def read_log(path: str | PathLike[str], context: ReadContext = ANYWHERE) -> Log:
 def _of_json(text: str) -> Optional[list[Record]]:
     """Records of a JSON document or of JSON lines; None if the text is neither."""
     try:
-        return _records(_parsed(text))
+        return _records(_parse_json(text))
     except ValueError:
         pass
     found: list[Record] = []
     lines = [line for line in text.splitlines() if line.strip()]
     for number, line in enumerate(lines):
         try:
-            found += _records([_parsed(line)])
+            found += _records([_parse_json(line)])
         except ValueError:  # the last line of a file that is still being written
             if number < max(1, len(lines) - 1):
                 return None
     return found
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Parse JSON; raise ValueError for invalid text. Integers with thousands of digits become infinite."""
     try:
         return json.loads(text, parse_int=lambda digits: float(digits))

@@ -43,7 +43,7 @@ from typing import Iterable, Iterator, Mapping, Optional
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.folders import folders
-from npucmp.dump.readers.protobuf import Cursor, WireField, signed
+from npucmp.dump.readers.protobuf import Cursor, WireField, to_signed
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError
 from npucmp.health.curves.curve import Curve, Log
@@ -54,12 +54,12 @@ STEPS = ("step", "global_step", "iteration", "iter", "it", "steps", "iterations"
 EPOCHS = ("epoch", "epochs")
 CLOCKS = ("time", "timestamp", "wall_time", "walltime", "_timestamp", "_runtime", "date", "relative")
 LARGEST = 1 << 53  # limit of a step; float64 is exact below it
-MANY = 1000  # most curves of a log
+MOST_CURVES = 1000  # most curves of a log
 
 
 def log_of(path: str, records: Iterable[Record], notes: tuple[str, ...] = ()) -> Log:
     """Return the curves of records. Raise DumpError if there are none."""
-    numbered = _numbered([record for record in records if record])
+    numbered = _with_steps([record for record in records if record])
     columns: dict[str, tuple[list[int], list[float]]] = {}
     for step, record in numbered:
         for name, value in record.items():
@@ -67,8 +67,8 @@ def log_of(path: str, records: Iterable[Record], notes: tuple[str, ...] = ()) ->
                 steps, values = columns.setdefault(name, ([], []))
                 steps.append(step)
                 values.append(value)
-        if len(columns) > MANY:
-            raise DumpError(path, f"holds more than {MANY} curves: it is not a training log")
+        if len(columns) > MOST_CURVES:
+            raise DumpError(path, f"holds more than {MOST_CURVES} curves: it is not a training log")
     curves, again = {}, 0
     for name, (steps, values) in columns.items():
         curves[name], twice = Curve.of(name, steps, values)
@@ -82,7 +82,7 @@ def log_of(path: str, records: Iterable[Record], notes: tuple[str, ...] = ()) ->
     return Log(path, curves, notes)
 
 
-def _numbered(records: list[Record]) -> list[tuple[int, Record]]:
+def _with_steps(records: list[Record]) -> list[tuple[int, Record]]:
     """Return records with steps. A record without a step has that of the record before; if no record has a step, its
     index."""
     own = [_whole_number(record, STEPS) for record in records]
@@ -235,7 +235,7 @@ def _of_event(cursor: Cursor, start: int, end: int) -> Iterator[tuple[int, str, 
     step, summaries = 0, []
     for field in cursor.fields(start, end):
         if field.number == 2 and field.wire == 0:
-            step = signed(field.value)
+            step = to_signed(field.value)
         elif field.number == 5 and field.wire == 2:
             summaries.append(field)
     if abs(step) >= LARGEST:

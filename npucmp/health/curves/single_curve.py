@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 
 from npucmp.health.curves.curve import Curve, Steps, Values
-from npucmp.health.curves.curve_pair import APART, ERRORS, FEWEST, SPIKE, mean_error, slope, spikes
+from npucmp.health.curves.curve_pair import ERRORS, FEWEST, SPIKE, STEP_TOLERANCE, mean_error, slope, spikes
 
 FLAT_SLOPE, FLAT_SCATTER = 0.01, 1e-6  # relative to the mean: drift, scatter
 HIGH, TIMES = 2 * SPIKE, 1.5  # limits of a spike without a second run
@@ -52,7 +52,7 @@ def flat(curve: Curve, chance: tuple[float, ...] = ()) -> Optional[CurveEvent]:
     moved, size = abs(slope(x)) * len(x), abs(mean) or 1.0
     if moved >= FLAT_SLOPE * size or mean_error(x) * len(x) ** 0.5 >= FLAT_SCATTER * size:
         return None
-    guess = next((one for one in chance if abs(mean - one) < APART * one), None)
+    guess = next((one for one in chance if abs(mean - one) < STEP_TOLERANCE * one), None)
     words = "" if guess is None else ", the loss of random guessing: the network does not learn"
     return CurveEvent(int(steps[0]), mean, len(x), f"{curve.name} stays at {mean:.6g} over {len(x)} steps{words}")
 
@@ -77,7 +77,7 @@ def rising(curve: Curve) -> Optional[CurveEvent]:
         return None
     first, last = x[:fifth], x[-fifth:]
     rise, error = float(last.mean() - first.mean()), float(np.hypot(mean_error(first), mean_error(last)))
-    if not (rise > ERRORS * error and rise > APART * abs(float(first.mean()))):
+    if not (rise > ERRORS * error and rise > STEP_TOLERANCE * abs(float(first.mean()))):
         return None
     words = f"{curve.name} rises from {first.mean():.4g} in the first fifth to {last.mean():.4g} in the last"
     return CurveEvent(int(steps[-fifth]), rise, fifth, words)

@@ -12,14 +12,14 @@ from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.health.facts import Health, Op
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.locations import RANGE, SHARES, WATCHED, exceeded_limit, is_float, per_operator
+from npucmp.health.rules.locations import RANGE, SHARES, WATCHPOINTS, exceeded_limit, is_float, per_operator
 from npucmp.model.roles import is_layer
 
 MANY_VALUES = 64  # per channel: no channel of a healthy network has this many zeros by chance
 FEW_VALUES_LIMIT = 0.75
 FLAT = {True: 8.0, False: 5.0}  # sigmoid, tanh: beyond this input their slope is below 3.4e-4
 LAYERS = 4
-MANY = 16  # an output with more elements must not be constant
+CONSTANT_ELEMENTS = 16  # an output with more elements must not be constant
 
 
 @rule(
@@ -164,7 +164,7 @@ def constant(health: Health, op: Op, limit: None) -> Optional[Found]:
     clean run has it."""
     made = op.outputs[0].figures if op.outputs else None
     value = made.constant if made is not None else None
-    if made is None or not value or made.elements <= MANY or not op.type.parameters:
+    if made is None or not value or made.elements <= CONSTANT_ELEMENTS or not op.type.parameters:
         return None
     return Found(op, f"all {made.elements:,} elements are {value:.6g}", value)
 
@@ -177,7 +177,7 @@ def constant(health: Health, op: Op, limit: None) -> Optional[Found]:
     remedy="",
     source="MindInsight tensor_too_large, tensor_too_small, tensor_range, activation_range",
     off=True,
-    words=f"{WATCHED} {SHARES} {' '.join(RANGE)}",
+    words=f"{WATCHPOINTS} {SHARES} {' '.join(RANGE)}",
 )
 @per_operator()
 def range_(health: Health, op: Op, limit: Mapping[str, float]) -> Optional[Found]:

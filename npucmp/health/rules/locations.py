@@ -13,7 +13,9 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
 FIGURES = ("abs_mean", "max", "min", "mean")
-WATCHED = " ".join(f"{name}_{side}" for name in FIGURES for side in ("gt", "lt"))  # names of MindInsight's watchpoints
+WATCHPOINTS = " ".join(
+    f"{name}_{side}" for name in FIGURES for side in ("gt", "lt")
+)  # names of MindInsight's watchpoints
 SHARES, RANGE = "range_percentage_gt range_percentage_lt", ("range_start_inclusive", "range_end_inclusive")
 
 

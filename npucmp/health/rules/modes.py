@@ -11,7 +11,7 @@ from npucmp.health.rules.locations import by_name, full_values, per_operator
 
 Finds = Iterator[Found]
 DEFAULT = 0.5  # default share of a dropout
-SURE = 5.0  # standard deviations of a share
+DEVIATIONS = 5.0  # standard deviations of a share
 SLACK = 0.001
 ACTIVE = 0.01  # least share of new zeros of an active dropout without recorded arguments
 
@@ -94,7 +94,7 @@ def share(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     if not one.active or not one.share or not 0 < one.share < 1 or not one.zeroed:
         return None
     found = one.zeroed / one.there
-    bound = SURE * math.sqrt(one.share * (1 - one.share) / one.there) + SLACK
+    bound = DEVIATIONS * math.sqrt(one.share * (1 - one.share) / one.there) + SLACK
     if abs(found - one.share) <= bound:
         return None
     return Found(op, f"drops {found:.1%}, but p is {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%")

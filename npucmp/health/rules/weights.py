@@ -13,11 +13,11 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.health.facts import Health, Parameter, Tensor
 from npucmp.health.rule import Found, rule
-from npucmp.health.rules.locations import WATCHED, exceeded_limit
+from npucmp.health.rules.locations import WATCHPOINTS, exceeded_limit
 from npucmp.model.roles import kind_of
 
 Finds = Iterator[Found]
-ALIKE = 0.05  # relative difference of the deviations of two weights from one distribution
+DEVIATION_TOLERANCE = 0.05  # relative difference of the deviations of two weights from one distribution
 
 
 @rule(
@@ -102,7 +102,8 @@ def _scales(health: Health) -> Iterator[tuple[Parameter, float, str]]:
     for one in health.matrices:
         gain, std = one.gain, one.first.figures.std
         alike = any(
-            table.shape == one.shape and math.isclose(std or 0.0, table.first.figures.std or 0.0, rel_tol=ALIKE)
+            table.shape == one.shape
+            and math.isclose(std or 0.0, table.first.figures.std or 0.0, rel_tol=DEVIATION_TOLERANCE)
             for table in tables
         )
         if gain and not alike and one.first.figures.constant is None:
@@ -180,7 +181,7 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
     says="a parameter exceeds the range that you set",
     source="MindInsight weight_too_large, weight_too_small; AUTOTRAINER (5)",
     off=True,
-    words=WATCHED,
+    words=WATCHPOINTS,
 )
 def range_(health: Health, limit: Mapping[str, float]) -> Finds:
     """Report parameters beyond limits that the user sets, by the names of MindInsight's watchpoints, in the first such

@@ -35,7 +35,7 @@ HEAD = 64  # bytes: work: enough to distinguish most tensors
 def with_causes(comparisons: Sequence[Comparison], context: ReadContext = ANYWHERE) -> list[Comparison]:
     """Return the comparisons of one run: differences in undefined memory reverted, one root per operator that differs,
     collectives judged over all ranks, and parameters over earlier steps."""
-    linked = [replace(one, findings=tuple(_linked(one.findings, context))) for one in comparisons]
+    linked = [replace(one, findings=tuple(_link_inputs(one.findings, context))) for one in comparisons]
     found = [replace(one, roots=tuple(_causes(one))) for one in with_roots(linked, by_round_off=False)]
     first = min((step for one in found if one.roots and (step := one.step) is not None), default=None)
     if first is None:
@@ -63,7 +63,7 @@ def _left_over(node: OperatorFindings) -> Root:
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
 
 
-def _linked(findings: Iterable[Finding], context: ReadContext) -> Iterator[Finding]:
+def _link_inputs(findings: Iterable[Finding], context: ReadContext) -> Iterator[Finding]:
     """Yield the findings; an input that differs gets the name of the earlier equal output with its content."""
     different: set[int] = set()
     equal = _Equal(context)

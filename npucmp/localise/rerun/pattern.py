@@ -9,7 +9,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
-from npucmp.measure.bitwise import PLACES, Differing, differences
+from npucmp.measure.bitwise import PLACES, BitDifferences, differences
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload, first_of, position
 
@@ -29,7 +29,7 @@ FEW_LINES = 0.25
 PER_LINE = 8
 
 
-def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[Differing]:
+def differing_elements(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[BitDifferences]:
     """The elements in which two tensors differ; None if unknown or if there are none."""
     pair = measurement.pair
     if pair.target is None or pair.golden is None or measurement.moments is None:
@@ -41,7 +41,7 @@ def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[
     return found if found.number else None
 
 
-def pattern(measurement: Measurement, found: Differing, context: ReadContext = ANYWHERE) -> tuple[Evidence, ...]:
+def pattern(measurement: Measurement, found: BitDifferences, context: ReadContext = ANYWHERE) -> tuple[Evidence, ...]:
     """The evidence of the elements that `look` found: their places, and a frequent cause of such a pattern, as a
     hint."""
     pair, moments = measurement.pair, measurement.moments
@@ -65,7 +65,7 @@ def _places(words: str, hint: str, **facts: int | str) -> tuple[Evidence, ...]:
     return Evidence("places", words, told), Evidence("hint", f"hint: {hint}")
 
 
-def _block(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
+def _block(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
     """One or more pieces of memory that begin at a multiple of BLOCK and differ nearly everywhere."""
     where = ""
     if payload.device is not None:
@@ -94,7 +94,7 @@ def _block(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
     return ()
 
 
-def _in_memory(places: Places, payload: Payload) -> Differing:
+def _in_memory(places: Places, payload: Payload) -> BitDifferences:
     """The same elements in the device's storage order."""
     import numpy as np
 
@@ -105,7 +105,7 @@ def _in_memory(places: Places, payload: Payload) -> Differing:
     stored = np.arange(math.prod(device.shape)).reshape(device.shape)
     logical = to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
     moved = np.sort(logical.reshape(-1)[places])
-    return Differing(len(moved), int(moved[0]), int(moved[-1]) + 1, moved)
+    return BitDifferences(len(moved), int(moved[0]), int(moved[-1]) + 1, moved)
 
 
 class TensorCut(NamedTuple):
@@ -163,7 +163,7 @@ def _cuts(places: Places, payload: Payload) -> Iterator[TensorCut]:
             )
 
 
-def _piece(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
+def _piece(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
     """One contiguous piece that differs nearly everywhere and does not consist of whole rows."""
     first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
     if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):

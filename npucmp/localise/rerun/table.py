@@ -17,10 +17,10 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.judge.bitwise import same
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.intervals import differs
-from npucmp.localise.multi_rank import GRAVITY
-from npucmp.localise.rerun.pattern import look, pattern
+from npucmp.localise.multi_rank import SEVERITY
+from npucmp.localise.rerun.pattern import differing_elements, pattern
 from npucmp.localise.rule_context import error_size
-from npucmp.measure.bitwise import PLACES, Differing
+from npucmp.measure.bitwise import PLACES, BitDifferences
 from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun, Root, Verdict
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output
@@ -30,7 +30,7 @@ OTHER_BITS = "{slots}: the same values in other bits"
 MAY_MATTER = Evidence("other bits", "a zero's sign or a NaN may matter here")
 
 
-class OfFirst(NamedTuple):
+class FirstRunPlace(NamedTuple):
     """The place of an operator in the first run; -1 if the dump does not record it."""
 
     step: int
@@ -38,7 +38,7 @@ class OfFirst(NamedTuple):
     order: int
 
 
-class _Seen(NamedTuple):
+class _OperatorRuns(NamedTuple):
     """One operator that differs between the first run and run `number`: its root, and all its tensors that differ.
 
     `harmless` are the slots of inputs that hold the same values in other bits: zeros of another sign, other NaNs.
@@ -57,23 +57,23 @@ class _Seen(NamedTuple):
 
 def reruns_of(
     comparisons: Sequence[Comparison], numbers: Sequence[int], context: ReadContext = ANYWHERE
-) -> dict[OfFirst, Rerun]:
+) -> dict[FirstRunPlace, Rerun]:
     """One row per operator that is not bit-equal in all runs, by priority."""
-    seen: dict[OfFirst, list[_Seen]] = defaultdict(list)
+    seen: dict[FirstRunPlace, list[_OperatorRuns]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
         different, other_bits = (_by_operator(comparison, wanted) for wanted in (differs, _is_harmless))
         for root in comparison.roots:
             order = root.pair.order
             slots = tuple(finding.pair.slot for finding in other_bits[order])
-            seen[place_of(comparison, root.pair)].append(_Seen(root, tuple(different[order]), number, slots))
+            seen[place_of(comparison, root.pair)].append(_OperatorRuns(root, tuple(different[order]), number, slots))
     present = _present(seen, comparisons, numbers)
     ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
     return {where: _rerun(place, where, some, present[where], context) for place, (where, some) in enumerate(ranked, 1)}
 
 
 def _present(
-    places: Collection[OfFirst], comparisons: Sequence[Comparison], numbers: Sequence[int]
-) -> Mapping[OfFirst, list[int]]:
+    places: Collection[FirstRunPlace], comparisons: Sequence[Comparison], numbers: Sequence[int]
+) -> Mapping[FirstRunPlace, list[int]]:
     """The runs that have an operator, the first among them."""
     found = {place: [1] for place in places}
     for comparison, number in zip(comparisons, numbers):
@@ -99,24 +99,24 @@ def _is_harmless(finding: Finding) -> bool:
     return moments.equal < moments.elements
 
 
-def place_of(comparison: Comparison, pair: Pair) -> OfFirst:
+def place_of(comparison: Comparison, pair: Pair) -> FirstRunPlace:
     """The operator of the first run that belongs to a pair."""
     step = comparison.golden.step if comparison.golden.step is not None else comparison.target.step
     rank = comparison.golden.rank if comparison.golden.rank is not None else comparison.target.rank
     order = pair.golden_op.order if pair.golden_op else pair.order
-    return OfFirst(-1 if step is None else step, -1 if rank is None else rank, order)
+    return FirstRunPlace(-1 if step is None else step, -1 if rank is None else rank, order)
 
 
-def _rank(some: Sequence[_Seen]) -> tuple[int, bool]:
+def _rank(some: Sequence[_OperatorRuns]) -> tuple[int, bool]:
     """The sort key: inputs of the network before BORN, BORN before other causes; random operators after the faults of
     their kind."""
     worst = _worst(some).root
-    return -1 if is_fed(worst.cause, worst.evidence) else GRAVITY[worst.cause], bool(excuse(worst))
+    return -1 if is_fed(worst.cause, worst.evidence) else SEVERITY[worst.cause], bool(excuse(worst))
 
 
-def _worst(some: Sequence[_Seen]) -> _Seen:
+def _worst(some: Sequence[_OperatorRuns]) -> _OperatorRuns:
     """The gravest cause, in the run with the largest error."""
-    return min(some, key=lambda one: (GRAVITY[one.root.cause], -error_size(one.finding) if one.finding else 0.0))
+    return min(some, key=lambda one: (SEVERITY[one.root.cause], -error_size(one.finding) if one.finding else 0.0))
 
 
 def excuse(root: Root) -> tuple[Evidence, ...]:
@@ -135,7 +135,9 @@ def excuse(root: Root) -> tuple[Evidence, ...]:
     return ()
 
 
-def _rerun(place: int, where: OfFirst, some: Sequence[_Seen], present: Sequence[int], context: ReadContext) -> Rerun:
+def _rerun(
+    place: int, where: FirstRunPlace, some: Sequence[_OperatorRuns], present: Sequence[int], context: ReadContext
+) -> Rerun:
     worst = _worst(some)
     root, finding = worst.root, worst.finding
     moments = finding.measurement.moments if finding is not None else None
@@ -151,7 +153,7 @@ def _rerun(place: int, where: OfFirst, some: Sequence[_Seen], present: Sequence[
         evidence += pattern(finding.measurement, seen, context)
     if not any(one.kind == "random" for one in root.evidence):
         evidence += excuses
-    evidence += _whose(worst, some) if finding is not None else ()
+    evidence += _run_of_figures(worst, some) if finding is not None else ()
     return Rerun(
         place=place,
         step=None if where.step < 0 else where.step,
@@ -175,7 +177,7 @@ def _finite(error: Optional[float]) -> Optional[float]:
     return None if error is None or math.isnan(error) else error
 
 
-def _whose(worst: _Seen, some: Sequence[_Seen]) -> tuple[Evidence, ...]:
+def _run_of_figures(worst: _OperatorRuns, some: Sequence[_OperatorRuns]) -> tuple[Evidence, ...]:
     """The run of the figures and the words, if several runs differ from the first."""
     if len(some) == 1:
         return ()
@@ -183,14 +185,14 @@ def _whose(worst: _Seen, some: Sequence[_Seen]) -> tuple[Evidence, ...]:
     return (Evidence("run", words, {"run": Fact(worst.number)}),)
 
 
-def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> Optional[Differing]:
+def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> Optional[BitDifferences]:
     """The differing elements of an operator. If the operator only propagates a difference, only small tensors are read
     again for the picture."""
     if finding is None or finding.pair.golden is None:
         return None
     if root.cause is Cause.PROPAGATED and math.prod(finding.pair.golden.shape) > PLACES:
         return None
-    return look(finding.measurement, context)
+    return differing_elements(finding.measurement, context)
 
 
 def _of_runs(one: Evidence, number: int) -> Evidence:
@@ -212,9 +214,9 @@ def _changed_on_the_way(finding: Optional[Finding]) -> tuple[Evidence, ...]:
     return (Evidence("changed on the way", words, {"writer": Fact(golden.source.rpartition(":")[0])}),)
 
 
-def _odd(some: Sequence[_Seen], present: Sequence[int], context: ReadContext) -> tuple[int, ...]:
+def _odd(some: Sequence[_OperatorRuns], present: Sequence[int], context: ReadContext) -> tuple[int, ...]:
     """The runs, from 1, that do not agree with the majority; all runs if no two agree."""
-    alike: list[list[_Seen]] = []
+    alike: list[list[_OperatorRuns]] = []
     for one in some:
         group = next((group for group in alike if _agree(one, group[0], context)), None)
         if group is None:
@@ -230,7 +232,7 @@ def _odd(some: Sequence[_Seen], present: Sequence[int], context: ReadContext) ->
     return tuple(sorted(number for members in classes if members is not largest for number in members))
 
 
-def _agree(one: _Seen, other: _Seen, context: ReadContext) -> bool:
+def _agree(one: _OperatorRuns, other: _OperatorRuns, context: ReadContext) -> bool:
     """Whether two runs that differ from the first differ alike; if statistics differ, values are not read."""
     left = {finding.pair.slot: finding for finding in one.findings}
     right = {finding.pair.slot: finding for finding in other.findings}

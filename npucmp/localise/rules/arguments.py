@@ -7,7 +7,7 @@ The output must differ by more than twice the error of the inputs and by more th
 
 from __future__ import annotations
 
-from npucmp.localise.rule_context import STANDS_OUT, ErrorRule, RuleContext
+from npucmp.localise.rule_context import OUTLIER_FACTOR, ErrorRule, RuleContext
 from npucmp.model.arguments import differing_arguments
 
 
@@ -17,12 +17,12 @@ def _accuses(case: RuleContext) -> bool:
         return False
     if case.finding.error is None or not any(True for _ in differing_arguments(pair.target_op, pair.golden_op)):
         return False
-    return case.error > max(STANDS_OUT * case.before, case.own_round_off)
+    return case.error > max(OUTLIER_FACTOR * case.before, case.own_round_off)
 
 
 RULE = ErrorRule(
     "accusation",
     "arguments",
-    f"an argument differs, and the output error is more than {STANDS_OUT:g} times the input error",
+    f"an argument differs, and the output error is more than {OUTLIER_FACTOR:g} times the input error",
     applies=_accuses,
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from npucmp.localise.rule_context import ErrorRule, RuleContext
-from npucmp.localise.rules.reduced import REDUCED
+from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
 
 # of choices that may flip, in √e: chosen: not measured; without the rule nine pairs of the sample with top-k routing
 # are wrong
@@ -37,7 +37,7 @@ def _were_ties(case: RuleContext) -> bool:
 
 def _bound(case: RuleContext) -> float:
     share = _changed(case)
-    flips = math.isfinite(share) and (case.before > REDUCED or (share <= TIES and _were_ties(case)))
+    flips = math.isfinite(share) and (case.before > REDUCED_ROUND_OFF or (share <= TIES and _were_ties(case)))
     return math.inf if flips or share <= SHARE * math.sqrt(case.before) else 0.0
 
 

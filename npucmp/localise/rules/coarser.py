@@ -20,16 +20,16 @@ from npucmp.model import Finding, Pair
 from npucmp.model.dtypes import lookup
 
 # share of the other operators: evidence: a tenth and more begin a coarser type in clean pairs of mixed precision
-ALONE = 0.05
-WHOLE = 0.25  # share of the operators: chosen: if as many have a coarser type, the whole run is in it, not measured
+DOWNCAST_SHARE = 0.05
+RUN_SHARE = 0.25  # share of the operators: chosen: if as many have a coarser type, the whole run is in it, not measured
 
 
-def habit(nodes: Sequence[OperatorFindings]) -> float:
+def downcast_share(nodes: Sequence[OperatorFindings]) -> float:
     """The share of other operators that begin a coarser type than the golden's. Modules count only if there are no
     other operators, because operators inside them write their outputs. 0 if there are no operators."""
     counted = [node for node in nodes if not node.operator.path] or nodes
     have = [node for node in counted if _any_coarser(node.outputs or node.inputs)]
-    if len(have) >= max(2.0, WHOLE * len(counted)):
+    if len(have) >= max(2.0, RUN_SHARE * len(counted)):
         return 1.0
     begins = sum(map(_starts_downcast, have))
     if not any(node.outputs for node in nodes):  # inputs alone: each tensor once
@@ -58,7 +58,7 @@ def _coarser(pair: Pair) -> bool:
 
 
 def _accuses(case: RuleContext) -> bool:
-    if case.habit > ALONE or not _coarser(case.pair):
+    if case.downcast_share > DOWNCAST_SHARE or not _coarser(case.pair):
         return False
     golden = lookup(case.pair.golden.dtype) if case.pair.golden else None
     read = [] if case.node is None else _read(case.node)

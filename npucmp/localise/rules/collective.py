@@ -14,6 +14,6 @@ RULE = ErrorRule(
     "explanation",
     "collective",
     "a collective or receive propagates the errors of other ranks",
-    applies=lambda case: case.node is not None and case.node.carried,
+    applies=lambda case: case.node is not None and case.node.error_from_other_rank,
     bound=lambda case: math.inf,
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import TOGETHER, ErrorRule, RuleContext, deviations_of
+from npucmp.localise.rule_context import FACTOR_DEVIATIONS, ErrorRule, RuleContext, deviations_of
 from npucmp.model import Finding, Verdict
 
 
@@ -20,10 +20,15 @@ def _accuses(case: RuleContext) -> bool:
     """Whether a parameter has the factor; an input that is not known to be a parameter must exceed its noise by
     itself."""
     own = deviations_of(case.finding) * math.copysign(1.0, case.factor)
-    return case.node is None and case.nowhere and case.factor != 0.0 and own > (0.0 if case.is_parameter else TOGETHER)
+    return (
+        case.node is None
+        and case.nowhere
+        and case.factor != 0.0
+        and own > (0.0 if case.is_parameter else FACTOR_DEVIATIONS)
+    )
 
 
-def _judged(case: RuleContext) -> Finding:
+def _evaluate(case: RuleContext) -> Finding:
     words = f"all parameters are scaled by about 1 {'+' if case.factor > 0 else '-'} {abs(case.factor):.1e}"
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
 
@@ -33,5 +38,5 @@ RULE = ErrorRule(
     "common_factor",
     "one factor scales all parameters of a step, which noise of their gradients cannot do",
     applies=_accuses,
-    judged=_judged,
+    judged=_evaluate,
 )

@@ -11,12 +11,12 @@ from npucmp.localise.rule_context import ErrorRule
 
 # condition numbers: evidence: of 641 ill-conditioned operators of clean pairs none exceeded 1; 3 is for values whose
 # norms describe their elements less well
-CONDITIONED = 3.0
+CONDITION_FACTOR = 3.0
 
 RULE = ErrorRule(
     "explanation",
     "condition",
-    f"the incoming error times {CONDITIONED:g} times the condition number of the operator for these values",
+    f"the incoming error times {CONDITION_FACTOR:g} times the condition number of the operator for these values",
     applies=lambda case: case.before > 0 and not case.is_choice and case.amplification > 1,
-    bound=lambda case: CONDITIONED * case.before * case.amplification,
+    bound=lambda case: CONDITION_FACTOR * case.before * case.amplification,
 )

@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 
 from npucmp.judge.precision import BOTH_SIDES, SINGLE
-from npucmp.localise.rule_context import MANY, TOGETHER, ErrorRule, RuleContext
+from npucmp.localise.rule_context import FACTOR_DEVIATIONS, MIN_ELEMENTS, ErrorRule, RuleContext
 from npucmp.model.dtypes import lookup
 
-APART = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits
-CHANGED = 0.4  # share of elements: evidence: at most 0.12 are rounded differently
-BIASED = 0.25  # round-offs in common: evidence: 0.05 at most
+ROUND_OFFS = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits
+CHANGED_SHARE = 0.4  # share of elements: evidence: at most 0.12 are rounded differently
+BIAS = 0.25  # round-offs in common: evidence: 0.05 at most
 
 
 def _accuses(case: RuleContext) -> bool:
@@ -34,25 +34,27 @@ def _accuses(case: RuleContext) -> bool:
     if row is None or row.round_off <= SINGLE:
         return False
     if target.relation is not None and target.relation.is_partial:  # each rank rounds its term
-        return case.error > APART * row.round_off * target.relation.rounding
+        return case.error > ROUND_OFFS * row.round_off * target.relation.rounding
     moments = case.moments
     if case.is_composed and case.flipped:
         return False
-    if moments is None or case.is_composed or target.dtype != golden.dtype or moments.compared < MANY:
+    if moments is None or case.is_composed or target.dtype != golden.dtype or moments.compared < MIN_ELEMENTS:
         return case.error > BOTH_SIDES * row.round_off
-    return case.error > APART * row.round_off or case.share_changed > CHANGED or _is_biased(case, row.round_off)
+    return (
+        case.error > ROUND_OFFS * row.round_off or case.share_changed > CHANGED_SHARE or _is_biased(case, row.round_off)
+    )
 
 
 def _is_biased(case: RuleContext, round_off: float) -> bool:
     assert case.moments is not None
     deviations = abs(case.gain) * math.sqrt(case.moments.compared)
-    return abs(case.gain) > BIASED * round_off and deviations > TOGETHER * case.error and case.has_many
+    return abs(case.gain) > BIAS * round_off and deviations > FACTOR_DEVIATIONS * case.error and case.has_many
 
 
 RULE = ErrorRule(
     "accusation",
     "equal_bits",
-    f"inputs match bit for bit, but 8- or 16-bit outputs differ by more than {APART:g} roundings or in too many "
+    f"inputs match bit for bit, but 8- or 16-bit outputs differ by more than {ROUND_OFFS:g} roundings or in too many "
     "elements",
     applies=_accuses,
 )

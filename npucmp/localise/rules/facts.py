@@ -16,7 +16,7 @@ suspected    if only statistics exist, the first operator that exceeds the noise
 from __future__ import annotations
 
 from npucmp.localise.rule_context import ErrorRule
-from npucmp.localise.seen_errors import QUANTILE, RECENT
+from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS
 from npucmp.model.roles import is_meaningless
 
 FACTS = (
@@ -24,7 +24,8 @@ FACTS = (
         "fact",
         "background",
         f"for an input whose producer was not recorded, npucmp assumes the error that {100 * QUANTILE:g} % of the "
-        f"earlier tensors do not exceed, or the largest error of the last {RECENT} operators if that is larger",
+        f"earlier tensors do not exceed, or the largest error of the last {RECENT_OPERATORS} operators "
+        "if that is larger",
         applies=lambda case: True,
     ),
     ErrorRule(

@@ -20,7 +20,7 @@ def _accuses(case: RuleContext) -> bool:
     return target.dtype == golden.dtype and case.own_round_off > SINGLE and case.error > BOTH_SIDES * case.own_round_off
 
 
-def _judged(case: RuleContext) -> Finding:
+def _evaluate(case: RuleContext) -> Finding:
     words = (
         f"rel_l2 {case.error:.2e}, more than one rounding on each side explains: {BOTH_SIDES * case.own_round_off:.2e}"
     )
@@ -33,5 +33,5 @@ RULE = ErrorRule(
     "a parameter in its initial state, in the same 16-bit type in both runs, differs by more than rounding it once on "
     f"each side ({BOTH_SIDES:g} round-offs): the runs started from different weights",
     applies=_accuses,
-    judged=_judged,
+    judged=_evaluate,
 )

@@ -12,23 +12,23 @@ import math
 from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.rules.growth import GROWTH
 
-HOPELESS = 64.0  # in √u: chosen: 1.6 % in float32, not measured
+ERROR_LIMIT = 64.0  # in √u: chosen: 1.6 % in float32, not measured
 
 
 def is_step(case: RuleContext) -> bool:
     """Whether an explained error grew from a smaller error that was itself below HOPELESS. More growth is not one of
     many steps but cancellation or flipped masks."""
-    return 0 < case.before <= _hopeless(case) and case.error <= GROWTH * case.before
+    return 0 < case.before <= _exceeds_limit(case) and case.error <= GROWTH * case.before
 
 
-def _hopeless(case: RuleContext) -> float:
-    return HOPELESS * math.sqrt(max(case.round_off, case.finding.working))
+def _exceeds_limit(case: RuleContext) -> float:
+    return ERROR_LIMIT * math.sqrt(max(case.round_off, case.finding.working))
 
 
 RULE = ErrorRule(
     "accusation",
     "gradual",
-    f"no single operator enlarges the error much, but together they exceed {HOPELESS:g} √u (1.6 % in float32): the "
+    f"no single operator enlarges the error much, but together they exceed {ERROR_LIMIT:g} √u (1.6 % in float32): the "
     "operator with the steepest growth is named",
-    applies=lambda case: case.grown and is_step(case) and case.error > _hopeless(case),
+    applies=lambda case: case.grown and is_step(case) and case.error > _exceeds_limit(case),
 )

@@ -16,14 +16,15 @@ or more, for K elements. A parameter that is scaled as a whole has the bound of 
 
 from __future__ import annotations
 
-from npucmp.localise.parameter_drift import GREW, REACH, UPDATE
+from npucmp.localise.parameter_drift import ERROR_GROWTH, UPDATE, UPDATE_FACTOR
 from npucmp.localise.rule_context import ErrorRule
 
 RULE = ErrorRule(
     "explanation",
     "inherited",
-    f"the error of a parameter may grow {GREW:g} times in each step, plus {UPDATE:g} √e if its gradient had the error "
-    f"e; if the gradient is only noise, plus {REACH:g} optimizer steps instead",
+    f"the error of a parameter may grow {ERROR_GROWTH:g} times in each step, plus {UPDATE:g} √e if its gradient had the "
+    "error "
+    f"e; if the gradient is only noise, plus {UPDATE_FACTOR:g} optimizer steps instead",
     applies=lambda case: case.node is None and case.inherited > 0,
     bound=lambda case: case.inherited,
 )

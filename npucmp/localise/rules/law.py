@@ -54,7 +54,7 @@ from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_argument, is_parameter
 
 DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign: chosen: more is not chance, not measured
-NEAR = 0.1  # error of inputs: chosen: up to it the rows that a norm reads have the golden's spread, not measured
+INPUT_ERROR = 0.1  # error of inputs: chosen: up to it the rows that a norm reads have the golden's spread, not measured
 DOUBLE = DTYPES["float64"].round_off
 PARAMETERS = 4  # parameters: work: the pairs of more are not tried as weight and bias
 
@@ -65,13 +65,13 @@ class Departure(NamedTuple):
 
     target: float
     golden: float
-    room: float
+    tolerance: float
     words: str
 
     @property
     def is_broken(self) -> bool:
         """Whether the target alone departs from the law by more than rounding."""
-        return self.golden <= self.room < self.target
+        return self.golden <= self.tolerance < self.target
 
 
 def departures(case: RuleContext) -> Iterator[Departure]:
@@ -84,7 +84,7 @@ def departures(case: RuleContext) -> Iterator[Departure]:
     if case.is_output and (apart := node.unequal.get(case.pair.slot)) is not None:
         yield Departure(apart.size, 0.0, apart.room, apart.words)
     for law in _laws_of(node.op, node.is_gradient):
-        found = law(case, moments) if case.is_output or law in TELLING else None
+        found = law(case, moments) if case.is_output or law in INPUT_LAWS else None
         if found is not None:
             yield found
 
@@ -120,7 +120,7 @@ def _row_sums(case: RuleContext, moments: Moments) -> Optional[Departure]:
     return Departure(abs(length * x - 1.0), abs(length * y - 1.0), room, words)
 
 
-def _within(low: float, high: float) -> Callable[[RuleContext, Moments], Departure]:
+def _range_law(low: float, high: float) -> Callable[[RuleContext, Moments], Departure]:
     """The law that all elements lie within a range."""
 
     def law(case: RuleContext, moments: Moments) -> Departure:
@@ -138,7 +138,7 @@ def _within(low: float, high: float) -> Callable[[RuleContext, Moments], Departu
 def _spread(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """The mean square of a normalised tensor is that of its weight and of its bias together."""
     found = []
-    for target, golden in _affine(case) if case.before <= NEAR else ():
+    for target, golden in _affine(case) if case.before <= INPUT_ERROR else ():
         sides = zip((moments.target, moments.golden), (target, golden))
         x, y = (math.sqrt(one.squares / moments.elements / by.square) if by.square else 0.0 for one, by in sides)
         words = f"the spread is {x:.6g} times that expected of a norm, in the golden {y:.6g} times"
@@ -194,7 +194,7 @@ def _affine(case: RuleContext) -> Iterator[tuple[_Affine, _Affine]]:
         yield sides[0], sides[1]
 
 
-def _read(case: RuleContext) -> list[tuple[Finding, Moments]]:
+def _input_floats(case: RuleContext) -> list[tuple[Finding, Moments]]:
     """The float tensors that an operator reads; empty if some were not compared or hold NaN or infinities."""
     read = [] if case.node is None else [one for one in case.node.inputs if round_off_of(one.pair)]
     both = [one for one in read if one.pair.target is not None and one.pair.golden is not None]
@@ -203,32 +203,32 @@ def _read(case: RuleContext) -> list[tuple[Finding, Moments]]:
     return known if finite and len(known) == len(read) and case.own_round_off else []
 
 
-def _room_of(case: RuleContext, read: list[tuple[Finding, Moments]]) -> float:
+def _tolerance_of(case: RuleContext, read: list[tuple[Finding, Moments]]) -> float:
     """The tolerance of one rounding on either side, in the coarser type."""
     return BOTH_SIDES * max([_round_off(case), *(round_off_of(one.pair) for one, _ in read)])
 
 
 def _extremes(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """An operator that picks among the elements that it reads writes no element beyond them."""
-    read = _read(case)
+    read = _input_floats(case)
     if len(read) != 1 or not case.scale.largest:
         return None
     (_, given), largest = read[0], case.scale.largest
     sides = (given.target, moments.target), (given.golden, moments.golden)
     x, y = (max(a.minimum - b.minimum, b.maximum - a.maximum, 0.0) / largest for a, b in sides)
     words = f"elements exceed the range of the input by {x:.2e} of the largest"
-    return Departure(x, y, _room_of(case, read), words)
+    return Departure(x, y, _tolerance_of(case, read), words)
 
 
-def _moved(case: RuleContext, moments: Moments) -> Optional[Departure]:
+def _moving_law(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """An operator that moves elements keeps their extremes and sums."""
-    read = _read(case)
+    read = _input_floats(case)
     if len(read) != 1 or read[0][1].elements != moments.elements or not moments.golden.squares:
         return None
     given = read[0][1]
     sides = (given.target, moments.target), (given.golden, moments.golden)
     x, y = (_distance(a, b, moments.elements) for a, b in sides)
-    return Departure(x, y, _room_of(case, read), f"extremes or sums differ from those of the input by {x:.2e}")
+    return Departure(x, y, _tolerance_of(case, read), f"extremes or sums differ from those of the input by {x:.2e}")
 
 
 def _distance(a: Side, b: Side, elements: int) -> float:
@@ -246,14 +246,14 @@ def _extreme(choose: Callable[..., float], name: str) -> Callable[[RuleContext, 
     operator."""
 
     def law(case: RuleContext, moments: Moments) -> Optional[Departure]:
-        read = _read(case)
+        read = _input_floats(case)
         if not read or not case.scale.largest:
             return None
         sides = [([one.target for _, one in read], moments.target), ([one.golden for _, one in read], moments.golden)]
         ends = [(choose(getattr(one, name) for one in given), getattr(wrote, name)) for given, wrote in sides]
         x, y = (abs(given - wrote) / case.scale.largest for given, wrote in ends)
         words = f"the {name} element is {ends[0][1]:.6g}, that of the inputs {ends[0][0]:.6g}"
-        return Departure(x, y, _room_of(case, read), words)
+        return Departure(x, y, _tolerance_of(case, read), words)
 
     return law
 
@@ -262,7 +262,7 @@ def _dropout_scale(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """Dropout divides a kept element by the share that it keeps, and enlarges it no further."""
     numbers = [] if case.node is None else [one for one in case.node.operator.arguments.values() if type(one) is float]
     shares = [one for one in numbers if 0.0 < one < 1.0]
-    read = _read(case)
+    read = _input_floats(case)
     if len(shares) != 1 or len(read) != 1 or not case.scale.largest:
         return None
     factor, given = 1.0 / (1.0 - shares[0]), read[0][1]
@@ -295,7 +295,7 @@ def _received(case: RuleContext, moments: Moments) -> Optional[Departure]:
 def _returned(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """A gradient that adds each incoming element to one element, or spreads it over several, keeps their sum. An
     operator that reads several tensors and is not a gradient by its type adds or joins gradients."""
-    found, read = [], _read(case)
+    found, read = [], _input_floats(case)
     if len(read) > 1 and (case.node is None or not case.node.op.has("gradient")):
         return None
     for one, given in read:
@@ -321,7 +321,7 @@ def _returned(case: RuleContext, moments: Moments) -> Optional[Departure]:
 def _no_larger(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """A gradient that forwards some of the incoming elements, and zeros for the others, writes no element beyond them.
     The incoming tensor is the one whose extreme the golden forwards."""
-    read, largest = _read(case), case.scale.largest
+    read, largest = _input_floats(case), case.scale.largest
     for one, given in read if largest else ():
         sides = (given.target, moments.target), (given.golden, moments.golden)
         rounding = max(case.own_round_off, round_off_of(one.pair)) * largest
@@ -329,20 +329,20 @@ def _no_larger(case: RuleContext, moments: Moments) -> Optional[Departure]:
         if any(abs(a - b) <= rounding < abs(a) for a, b in ends):
             x, y = (max(a.minimum - b.minimum, b.maximum - a.maximum, 0.0) / largest for a, b in sides)
             words = f"elements exceed the range of the incoming gradient by {x:.2e} of the largest"
-            return Departure(x, y, _room_of(case, read), words)
+            return Departure(x, y, _tolerance_of(case, read), words)
     return None
 
 
 Law = Callable[[RuleContext, Moments], Optional[Departure]]
 LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # condition of the operator → its law; copy.py checks copies
     (lambda op: op.has("rows sum to 1"), _row_sums),
-    (lambda op: op.has("at least 0"), _within(0.0, math.inf)),
-    (lambda op: op.has("at least -1"), _within(-1.0, math.inf)),
-    (lambda op: op.has("at most 1"), _within(-math.inf, 1.0)),
-    (lambda op: op.has("at most 0"), _within(-math.inf, 0.0)),
+    (lambda op: op.has("at least 0"), _range_law(0.0, math.inf)),
+    (lambda op: op.has("at least -1"), _range_law(-1.0, math.inf)),
+    (lambda op: op.has("at most 1"), _range_law(-math.inf, 1.0)),
+    (lambda op: op.has("at most 0"), _range_law(-math.inf, 0.0)),
     (lambda op: op.has("normalises"), _spread),
     (lambda op: op.has("centres"), _centre),
-    (lambda op: op.has("views", "hands on", "permutes") and not op.has("copies"), _moved),
+    (lambda op: op.has("views", "hands on", "permutes") and not op.has("copies"), _moving_law),
     (lambda op: op.has("picks", "looks up"), _extremes),
     (lambda op: op.has("largest"), _extreme(max, "maximum")),
     (lambda op: op.has("smallest"), _extreme(min, "minimum")),
@@ -362,18 +362,18 @@ def _laws_of(op: OpType, is_gradient: bool) -> tuple[Law, ...]:
     return tuple(law for has, law in (GRADIENT_LAWS if is_gradient else LAWS) if has(op))
 
 
-TELLING = (_row_sums,)  # no tensor keeps these by chance: they also apply to inputs, which an earlier operator wrote
+INPUT_LAWS = (_row_sums,)  # no tensor keeps these by chance: they also apply to inputs, which an earlier operator wrote
 
 
 def _broken(case: RuleContext) -> Optional[Departure]:
     """The broken law with the largest departure of the target in units of its tolerance."""
     broken = [one for one in departures(case) if one.is_broken]
-    return max(broken, key=lambda one: one.target / one.room, default=None)
+    return max(broken, key=lambda one: one.target / one.tolerance, default=None)
 
 
-def _judged(case: RuleContext) -> Finding:
+def _evaluate(case: RuleContext) -> Finding:
     found = _broken(case)
-    words = f"{found.words}; rounding explains up to {found.room:.1e}" if found else ""
+    words = f"{found.words}; rounding explains up to {found.tolerance:.1e}" if found else ""
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
 
 
@@ -382,5 +382,5 @@ RULE = ErrorRule(
     "law",
     "the target violates a law of the operator that the golden satisfies (example: softmax rows sum to 1)",
     applies=lambda case: _broken(case) is not None,
-    judged=_judged,
+    judged=_evaluate,
 )

@@ -13,13 +13,13 @@ number κ. The rule does not apply where masks flip or terms cancel.
 from __future__ import annotations
 
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.rule_context import FEW as FEWEST
-from npucmp.localise.rule_context import STANDS_OUT, ErrorRule, RuleContext
+from npucmp.localise.rule_context import MIN_ELEMENTS as FEWEST
+from npucmp.localise.rule_context import OUTLIER_FACTOR, ErrorRule, RuleContext
 
-LOST = 0.25  # of the largest value: chosen: an element that is off by more is lost, not measured
+LOST_SHARE = 0.25  # of the largest value: chosen: an element that is off by more is lost, not measured
 # times the error that came in, in units of the largest value: evidence: below 29 in 99.9 % of 7,088 outputs of clean
 # pairs
-TORN = 32.0
+LOST_GAIN = 32.0
 
 
 def _accuses(case: RuleContext) -> bool:
@@ -30,16 +30,16 @@ def _accuses(case: RuleContext) -> bool:
         return False
     if case.flipped and (case.node.op.has("picks") or case.is_composed):
         return False
-    if moments.max_abs <= LOST * case.scale.largest:
+    if moments.max_abs <= LOST_SHARE * case.scale.largest:
         return False
     if case.cancels:
         return False
-    share = max(LOST, TORN * max(case.own_round_off, case.before * case.amplification))
-    share = max(share, STANDS_OUT * case.amplification * _lost_before(case))
+    share = max(LOST_SHARE, LOST_GAIN * max(case.own_round_off, case.before * case.amplification))
+    share = max(share, OUTLIER_FACTOR * case.amplification * _input_error(case))
     return moments.max_abs > share * case.scale.largest
 
 
-def _lost_before(case: RuleContext) -> float:
+def _input_error(case: RuleContext) -> float:
     """The largest error of an input element, as a share of the largest value there; only of inputs with as many
     elements as the output."""
     shares = []
@@ -53,6 +53,6 @@ def _lost_before(case: RuleContext) -> float:
 RULE = ErrorRule(
     "accusation",
     "lost_tile",
-    f"single elements differ by {LOST:.0%} of the largest value; the others have no larger error than the inputs",
+    f"single elements differ by {LOST_SHARE:.0%} of the largest value; the others have no larger error than the inputs",
     applies=_accuses,
 )

@@ -17,7 +17,15 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import FEW_FLIPS, FLIPPING, WHOLE_BIN, ErrorRule, RuleContext, error_of, shares_beyond
+from npucmp.localise.rule_context import (
+    FLIP_COUNT,
+    FLIP_SHARE,
+    WHOLE_BIN,
+    ErrorRule,
+    RuleContext,
+    error_of,
+    shares_beyond,
+)
 from npucmp.localise.rules.growth import GROWTH
 
 
@@ -44,7 +52,7 @@ def _one_flip(case: RuleContext) -> float:
 def _may_be_flipped(case: RuleContext) -> bool:
     """Whether single elements of a rectifier's gradient may be flips: a mask makes an element zero on one side."""
     moments, node = case.moments, case.node
-    if moments is None or node is None or not node.op.has("rectifies") or moments.differing > FEW_FLIPS:
+    if moments is None or node is None or not node.op.has("rectifies") or moments.differing > FLIP_COUNT:
         return True
     return moments.max_rel >= 1.0
 
@@ -55,7 +63,7 @@ def _are_few(case: RuleContext) -> bool:
     moments, before = case.moments, case.before
     if moments is None or not math.isfinite(moments.sum_dd) or not math.isfinite(before):
         return True
-    flipped = FLIPPING * _chosen_by(case) * moments.compared + FEW_FLIPS
+    flipped = FLIP_SHARE * _chosen_by(case) * moments.compared + FLIP_COUNT
     return moments.sum_dd <= flipped * moments.max_abs**2 + (GROWTH * before) ** 2 * moments.yy
 
 
@@ -71,7 +79,7 @@ def _is_sparse(case: RuleContext) -> bool:
     if not read or not math.isfinite(case.before):
         return True
     assert case.moments is not None
-    flipped = FLIPPING * _chosen_by(case) + FEW_FLIPS / case.moments.compared
+    flipped = FLIP_SHARE * _chosen_by(case) + FLIP_COUNT / case.moments.compared
     least = math.ceil(math.log10(case.before)) + WHOLE_BIN + 1  # ten times the incoming error
     return all(
         own[decade] <= 2.0 * max(shares[decade - 1] for shares in read) + flipped
@@ -83,9 +91,9 @@ RULE = ErrorRule(
     "explanation",
     "non_smooth",
     "gradients of relu, max, clamp, where: an input error e moves elements across the threshold; these elements are "
-    f"completely wrong, rel_l2 up to {math.sqrt(FLIPPING):g} √e",
+    f"completely wrong, rel_l2 up to {math.sqrt(FLIP_SHARE):g} √e",
     applies=lambda case: (
         case.before > 0 and not case.is_choice and case.is_non_smooth and _may_be_flipped(case) and _is_sparse(case)
     ),
-    bound=lambda case: max(math.sqrt(FLIPPING * _chosen_by(case)), _one_flip(case)),
+    bound=lambda case: max(math.sqrt(FLIP_SHARE * _chosen_by(case)), _one_flip(case)),
 )

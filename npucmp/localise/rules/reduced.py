@@ -23,19 +23,20 @@ import math
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.rule_context import FEW_FLIPS, ErrorRule, RuleContext
+from npucmp.localise.rule_context import FLIP_COUNT, ErrorRule, RuleContext
 
-REDUCED = 2.0**-11  # round-off: literature: 11 significant bits of HF32 (CANN) and TF32 (NVIDIA)
+REDUCED_ROUND_OFF = 2.0**-11  # round-off: literature: 11 significant bits of HF32 (CANN) and TF32 (NVIDIA)
 ALIKE_NAME = "reduced_alike"
-STEP = 2.0 * REDUCED  # relative: definition: the distance of two numbers of 11 bits, at most
+STEP = 2.0 * REDUCED_ROUND_OFF  # relative: definition: the distance of two numbers of 11 bits, at most
 
 RULE = ErrorRule(
     "limit",
     "reduced",
-    f"products by HF32 or TF32 units, which keep {-math.log2(REDUCED):g} bits of each operand: limit {FACTOR:g} · "
+    f"products by HF32 or TF32 units, which keep {-math.log2(REDUCED_ROUND_OFF):g} bits of each operand: "
+    f"limit {FACTOR:g} · "
     "2^-11, if most products of the run have errors of this size",
     applies=lambda case: case.precision.reduced,
-    bound=lambda case: FACTOR * REDUCED,
+    bound=lambda case: FACTOR * REDUCED_ROUND_OFF,
 )
 
 
@@ -44,9 +45,9 @@ def _bound(case: RuleContext) -> float:
     node, size = case.node, case.scale.rms
     read = [] if node is None else [scale_of(one) for one in (*node.inputs, *node.context)]
     peaks = [one.largest / (one.rms * math.sqrt(one.elements)) for one in read if one.rms]
-    crossed = max(FACTOR * math.sqrt(STEP * case.before), FEW_FLIPS * STEP * max(peaks, default=0.0))
+    crossed = max(FACTOR * math.sqrt(STEP * case.before), FLIP_COUNT * STEP * max(peaks, default=0.0))
     enlarged = max(1.0, case.terms.spread / size) if size else 1.0
-    return enlarged * min(crossed, FACTOR * REDUCED)
+    return enlarged * min(crossed, FACTOR * REDUCED_ROUND_OFF)
 
 
 def _applies(case: RuleContext) -> bool:

@@ -15,7 +15,7 @@ from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.rule_context import ErrorRule, RuleContext
 
 # rel_l2: chosen: no rounding reaches it, nor one gradient with an error; a tensor with one half zero is off by 0.71
-UNRELATED = 0.5
+UNRELATED_ERROR = 0.5
 
 
 def _terms(case: RuleContext) -> float:
@@ -28,5 +28,5 @@ RULE = ErrorRule(
     "round_off",
     f"{FACTOR:g} unit round-offs of the coarsest float type upstream; nine of ten outputs of clean runs are below 6.7",
     applies=lambda case: case.precision.round_off > 0,
-    bound=lambda case: min(UNRELATED, FACTOR * case.precision.round_off * _terms(case)),
+    bound=lambda case: min(UNRELATED_ERROR, FACTOR * case.precision.round_off * _terms(case)),
 )

@@ -13,7 +13,7 @@ import math
 
 from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.rules.choice import SHARE
-from npucmp.localise.rules.reduced import REDUCED
+from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
 from npucmp.model import Finding, Verdict
 
 ROWS = 4.0  # in √s: definition: √2 for a share s of other rows, with room for rows of unequal size
@@ -29,7 +29,9 @@ def _applies(case: RuleContext) -> bool:
 def _is_routed(case: RuleContext) -> bool:
     """Whether shapes differ along one axis, and a flipped choice may be the reason."""
     share = share_of_rows(case.finding)
-    return share > 0 and (case.flipped > 0 or (case.before > REDUCED and share <= SHARE * math.sqrt(case.before)))
+    return share > 0 and (
+        case.flipped > 0 or (case.before > REDUCED_ROUND_OFF and share <= SHARE * math.sqrt(case.before))
+    )
 
 
 def _bound(case: RuleContext) -> float:

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import math
 
-from npucmp.localise.rule_context import STANDS_OUT, WHOLE, ErrorRule, RuleContext
+from npucmp.localise.rule_context import COMMON_SHARE, OUTLIER_FACTOR, ErrorRule, RuleContext
 from npucmp.model import Finding, Verdict
 
-SCALED = 4.0  # round-offs: evidence: 2.1 in 99 % of 8,550 tensors of clean pairs; also growth of such a factor
+SCALE_ROUND_OFFS = (
+    4.0  # round-offs: evidence: 2.1 in 99 % of 8,550 tensors of clean pairs; also growth of such a factor
+)
 
 
 def limit(case: RuleContext) -> float:
@@ -25,23 +27,23 @@ def limit(case: RuleContext) -> float:
     round-off of the working precision, the operator rounded to the type of its output. Code that was not dumped may
     have rounded a number that it multiplies by."""
     if case.node is None:
-        return SCALED * case.round_off
+        return SCALE_ROUND_OFFS * case.round_off
     scatter = math.sqrt(max(0.0, case.error**2 - case.gain**2))
-    return SCALED * min(case.round_off, max(case.own_round_off, scatter))
+    return SCALE_ROUND_OFFS * min(case.round_off, max(case.own_round_off, scatter))
 
 
 def _accuses(case: RuleContext) -> bool:
     factor = abs(case.gain)
     if not case.is_measured or (case.node is None and not case.nowhere):
         return False
-    if factor < WHOLE * case.error or not case.has_many:
+    if factor < COMMON_SHARE * case.error or not case.has_many:
         return False
     if case.cancels:
         return False
-    return factor > max(limit(case), SCALED * case.gain_before, STANDS_OUT * case.before)
+    return factor > max(limit(case), SCALE_ROUND_OFFS * case.gain_before, OUTLIER_FACTOR * case.before)
 
 
-def _judged(case: RuleContext) -> Finding:
+def _evaluate(case: RuleContext) -> Finding:
     words = f"whole tensor scaled by 1 {'+' if case.gain > 0 else '-'} {abs(case.gain):.1e}, limit ±{limit(case):.1e}"
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words, metric="gain", limit=limit(case))
 
@@ -51,5 +53,5 @@ RULE = ErrorRule(
     "scaled",
     "the whole tensor is too large or too small by one factor, by more than rounding and the inputs explain",
     applies=_accuses,
-    judged=_judged,
+    judged=_evaluate,
 )

@@ -13,24 +13,24 @@ equal.
 from __future__ import annotations
 
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.rule_context import MANY, ErrorRule, RuleContext
+from npucmp.localise.rule_context import MIN_ELEMENTS, ErrorRule, RuleContext
 from npucmp.model import Finding, Verdict
 
-SINGLE = 2  # elements: chosen: rounding changes more, not measured
+ELEMENTS = 2  # elements: chosen: rounding changes more, not measured
 
 
 def _accuses(case: RuleContext) -> bool:
     moments, finding = case.moments, case.finding
-    if moments is None or moments.compared < MANY or not case.is_measured or finding.metric != "rel_l2":
+    if moments is None or moments.compared < MIN_ELEMENTS or not case.is_measured or finding.metric != "rel_l2":
         return False
-    if not 0 < moments.differing <= SINGLE or case.is_choice or not finding.limit:
+    if not 0 < moments.differing <= ELEMENTS or case.is_choice or not finding.limit:
         return False
     if case.is_parameter:
         return not case.inherited and moments.max_rel > FACTOR * case.round_off
     return not (case.before or case.cancels) and moments.max_abs > finding.limit * case.scale.largest
 
 
-def _judged(case: RuleContext) -> Finding:
+def _evaluate(case: RuleContext) -> Finding:
     moments = case.moments
     assert moments is not None
     differing = moments.differing
@@ -43,7 +43,7 @@ def _judged(case: RuleContext) -> Finding:
 RULE = ErrorRule(
     "accusation",
     "single_element",
-    f"at most {SINGLE} elements differ, by more than rounding explains, and all others match bit for bit",
+    f"at most {ELEMENTS} elements differ, by more than rounding explains, and all others match bit for bit",
     applies=_accuses,
-    judged=_judged,
+    judged=_evaluate,
 )

@@ -21,7 +21,7 @@ from npucmp.model.moments import SHORT_BITS
 
 VALUES = (1e4, 65504.0, 1e5, 1e6, 1e8, 1e9, 1e10, 1e12, 1e15, 1e20, 1e30)  # and half the largest value, and beyond
 OWN = (1e4, 1e5, 1e9)  # and the largest value, and half of it
-FAR = 100.0  # below all other values: definition: exp(-100) is 0 beside 1 in float32
+MASK_DISTANCE = 100.0  # below all other values: definition: exp(-100) is 0 beside 1 in float32
 PART = 4.0  # masks are below this part of the lowest value: -1e9 plus a second mask or scores
 NONE_UNSEEN = (-np.inf, -np.inf)
 
@@ -41,7 +41,7 @@ class Masks(NamedTuple):
     golden: tuple[float, ...] = ()
     unseen: tuple[float, float] = NONE_UNSEEN
 
-    def held(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def where_equal(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Return where two float64 arrays have the same mask."""
         found: npt.NDArray[np.bool_] = (x == y) & ((x <= self.bound) | _among(x, self.values))
         if self.unseen != NONE_UNSEEN:
@@ -63,14 +63,14 @@ def masks_of(target: Dtype, golden: Dtype) -> Masks:
     if not target.kind == golden.kind == "f" or min(target.largest, golden.largest) < VALUES[0]:
         return Masks()
     coarse = narrower(target, golden)
-    values, bound = _rounded(VALUES, coarse), -coarse.largest / 2
+    values, bound = _rounded_limits(VALUES, coarse), -coarse.largest / 2
     own = ((), ()) if target == golden else [_own(one) for one in (target, golden)]
     return Masks(max(bound, *values, *own[0], *own[1]), bound, values, *own)
 
 
 def unseen_bounds(moments: Moments) -> tuple[float, float]:
     """The bounds of target and golden below which they have masks, if any."""
-    target, golden = (min(one.maximum - FAR, one.minimum / PART) for one in (moments.target, moments.golden))
+    target, golden = (min(one.maximum - MASK_DISTANCE, one.minimum / PART) for one in (moments.target, moments.golden))
     return target, golden
 
 
@@ -78,12 +78,12 @@ def may_hold_masks(moments: Moments) -> bool:
     """Return whether the extremes of both sides leave room for masks, or both are one constant, which may be a fill
     value."""
     sides = moments.target, moments.golden
-    if all(one.minimum == one.maximum <= -FAR for one in sides):
+    if all(one.minimum == one.maximum <= -MASK_DISTANCE for one in sides):
         return True
     return all(one.minimum <= bound < 0.0 for one, bound in zip(sides, unseen_bounds(moments)))
 
 
-def holds_no_others(moments: Moments) -> bool:
+def all_others_in_range(moments: Moments) -> bool:
     """Return whether masks exist, and the sums of squares show that nothing else is below the bounds of masks."""
     x, y = unseen_bounds(moments)
     return moments.masked > 0 and moments.xx < x * x and moments.yy < y * y
@@ -98,10 +98,10 @@ def are_rounded(target: Side, golden: Side) -> bool:
 
 
 def _own(dtype: Dtype) -> tuple[float, ...]:
-    return _rounded((dtype.largest, dtype.largest / 2, *OWN), dtype)
+    return _rounded_limits((dtype.largest, dtype.largest / 2, *OWN), dtype)
 
 
-def _rounded(sizes: tuple[float, ...], dtype: Dtype) -> tuple[float, ...]:
+def _rounded_limits(sizes: tuple[float, ...], dtype: Dtype) -> tuple[float, ...]:
     """The negative of each number that a type can represent, rounded to the type."""
     representable = [size for size in sizes if size <= dtype.largest]
     wide = np.array(representable, np.float32 if dtype.itemsize < 4 else np.float64)

@@ -130,7 +130,7 @@ class Total:
     def __init__(self, bars: CountLimits) -> None:
         self._bars, self._at = bars, 0
         self._by_numpy: Optional[Moments] = None
-        self._by_c: Optional[tuple[_Room, int]] = None
+        self._by_c: Optional[tuple[_Workspace, int]] = None
 
     def add(self, x: Array, y: Array) -> None:
         """Add the next block of both sides. Both have one length and the types of the earlier blocks."""
@@ -141,7 +141,7 @@ class Total:
             self._by_numpy = block if self._by_numpy is None else merge(self._by_numpy, block)
         else:
             if self._by_c is None:
-                self._by_c = _Room(_MOMENTS.size), prepared.ulp
+                self._by_c = _Workspace(_MOMENTS.size), prepared.ulp
                 self._by_c[0].bytes[:] = _NOTHING
             _measure(native, x, y, self._at, prepared, self._by_c[0])
         self._at += len(x)
@@ -152,7 +152,7 @@ class Total:
         return self._by_numpy or Moments()
 
 
-def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: _Prepared, room: _Room) -> None:
+def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: _Prepared, room: _Workspace) -> None:
     x, y = _plain(x), _plain(y)
     native.npucmp_measure(_address(x), _address(y), len(x), start, prepared.address, room.address)
 
@@ -175,23 +175,23 @@ def _address(x: Array) -> int:
     return place
 
 
-class _Room:
+class _Workspace:
     """The memory for one result of the kernel in C."""
 
     def __init__(self, size: int) -> None:
         self.bytes = bytearray(size)
-        self._held = (ctypes.c_char * size).from_buffer(self.bytes)
-        self.address = ctypes.addressof(self._held)
+        self._memory = (ctypes.c_char * size).from_buffer(self.bytes)
+        self.address = ctypes.addressof(self._memory)
 
 
-class _Rooms(threading.local):
+class _Workspaces(threading.local):
     """Result memory for each thread."""
 
     def __init__(self) -> None:
-        self.moments, self.side = _Room(_MOMENTS.size), _Room(_SIDE.size)
+        self.moments, self.side = _Workspace(_MOMENTS.size), _Workspace(_SIDE.size)
 
 
-_rooms = _Rooms()
+_rooms = _Workspaces()
 
 
 def _by_numpy(x: Array, y: Array, bars: CountLimits, start: int) -> Moments:
@@ -214,7 +214,7 @@ class _Prepared(NamedTuple):
 
     address: int
     ulp: int
-    held: tuple[object, ...]
+    references: tuple[object, ...]
 
 
 @lru_cache(maxsize=256)

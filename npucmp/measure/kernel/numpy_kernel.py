@@ -277,7 +277,7 @@ def _comparable(
         mismatched = int(np.count_nonzero(~keep & ~agree))
     masks = bars.masks
     if target.minimum <= masks.highest and golden.minimum <= masks.highest and x.dtype.kind != "c":
-        mask = masks.held(x, y) & np.isfinite(x)
+        mask = masks.where_equal(x, y) & np.isfinite(x)
         if mask.any():
             found, keep = mask, ~mask if keep is None else keep & ~mask
     return (None if keep is None else np.flatnonzero(keep)), found, mismatched
@@ -384,10 +384,10 @@ def _max_ulp(x: Array, y: Array, bars: CountLimits) -> Optional[int]:
     if not len(x):
         return 0
     dtype = numpy_dtype(bars.narrower.name)
-    return int(integer_distance(_ordered(x, dtype), _ordered(y, dtype)).max())
+    return int(integer_distance(_ordered_integers(x, dtype), _ordered_integers(y, dtype)).max())
 
 
-def _ordered(x: Array, dtype: np.dtype[Any]) -> Array:
+def _ordered_integers(x: Array, dtype: np.dtype[Any]) -> Array:
     """Integers in the order of the floats; neighbours differ by one, and both zeros are 0."""
     if x.dtype != dtype:
         x = (x.astype(np.float32) if x.dtype.itemsize < 4 else x).astype(dtype)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.formats import npy, tfdbg
-from npucmp.dump.graphs.graph import together
+from npucmp.dump.graphs.graph import merge_graphs
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError
 from npucmp.model.dtypes import numpy_dtype
@@ -477,17 +477,19 @@ def test_own_graphs(tmp_path):
     dump(tmp_path, ["_tfdbg_graph_hash6_17"], data[:-1], device=OTHER_DEVICE)  # cut short
     dump(tmp_path, ["_tfdbg_graph_17"], other, run="run_2_1", device=".")
     notes = []
-    found = tfdbg.kept_graphs(tmp_path, notes)
+    found = tfdbg.stored_graphs(tmp_path, notes)
     assert [node.name for graph in found for node in graph.nodes] == ["n1", "n2"]
     assert len(notes) == 1 and "graph ignored, ended early" in notes[0]
     assert (
-        tfdbg.kept_graphs(tmp_path / "run_1_0", []) == tfdbg.kept_graphs(tmp_path / "run_1_0" / DEVICE, []) == found[:1]
+        tfdbg.stored_graphs(tmp_path / "run_1_0", [])
+        == tfdbg.stored_graphs(tmp_path / "run_1_0" / DEVICE, [])
+        == found[:1]
     )
 
 
 @pytest.mark.parametrize("name", ["gone", "a\0b", "x" * 5000])
 def test_graphs_of_nothing(tmp_path, name):
-    assert tfdbg.kept_graphs(tmp_path / name, []) == tfdbg.kept_graphs(tmp_path, []) == []
+    assert tfdbg.stored_graphs(tmp_path / name, []) == tfdbg.stored_graphs(tmp_path, []) == []
 
 
 # --- a real dump, beside the same tensors as .npy files
@@ -517,5 +519,5 @@ def test_a_real_dump(deeper):
 
 @real
 def test_the_graph_of_a_real_dump():
-    (graph,) = tfdbg.kept_graphs(REAL / "tfdbg_raw", [])
-    assert together([graph]).by_name.get("resnet/conv1/weights").op_type == "VarHandleOp"
+    (graph,) = tfdbg.stored_graphs(REAL / "tfdbg_raw", [])
+    assert merge_graphs([graph]).by_name.get("resnet/conv1/weights").op_type == "VarHandleOp"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.dump.graphs.apply_graph import annotate, fitting, holds
+from npucmp.dump.graphs.apply_graph import annotate, holds, matching_graphs
 from npucmp.dump.graphs.graph import Graph, Node, Port
-from npucmp.dump.readers.names import fed
+from npucmp.dump.readers.names import fed_tensor
 from npucmp.model import Device, Operator, Payload, Run, TensorRef
 
 
@@ -188,7 +188,7 @@ def test_graphdef_inputs_are_the_outputs_that_they_are():
 
 
 def test_what_a_session_is_fed_stands_for_its_placeholder():
-    assert (fed("_arg_net/x_1_0"), fed("net/x")) == ("net/x:1", "")
+    assert (fed_tensor("_arg_net/x_1_0"), fed_tensor("net/x")) == ("net/x:1", "")
     network = graph(tf("x", op_type="Placeholder"), tf("a", "x:0"))
     found = told(run(operator("_arg_x_0_0", "output:0"), operator("a", "output:0"), format="tfdbg"), network)
     assert tensor(found["a"], "input:0").file == "_arg_x_0_0 output:0"
@@ -224,15 +224,15 @@ def test_a_while_loop_in_a_graphdef_ends():
 def test_of_several_stages_the_one_that_holds_most_counts_and_the_last_of_equals():
     early = graph(node("conv"), node("relu"), node("mean"), path="early")
     build, again = graph(*NETWORK, path="build"), graph(*NETWORK, path="again")
-    assert [one.path for one in fitting([early, build, again], run(*DUMP))] == ["again"]
-    assert [one.path for one in fitting([build, early], run(*DUMP))] == ["build"]
+    assert [one.path for one in matching_graphs([early, build, again], run(*DUMP))] == ["again"]
+    assert [one.path for one in matching_graphs([build, early], run(*DUMP))] == ["build"]
 
 
 def test_a_graph_of_another_network_is_left_alone():
     other = graph(node("mean"), *(node(f"n{i}") for i in range(20)), name="other")
     much = run(*DUMP, operator("a", "output:0"))
     assert annotate(much, [other]) is much
-    assert [one.path for one in fitting([other, graph(*NETWORK)], much)] == ["ge.txt"]
+    assert [one.path for one in matching_graphs([other, graph(*NETWORK)], much)] == ["ge.txt"]
 
 
 def test_two_graphs_of_one_run_and_none_that_adds_nothing():
@@ -254,7 +254,7 @@ def test_a_reference_that_ran_unfused_is_no_run_of_the_fused_graph():
 def test_a_split_operator_still_fits_its_graph():
     parts = graph(node("conv", [], ("conv",)), node("conv_1", [], ("conv",)))
     assert holds(parts, run(operator("conv", "output:0"))) == 1.0
-    assert len(fitting([parts], run(operator("conv", "output:0"), operator("conv_1", "output:0")))) == 1
+    assert len(matching_graphs([parts], run(operator("conv", "output:0"), operator("conv_1", "output:0")))) == 1
 
 
 def test_a_graph_tells_who_wrote_it():

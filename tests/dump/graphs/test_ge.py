@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump import graphs
 from npucmp.dump.graphs import ge
-from npucmp.dump.graphs.graph import Port, together
+from npucmp.dump.graphs.graph import Port, merge_graphs
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.textproto import parse
 from npucmp.errors import DumpError
@@ -23,7 +23,7 @@ OFFLINE = "atc_mode1_om_model.json"
 
 def ge_graph(text, path="p"):
     """The first graph of a text."""
-    return ge.ge_graphs(parse(text, path, ge.keep), path)[0]
+    return ge.ge_graphs(parse(text, path, ge.is_relevant), path)[0]
 
 
 def ge_node(fields):
@@ -61,7 +61,7 @@ def test_real_inputs_are_described_and_come_from_nodes(file):
         assert len(node.ports_in) == len(node.inputs)
         assert all(port.dtype and port.layout != "FORMAT_RESERVED" for port in node.ports_in)
         for producer, index in node.inputs:
-            before = together([graph]).by_name.get(producer)
+            before = merge_graphs([graph]).by_name.get(producer)
             assert index < len(before.ports_out)
             assert before.order < node.order or before.op_type == "PlaceHolder"  # which is not executed
 
@@ -69,7 +69,7 @@ def test_real_inputs_are_described_and_come_from_nodes(file):
 @shared
 def test_real_device_layouts():
     (graph,) = graphs.load_graphs(SHARED / MATCHED)
-    conv = together([graph]).by_name.get("conv1")
+    conv = merge_graphs([graph]).by_name.get("conv1")
     assert conv.originals == ("scale_conv1", "conv1", "bn_conv1")
     assert conv.inputs == (("PlaceHolder2", 0), ("PlaceHolder3", 0), ("PlaceHolder4", 0))
     assert conv.ports_in[1] == Port("DT_FLOAT16", "FRACTAL_Z_C04", (13, 4, 16, 16), "NCHW", (64, 3, 7, 7), "", 1)
@@ -82,13 +82,13 @@ def test_real_device_layouts():
 def test_real_json():
     (graph,) = graphs.load_graphs(SHARED / OFFLINE)
     assert graph.nodes[0].op_type == "Data" and graph.nodes[0].inputs == ()
-    suppression = together([graph]).by_name.get("BatchMultiClassNMS_1203")
+    suppression = merge_graphs([graph]).by_name.get("BatchMultiClassNMS_1203")
     assert [name for name, _ in suppression.inputs] == [
         f"BatchMultiClassNMS_1203_Input{i}_TransposeBefore" for i in (0, 1)
     ]
     assert [port.shape for port in suppression.ports_in] == [(1, 80, 4, 1000), (1, 80, 1000)]
-    assert together([graph]).by_name.get("Slice_1218").passes == ("ConstToAttrStridedSliceV2Fusion",)
-    (scalar,) = together([graph]).by_name.get("PartitionedCall_Gather_1221_const_data_2").ports_out
+    assert merge_graphs([graph]).by_name.get("Slice_1218").passes == ("ConstToAttrStridedSliceV2Fusion",)
+    (scalar,) = merge_graphs([graph]).by_name.get("PartitionedCall_Gather_1221_const_data_2").ports_out
     assert (scalar.shape, scalar.origin_shape) == ((), ())
 
 
@@ -188,7 +188,7 @@ def test_attributes_that_nobody_reads_are_not_held():
         + words("pass_name", "A")
         + " } }"
     )
-    attributes = parse(text, "p", ge.keep)["graph"][0]["op"][0]["attr"]
+    attributes = parse(text, "p", ge.is_relevant)["graph"][0]["op"][0]["attr"]
     assert [one["key"] for one in attributes] == [["pass_name"]]
     listed = {"graph": [{"op": [{"attr": [{"key": "weight", "value": {"t": {}}}, {"key": "pass_name", "value": {}}]}]}]}
     assert ge.from_json(json.dumps(listed), "p")["graph"][0]["op"][0]["attr"] == [{"key": ["pass_name"], "value": [{}]}]
@@ -288,6 +288,6 @@ TEXT = (
 def test_a_damaged_text_is_graphs_or_a_dump_error(at, length, damage):
     try:
         text = TEXT[:at] + damage + TEXT[at + length :]
-        assert isinstance(ge.ge_graphs(parse(text, "p", ge.keep), "p"), list)
+        assert isinstance(ge.ge_graphs(parse(text, "p", ge.is_relevant), "p"), list)
     except DumpError:
         pass

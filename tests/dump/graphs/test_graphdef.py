@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump import graphs
 from npucmp.dump.graphs import graphdef
-from npucmp.dump.graphs.graph import together
+from npucmp.dump.graphs.graph import merge_graphs
 from npucmp.dump.readers.protobuf import Cursor
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.textproto import parse
@@ -104,7 +104,7 @@ def test_copies_of_each_other_end():
 def test_real_text():
     (graph,) = graphs.load_graphs(SHARED / "graph.pbtxt")
     assert len(graph.nodes) == 453
-    conv = together([graph]).node("resnet_conv1_Conv2D")
+    conv = merge_graphs([graph]).node("resnet_conv1_Conv2D")
     assert (conv.name, conv.inputs) == (
         "resnet/conv1/Conv2D",
         (("input", 0), ("resnet/conv1/Conv2D/ReadVariableOp", 0)),
@@ -126,18 +126,18 @@ def test_real_wire():
     (path,) = SHARED.glob("tfdbg_raw/run_*/_tfdbg_device_*/_tfdbg_graph_hash*")
     graph = event_graph(path)
     assert not [node.name for node in graph.nodes if node.name.startswith(("__copy_", "__dbg_"))]
-    assert together([graph]).by_name.get("resnet/block_0/add").inputs == (
+    assert merge_graphs([graph]).by_name.get("resnet/block_0/add").inputs == (
         ("resnet/pool1", 0),
         ("resnet/block_0/bn2/FusedBatchNormV3", 0),
     )
     assert all(
-        together([graph]).by_name.get(name)
+        merge_graphs([graph]).by_name.get(name)
         for node in graph.nodes
         for name in [*node.controls, *(one for one, _ in node.inputs)]
     )
     (written,) = graphs.load_graphs(SHARED / "graph.pbtxt")
     for node in graph.nodes:
-        same = together([written]).by_name.get(node.name)
+        same = merge_graphs([written]).by_name.get(node.name)
         assert same is None or same.op_type == node.op_type
 
 

@@ -124,7 +124,7 @@ def test_full_names(op_name, place):
     ],
 )
 def test_launched(tmp_path, graph, op_names, places):
-    assert companions(tmp_path, order="\n".join(("Header", *FULL, ""))).launched(graph, op_names) == places
+    assert companions(tmp_path, order="\n".join(("Header", *FULL, ""))).launch_order(graph, op_names) == places
 
 
 def test_what_is_no_text_costs_a_note(tmp_path):

@@ -120,7 +120,7 @@ def text_of(numbers):
 
 
 def test_a_further_file_shares_all_but_its_figures(tmp_path, monkeypatch):
-    monkeypatch.setattr(msprobe_structure, "_kept", type(msprobe_structure._kept)())
+    monkeypatch.setattr(msprobe_structure, "_cache", type(msprobe_structure._cache)())
     for number, figures in enumerate([(1.0, 2.0), (3.0, 3.0)]):
         (tmp_path / f"rank{number}").mkdir()
         (tmp_path / f"rank{number}" / "dump.json").write_text(text_of(figures))
@@ -133,8 +133,8 @@ def test_a_further_file_shares_all_but_its_figures(tmp_path, monkeypatch):
 
 
 def test_what_is_kept_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(msprobe_structure, "_kept", type(msprobe_structure._kept)())
+    monkeypatch.setattr(msprobe_structure, "_cache", type(msprobe_structure._cache)())
     monkeypatch.setattr(msprobe_structure, "MOST", 10)
     for count in range(1, 12):
         opened(tmp_path, text_of(range(count)))
-        assert sum(one.size for one in msprobe_structure._kept.values()) <= 10
+        assert sum(one.size for one in msprobe_structure._cache.values()) <= 10

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.protobuf import Cursor, WireField, signed
+from npucmp.dump.readers.protobuf import Cursor, WireField, to_signed
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError
 
@@ -322,4 +322,4 @@ def test_a_text_that_is_no_utf8(place):
 @example(-(2**63))
 @example(2**63 - 1)
 def test_signed(value):
-    assert signed(value % 2**64) == value
+    assert to_signed(value % 2**64) == value

@@ -89,7 +89,7 @@ def test_links_are_confined_to_dumps(tmp_path):
     named = {f"{way}/{name}" for way in ("dump", "alias") for name in ("x", "in", "out", "folder/x")}
 
     def refused(*dumps):
-        context = ReadContext().within(*dumps)
+        context = ReadContext().confine(*dumps)
         found = set()
         for name in named:
             try:

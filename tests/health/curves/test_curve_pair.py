@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npucmp.health.curves.curve import Curve
-from npucmp.health.curves.curve_pair import parting
+from npucmp.health.curves.curve_pair import compare_curves
 
 STEPS = 600
 rng = np.random.default_rng(0)
@@ -52,14 +52,14 @@ PARTS = {
 
 @pytest.mark.parametrize("name", SILENT)
 def test_must_be_silent(name):
-    found = parting(*SILENT[name])
+    found = compare_curves(*SILENT[name])
     assert found.status == ("same" if name in ("the same", "a constant") else "close"), found.because
-    assert found.first_step is None and not any(one.parts for one in found.windows)
+    assert found.first_step is None and not any(one.differs for one in found.windows)
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_must_part(name):
-    found = parting(PARTS[name], GOLDEN)
+    found = compare_curves(PARTS[name], GOLDEN)
     assert found.status == "differs" and "windows differ" in found.because
     assert found.paired is ("order" not in name)
     assert found.mean > 0.02
@@ -67,24 +67,24 @@ def test_must_part(name):
 
 def test_the_vendor_s_rule_cries_where_this_one_is_silent():
     """Single steps of runs in another order differ by far more than 1 %."""
-    assert all(parting(*SILENT[f"another order, {n}"]).mean > 0.15 for n in range(1, 10))
+    assert all(compare_curves(*SILENT[f"another order, {n}"]).mean > 0.15 for n in range(1, 10))
 
 
 def test_where_paired_runs_part():
-    found = parting(trained(late=3.0), GOLDEN)
+    found = compare_curves(trained(late=3.0), GOLDEN)
     assert found.status == "differs" and 300 <= found.first_step <= 310
-    assert all(one.step_from >= 300 for one in found.windows if one.parts)
+    assert all(one.step_from >= 300 for one in found.windows if one.differs)
 
 
 def test_where_a_window_parts_is_told_of_other_orders():
     other = curve(np.where(np.arange(STEPS) < 400, 1, 3) * trained(order=4).values)
-    found = parting(other, GOLDEN)
+    found = compare_curves(other, GOLDEN)
     assert found.paired is False and found.first_step == 400
 
 
 def test_the_figures_of_a_window_are_those_of_plain_arithmetic():
     x, y = trained(order=5).values[:50], GOLDEN.values[:50]
-    one = parting(trained(order=5), GOLDEN).windows[0]
+    one = compare_curves(trained(order=5), GOLDEN).windows[0]
 
     def scatter(values):
         a, b = np.linalg.lstsq(np.stack([np.ones(50), np.arange(50)], 1), values, rcond=None)[0]
@@ -98,7 +98,7 @@ def test_the_figures_of_a_window_are_those_of_plain_arithmetic():
 
 def test_windows_cover_every_step():
     for steps in (10, 57, 119, 599, 1234):
-        windows = parting(curve(range(steps)), curve(range(steps))).windows
+        windows = compare_curves(curve(range(steps)), curve(range(steps))).windows
         assert windows[0].step_from == 0 and windows[-1].step_to == steps - 1
         assert all(a.step_to + 1 == b.step_from for a, b in zip(windows, windows[1:]))
 
@@ -107,7 +107,7 @@ def test_a_smoothed_curve_in_another_order_is_silent():
     """What is averaged along the way knows itself from step to step, and scatters less than it is uncertain."""
     for n in range(1, 6):
         smooth = [curve(np.convolve(trained(order=k).values, np.full(9, 1 / 9), "valid")) for k in (n, n + 20)]
-        assert parting(*smooth).status == "close"
+        assert compare_curves(*smooth).status == "close"
 
 
 def test_a_long_run_in_another_order_is_silent():
@@ -115,47 +115,47 @@ def test_a_long_run_in_another_order_is_silent():
     drawn = np.random.default_rng(7)
     for _ in range(2):
         a, b = (curve(2 + 0.3 * drawn.standard_t(6, size=60_000)) for _ in range(2))
-        assert parting(a, b).status == "close"
+        assert compare_curves(a, b).status == "close"
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_not_finite_on_one_side(side):
     odd = curve(np.where(np.arange(STEPS) >= 123, np.nan, GOLDEN.values))
-    found = parting(*([odd, GOLDEN] if side == 0 else [GOLDEN, odd]))
+    found = compare_curves(*([odd, GOLDEN] if side == 0 else [GOLDEN, odd]))
     assert (found.status, found.first_step) == ("differs", 123)
     assert found.because.startswith(f"the {('target', 'golden')[side]} is not finite at step 123")
     assert len(found.nonfinite[side]) == STEPS - 123 and not found.nonfinite[1 - side]
 
 
 def test_too_few_common_steps():
-    found = parting(curve(range(20)), curve(range(20), range(11, 31)))
+    found = compare_curves(curve(range(20)), curve(range(20), range(11, 31)))
     assert (found.status, found.common) == ("unknown", 9) and "9 common steps" in found.because
 
 
 def test_nothing_is_the_same_where_nothing_is_finite():
-    found = parting(curve([math.nan] * 20), curve([math.nan] * 20))
+    found = compare_curves(curve([math.nan] * 20), curve([math.nan] * 20))
     assert found.status == "unknown" and "0 of them finite" in found.because
 
 
 def test_only_common_steps_count():
     other = curve(np.repeat(GOLDEN.values, 2), range(0, 2 * STEPS))
-    assert parting(curve(other.values[::2], range(0, 2 * STEPS, 2)), other).status == "same"
+    assert compare_curves(curve(other.values[::2], range(0, 2 * STEPS, 2)), other).status == "same"
 
 
 def test_the_first_steps_of_paired_runs_count_alone():
     shifted = curve(GOLDEN.values * np.where(np.arange(STEPS) < 10, 1.02 + 0.01 * (np.arange(STEPS) % 2), 1))
-    found = parting(shifted, GOLDEN)
+    found = compare_curves(shifted, GOLDEN)
     assert (found.status, found.first_step) == ("differs", 0) and "first 10 steps" in found.because
 
 
 def test_a_repeated_golden_run_tells_what_noise_is():
     other = curve(GOLDEN.values * 1.05)
-    assert parting(other, GOLDEN).status == "differs"
-    assert parting(other, GOLDEN, curve(GOLDEN.values * 1.03)).status == "close"
+    assert compare_curves(other, GOLDEN).status == "differs"
+    assert compare_curves(other, GOLDEN, curve(GOLDEN.values * 1.03)).status == "close"
 
 
 def test_spikes_of_both_sides():
     spiky = GOLDEN.values.copy()
     spiky[[100, 333]] = 500
-    found = parting(curve(spiky), GOLDEN)
+    found = compare_curves(curve(spiky), GOLDEN)
     assert {100, 333} <= {*found.spikes[0]} and {*found.spikes[0]} - {*found.spikes[1]} == {100, 333}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npucmp.errors import DumpError, UsageError
-from npucmp.health.curves.curve_pair import parting
+from npucmp.health.curves.curve_pair import compare_curves
 from npucmp.health.curves.reading import read_log
 
 VALUES = (2.31, 2.25, float("nan"))
@@ -231,7 +231,7 @@ def test_damaged_logs_are_read_or_refused(tmp_path):
             continue
         for one in curves:
             assert (np.diff(one.steps) > 0).all() and len(one.steps) == len(one.values)
-            parting(one, curves[0], one)
+            compare_curves(one, curves[0], one)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.localise.rules.coarser import ALONE, habit
+from npucmp.localise.rules.coarser import DOWNCAST_SHARE, downcast_share
 from tests.localise.rules.craft import RuleContract, case, drawn
 
 normal, noisy = drawn(__name__)
@@ -45,12 +45,12 @@ def run(coarse, many=12):
 
 @pytest.mark.parametrize("coarse, alone", [({3}, True), ({3, 7}, False), (range(0, 12, 2), False), (range(12), False)])
 def test_one_operator_makes_no_habit(coarse, alone):
-    assert (habit(run(coarse)) <= ALONE) == alone
+    assert (downcast_share(run(coarse)) <= DOWNCAST_SHARE) == alone
 
 
 def test_what_only_reads_a_coarser_type_does_not_count():
     behind = [case("tanh", [OFF], (Y, Y)).node, case("exp", [OFF], OFF).node]
-    assert habit([*run({3}), *behind]) == 0.0
+    assert downcast_share([*run({3}), *behind]) == 0.0
 
 
 def test_of_inputs_alone_each_tensor_counts_once():
@@ -59,4 +59,4 @@ def test_of_inputs_alone_each_tensor_counts_once():
         node.outputs.clear()
     reader = case("exp", [OFF], (Y, Y)).node
     reader.outputs.clear()
-    assert habit([*nodes, reader, reader]) == 0.0
+    assert downcast_share([*nodes, reader, reader]) == 0.0

@@ -13,7 +13,7 @@ from npucmp.cli import npucmp
 from npucmp.judge.precision import STEP_BITS
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise import parameter_drift, seen_errors
-from npucmp.localise.rule_context import FLIPPING, STANDS_OUT
+from npucmp.localise.rule_context import FLIP_SHARE, OUTLIER_FACTOR
 from npucmp.localise.rules import (
     choice,
     condition,
@@ -33,33 +33,33 @@ DOCS = " ".join(
 LISTED = [  # rule, the words with "#" for the number, the constant
     ("round_off", "# unit round-offs of the coarsest", FACTOR),
     ("long_sums", "√K/# times", long_sums.SHORT),
-    ("reduced", "keep # bits", -math.log2(reduced.REDUCED)),
+    ("reduced", "keep # bits", -math.log2(reduced.REDUCED_ROUND_OFF)),
     ("quantised", "quantised to # bits", STEP_BITS),
     ("growth", "up to # times the incoming error", growth.GROWTH),
-    ("condition", "times # times the condition number", condition.CONDITIONED),
-    ("non_smooth", "up to # √e", math.sqrt(FLIPPING)),
+    ("condition", "times # times the condition number", condition.CONDITION_FACTOR),
+    ("non_smooth", "up to # √e", math.sqrt(FLIP_SHARE)),
     ("choice", "up to # √e", choice.SHARE),
     ("routed", "up to # √s", routed.ROWS),
-    ("inherited", "may grow # times in each step", parameter_drift.GREW),
+    ("inherited", "may grow # times in each step", parameter_drift.ERROR_GROWTH),
     ("inherited", "plus # √e", parameter_drift.UPDATE),
-    ("inherited", "plus # optimizer steps", parameter_drift.REACH),
-    ("arguments", "more than # times", STANDS_OUT),
+    ("inherited", "plus # optimizer steps", parameter_drift.UPDATE_FACTOR),
+    ("arguments", "more than # times", OUTLIER_FACTOR),
     ("gradual", "exceed # √u", gradual.HOPELESS),
     ("background", "# % of the earlier tensors", 100 * seen_errors.QUANTILE),
 ]
 WRITTEN = [  # in docs/localisation.md, or in docstrings, which docs/rules.md has
     ("floats (`round_off`) | # u", FACTOR),
-    ("floats (`round_off`) | 8 u, at most #", round_off.UNRELATED),
+    ("floats (`round_off`) | 8 u, at most #", round_off.UNRELATED_ERROR),
     ("× max(1, √K/#)", long_sums.SHORT),
     ("an operator may enlarge an error # times (`growth`)", growth.GROWTH),
-    ("by # times its condition number (`condition`)", condition.CONDITIONED),
-    ("is assumed to flip at most, so rel_l2 is # √e", math.sqrt(FLIPPING)),
+    ("by # times its condition number (`condition`)", condition.CONDITION_FACTOR),
+    ("is assumed to flip at most, so rel_l2 is # √e", math.sqrt(FLIP_SHARE)),
     ("A share of # √e of the elements may differ", choice.SHARE),
     ("The bound is # √s.", routed.ROWS),
-    ("The bound is # times the error of the step before", parameter_drift.GREW),
+    ("The bound is # times the error of the step before", parameter_drift.ERROR_GROWTH),
     ("the error of the step before, plus # √e_g", parameter_drift.UPDATE),
-    ("# steps of the optimizer replace", parameter_drift.REACH),
-    ("A share of # e is assumed to flip", FLIPPING),
+    ("# steps of the optimizer replace", parameter_drift.UPDATE_FACTOR),
+    ("A share of # e is assumed to flip", FLIP_SHARE),
 ]
 
 
