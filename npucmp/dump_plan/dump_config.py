@@ -124,7 +124,7 @@ class MindsporeOperators(RecordedOperators):
     File names contain kernel names with "_" for "/", or only their last part.
     """
 
-    def asked(self, operator: Operator) -> str:
+    def selecting_name(self, operator: Operator) -> str:
         return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{REPLACEABLE.sub('.', operator.name)}$)"
 
 

@@ -27,17 +27,15 @@ from npucmp.judge.precision import SINGLE
 from npucmp.judge.tolerance import FACTOR
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Verdict
-from npucmp.model.dtypes import MIN_ELEMENTS
+from npucmp.model.dtypes import AVERAGED_ELEMENTS
 from npucmp.model.moments import SHORT_BITS
 from npucmp.model.optypes import OpType
 from npucmp.model.roles import is_output, is_parameter
 
 # rel_l2: definition: numbers rounded to 11 bits, 2^-11 · √(1/3 · 3/8 / ln 2), with usual significands
 ROUNDED = 2.08e-4
-REDUCED_ERROR = (
-    0.25,
-    2.0,
-)  # share of the expected square: chosen: a reduced product adds this, float32 less, not measured
+# share of the expected square: chosen: a reduced product adds this, float32 less, not measured
+REDUCED_ERROR = 0.25, 2.0
 OPERAND_ERROR = 2.0  # times the expected square: chosen: upper limit of the square of the operands' error, not measured
 READER_DISTANCE = 3  # operators: chosen: how far behind a product its unrecorded outputs may be read, not measured
 VOTE_MAJORITY = 2.0  # times the votes of float32 products: chosen: the other votes except the surest, not measured
@@ -103,7 +101,7 @@ class MatrixProduct(NamedTuple):
         share = size * size if self.terms else 1.0
         adds = share * ROUNDED * ROUNDED * (a.is_long + b.is_long)
         read, wrote = math.hypot(a.error, b.error), self.wrote.error
-        if not 0.0 < adds < math.inf or self.wrote.elements < MIN_ELEMENTS or not max(read, wrote) < 1.0:
+        if not 0.0 < adds < math.inf or self.wrote.elements < AVERAGED_ELEMENTS or not max(read, wrote) < 1.0:
             return 0.0
         came = max(1.0, share) * read * read / adds
         least = min(1.0, share) * read * read / adds if self.terms else 0.0

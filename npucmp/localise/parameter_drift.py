@@ -44,6 +44,7 @@ from npucmp.localise.conditioning import scale_of
 from npucmp.localise.effective_precision import float_types, usual_precision
 from npucmp.localise.evidence import reason
 from npucmp.localise.rule_context import (
+    AVERAGED_ELEMENTS,
     COMMON_SHARE,
     FACTOR_DEVIATIONS,
     FLIP_COUNT,
@@ -285,7 +286,7 @@ def _common_factor(parameters: Sequence[Finding]) -> float:
     found: dict[tuple[float, float], tuple[float, float]] = {}  # each tensor counts once
     for one in parameters:
         moments, kinds = one.measurement.moments, float_types(one.pair)
-        if moments is None or moments.mismatched or moments.compared < MIN_ELEMENTS or len(kinds) != 1:
+        if moments is None or moments.mismatched or moments.compared < AVERAGED_ELEMENTS or len(kinds) != 1:
             continue
         if away := deviations_of(one):
             found[moments.xy, moments.yy] = gain_of(one), away

@@ -18,6 +18,7 @@ from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import Scale, Terms, amplification, scale_of, terms
 from npucmp.measure import metrics
 from npucmp.model import HISTOGRAM_BINS, Finding, Moments, Pair, Verdict
+from npucmp.model.dtypes import AVERAGED_ELEMENTS as AVERAGED_ELEMENTS
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output, is_parameter
 
@@ -29,9 +30,8 @@ COMMON_SHARE = 0.9
 # mask made 0.76, and batch_norm behind it 0.85
 OUTLIER_FACTOR = 2.0
 CANCELLATION = 2.0  # times a sum: chosen: terms so much larger cancel, not measured
-SUM_ROUNDINGS = (
-    4.0  # roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
-)
+# roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
+SUM_ROUNDINGS = 4.0
 LARGE_ELEMENTS = 4.0  # elements as large as the largest: chosen: rounding of fewer does not average out, not measured
 # share of elements that may flip, in an error e: evidence: gradients of clean pairs are off by 2.6 √e at most, a share
 # of 7 e (rules/non_smooth.py)
@@ -158,7 +158,7 @@ class RuleContext:
         moments, largest = self.moments, self.scale.largest
         return (
             moments is not None
-            and moments.compared >= MIN_ELEMENTS
+            and moments.compared >= AVERAGED_ELEMENTS
             and moments.yy >= LARGE_ELEMENTS * largest * largest
         )
 
@@ -214,7 +214,7 @@ class RuleContext:
         node = self.node
         read = [] if node is None else [RuleContext(one) for one in (*node.inputs, *node.context)]
         choices = [one for one in read if one.is_choice and one.moments is not None]
-        choices = [one for one in choices if one.moments is not None and one.moments.elements >= MIN_ELEMENTS]
+        choices = [one for one in choices if one.moments is not None and one.moments.elements >= AVERAGED_ELEMENTS]
         return bool(choices) and all(one.share_changed == 0.0 for one in choices)
 
 

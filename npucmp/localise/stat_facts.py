@@ -17,7 +17,7 @@ from npucmp.judge.products import VOTE_MAJORITY
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
 from npucmp.localise.effective_precision import COMMON_SHARE, count_types
-from npucmp.localise.rule_context import MIN_ELEMENTS
+from npucmp.localise.rule_context import AVERAGED_ELEMENTS
 from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS
 from npucmp.localise.stat_shift import Level, movements
 from npucmp.model import Finding
@@ -27,9 +27,8 @@ from npucmp.model.roles import containers, is_parameter
 # rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py), and figures
 # scatter more than errors
 REDUCED_ERROR = 2.0**-17, 2.0**-8.5
-REDUCED_ROUND_OFF = (
-    2.0**-12
-)  # round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
+# round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
+REDUCED_ROUND_OFF = 2.0**-12
 
 
 class ShiftedProduct(NamedTuple):
@@ -183,7 +182,7 @@ def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
 def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> float:
     """√ of the number of elements that share one element of the smallest operand; of the last axis, if none was
     recorded."""
-    sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= MIN_ELEMENTS]
+    sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= AVERAGED_ELEMENTS]
     return math.sqrt(max(1.0, elements / max(min(sizes or last, default=1), 1)))
 
 

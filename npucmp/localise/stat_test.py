@@ -42,7 +42,7 @@ from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
 from npucmp.localise.conditioning import Scale, amplification, scale_of, terms
-from npucmp.localise.rule_context import FLIP_SHARE, MIN_ELEMENTS
+from npucmp.localise.rule_context import AVERAGED_ELEMENTS, FLIP_SHARE
 from npucmp.localise.search import RootSearch
 from npucmp.localise.stat_facts import Contribution, Facts, NoiseBaseline, reuse, round_offs
 from npucmp.localise.stat_shift import SUMS, Level, StatShift, is_hidden, level, movement
@@ -51,13 +51,11 @@ from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.roles import is_meaningless, is_parameter
 
 NOISE_FACTOR = 5.0  # times the noise before: evidence: planted runs
-NOISE_FACTOR_SUMS = (
-    3.5  # times the noise before: evidence: mean and norm in the forward pass of the first step scatter least
-)
+# times the noise before: evidence: mean and norm in the forward pass of the first step scatter least
+NOISE_FACTOR_SUMS = 3.5
 NOISE_FACTOR_LATER = 8.0  # times the noise before: evidence: in later steps parameters have errors that no figure shows
-BASE_NOISE = (
-    2.0  # roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
-)
+# roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
+BASE_NOISE = 2.0
 INPUT_NOISE = 0.5  # roundings: evidence: for parameters and inputs of 16 bits, which no operator has computed yet
 UNKNOWN_WRITER_FACTOR = 4.0  # times the noise before: evidence: for tensors that no recorded operator wrote
 REPEAT_OPERATORS = 4  # operators: evidence: a run is a repeat if as many sum and agree to the last digit
@@ -177,7 +175,7 @@ class NoiseTest:
         if (self._now.moved and walk.seen.may_cancel(finding)) or walk.seen.below_rounding(finding):
             return None
         few = (
-            0 if is_few(finding) else MIN_ELEMENTS
+            0 if is_few(finding) else AVERAGED_ELEMENTS
         )  # a scalar shifts as single elements do: its figures average nothing
         if not self._now.moved:
             return self._tested(finding, moved, Level(least, least), few)
@@ -264,7 +262,9 @@ class NoiseTest:
         usual = self._now.sums
         return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
 
-    def _tested(self, finding: Finding, moved: StatShift, noise: Level, few: int = MIN_ELEMENTS) -> Optional[Outlier]:
+    def _tested(
+        self, finding: Finding, moved: StatShift, noise: Level, few: int = AVERAGED_ELEMENTS
+    ) -> Optional[Outlier]:
         high, sums = (max(one, self._unproven) / moved.unit for one in noise)
         if not moved.size / min(high, sums) > NOISE_FACTOR_SUMS:  # most
             return None

@@ -37,9 +37,8 @@ BATCH = 256  # items that make a task: sending one costs as much as measuring a 
 WEIGHT = 4 << 20  # or fewer items with this total weight
 TASKS_PER_WORKER = 2  # tasks of a worker: one in progress, and one more so that it need not wait
 PARENT_CHECK_INTERVAL = 0.5  # seconds between a worker's checks that its parent lives
-MOST_WAITING = (
-    16 * BATCH
-)  # items per worker that may be started before the first has a result; their results wait in memory
+# items per worker that may be started before the first has a result; their results wait in memory
+MOST_WAITING = 16 * BATCH
 
 
 class Executor(Protocol):

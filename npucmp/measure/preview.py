@@ -62,7 +62,7 @@ def preview(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: Read
             (title, tuple(tuple(known[one] if one >= 0 else None for one in row) for row in rows))
             for title, rows in corners
         ),
-        selected=tuple((one, known[one]) for one in at),
+        asked=tuple((one, known[one]) for one in at),
     )
 
 

@@ -20,7 +20,7 @@ SINGLE = 2.0**-24  # unit round-off of float32: definition
 # limit of two tensors, in round-offs: evidence: nine of ten outputs of clean pairs of the corpus stay below 6.7
 # (localise/rules/round_off.py)
 FACTOR = 8.0
-MIN_ELEMENTS = 16  # elements: chosen: rounding of fewer does not average out in a factor or a figure, not measured
+AVERAGED_ELEMENTS = 16  # elements: chosen: rounding of fewer does not average out in a factor or a figure, not measured
 # √K of a sum that has the limit of short ones: evidence: 9.2 round-offs in a weight gradient of a clean run with
 # another number of threads (localise/rules/long_sums.py)
 SHORT_SUM = 16.0

@@ -56,7 +56,7 @@ class TensorPreview(NamedTuple):
     smallest: tuple[tuple[int, Number], ...]
     zeros: int
     corners: tuple[tuple[str, tuple[tuple[Optional[Number], ...], ...]], ...]
-    selected: tuple[tuple[int, Number], ...] = ()
+    asked: tuple[tuple[int, Number], ...] = ()
 
 
 class TensorDetail(NamedTuple):

@@ -46,7 +46,7 @@ class Form(NamedTuple):
 
 
 def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
-    """Return all files of a report by name: bytes, or an object that makes them piece by piece (files.Joined)."""
+    """Return all files of a report by name: bytes, or an object that makes them piece by piece (files.ConcatFile)."""
     from npucmp.report import json
     from npucmp.report.files import LAST, after
 

@@ -35,7 +35,7 @@ def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
     for network, group in groupby(names, key=lambda name: getattr(columns[name], "network", None)):
         some = (*group,)
         make = partial(_parts, [columns[name] for name in some], length, made)
-        parts += make() if network is None else network.once(some, lambda make=make: [_lines_of(make())])
+        parts += make() if network is None else network.cached(some, lambda make=make: [_lines_of(make())])
     return "\n".join(chain([",".join(names)], _lines_of(parts))) + "\n"
 
 

@@ -51,13 +51,13 @@ def render(answer: Answer) -> dict[str, Content]:
     return {**found, **{name: one if isinstance(one, bytes) else ConcatFile([one]) for name, one in pages}}
 
 
-def page(answer: Answer, context: Optional[PageContext] = None) -> bytes:
+def page(answer: Answer, page_context: Optional[PageContext] = None) -> bytes:
     """Return a page, which may be one of several."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
     detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
     scripts, (data, others) = (scripts, json_for_script(page_data(detail))) if detail else ([], ("", ""))
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
-    made: str = _template().render(answer=answer, detail=detail, shard=context, **words(answer), **assets)
+    made: str = _template().render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
     return made.encode("utf-8", "backslashreplace")
 
 

@@ -103,7 +103,7 @@ def _values(tensor: TensorRef, peek: TensorPreview) -> Iterator[str]:
         wide = max(len(cell) for row in cells for cell in row)
         for at, row in enumerate(cells):
             yield f"{title if not at else '':{len(title)}}  " + " ".join(f"{cell:>{wide}}" for cell in row)
-    yield from (f"{position(at, tensor.shape)} = {one!r}" for at, one in peek.selected)
+    yield from (f"{position(at, tensor.shape)} = {one!r}" for at, one in peek.asked)
 
 
 def _histogram(one: Histogram) -> Iterator[str]:

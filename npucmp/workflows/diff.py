@@ -14,9 +14,8 @@ from npucmp.workflows.options import other_settings, refusal
 from npucmp.workflows.report_reader import of_files, read
 from npucmp.workflows.select_runs import StrPath
 
-COMMON_SHARE = (
-    0.5  # share of the smaller report's operators that the other must have, for both to be of the same network
-)
+# share of the smaller report's operators that the other must have, for both to be of the same network
+COMMON_SHARE = 0.5
 
 
 def diff(before: Union[StrPath, Result], after: Union[StrPath, Result], *, limits: Limits = Limits()) -> Difference:

@@ -164,8 +164,8 @@ def test_a_name_of_several_modules_is_refused():
     "module, name, times, expression, expected",
     [
         ("npucmp.model.dtypes", "FACTOR", 2.0, "npucmp.judge.tolerance.DEFAULT_RULES[1].limit * 2**24", 16.0),
-        ("npucmp.model.dtypes", "FEW", 0.5, "npucmp.localise.stat_test.FEW", 8),
-        ("npucmp.localise.rule_context", "WHOLE", 0.5, "npucmp.localise.parameter_drift.WHOLE * 20", 9.0),
+        ("npucmp.model.dtypes", "AVERAGED_ELEMENTS", 0.5, "npucmp.localise.stat_test.AVERAGED_ELEMENTS", 8),
+        ("npucmp.localise.rule_context", "COMMON_SHARE", 0.5, "npucmp.localise.parameter_drift.COMMON_SHARE * 20", 9.0),
     ],
 )
 def test_all_that_import_a_constant_have_its_other_value(module, name, times, expression, expected):
@@ -180,7 +180,7 @@ def test_all_that_import_a_constant_have_its_other_value(module, name, times, ex
 
 
 def test_the_table_of_a_constant_has_a_line_for_each_value():
-    one = next(row for row in rows() if row.name == "SCALED")
+    one = next(row for row in rows() if row.name == "SCALE_ROUND_OFFS")
     lines = sensitivity.table(one, {1.0: [3, 4, 0, 4, 2, 2], 0.5: [2, 4, 1, 4, 2, 2]}).splitlines()
     assert lines[0] == "localise.rules.scaled.SCALE_ROUND_OFFS = 4.0"
     assert lines[2].split()[:4] == ["1", "3", "of", "4"] and lines[3].split()[4:7] == ["1", "of", "4"]

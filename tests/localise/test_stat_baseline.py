@@ -30,7 +30,7 @@ def plain(some, kind):
     made = Level()
     for at, one in enumerate(some):
         unseen = max(usual(some[:at], 0), last(some[:at], 8)) if one.is_open else 0.0
-        if one.kind == kind and max(one.highest) > max(one.came, unseen):  # more than it got
+        if one.kind == kind and max(one.highest) > max(one.incoming, unseen):  # more than it got
             made = Level(max(made.extremes, one.highest.extremes), max(made.sums, one.highest.sums))
     moved, still = any(not one.still for one in some), sum(one.still and one.sums for one in some)
     return NoiseBaseline(usual(some, 0), usual(some, 1), last(some, 8), len(some), moved, still, made)

@@ -305,7 +305,7 @@ def test_figures_count_in_roundings():
 def test_a_norm_that_was_rounded_to_its_type_is_no_finer_than_that():
     """msprobe may take the norm of a tensor of bfloat16 in bfloat16: 53 is then all between 52.875 and 53.125."""
     found = moved(Statistics(1.0, -1.0, 0.0, 53.0), Statistics(1.0, -1.0, 0.0, 53.25), (10_000,))
-    assert found is not None and found.each[3] < 2.0 * found.told[3]
+    assert found is not None and found.each[3] < 2.0 * found.resolution[3]
 
 
 def test_nothing_is_made_of_what_was_not_recorded():

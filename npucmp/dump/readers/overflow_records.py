@@ -256,18 +256,18 @@ class _Bytes:
 
 
 def _record(path: str, unit: str, values: Mapping[str, int], status: tuple[int, ...]) -> DeviceRecord:
-    def told(name: str, *absent: int) -> int:
+    def number_of(name: str, *absent: int) -> int:
         value = values.get(name, -1)
         return -1 if value == _ALL_ONES or value in absent else value
 
     return DeviceRecord(
         unit,
-        model_id=told("model_id"),
-        stream_id=told("stream_id"),
-        task_id=told("task_id"),
-        task_type=told("task_type"),
-        context_id=told("context_id", _NO_THREAD),
-        thread_id=told("thread_id", _NO_THREAD),
+        model_id=number_of("model_id"),
+        stream_id=number_of("stream_id"),
+        task_id=number_of("task_id"),
+        task_type=number_of("task_type"),
+        context_id=number_of("context_id", _NO_THREAD),
+        thread_id=number_of("thread_id", _NO_THREAD),
         status=status,
         path=path,
         detail=tuple((name, values[name]) for name in _DETAILS if name in values),

@@ -22,9 +22,8 @@ from npucmp.localise.rule_context import ErrorRule
 RULE = ErrorRule(
     "explanation",
     "inherited",
-    f"the error of a parameter may grow {ERROR_GROWTH:g} times in each step, plus {UPDATE:g} √e if its gradient had the "
-    "error "
-    f"e; if the gradient is only noise, plus {UPDATE_FACTOR:g} optimizer steps instead",
+    f"the error of a parameter may grow {ERROR_GROWTH:g} times in each step, plus {UPDATE:g} √e if its gradient had "
+    f"the error e; if the gradient is only noise, plus {UPDATE_FACTOR:g} optimizer steps instead",
     applies=lambda case: case.node is None and case.inherited > 0,
     bound=lambda case: case.inherited,
 )

@@ -82,7 +82,7 @@ def departures(case: RuleContext) -> Iterator[Departure]:
     if not moments.compared or moments.mismatched or case.finding.metric == "noise":
         return
     if case.is_output and (apart := node.unequal.get(case.pair.slot)) is not None:
-        yield Departure(apart.size, 0.0, apart.room, apart.words)
+        yield Departure(apart.size, 0.0, apart.tolerance, apart.words)
     for law in _laws_of(node.op, node.is_gradient):
         found = law(case, moments) if case.is_output or law in INPUT_LAWS else None
         if found is not None:

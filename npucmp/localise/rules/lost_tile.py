@@ -13,7 +13,7 @@ number κ. The rule does not apply where masks flip or terms cancel.
 from __future__ import annotations
 
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.rule_context import MIN_ELEMENTS as FEWEST
+from npucmp.localise.rule_context import AVERAGED_ELEMENTS as FEWEST
 from npucmp.localise.rule_context import OUTLIER_FACTOR, ErrorRule, RuleContext
 
 LOST_SHARE = 0.25  # of the largest value: chosen: an element that is off by more is lost, not measured

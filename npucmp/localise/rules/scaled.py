@@ -17,9 +17,8 @@ import math
 from npucmp.localise.rule_context import COMMON_SHARE, OUTLIER_FACTOR, ErrorRule, RuleContext
 from npucmp.model import Finding, Verdict
 
-SCALE_ROUND_OFFS = (
-    4.0  # round-offs: evidence: 2.1 in 99 % of 8,550 tensors of clean pairs; also growth of such a factor
-)
+# round-offs: evidence: 2.1 in 99 % of 8,550 tensors of clean pairs; also growth of such a factor
+SCALE_ROUND_OFFS = 4.0
 
 
 def limit(case: RuleContext) -> float:

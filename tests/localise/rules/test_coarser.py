@@ -16,14 +16,16 @@ OFF = (noisy(Y, 2e-3), Y, "bfloat16", "float32")
 class TestCoarser(RuleContract):
     name = "coarser"
     fires = {
-        "one operator of a hundred": case("softmax", [(X, X)], OFF, habit=0.01),
-        "behind a little noise": case("softmax", [(noisy(X, 1e-6), X)], OFF, habit=0.05),
-        "only inputs were recorded": case("softmax", [], OFF, slot="input:0", node=False, nowhere=True, habit=0.0),
+        "one operator of a hundred": case("softmax", [(X, X)], OFF, downcast_share=0.01),
+        "behind a little noise": case("softmax", [(noisy(X, 1e-6), X)], OFF, downcast_share=0.05),
+        "only inputs were recorded": case(
+            "softmax", [], OFF, slot="input:0", node=False, nowhere=True, downcast_share=0.0
+        ),
     }
     silent = {
-        "a run in mixed precision": case("linear", [(X, X)], OFF, habit=0.3),
+        "a run in mixed precision": case("linear", [(X, X)], OFF, downcast_share=0.3),
         "it reads what is coarser already": case(
-            "softmax", [(noisy(X, 2e-3), X, "bfloat16", "float32")], OFF, habit=0.01
+            "softmax", [(noisy(X, 2e-3), X, "bfloat16", "float32")], OFF, downcast_share=0.01
         ),
         "its forward did so already": case(
             "softmax",
@@ -31,10 +33,10 @@ class TestCoarser(RuleContract):
             OFF,
             [("output:0", (noisy(X, 2e-3), X, "bfloat16", "float32"))],
             phase="backward",
-            habit=0.01,
+            downcast_share=0.01,
         ),
-        "finer": case("softmax", [(X, X)], (noisy(Y, 2e-3), Y, "float32", "bfloat16"), habit=0.01),
-        "the golden's own rounding": case("softmax", [(X, X)], (Y, Y, "bfloat16", "float32"), habit=0.01),
+        "finer": case("softmax", [(X, X)], (noisy(Y, 2e-3), Y, "float32", "bfloat16"), downcast_share=0.01),
+        "the golden's own rounding": case("softmax", [(X, X)], (Y, Y, "bfloat16", "float32"), downcast_share=0.01),
     }
 
 

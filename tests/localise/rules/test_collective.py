@@ -7,7 +7,7 @@ from tests.localise.rules.craft import RuleContract, case, drawn, spelled
 
 def told(one):
     """That an error comes in from another rank, which descends from a root there."""
-    one.node.carried = True
+    one.node.error_from_other_rank = True
     return one
 
 

@@ -44,7 +44,7 @@ LISTED = [  # rule, the words with "#" for the number, the constant
     ("inherited", "plus # √e", parameter_drift.UPDATE),
     ("inherited", "plus # optimizer steps", parameter_drift.UPDATE_FACTOR),
     ("arguments", "more than # times", OUTLIER_FACTOR),
-    ("gradual", "exceed # √u", gradual.HOPELESS),
+    ("gradual", "exceed # √u", gradual.ERROR_LIMIT),
     ("background", "# % of the earlier tensors", 100 * seen_errors.QUANTILE),
 ]
 WRITTEN = [  # in docs/localisation.md, or in docstrings, which docs/rules.md has
