@@ -9,7 +9,7 @@ from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh, Misfit, assemble, chosen, same_copies
 from npucmp.align.rank_run import HeldTensor, RankOperator
 
-STANDS_OUT = 8.0  # chosen: parts of one tensor err alike within a factor of 3 in clean runs
+STANDS_OUT = 8.0  # times: chosen: parts of one tensor err alike within a factor of 3 in clean runs
 
 
 def part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> dict[int, float]:

@@ -18,7 +18,7 @@ from npucmp.model.relation import ranks_in_words
 from npucmp.model.roles import is_output
 
 BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
-EXPLAINED = 0.05  # chosen: a difference is a multiple of a tensor, or a factor, to this share
+EXPLAINED = 0.05  # relative: chosen: a difference is a multiple of a tensor, or a factor, to this share
 
 
 class _Place(NamedTuple):
@@ -151,9 +151,11 @@ def _scale(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
         yield reason("scale", words, factor=search.scale, start=search.scaled_from, name=place.mesh.first.name)
 
 
-FLOOR, COARSE_FLOOR = 1e-4, 0.03  # of an error of statistics: chosen, clean pairs of float32 and bfloat16 are below
-CANCELS = 1e-5  # chosen: a gradient so much smaller than the one that it is made of is what rounding left of zero
-JUMP = 20.0  # chosen: clean errors of statistics grow more slowly from one tensor to the next
+FLOOR = 1e-4  # error of statistics: chosen: clean pairs of float32 are below, not measured
+COARSE_FLOOR = 0.03  # error of statistics: chosen: clean pairs of bfloat16 are below, not measured
+# relative: chosen: a gradient so much smaller than its source is what rounding left of zero, not measured
+CANCELS = 1e-5
+JUMP = 20.0  # times: chosen: clean errors of statistics grow more slowly from one tensor to the next
 
 
 def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:

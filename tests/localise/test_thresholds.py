@@ -15,7 +15,7 @@ from npucmp.model import Measurement, Moments, Operator, Pair, Statistics, Tenso
 def test_without_values_a_limit_sees_the_precision_alone(rule):
     """So judged() asks for it once for each precision: whatever else a rule looks at is not there."""
     for precision in (Precision(), Precision(2.0**-24), Precision(2.0**-8, reduced=True), Precision(quantised=True)):
-        case = SimpleNamespace(moments=None, precision=precision)
+        case = SimpleNamespace(moments=None, precision=precision, pair=SimpleNamespace(target=None))
         assert not rule.applies(case) or rule.bound(case) >= 0.0
 
 
