@@ -6,6 +6,7 @@ import math
 import re
 from typing import Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.errors import UsageError
 from npucmp.model.relation import ranks_in_words
 
 ORDER = ("tp", "cp", "ep", "dp", "pp")  # fastest first, as Megatron numbers ranks
@@ -34,6 +35,10 @@ class LayoutSizes(NamedTuple):
         for name, size in self.sizes:
             rank, found[name] = divmod(rank, size)
         return found
+
+    def replica(self, number: int) -> list[int]:
+        """The ranks of one data-parallel replica."""
+        return [rank for rank in range(self.ranks) if self.at(rank).get("dp", 0) == number]
 
     @property
     def within_stage(self) -> list[int]:
@@ -73,6 +78,18 @@ def parse_layout(text: str) -> LayoutSizes:
     if len({*order}) < len(order) or not {*order} <= {*ORDER} or not sizes or not {*sizes} <= {*order}:
         raise ValueError(text)
     return LayoutSizes(tuple((name, sizes.get(name, 1)) for name in order))
+
+
+def stated_layout(name: str, text: Optional[str]) -> Optional[LayoutSizes]:
+    """The layout that an option states. The UsageError names the option and the mistake."""
+    if text is None:
+        return None
+    try:
+        return parse_layout(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--{name} {text}: {error} is no size of tp, cp, ep, dp or pp, as in --{name} tp=2,pp=2"
+        ) from None
 
 
 def subset(target: LayoutSizes, golden: LayoutSizes, rank: int) -> Optional[list[int]]:

@@ -203,7 +203,8 @@ def _command(asked: DumpRequest, prepared: DumpInstructions) -> str:
         return f"npucmp {name} {own} -o {REPORT}"
     far = shlex.quote(os.path.join(_other_folder(asked), DUMP))
     both = (own, far) if asked.side == "target" else (far, own)
-    return f"npucmp {name} {' '.join(both)} -o {REPORT}"
+    layout = f" --layout {shlex.quote(asked.layout)}" if asked.layout else ""
+    return f"npucmp {name} {' '.join(both)}{layout} -o {REPORT}"
 
 
 def _other_folder(asked: DumpRequest) -> str:
@@ -229,6 +230,11 @@ def _of_steps(asked: DumpRequest, framework: Framework) -> list[str]:
         dropout = "" if framework.FORMAT == "msprobe" else ", dropout 0"  # seed_all removes it
         found.append(
             f"use the same weights and the same data in the same order: no shuffling, no augmentation{dropout}"
+        )
+    if asked.layout and not framework.SERVES:
+        found.append(
+            "record the optimizer step: start before the forward pass, stop after optimizer.step(); without it, faults "
+            "of gradient reduction are not decidable"
         )
     if asked.question.second == "run":
         found.append(

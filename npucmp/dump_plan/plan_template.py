@@ -9,6 +9,7 @@ A row stands if all words of its `when` hold for the request; `!word` must not h
     equal                the runs must be as equal as possible
     unfused              this run is made without fusion
     steps, ranks, names  some are selected
+    layout               the parallel layout of the target is stated
 
 Texts are formats of Python. Their fields are {dump}, the folder of the dump; {at[FILE]}, the path of a file of the
 plan; {seed}, {steps}; and those of `Template.fields`. Text of a user is quoted: {dump!r} in Python, by `fields` else.
@@ -132,6 +133,7 @@ def _words_of(asked: DumpRequest) -> dict[str, bool]:
         "steps": asked.steps != (),
         "ranks": asked.ranks != (),
         "names": asked.names != (),
+        "layout": asked.layout != "",
     }
 
 

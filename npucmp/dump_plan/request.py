@@ -66,6 +66,7 @@ class DumpRequest:
     kind    what is recorded of each tensor
     names   the requested operators, in the form of the tool; (): all
     model   for offline models the name of the loaded file, without .om
+    layout  sizes of the target's parallel layout, as written by the user; "" if they are not stated
     """
 
     question: Question
@@ -76,6 +77,7 @@ class DumpRequest:
     ranks: Ranges
     names: tuple[str, ...] = ()
     model: str = "model"
+    layout: str = ""
 
     @property
     def dump(self) -> str:

@@ -453,6 +453,12 @@ class PlanFields:
     side: str = option("target", "Side to dump: target or golden.", metavar="SIDE", shows_default=True)
     steps: Numbers = option(None, "Steps to dump, from 0: --steps 3, --steps 0-2.", metavar="N")
     ranks: Numbers = option(None, "Ranks to dump: --ranks 0,8-15 (default: all).", metavar="N")
+    layout: Optional[str] = option(
+        None,
+        "For compare, with msprobe: sizes of the target's parallel layout, as of compare: --layout tp=2,pp=2. Records "
+        "the ranks of one data-parallel replica at level mix, with the optimizer step.",
+        metavar="SIZES",
+    )
     ops: Sequence[str] = option((), "Only operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
     kind: Optional[str] = option(
         None,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
-from npucmp.align.layout_sizes import LayoutSizes, parse_layout, subset
+from npucmp.align.layout_sizes import LayoutSizes, stated_layout, subset
 from npucmp.align.part_errors import odd_rank
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import stages_of
@@ -50,18 +50,7 @@ class _Layouts(NamedTuple):
 
     @classmethod
     def of(cls, options: Options) -> _Layouts:
-        return cls(_parsed("layout", options.layout), _parsed("golden-layout", options.golden_layout))
-
-
-def _parsed(name: str, text: Optional[str]) -> Optional[LayoutSizes]:
-    if text is None:
-        return None
-    try:
-        return parse_layout(text)
-    except ValueError as error:
-        raise UsageError(
-            f"--{name} {text}: {error} is no size of tp, cp, ep, dp or pp, as in --{name} tp=2,pp=2"
-        ) from None
+        return cls(stated_layout("layout", options.layout), stated_layout("golden-layout", options.golden_layout))
 
 
 def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:

@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Optional, Sequence
 
+from npucmp.align.layout_sizes import LayoutSizes, stated_layout
 from npucmp.dump.formats import heads, open_head
 from npucmp.dump_plan.dump_config import recorded_operators
 from npucmp.dump_plan.frameworks import framework as framework_of
+from npucmp.dump_plan.frameworks import names as framework_names
 from npucmp.dump_plan.plan_result import Planned, Size, estimate_size, fit_to_disk, make_plan
 from npucmp.dump_plan.plan_template import Framework
 from npucmp.dump_plan.request import DETECTION, QUESTIONS, DumpRequest, Question, Ranges
 from npucmp.dump_plan.sufficiency import MissingData, missing
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.model import Run
+from npucmp.model.relation import ranks_in_words
 from npucmp.workflows.graphs import with_graphs
 from npucmp.workflows.option_fields import PlanFields
 from npucmp.workflows.options import of_three, of_two
@@ -24,6 +27,7 @@ from npucmp.workflows.select_runs import RunSelection, StrPath
 from npucmp.workflows.selectors import in_bytes, parse_numbers
 
 MOST = 8  # runs of an earlier dump that are read; the largest of them represents all
+MOST_RANKS = 2**18  # of a layout: more devices than a cluster has
 
 
 @dataclass(frozen=True)
@@ -45,19 +49,25 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
     asks, module = question_of(question), framework_of(framework)
     kind = _kind(asks, module, options)
     ops = (options.ops,) if isinstance(options.ops, str) else tuple(options.ops)
-    steps, ranks = _steps(asks, module, kind, options), parse_numbers("ranks", options.ranks).ranges
-    asked = DumpRequest(asks, options.side, os.fspath(folder), kind, steps, ranks, (), options.model)
+    layout = _layout(asks, module, options)
+    steps, (ranks, notes) = _steps(asks, module, kind, options), _ranks(layout, options)
+    if layout is not None:
+        asks = asks._replace(level="mix")  # parameters and their gradients have names
+    asked = DumpRequest(
+        asks, options.side, os.fspath(folder), kind, steps, ranks, (), options.model, options.layout or ""
+    )
     again = _again(options, ops)
     disk = in_bytes("disk", options.disk)
     if options.before is None:
         if disk is not None:
             raise UsageError("--disk needs --from DUMP, an earlier dump of the same network, of values or statistics")
-        asked = replace(asked, names=module.named(ops))
-        return make_plan(asked, module, again, None, ())
+        planned = make_plan(replace(asked, names=module.named(ops)), module, again, None, ())
+        return replace(planned, notes=(*planned.notes, *notes))
     runs = _earlier(options, module, asked)
     names = _names(runs, ops, os.fspath(options.before)) if ops else ()
     size, names, steps, warnings = _estimate(runs, asked, names, disk)
-    return make_plan(replace(asked, names=names, steps=steps), module, again, size, warnings)
+    planned = make_plan(replace(asked, names=names, steps=steps), module, again, size, warnings)
+    return replace(planned, notes=(*planned.notes, *notes))
 
 
 @of_two(RunSelection)
@@ -121,17 +131,68 @@ def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -
     return parse_numbers("steps", options.steps).ranges
 
 
+def _layout(asks: Question, module: Framework, options: PlanOptions) -> Optional[LayoutSizes]:
+    """Return the stated layout. Raises UsageError if the question or the framework has no plan for it."""
+    sizes = stated_layout("layout", options.layout)
+    if sizes is None:
+        return None
+    if asks.name != "compare":
+        raise UsageError(f"{asks.name} does not put ranks together: --layout is an option of plan compare")
+    if module.FORMAT != "msprobe":
+        of_msprobe = [name for name in framework_names() if framework_of(name).FORMAT == "msprobe"]
+        raise UsageError(f"{module.NAME} has no plan for --layout", of_msprobe)
+    if sizes.ranks > MOST_RANKS:
+        raise UsageError(f"--layout {options.layout}: {sizes.ranks:,} ranks; at most {MOST_RANKS:,} are planned")
+    return sizes
+
+
+def _ranks(sizes: Optional[LayoutSizes], options: PlanOptions) -> tuple[Ranges, list[str]]:
+    """Return the ranks to dump, and notes: with a layout, the target's ranks of one data-parallel replica unless the
+    user selects others."""
+    given = parse_numbers("ranks", options.ranks).ranges
+    if sizes is None:
+        return given, []
+    if options.side == "golden":
+        return (), ["--ranks selects ranks of the target; all ranks of the golden are recorded"] if given else []
+    if sizes.ranks == 1:
+        return given, []
+    ranges = given or parse_numbers("ranks", ranks_in_words(sizes.replica(0))).ranges
+    replicas = _whole_replicas(sizes, ranges)
+    count = sizes.size("dp")
+    if replicas is None:
+        words = f"--ranks {_written(ranges)}: no whole data-parallel replicas of {sizes.words}"
+        return ranges, [f"{words}; tensors that need other ranks remain unknown"]
+    if replicas < count:
+        words = f"{replicas} of {count} data-parallel replicas: tensors of which the others hold parts remain unknown"
+        return ranges, [f"{words}; --ranks 0-{sizes.ranks - 1} records all"]
+    return ranges, []
+
+
+def _whole_replicas(sizes: LayoutSizes, ranges: Ranges) -> Optional[int]:
+    """Return the number of data-parallel replicas that these ranks are; None if they are other ranks."""
+    if any(high >= sizes.ranks for _, high in ranges):
+        return None
+    ranks = {rank for low, high in ranges for rank in range(low, high + 1)}
+    chosen = {sizes.at(rank).get("dp", 0) for rank in ranks}
+    return len(chosen) if len(ranks) * sizes.size("dp") == len(chosen) * sizes.ranks else None
+
+
 def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
     """Return the options that the plan of the other side needs too."""
     words = [f"--{options.kind}"] if options.kind else []
     for name, given in (("steps", options.steps), ("ranks", options.ranks)):
         if given is not None:
-            ranges = parse_numbers(name, given).ranges
-            words += [f"--{name}", ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)]
+            words += [f"--{name}", _written(parse_numbers(name, given).ranges)]
+    words += ["--layout", options.layout] if options.layout is not None else []
     words += [word for glob in ops for word in ("--ops", glob)]
     words += ["--from", os.fspath(options.before)] if options.before is not None else []
     words += ["--disk", str(options.disk)] if options.disk is not None else []
     return words + (["--model", options.model] if options.model != PlanOptions.model else [])
+
+
+def _written(ranges: Ranges) -> str:
+    """Return ranges as the user writes them."""
+    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)
 
 
 def _earlier(options: PlanOptions, module: Framework, asked: DumpRequest) -> list[Run]:

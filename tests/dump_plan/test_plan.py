@@ -47,6 +47,11 @@ def section(text: str, title: str) -> list[str]:
         (["compare", "--framework", "acl", "--ops", "conv*"], "the tool expects full names"),
         (["compare", "--framework", "tensorflow", "--ops", "a b"], "the adapter separates names by blanks"),
         (["compare", "--framework", "mindie", "--ops", "a,b"], "ATB separates names by commas"),
+        (["compare", "--framework", "pytorch", "--layout", "tp=x"], "--layout tp=x: tp=x is no size of tp, cp, ep"),
+        (["compare", "--framework", "pytorch", "--layout", "tp=9999,pp=9999"], "99,980,001 ranks; at most 262,144"),
+        (["compare", "--framework", "acl", "--layout", "tp=2"], "acl has no plan for --layout; nearest: pytorch"),
+        (["compare", "--framework", "mindie", "--layout", "tp=2"], "mindie has no plan for --layout"),
+        (["overflow", "--framework", "pytorch", "--layout", "tp=2"], "overflow does not put ranks together"),
     ],
 )
 def test_words_that_are_off(words, told, tmp_path):
@@ -132,6 +137,46 @@ def test_options_become_settings(framework, question, options, keys, wanted):
     for key in keys:
         found = found[key]
     assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "layout, options, ranks, told",
+    [
+        ("tp=2,pp=2", {}, ["0-3"], ""),
+        ("tp=2,pp=2,cp=2,ep=2", {}, ["0-15"], ""),
+        ("tp=1", {}, [], ""),  # a single card must have no rank
+        ("tp=2,dp=2,pp=2", {}, ["0-1", "4-5"], "1 of 2 data-parallel replicas"),
+        ("order=tp-pp-dp,tp=2,dp=2,pp=2", {}, ["0-3"], "--ranks 0-7 records all"),
+        ("order=dp-tp,dp=2,tp=2", {}, [0, 2], "1 of 2 data-parallel replicas"),
+        ("tp=2,dp=3", {"ranks": "2-5"}, ["2-5"], "2 of 3 data-parallel replicas"),
+        ("tp=2,dp=2", {"ranks": "0-3"}, ["0-3"], ""),
+        ("tp=2,dp=2", {"ranks": [1, 2]}, [1, 2], "--ranks 1,2: no whole data-parallel replicas of tp=2,dp=2"),
+        ("tp=2,dp=2", {"ranks": "0-99999999999"}, ["0-99999999999"], "no whole data-parallel replicas"),
+        ("tp=2", {"side": "golden"}, [], ""),
+        ("tp=2", {"side": "golden", "ranks": "0-1"}, [], "all ranks of the golden are recorded"),
+    ],
+)
+def test_a_layout_asks_for_the_ranks_of_one_replica(layout, options, ranks, told):
+    found = npucmp.plan("compare", "pytorch", "here", layout=layout, **options)
+    config = json.loads(found.files["config.json"])
+    assert (config["rank"], config["level"], config["task"]) == (ranks, "mix", "tensor")
+    of_ranks = [note for note in found.notes if "replicas" in note or "golden are" in note]
+    assert (told in of_ranks[0] and len(of_ranks) == 1) if told else not of_ranks
+
+
+def test_a_layout_asks_for_the_optimizer_step_and_is_told_to_compare():
+    for framework, trains in (("pytorch", True), ("mindspore", True), ("vllm", False), ("sglang", False)):
+        found = npucmp.plan("compare", framework, "here", layout="tp=2, pp=2")
+        assert any("stop after optimizer.step()" in note for note in found.notes) == trains
+        assert found.then == ("npucmp compare here/dump here-golden/dump --layout 'tp=2, pp=2' -o report",)
+        assert json.loads(found.files["config.json"])["level"] == "mix"
+        golden = npucmp.plan("compare", framework, "here-golden", side="golden", layout="tp=2, pp=2")
+        assert golden.then == found.then and shlex.split(found.other)[-2:] == ["--layout", "tp=2, pp=2"]
+    assert not any("optimizer.step" in note for note in npucmp.plan("compare", "pytorch", "here").notes)
+
+
+def test_a_layout_tells_the_size_of_all_its_ranks(before):
+    assert npucmp.plan("compare", "pytorch", "here", before=before, layout="tp=2,pp=4").size.ranks == 8
 
 
 def test_only_the_run_without_fusion_turns_it_off():

@@ -52,6 +52,9 @@ PLAN = Template(
     exports=(*SEEDED, Variable("INF_NAN_MODE_ENABLE", "1", KEEPS_INF, "overflow target")),
     notes=(
         Row("use the same release of msprobe on both sides", when="golden-pair"),
-        Row("--ranks: ranks that the run lacks produce an empty dump; omit --ranks on a single card", when="ranks"),
+        Row(
+            "--ranks: ranks that the run lacks produce an empty dump; omit --ranks on a single card",
+            when="ranks !layout",
+        ),
     ),
 )
