@@ -19,7 +19,7 @@ from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator
 from npucmp.model.relation import Placement
 
-AGREES = {"float32": 1e-3, "float64": 1e-3}  # chosen: rounding of deep gradients is below, other placements above 0.1
+AGREES = 1e-3  # chosen: rounding of deep gradients is below, other placements above 0.1
 COARSE = 0.05  # of 16-bit types: chosen likewise
 AGREES_FIGURES, COARSE_FIGURES = 2e-3, 0.03  # of statistics
 NEAR = 0.3  # chosen: a placement that is so near, and three times nearer than all others, is that of a fault
@@ -349,7 +349,7 @@ class PlacementSearch:
         coarse = any(
             "16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float
         )
-        limit = (COARSE if coarse else 1e-3) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
+        limit = (COARSE if coarse else AGREES) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         order = _in_order(fitting, known, linked)
         scales = self.scales(golden, one, mesh)

@@ -1,5 +1,5 @@
-"""The tables of a report, among them tensors.csv and roots.csv, on which tickets and scripts rely: new columns are only
-ever appended. A table is one file for all steps and ranks, or one for each; CSV or Parquet.
+"""The columns and rows of tensors.csv and roots.csv, and the tables of every report. Tickets and scripts rely on them:
+new columns are only ever appended. A table is one file for all steps and ranks, or one for each; CSV or Parquet.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ PLACES = ("max_abs_at", "max_rel_at")  # coordinates of the flat indices; a page
 RELATIONS = ("golden_slot", "relation", "match_reason", "estimator")  # the last three are not known yet
 TENSOR_COLUMNS = (
     *_FIRST,
-    *(one.name for one in metrics.METRICS if one.always and one.name not in _FIRST),
     *PLACES,
     *RELATIONS,
+    *(one.name for one in metrics.METRICS if one.always and one.name not in _FIRST),
 )
 OF_OPERATORS = ("op", "op_type", "phase", "target_op", "golden_op", "stack")
 SIDES = ("target", "golden")

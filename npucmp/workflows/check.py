@@ -1,4 +1,4 @@
-"""Check the health of one run: load → one pass → rules → Checked."""
+"""Check the health of one run: load → one pass → rules → CheckResult."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find operators whose outputs differ from float64 of their recorded inputs: load → tasks → replay → Replays.
+"""Find operators whose outputs differ from float64 of their recorded inputs: load → tasks → replay → ReplayResult.
 
 With a golden run, which is also replayed, the two replays are compared to find the wrong run, and the vendor's double
 benchmark of their errors is computed. The operators of each run were compared with float64 of their own inputs, so the

@@ -1,6 +1,6 @@
-"""Read a report folder (`-o`) into a Written. It may come from outside, with a ticket, so its content is not trusted:
-sizes are limited, links must not lead out of it, and cells without a valid number are unknown. Missing or foreign
-content is refused, so that it does not appear as tables without a finding.
+"""Read a report folder (`-o`) into a SavedReport. It may come from outside, with a ticket, so its content is not
+trusted: sizes are limited, links must not lead out of it, and cells without a valid number are unknown. Missing or
+foreign content is refused, so that it does not appear as tables without a finding.
 
 A Parquet table becomes the lines of CSV from which it was made; this needs pyarrow. It is read piece by piece by
 offset, only the types that npucmp writes are accepted, and its recorded size is not trusted. Repeated text is one

@@ -1,4 +1,5 @@
-"""Read the directory of a zip file of stored (uncompressed) members, as torch.save writes it, and NPZ files.
+"""Read the directory of a zip file of stored (uncompressed) members, as torch.save (.pt) writes it, and NPZ files. A
+truncated or damaged zip file is worded here.
 
     end of central directory, last 22 bytes   PK 05 06, disks, entries (2+2), size (4), offset (4), comment length 0
     zip64 locator, the 20 bytes before        PK 06 07, disk (4), offset of the zip64 record (8), disks (4)

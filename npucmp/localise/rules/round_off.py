@@ -1,4 +1,5 @@
-"""Rounding in the working precision: 8 unit round-offs of the coarsest type that the values went through.
+"""Rounding in the working precision: 8 unit round-offs (model/dtypes.py) of the coarsest type that the values went
+through; bfloat16: 0.031.
 
 Evidence: in silent clean pairs of the corpus (open seeds), the median error of an output is 2.2 round-offs and nine of
 ten are below 6.7; inputs explain errors above 8. Under bfloat16 autocast, tensors that are nominally float32 carry
@@ -11,8 +12,8 @@ ranks has in addition the rounding of its terms (align/assembled_run.py).
 
 from __future__ import annotations
 
-from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.rule_context import ErrorRule, RuleContext
+from npucmp.model.dtypes import FACTOR
 
 # rel_l2: chosen: no rounding reaches it, nor one gradient with an error; a tensor with one half zero is off by 0.71
 UNRELATED_ERROR = 0.5
