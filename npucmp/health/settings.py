@@ -17,7 +17,6 @@ The command line overrides the file, the file overrides the defaults.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -31,6 +30,7 @@ from npucmp.dump.readers.text import load_toml, read_text
 from npucmp.errors import UsageError
 from npucmp.health.rule import SEVERITIES, Rule
 
+# The accepted values of a setting that is one word.
 WORDS = {"fail_on": SEVERITIES, "start": ("auto", "fresh", "trained"), "phase": ("auto", "train", "eval")}
 
 
@@ -103,7 +103,7 @@ class CheckSettings:
         names = [rule.name for rule in rules]
         for glob in (*self.only, *self.skip, *self.own):
             if not any(fnmatchcase(name, glob) for name in names):
-                near = difflib.get_close_matches(glob, names)
+                near = get_close_matches(glob, names)
                 where = "" if near else "; npucmp check --list lists all rules"
                 raise UsageError(f"no rule is called {glob!r}{where}", near)
 
