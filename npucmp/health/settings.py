@@ -17,17 +17,21 @@ The command line overrides the file, the file overrides the defaults.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Annotated, Any, Literal, Mapping, NamedTuple, Optional, Sequence
+
+from msgspec import Meta, ValidationError, convert
 
 from npucmp.dump.readers.text import load_toml, read_text
 from npucmp.errors import UsageError
 from npucmp.health.rule import SEVERITIES, Rule
+
+# The accepted values of a setting that is one word.
+WORDS = {"fail_on": SEVERITIES, "start": ("auto", "fresh", "trained"), "phase": ("auto", "train", "eval")}
 
 
 @dataclass(frozen=True)
@@ -71,11 +75,8 @@ class CheckSettings:
     origin: str = "file"
 
     def __post_init__(self) -> None:
-        for word, known in (
-            (self.phase, ("auto", "train", "eval")),
-            (self.start, ("auto", "fresh", "trained")),
-            (self.fail_on, SEVERITIES),
-        ):
+        for name, known in WORDS.items():
+            word = getattr(self, name)
             if word not in known:
                 raise UsageError(f"unknown word {word!r}; expected one of {', '.join(known)}")
 
@@ -102,12 +103,36 @@ class CheckSettings:
         names = [rule.name for rule in rules]
         for glob in (*self.only, *self.skip, *self.own):
             if not any(fnmatchcase(name, glob) for name in names):
-                near = difflib.get_close_matches(glob, names)
+                near = get_close_matches(glob, names)
                 where = "" if near else "; npucmp check --list lists all rules"
                 raise UsageError(f"no rule is called {glob!r}{where}", near)
 
 
 LARGEST = 1 << 20  # bytes of a file
+
+
+class _Kind(NamedTuple):
+    """The type of a value, which msgspec checks, and its description for messages."""
+
+    type: Any
+    words: str
+
+
+def _one_of(known: Sequence[str]) -> _Kind:
+    return _Kind(Literal[tuple(known)], f"one of {', '.join(known)}")
+
+
+TABLE = _Kind(dict[str, Any], "a table")
+NUMBER = _Kind(Annotated[float, Meta(ge=-1e300, le=1e300)], "a number")  # neither NaN nor infinite
+NAMES = _Kind(tuple[str, ...], "a list of names")
+GROUPS = _Kind(tuple[tuple[str, ...], ...], "a list of lists of names")
+TRUTH = _Kind(bool, "true or false")
+
+FILE = {"skip": NAMES, "only": NAMES, "rule": TABLE, "row": TABLE, "expect": TABLE}
+FILE.update((name, _one_of(known)) for name, known in WORDS.items())
+RULE = {"limit": NUMBER, "severity": _one_of(SEVERITIES), "include": NAMES, "exclude": NAMES}
+ROW = {"limit": NUMBER, "severity": _one_of(SEVERITIES), "ignore": NAMES}
+EXPECT = {"frozen": NAMES, "trained": NAMES, "shared": GROUPS, "only": GROUPS, "repeated_input": TRUTH}
 
 
 def load_settings(
@@ -118,132 +143,47 @@ def load_settings(
     If `rows` is None, any name of a row is accepted, because check reads the same file as precheck.
     """
     where = Path(path)
-    table = load_toml(where, read_text(where, LARGEST))
+    found = _read(str(where), load_toml(where, read_text(where, LARGEST)), FILE)
     by_name = {one.name: one for one in rules}
-    known = _Table(where, "", table)
-    found = {
-        "fail_on": known.take("fail_on", _one_of(*SEVERITIES)),
-        "skip": known.take("skip", _globs(by_name, rows)),
-        "only": known.take("only", _globs(by_name, rows)),
-        "start": known.take("start", _one_of("auto", "fresh", "trained")),
-        "phase": known.take("phase", _one_of("auto", "train", "eval")),
-        "own": {name: _rule(where, by_name[name], one) for name, one in known.tables("rule", by_name)},
-        "rows": {name: _row(where, name, one) for name, one in known.tables("row", rows)},
-        "expect": _expect(where, known.take("expect", _table) or {}),
-    }
-    known.end()
-    return CheckSettings(**{name: value for name, value in found.items() if value is not None})
+    for word in ("skip", "only"):
+        for glob in found.get(word, ()):
+            check_glob(f"{where}: {word}", glob, [*by_name, *(rows or ())], rows is None)
+    own, of_rows = found.pop("rule", {}), found.pop("row", {})
+    own = _read(f"{where}: [rule]", own, dict.fromkeys(by_name, TABLE), "rule")
+    of_rows = _read(f"{where}: [row]", of_rows, dict.fromkeys(of_rows if rows is None else rows, TABLE), "row")
+    found["own"] = {name: _rule(f'{where}: [rule."{name}"]', by_name[name], one) for name, one in own.items()}
+    found["rows"] = {name: _row(f'{where}: [row."{name}"]', one) for name, one in of_rows.items()}
+    found["expect"] = _read(f"{where}: [expect]", found.get("expect", {}), EXPECT)
+    return CheckSettings(**found)
 
 
-def _rule(path: Path, rule: Rule, given: object) -> RuleSettings:
-    table = _Table(path, f'rule."{rule.name}"', given)
-    words = {word: table.take(word, _number) for word in rule.words}
-    found = RuleSettings(
-        table.take("limit", _number) if rule.limit is not None else None,
-        table.take("severity", _one_of(*SEVERITIES)) or "",
-        table.take("include", _texts) or (),
-        table.take("exclude", _texts) or (),
-        more={word: value for word, value in words.items() if value is not None},
-    )
-    table.end()
+def _rule(where: str, rule: Rule, table: Mapping[str, Any]) -> RuleSettings:
+    known = {**dict.fromkeys(rule.words, NUMBER), **RULE}
+    if rule.limit is None:
+        del known["limit"]
+    found = _read(where, table, known)
+    more = {word: found.pop(word) for word in rule.words if word in found}
+    return RuleSettings(**found, more=more)
+
+
+def _row(where: str, table: Mapping[str, Any]) -> RuleSettings:
+    found = _read(where, table, ROW)
+    ignored = found.pop("ignore", ())
+    return RuleSettings(**found, more={"ignore": ignored})
+
+
+def _read(where: str, table: Mapping[str, Any], known: Mapping[str, _Kind], what: str = "word") -> dict[str, Any]:
+    """Return the converted values of a table. Raise UsageError for an unknown name or a value of another kind."""
+    found = {}
+    for name, value in table.items():
+        if name not in known:
+            near = get_close_matches(name, known) or (known if what == "word" else ())
+            raise UsageError(f"{where}: unknown {what} {name!r:.60}", [*near])
+        try:
+            found[name] = convert(value, known[name].type)
+        except ValidationError:
+            raise UsageError(f"{where}: {name}: expected {known[name].words}, not {value!r:.60}") from None
     return found
-
-
-def _row(path: Path, name: str, given: object) -> RuleSettings:
-    table = _Table(path, f'row."{name}"', given)
-    limit, severity = table.take("limit", _number), table.take("severity", _one_of(*SEVERITIES)) or ""
-    found = RuleSettings(limit, severity, more={"ignore": table.take("ignore", _texts) or ()})
-    table.end()
-    return found
-
-
-def _expect(path: Path, given: object) -> dict[str, Any]:
-    table = _Table(path, "expect", given)
-    found = {name: table.take(name, _texts) for name in ("frozen", "trained")}
-    found.update({name: table.take(name, _groups) for name in ("shared", "only")})
-    found["repeated_input"] = table.take("repeated_input", _truth)
-    table.end()
-    return {name: value for name, value in found.items() if value is not None}
-
-
-class _Table:
-    """A table of the file. Each word is taken once; `end` raises for any word that was not taken."""
-
-    def __init__(self, path: Path, name: str, given: object) -> None:
-        self.at = f"{path}: [{name}]" if name else str(path)
-        if not isinstance(given, dict):
-            raise UsageError(f"{self.at}: expected a table")
-        self._given = given
-        self._known: list[str] = []
-
-    def take(self, word: str, reads: Callable[[str, Any], Any]) -> Any:
-        """Return the converted value of a word; None if the table lacks it."""
-        self._known.append(word)
-        return reads(f"{self.at}: {word}", self._given[word]) if word in self._given else None
-
-    def tables(self, word: str, known: Optional[Sequence[str] | Mapping[str, Any]]) -> list[tuple[str, Any]]:
-        """Return the tables below a word as (name, table) pairs; raise UsageError for an unknown name."""
-        found = self.take(word, _table) or {}
-        for name in found:
-            if known is not None and name not in known:
-                raise UsageError(f"{self.at}: unknown {word} {name!r:.60}", get_close_matches(name, [*known]))
-        return [*found.items()]
-
-    def end(self) -> None:
-        for word in self._given:
-            if word not in self._known:
-                near = get_close_matches(word, self._known) or self._known
-                raise UsageError(f"{self.at}: unknown word {word!r:.60}", near)
-
-
-def _table(where: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UsageError(f"{where}: expected a table, not {value!r:.60}")
-    return value
-
-
-def _number(where: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e300:
-        raise UsageError(f"{where}: expected a number, not {value!r:.60}")
-    return float(value)
-
-
-def _truth(where: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{where}: expected true or false, not {value!r:.60}")
-    return value
-
-
-def _texts(where: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"{where}: expected a list of names, not {value!r:.60}")
-    return tuple(value)
-
-
-def _groups(where: str, value: object) -> tuple[tuple[str, ...], ...]:
-    if not isinstance(value, list):
-        raise UsageError(f"{where}: expected a list of groups of names, not {value!r:.60}")
-    return tuple(_texts(where, one) for one in value)
-
-
-def _one_of(*words: str) -> Callable[[str, object], str]:
-    def reads(where: str, value: object) -> str:
-        if value not in words:
-            raise UsageError(f"{where}: unknown value {value!r:.60}; expected one of {', '.join(words)}")
-        return str(value)
-
-    return reads
-
-
-def _globs(rules: Mapping[str, Rule], rows: Optional[Sequence[str]]) -> Callable[[str, object], tuple[str, ...]]:
-    """Return a reader of globs over names of rules and rows; it rejects a glob that looks like a misspelling."""
-
-    def reads(where: str, value: object) -> tuple[str, ...]:
-        for glob in _texts(where, value):
-            check_glob(where, glob, [*rules, *(rows or ())], rows is None)
-        return _texts(where, value)
-
-    return reads
 
 
 def check_glob(where: str, glob: str, names: Sequence[str], others: bool = False) -> None:

@@ -65,7 +65,7 @@ def test_a_rule_that_is_off_is_on_where_it_is_named(tmp_path):
 
 
 SLIPS = [
-    ('fail_on = "never"', "fail_on: unknown value 'never'; expected one of hint, warning, error"),
+    ('fail_on = "never"', "fail_on: expected one of hint, warning, error, not 'never'"),
     ('fail_no = "hint"', "unknown word 'fail_no'; nearest: fail_on"),
     ("skip = 1", "skip: expected a list of names, not 1"),
     ('skip = ["weight.change_lrge"]', "unknown rule 'weight.change_lrge'; nearest: weight.change_large"),
@@ -80,7 +80,7 @@ SLIPS = [
     ("rule = 3", "rule: expected a table"),
     ("[rule]\n'weight.change_large' = 3", "expected a table"),
     ('[expect]\nfroze = ["a"]', "unknown word 'froze'; nearest: frozen"),
-    ('[expect]\nshared = ["a", "b"]', "shared: expected a list of names, not 'a'"),
+    ('[expect]\nshared = ["a", "b"]', "shared: expected a list of lists of names, not ['a', 'b']"),
     ("[expect]\nrepeated_input = 1", "repeated_input: expected true or false"),
     ("[row.x]\nignore = 1", "ignore: expected a list of names"),
     ("fail_on = ", "not TOML"),
