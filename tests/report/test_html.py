@@ -364,7 +364,7 @@ def test_the_table_opens_with_what_differs_and_knows_its_words(show, reports):
     page.fill("#text-filter", "round_off")
     assert page.evaluate('table.visible.every((row) => cell("rule", row) === "round_off") && table.visible.length > 0')
     page.fill("#text-filter", "no such words")
-    assert "no row passes these filters" in page.locator("#rows tbody").text_content()
+    assert "no row matches these filters" in page.locator("#rows tbody").text_content()
 
 
 @in_chromium
@@ -428,7 +428,7 @@ def test_marks_of_the_chart_do_not_contradict_its_legend(show):
     assert any(excused for excused, _ in above.values()) and any(cause == "BORN" for _, cause in above.values())
     assert [op for op, (excused, cause) in above.items() if not excused and not cause] == []
     assert not any(excused for wrote, limit, excused, *_ in marks if limit is None or not wrote or wrote <= limit)
-    assert "□ above the line" in page.locator("#chart-key").text_content()
+    assert "□ above the limit" in page.locator("#chart-key").text_content()
 
 
 def test_each_cause_says_what_it_means_and_what_is_next(reports):
