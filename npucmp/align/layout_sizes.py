@@ -9,6 +9,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 from npucmp.errors import UsageError
 from npucmp.model.relation import ranks_in_words
 
+MOST_RANKS = 2**18  # of a layout: work: more devices than a cluster has
 ORDER = ("tp", "cp", "ep", "dp", "pp")  # fastest first, as Megatron numbers ranks
 _ITEM = re.compile(r"(tp|cp|ep|dp|pp)=([0-9]{1,6})")
 
@@ -85,11 +86,14 @@ def stated_layout(name: str, text: Optional[str]) -> Optional[LayoutSizes]:
     if text is None:
         return None
     try:
-        return parse_layout(text)
+        sizes = parse_layout(text)
     except ValueError as error:
         raise UsageError(
             f"--{name} {text}: {error} is no size of tp, cp, ep, dp or pp, as in --{name} tp=2,pp=2"
         ) from None
+    if sizes.ranks > MOST_RANKS:
+        raise UsageError(f"--{name} {text}: {sizes.ranks:,} ranks; at most {MOST_RANKS:,} in a layout")
+    return sizes
 
 
 def subset(target: LayoutSizes, golden: LayoutSizes, rank: int) -> Optional[list[int]]:

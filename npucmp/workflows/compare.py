@@ -14,10 +14,10 @@ from npucmp.dump.formats import graph_source
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
-from npucmp.model import Comparison, Report, Run, RunHeader, map_comparisons
+from npucmp.model import Comparison, Report, RunHeader, map_comparisons
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import StrPath, keys, layouts_differ, most_ranks, pair_runs, pair_suggestion
+from npucmp.workflows.select_runs import Sides, StrPath, keys, layouts_differ, most_ranks, pair_runs, pair_suggestion
 from npucmp.workflows.tensor_details import with_accused, with_looks
 
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
@@ -92,16 +92,6 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
     if not pairing.together:
         raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")
     return pairing
-
-
-class Sides(NamedTuple):
-    """Two dumps and their open runs, completed by graphs and further dumps; `also`: "side=DUMP"."""
-
-    target_path: StrPath
-    targets: list[Run]
-    golden_path: StrPath
-    goldens: list[Run]
-    also: tuple[str, ...] = ()
 
 
 def _opened(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Sides:

@@ -12,11 +12,11 @@ from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
 from npucmp.model import FusionPass, FusionResult, Run, first_of
-from npucmp.workflows.compare import Sides, compare_runs
+from npucmp.workflows.compare import compare_runs
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import FusionFields
 from npucmp.workflows.options import Options, of_two
-from npucmp.workflows.select_runs import StrPath
+from npucmp.workflows.select_runs import Sides, StrPath
 from npucmp.workflows.tensor_details import with_looks
 
 ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device}/{model}/{id}/{step}" are of a dump

@@ -4,7 +4,7 @@ other's."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout, subset
@@ -21,10 +21,7 @@ from npucmp.model import Cause, Comparison, Report, Root, Run
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import is_part
-
-if TYPE_CHECKING:
-    from npucmp.workflows.compare import Sides
+from npucmp.workflows.select_runs import Sides, is_part
 
 Ranks = Mapping[int, RankRun]
 ASKED = 3  # roots: work, of which the terms of sums are recomputed

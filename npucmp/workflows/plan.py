@@ -27,7 +27,6 @@ from npucmp.workflows.select_runs import RunSelection, StrPath
 from npucmp.workflows.selectors import in_bytes, parse_numbers
 
 MOST = 8  # runs of an earlier dump that are read; the largest of them represents all
-MOST_RANKS = 2**18  # of a layout: more devices than a cluster has
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,6 @@ def _layout(asks: Question, module: Framework, options: PlanOptions) -> Optional
     if module.FORMAT != "msprobe":
         of_msprobe = [name for name in framework_names() if framework_of(name).FORMAT == "msprobe"]
         raise UsageError(f"{module.NAME} has no plan for --layout", of_msprobe)
-    if sizes.ranks > MOST_RANKS:
-        raise UsageError(f"--layout {options.layout}: {sizes.ranks:,} ranks; at most {MOST_RANKS:,} are planned")
     return sizes
 
 

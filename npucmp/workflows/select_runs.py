@@ -11,7 +11,7 @@ from itertools import compress
 from operator import not_
 from os import PathLike
 from pathlib import Path
-from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence, TypeVar, Union
 
 from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
@@ -28,6 +28,16 @@ MOST_SUGGESTED = 5  # number of suggested names
 MORE = 1.2  # chosen: a run with so many times the operators of each rank is a network of which ranks have stages
 One = TypeVar("One", Run, RunHeader)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+
+
+class Sides(NamedTuple):
+    """Two dumps and their open runs, completed by graphs and further dumps; `also`: "side=DUMP"."""
+
+    target_path: StrPath
+    targets: list[Run]
+    golden_path: StrPath
+    goldens: list[Run]
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
