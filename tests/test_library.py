@@ -99,7 +99,7 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     )),
     "dump.graphs", "dump.overlay",
     *(f"localise.{name}" for name in (
-        "remote_inputs", "parallel_layout", "golden_graph", "rank_digest", "next_dump", "stat_test", "stat_facts",
+        "remote_inputs", "rank_coordinates", "golden_graph", "rank_digest", "next_dump", "stat_test", "stat_facts",
         "open_tensors", "rerun", "stat_suspects",
     )),
     *(f"measure.{name}" for name in ("bitwise", "dask_executor", "checkpoint", "tensor_stats", "range_scan", "views")),

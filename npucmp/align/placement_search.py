@@ -74,7 +74,6 @@ class PlacementSearch:
             learned = self._walk()
             self._zigzag = any(one.kind == "zigzag" for some in learned.values() for each in some for one in each)
             self._learned = learned
-        self._follow_mates()
         self._fits.clear()
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
@@ -99,7 +98,7 @@ class PlacementSearch:
         for one in sorted(golden.inputs, key=lambda one: one.is_float):
             others = {slot: self._reads(linked[slot], origins[slot], mesh) for slot in floats - {one.slot}}
             self._input(golden, one, mesh, origins[one.slot], linked[one.slot], others)
-        inputs = [self._placed(golden, one) for one in golden.inputs]
+        inputs = [self.placed(golden, one) for one in golden.inputs]
         for at, one in enumerate(golden.outputs):
             self._output(golden, at, one, mesh, inputs, differ, forward)
 
@@ -220,10 +219,10 @@ class PlacementSearch:
         if forward is None:
             return {*mesh.split_axes}
         source = _forward_input(golden, at, forward)
-        own = self._placed(forward, source) if source is not None else None
+        own = self.placed(forward, source) if source is not None else None
         if own is not None and len(own) != len(mesh.sizes):
             own = None
-        others = [self._placed(forward, each) for each in forward.tensors if each is not source]
+        others = [self.placed(forward, each) for each in forward.tensors if each is not source]
         if own is not None and golden.name in self._reform:
             return {axis for axis in mesh.split_axes if own[axis].kind == "whole"}
         return legal.sums_of_gradient(own, others, inputs, mesh)
@@ -235,7 +234,7 @@ class PlacementSearch:
             return None
         return next((one for one in self.golden.of_call(golden.op.call) if not one.is_backward), None)
 
-    def _placed(self, golden: RankOperator, one: HeldTensor) -> Optional[Placements]:
+    def placed(self, golden: RankOperator, one: HeldTensor) -> Optional[Placements]:
         found = self.found.get((golden.name, one.slot))
         return found.placements if found is not None else None
 
@@ -286,7 +285,7 @@ class PlacementSearch:
             return False
         whole = {axis for axis in mesh.split_axes if held[axis].kind == "whole" and _differ(mesh, own.slot, axis)}
         if whole and not any(each.is_float for each in golden.inputs):
-            return any(self._state(golden, each) == "local" for each in golden.inputs)
+            return any(self.state(golden, each) == "local" for each in golden.inputs)
         for each in golden.inputs if whole else ():
             if not each.is_float:
                 continue
@@ -405,91 +404,9 @@ class PlacementSearch:
             chosen, by = min(plain, key=lambda found: found.error).placements, "shape"
         return Decision("differs", min((f for f in tried if f.placements == chosen), key=lambda f: f.error), by)
 
-    # One with its mates
-
-    def _follow_mates(self) -> None:
-        """Hold a tensor as the same tensor of other layers, where it agrees in another way right before the run
-        diverges; and data that are split as the other data of the same axis are not."""
-        self._one_split_per_axis()
-        first = next((one.order for one in self.golden.operators for each in one.inputs
-                      if self._state(one, each) == "differs"), None)  # fmt: skip
-        if first is None:
-            return
-        held: dict[Hashable, list[tuple[int, RankOperator, HeldTensor]]] = defaultdict(list)
-        for golden in self.golden.operators:
-            if golden.is_backward or self.golden.is_update(golden):
-                continue
-            for one in golden.inputs:
-                if self._state(golden, one) == "agrees" and legal.split_axes(self._placed(golden, one)):
-                    held[self.class_of(golden, one)].append((golden.order, golden, one))
-        odd = [found for some in held.values() for found in self._switch(some, first)]
-        if not odd:
-            return
-        last = max(order for order, *_ in odd)
-        for order, golden, one, mates in odd:
-            if order == last:
-                self._hold(golden, one, mates)
-
-    def _switch(
-        self, some: Sequence[tuple[int, RankOperator, HeldTensor]], first: int
-    ) -> list[tuple[int, RankOperator, HeldTensor, Placements]]:
-        """The last tensor of a class before the run diverges, if it is held otherwise than most of the class."""
-        before = [one for one in some if one[0] <= first]
-        counts = Counter(self._placed(golden, one) for _, golden, one in some)
-        if len(counts) < 2 or not before:
-            return []
-        order, golden, one = before[-1]
-        own = self._placed(golden, one)
-        others = [(count, placed) for placed, count in counts.items() if placed != own and placed is not None]
-        most, placed = max(others, key=lambda both: both[0])
-        return [(order, golden, one, placed)] if most >= counts[own] else []
-
-    def _one_split_per_axis(self) -> None:
-        """One axis of ranks splits the sequence one way: what most of the data says."""
-        data: dict[tuple[int, str], list[tuple[RankOperator, HeldTensor]]] = defaultdict(list)
-        for golden in self.golden.operators:
-            if golden.is_backward or self.golden.is_update(golden):
-                continue
-            for place, one in enumerate(golden.inputs):
-                placed = self._placed(golden, one)
-                if placed is None or self._state(golden, one) != "agrees" or place in golden.type.parameters:
-                    continue
-                if self.golden.origin(one).how != "none" or one.content is None:
-                    continue
-                for axis, each in enumerate(placed):
-                    if each.is_split:
-                        data[axis, each.kind].append((golden, one))
-        for axis in {axis for axis, _ in data}:
-            zigzag, plain = data[axis, "zigzag"], data[axis, "shard"]
-            few = [] if not zigzag or not plain else plain if len(plain) <= len(zigzag) else zigzag
-            for golden, one in few:
-                placed = self._placed(golden, one)
-                assert placed is not None
-                kind = "zigzag" if few is plain else "shard"
-                if len(placed[axis].blocks) == 1:
-                    self._hold(golden, one, tuple(each._replace(kind=kind) if each.is_split and at == axis else each
-                                                  for at, each in enumerate(placed)))  # fmt: skip
-
-    def _state(self, golden: RankOperator, one: HeldTensor) -> str:
+    def state(self, golden: RankOperator, one: HeldTensor) -> str:
         found = self.found.get((golden.name, one.slot))
         return found.state if found is not None else ""
-
-    def _hold(self, golden: RankOperator, one: HeldTensor, placements: Placements) -> None:
-        """Decide a placement against agreement."""
-        mesh = self.partners.mesh(golden)
-        own = self.found[golden.name, one.slot]
-        if mesh is None or own.placements is None or len(placements) != len(mesh.sizes):
-            return
-
-        def get(op: RankOperator) -> HeldTensor:
-            found = self.part(golden.name, op, one.slot)
-            assert found is not None
-            return found
-
-        found = (fit if self.values else fit_figures)(mesh, get, one, placements)
-        if found is not None and found.error > 1e-3:
-            before = " · ".join(each.words for each in own.placements if each.kind != "whole")
-            self.found[golden.name, one.slot] = Decision("differs", found, "other layers", False, before)
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Sequence
 
-from npucmp.localise.parallel_layout import Coordinates
+from npucmp.localise.rank_coordinates import Coordinates
 from npucmp.localise.rank_digest import ReplicaMismatch
 from npucmp.model import Cause
 from npucmp.report.phrases import count_of, numbers

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
+from npucmp.align.layer_mates import follow_layers
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout, subset
 from npucmp.align.part_errors import odd_rank
 from npucmp.align.placement_search import PlacementSearch
@@ -166,6 +167,7 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
             raise UsageError(f"--{option} {sizes.words} contradicts the dump: {why}")
     has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
     search = PlacementSearch(RankPartners(ranks, single, sizes, missing), has_values)
+    follow_layers(search)
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
     if not missing and matched < FEWEST * count:

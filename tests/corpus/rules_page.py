@@ -55,7 +55,7 @@ MODULES = {
     "Coverage": "localise.coverage localise.next_dump",
     "Statistics": "localise.stat_shift localise.stat_test localise.stat_suspects",
     "Ranks": "flow.collectives localise.multi_rank localise.remote_inputs localise.rank_digest "
-    "localise.parallel_layout",
+    "localise.rank_coordinates",
     "Overflows": "overflow_events.events overflow_events.discarded",
     "Repeated runs": "judge.bitwise localise.rerun.causes localise.rerun.table",
 }

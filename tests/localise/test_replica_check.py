@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.localise.parallel_layout import Coordinates, coordinates
+from npucmp.localise.rank_coordinates import Coordinates, coordinates
 from npucmp.localise.rank_digest import (
     AGREES,
     DIFFERENT,
