@@ -269,6 +269,15 @@ def test_every_error_is_caught_at_a_boundary_only():
     assert found == BOUNDARIES
 
 
+def test_no_two_classes_share_a_name():
+    places: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node, _ in nodes(module):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    assert not {name: modules for name, modules in places.items() if len(modules) > 1}
+
+
 def test_the_page_shows_this_order():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     shown = re.search(r"## Imports\n.*?```text\n(.*?)```", page, re.DOTALL)

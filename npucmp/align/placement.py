@@ -248,7 +248,7 @@ def payload_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Payload]:
 # Statistics
 
 
-class _Figures(NamedTuple):
+class _PartFigures(NamedTuple):
     """Recorded statistics of so many elements, None where they do not follow."""
 
     size: int
@@ -259,41 +259,43 @@ class _Figures(NamedTuple):
 
 
 def _figures_maker() -> Maker:
-    def join(parts: Sequence[_Figures], dim: int) -> _Figures:
+    def join(parts: Sequence[_PartFigures], dim: int) -> _PartFigures:
         size = sum(one.size for one in parts)
         most, least, means, norms = ([getattr(one, name) for one in parts] for name in ("max", "min", "mean", "norm"))
         mean = None if None in means else sum(float(one.mean or 0.0) * one.size for one in parts) / size
         norm = None if None in norms else math.sqrt(sum(float(one) ** 2 for one in norms))
-        return _Figures(size, None if None in most else max(most), None if None in least else min(least), mean, norm)
+        return _PartFigures(
+            size, None if None in most else max(most), None if None in least else min(least), mean, norm
+        )
 
-    def total(parts: Sequence[_Figures], how: str) -> _Figures:
+    def total(parts: Sequence[_PartFigures], how: str) -> _PartFigures:
         if how == "max":
-            return _Figures(parts[0].size, max(one.max for one in parts if one.max is not None), None, None, None)
+            return _PartFigures(parts[0].size, max(one.max for one in parts if one.max is not None), None, None, None)
         means = [one.mean if one.size > 1 or one.mean is not None else one.max for one in parts]
         if None in means:
-            return _Figures(parts[0].size, None, None, None, None)
+            return _PartFigures(parts[0].size, None, None, None, None)
         mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
         return (
-            _Figures(1, mean, mean, mean, mean)
+            _PartFigures(1, mean, mean, mean, mean)
             if parts[0].size == 1
-            else _Figures(parts[0].size, None, None, mean, None)
+            else _PartFigures(parts[0].size, None, None, mean, None)
         )
 
     return Maker(join, lambda one, dim, start, stop: one, total, lambda one, dim: 0)
 
 
-def figures_of(mesh: Mesh, get: Get, placements: Placements, choice: Any) -> Optional[_Figures]:
+def figures_of(mesh: Mesh, get: Get, placements: Placements, choice: Any) -> Optional[_PartFigures]:
     """The statistics of an assembly; None if they do not follow from those of the parts."""
     plain = tuple(one._replace(blocks=(1,)) if one.kind == "shard" else one._replace(kind="shard")
                   if one.kind == "zigzag" else one for one in placements)  # fmt: skip
 
-    def own(op: RankOperator) -> Optional[_Figures]:
+    def own(op: RankOperator) -> Optional[_PartFigures]:
         one = get(op)
         found = one.figures
-        return None if found is None else _Figures(one.size, *found)
+        return None if found is None else _PartFigures(one.size, *found)
 
     try:
-        found: _Figures = assemble(chosen(mesh, choice, own), plain, _figures_maker())
+        found: _PartFigures = assemble(chosen(mesh, choice, own), plain, _figures_maker())
         return found
     except (Misfit, ValueError):
         return None
@@ -315,7 +317,7 @@ def fit_figures(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements
     return worst
 
 
-def _apart(found: _Figures, known: Any, size: int, scale: float) -> Optional[float]:
+def _apart(found: _PartFigures, known: Any, size: int, scale: float) -> Optional[float]:
     norm = known[3] if known[3] is not None else max(abs(known[0]), abs(known[1]))
     unit = norm / math.sqrt(max(size, 1)) or 1e-30
     gaps = []

@@ -19,7 +19,7 @@ from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Operator, Statistics
 from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import holds_weights_alone, op_type_of
-from npucmp.model.precheck_result import InputRow, ItemResult, Relation, Status
+from npucmp.model.precheck_result import InputRelation, InputRow, ItemResult, Status
 from npucmp.model.roles import forward_of, is_layer, mark_of
 from npucmp.run_differences.answers import AlignedStep, close, differs, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import HARMLESS, Array, same_values
@@ -116,11 +116,11 @@ def _role(tensor: Tensor, is_label: bool, step: Step) -> str:
     return TOKENS if looked_up and tensor.dtype.startswith(("int", "uint")) and len(tensor.shape) > 1 else INPUT
 
 
-def relate_inputs(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
+def relate_inputs(target: Tensor, golden: Tensor, context: ReadContext) -> InputRelation:
     """The relation of two inputs, by the best data known of both."""
     problem = target.figures.problem or golden.figures.problem
     if problem:
-        return Relation("unknown", f"it cannot be read: {problem}")
+        return InputRelation("unknown", f"it cannot be read: {problem}")
     return relation_of(
         TensorSummary(target.ref, _figures(target), lambda: known_values(target, context)),
         TensorSummary(golden.ref, _figures(golden), lambda: known_values(golden, context)),

@@ -20,7 +20,7 @@ PACKAGES = (*NEEDED, "torch_npu", "mindspeed", "mindspeed_llm", "megatron_core",
 OF_ONE_DEVICE = ("torch_npu", "mindspeed", "mindspeed_llm", "cann", "driver", "apex", "flash_attn")
 
 
-class Variable(NamedTuple):
+class EnvironmentVariable(NamedTuple):
     """An environment variable that affects results: its names on NPU and GPU, and its default."""
 
     npu: str
@@ -29,15 +29,15 @@ class Variable(NamedTuple):
 
 
 VARIABLES = (  # the list of msprobe's config_check, without its bug that the PCIE entry reads ROCE's variable
-    Variable("HCCL_DETERMINISTIC", "NCCL_DETERMINISTIC", "false"),
-    Variable("HCCL_ALGO", "NCCL_ALGO"),
-    Variable("ASCEND_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING", "0"),
-    Variable("HCCL_INTRA_ROCE_ENABLE", default="0"),
-    Variable("HCCL_INTRA_PCIE_ENABLE", default="1"),
-    Variable("INF_NAN_MODE_ENABLE", default="1"),
-    Variable("MS_ASCEND_CHECK_OVERFLOW_MODE"),
-    Variable("CLOSE_MATMUL_K_SHIFT", default="0"),
-    Variable("PYTHONHASHSEED", "PYTHONHASHSEED"),
+    EnvironmentVariable("HCCL_DETERMINISTIC", "NCCL_DETERMINISTIC", "false"),
+    EnvironmentVariable("HCCL_ALGO", "NCCL_ALGO"),
+    EnvironmentVariable("ASCEND_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING", "0"),
+    EnvironmentVariable("HCCL_INTRA_ROCE_ENABLE", default="0"),
+    EnvironmentVariable("HCCL_INTRA_PCIE_ENABLE", default="1"),
+    EnvironmentVariable("INF_NAN_MODE_ENABLE", default="1"),
+    EnvironmentVariable("MS_ASCEND_CHECK_OVERFLOW_MODE"),
+    EnvironmentVariable("CLOSE_MATMUL_K_SHIFT", default="0"),
+    EnvironmentVariable("PYTHONHASHSEED", "PYTHONHASHSEED"),
 )
 SAME_WORDS = (  # synonyms: msprobe's table, and names in Megatron, DeepSpeed and HuggingFace
     "learning_rate lr learningrate base_lr",
@@ -129,7 +129,7 @@ def environment(both: RunPair) -> ItemResult:
     return same(f"{len(VARIABLES)} variables", places=len(VARIABLES))
 
 
-def _variable(one: Variable, given: Mapping[str, str]) -> Optional[str]:
+def _variable(one: EnvironmentVariable, given: Mapping[str, str]) -> Optional[str]:
     for name in (one.npu, one.gpu):
         if name and given.get(name, "") != "":
             return {"1": "true", "true": "true", "0": "false", "false": "false"}.get(

@@ -1,4 +1,4 @@
-"""Apply all rules to all ranks: a Symptom per finding, and a Decision per rule, also for rules that could not run.
+"""Apply all rules to all ranks: a Symptom per finding, and a RuleDecision per rule, also for rules that could not run.
 
 A finding that follows from another finding is listed below its cause, so that the first line is the one to fix.
 FOLLOWS lists, for each rule, the rules that explain it if both report the same rank; the first match is the cause.
@@ -18,7 +18,7 @@ from npucmp.health.facts import Health, Op, Parameter, Tensor
 from npucmp.health.rule import Found, Rule
 from npucmp.health.settings import CheckSettings, RuleSettings
 from npucmp.model import Operator
-from npucmp.model.check_finding import SEVERITIES, Decision, Symptom
+from npucmp.model.check_finding import SEVERITIES, RuleDecision, Symptom
 
 INPUT_NONFINITE = ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary")
 NONFINITE = (*INPUT_NONFINITE, "grad.nonfinite")
@@ -166,7 +166,7 @@ NAMED = 100  # places that one finding names
 
 class RunExamination(NamedTuple):
     symptoms: tuple[Symptom, ...]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[RuleDecision, ...]
 
 
 def examine(
@@ -182,10 +182,12 @@ def examine(
     return RunExamination(tuple(order_symptoms(symptoms)), tuple(decisions))
 
 
-def _evaluate_rule(rule: Rule, healths: Sequence[Health], settings: CheckSettings) -> tuple[list[Symptom], Decision]:
+def _evaluate_rule(
+    rule: Rule, healths: Sequence[Health], settings: CheckSettings
+) -> tuple[list[Symptom], RuleDecision]:
     own = settings.of(rule)
     limit = rule.limit if own.limit is None else own.limit
-    start = Decision(rule.name, own.severity or rule.severity, "no", limit=limit, source=rule.source)
+    start = RuleDecision(rule.name, own.severity or rule.severity, "no", limit=limit, source=rule.source)
     start = start._replace(limit_from="default" if own.limit is None else settings.origin)
     left_out = settings.wants(rule)
     if left_out:

@@ -47,7 +47,7 @@ class Symptom(NamedTuple):
         return self.parameter or (self.operator.name if self.operator is not None else "")
 
 
-class Decision(NamedTuple):
+class RuleDecision(NamedTuple):
     """The status of one rule; one row of checks.csv.
 
     decided  "yes", "in part" (only some ranks, or some tensors could not be read), "no"; why_not has the details
@@ -134,7 +134,7 @@ class CheckResult(Result):
 
     runs: tuple[Run, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[RuleDecision, ...] = ()
     parameters: tuple[ParameterRow, ...] = ()
     spreads: tuple[Spread, ...] = ()
     unreadable: tuple[str, ...] = ()

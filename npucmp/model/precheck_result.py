@@ -58,7 +58,7 @@ class ItemResult(NamedTuple):
         return self.status is Status.DIFFERS and self.severity == "error"
 
 
-class Relation(NamedTuple):
+class InputRelation(NamedTuple):
     """The relation of a target input to the same input of the golden run; one row of inputs.csv.
 
     kind      "same bits", "same statistics", "close", "rounded", "shuffled", "normalised", "channels reversed",
@@ -85,7 +85,7 @@ class InputRow(NamedTuple):
     role: str
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     dtypes: tuple[str, str]
-    relation: Relation
+    relation: InputRelation
     certain: bool = True
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Mapping, Sequence
 
 from npucmp.model import Evidence, Fact
-from npucmp.model.check_finding import SEVERITIES, CheckResult, Decision, ParameterRow, Symptom
+from npucmp.model.check_finding import SEVERITIES, CheckResult, ParameterRow, RuleDecision, Symptom
 from npucmp.model.stack import source_line
 from npucmp.report import tables
 from npucmp.report.answer import (
@@ -102,7 +102,7 @@ def answer(report: CheckResult, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _behind(one: Decision) -> str:
+def _behind(one: RuleDecision) -> str:
     return "its finding follows from another finding" if one.found else ""
 
 
@@ -168,7 +168,7 @@ def _more(one: Symptom) -> str:
     return f" and {one.places - 1} more" if one.places > 1 else ""
 
 
-def undecided_rules(decisions: Sequence[Decision]) -> dict[str, list[str]]:
+def undecided_rules(decisions: Sequence[RuleDecision]) -> dict[str, list[str]]:
     """Return the reasons with the rules that each left undecided, most rules first."""
     reasons: dict[str, list[str]] = {}
     for one in decisions:
@@ -182,7 +182,7 @@ def undecided_words(reasons: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{', '.join(rules)} ({why})" for why, rules in reasons.items()]
 
 
-def _decided_words(decisions: Sequence[Decision]) -> str:
+def _decided_words(decisions: Sequence[RuleDecision]) -> str:
     """ " by the 50 rules that this dump can decide; 48 others are not decided (below)"."""
     decided = sum(one.decided != "no" for one in decisions)
     others = len(decisions) - decided
@@ -226,7 +226,7 @@ def _place(one: Symptom) -> int | None:
     return one.order if one.order >= 0 else None
 
 
-def _check(one: Decision) -> Row:
+def _check(one: RuleDecision) -> Row:
     return {name: getattr(one, name) for name in CHECKS}
 
 

@@ -19,7 +19,7 @@ from npucmp.model import (
     brief,
     position,
 )
-from npucmp.model.check_finding import Decision, RuleWords
+from npucmp.model.check_finding import RuleDecision, RuleWords
 from npucmp.model.stack import source_line
 from npucmp.model.ticket_facts import Ticket
 from npucmp.report.phrases import count_of, describe, first_of_names
@@ -58,7 +58,7 @@ def case(
     return "\n".join([*lines, visible(f"  {', '.join(files)}"), visible(f"  python {folder / 'run.py'}")]) + "\n"
 
 
-def rules(known: Sequence[RuleWords], decisions: Sequence[Decision]) -> str:
+def rules(known: Sequence[RuleWords], decisions: Sequence[RuleDecision]) -> str:
     """List every rule: severity, limit, message and requirements; with decisions, whether the dump can decide it."""
     asked = {one.rule: one for one in decisions}
     lines = []

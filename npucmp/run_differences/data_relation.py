@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from npucmp.measure.kernel.numpy_kernel import difference, widen
 from npucmp.measure.recorded_stats import SUMS_SLACK
-from npucmp.model.precheck_result import Relation
+from npucmp.model.precheck_result import InputRelation
 
 Array = NDArray[Any]
 
@@ -50,13 +50,13 @@ class ArrayView(NamedTuple):
     array: Array
 
 
-def relation(target: Array, golden: Array) -> Relation:
+def relation(target: Array, golden: Array) -> InputRelation:
     """Return the relation of `target` to `golden`. NaN equals NaN; empty arrays are the same if their shapes are."""
     with np.errstate(all="ignore"):  # dumps may hold signalling NaN, and numbers whose squares are infinite
         return _relation(target, golden)
 
 
-def _relation(target: Array, golden: Array) -> Relation:
+def _relation(target: Array, golden: Array) -> InputRelation:
     if target.shape == golden.shape:
         found = _of_values(target, golden) or _shuffled(target, golden)
         if found is not None:
@@ -68,35 +68,35 @@ def _relation(target: Array, golden: Array) -> Relation:
             return found._replace(kind=seen.kind, words=seen.words + more)
     are_ids = target.dtype.kind in "iu" and golden.dtype.kind in "iu" and target.ndim == golden.ndim > 1
     if are_ids and target.shape[:-1] == golden.shape[:-1]:
-        return Relation("differs", _first_difference(target, golden))
+        return InputRelation("differs", _first_difference(target, golden))
     if target.shape != golden.shape:
-        return Relation("shape", f"shape {list(target.shape)} against {list(golden.shape)}")
-    return Relation("differs", _how_far(target, golden), residual=_rel_l2(target, golden))
+        return InputRelation("shape", f"shape {list(target.shape)} against {list(golden.shape)}")
+    return InputRelation("differs", _how_far(target, golden), residual=_rel_l2(target, golden))
 
 
-def _of_values(x: Array, y: Array) -> Optional[Relation]:
+def _of_values(x: Array, y: Array) -> Optional[InputRelation]:
     """Compare elementwise; None if neither closeness nor a line explains one array by the other."""
     if same_values(x, y):
-        return Relation(SAME_BITS, "the same values", residual=0.0)
+        return InputRelation(SAME_BITS, "the same values", residual=0.0)
     if x.dtype.kind in "bOSU" or y.dtype.kind in "bOSU":
         return None
     if np.allclose(_wide(x), _wide(y), *CLOSE, equal_nan=True):
-        return Relation("close", "equal within 1e-5", residual=_rel_l2(x, y))
+        return InputRelation("close", "equal within 1e-5", residual=_rel_l2(x, y))
     error = _rel_l2(x, y)
     if error < CLOSE[0]:
-        return Relation("close", f"equal within rounding (rel_l2 {error:.1e})", residual=error)
+        return InputRelation("close", f"equal within rounding (rel_l2 {error:.1e})", residual=error)
     stored = next((name for name in STORED if _is_stored(x, y, name)), "")
     if stored and error < ROUNDED:
-        return Relation("rounded", f"the same values, on one side rounded to {stored}", residual=error)
+        return InputRelation("rounded", f"the same values, on one side rounded to {stored}", residual=error)
     line = _line(x, y)
     if line is not None and not _is_one(x, y):
-        return Relation("normalised", f"normalised differently: {in_words(line.a, line.b)}", *line)
+        return InputRelation("normalised", f"normalised differently: {in_words(line.a, line.b)}", *line)
     if error < ROUNDED:
-        return Relation("rounded", f"the same values, rounded on one side (rel_l2 {error:.1e})", residual=error)
+        return InputRelation("rounded", f"the same values, rounded on one side (rel_l2 {error:.1e})", residual=error)
     for axis in _channel_axes(x.shape):
         line = _lines(x, y, axis)
         if line is not None:
-            return Relation("normalised", f"normalised differently per channel: {in_words(line.a, line.b)}", *line)
+            return InputRelation("normalised", f"normalised differently per channel: {in_words(line.a, line.b)}", *line)
     return None
 
 
@@ -121,7 +121,9 @@ def _one_line(a: float, b: float) -> str:
     return slope if abs(b) < 1e-6 * max(1.0, abs(a)) else f"{slope} {'−' if b < 0 else '+'} {abs(b):.4g}"
 
 
-def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[float], ...], count: int) -> Relation:
+def by_statistics(
+    target: tuple[Optional[float], ...], golden: tuple[Optional[float], ...], count: int
+) -> InputRelation:
     """The relation by (max, min, mean, norm) of `count` elements each. A line is computed from max and min, and must
     agree with mean and norm."""
     x = [one for one in target if one is not None and math.isfinite(one)]
@@ -129,20 +131,24 @@ def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[fl
     if len(x) < 4 or len(y) < 4:
         known = [(a, b) for a, b in zip(target, golden) if a is not None and b is not None]
         if not known:
-            return Relation("unknown", "the dumps contain no statistics of it")
+            return InputRelation("unknown", "the dumps contain no statistics of it")
         same = all(a == b or (a != a and b != b) for a, b in known)
         return (
-            Relation(SAME_STATISTICS, "the same statistics") if same else Relation("differs", "its statistics differ")
+            InputRelation(SAME_STATISTICS, "the same statistics")
+            if same
+            else InputRelation("differs", "its statistics differ")
         )
     if x == y:
-        return Relation(SAME_STATISTICS, "the same max, min, mean and norm")
+        return InputRelation(SAME_STATISTICS, "the same max, min, mean and norm")
     scale = math.sqrt(y[3] ** 2 / count) if count else 0.0  # for means near 0: the rounding of their sum
     apart = max(abs(x[2] - y[2]) / (abs(y[2]) + scale or 1.0), abs(x[3] - y[3]) / (y[3] or 1.0))
     if x[:2] == y[:2] and apart < SUMS_SLACK:
-        return Relation("close", f"the same max and min, mean and norm within rounding ({apart:.1e})", residual=apart)
+        return InputRelation(
+            "close", f"the same max and min, mean and norm within rounding ({apart:.1e})", residual=apart
+        )
     apart = max(abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in zip(x, y))
     if apart < CLOSE[0]:
-        return Relation("close", f"the same statistics within rounding ({apart:.1e})", residual=apart)
+        return InputRelation("close", f"the same statistics within rounding ({apart:.1e})", residual=apart)
     if y[0] > y[1] and x[0] > x[1] and count:
         for high, low in ((x[0], x[1]), (x[1], x[0])):
             a = (high - low) / (y[0] - y[1])
@@ -152,10 +158,10 @@ def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[fl
             fits = abs(mean - x[2]) < FITS * scale and abs(math.sqrt(max(square, 0.0)) - scale) < FITS * scale
             if fits and (abs(a - 1) > ROUNDED or abs(b) > ROUNDED * scale):
                 words = f"normalised differently, by its statistics: {in_words((a,), (b,))}"
-                return Relation("normalised", words, (a,), (b,))
+                return InputRelation("normalised", words, (a,), (b,))
     if apart < ROUNDED / 10:
-        return Relation("rounded", f"nearly the same statistics (up to {apart:.1e} apart)", residual=apart)
-    return Relation("differs", f"its statistics differ: mean {x[2]:.4g} against {y[2]:.4g}, norm {x[3]:.4g} "
+        return InputRelation("rounded", f"nearly the same statistics (up to {apart:.1e} apart)", residual=apart)
+    return InputRelation("differs", f"its statistics differ: mean {x[2]:.4g} against {y[2]:.4g}, norm {x[3]:.4g} "
                     f"against {y[3]:.4g}")  # fmt: skip
 
 
@@ -232,17 +238,17 @@ def _channel_axes(shape: tuple[int, ...]) -> list[int]:
     return [*dict.fromkeys((1, len(shape) - 1))] if len(shape) > 1 else []
 
 
-def _shuffled(x: Array, y: Array) -> Optional[Relation]:
+def _shuffled(x: Array, y: Array) -> Optional[InputRelation]:
     """The same samples in another order, or partly the same samples."""
     if x.ndim < 1 or len(x) < 2 or x.size < 2 * len(x) or x.dtype != y.dtype:
         return None
     here, there = ([row.tobytes() for row in np.ascontiguousarray(one)] for one in (x, y))
     moved = sum(a != b for a, b in zip(here, there))
     if sorted(here) == sorted(there):
-        return Relation("shuffled", f"the same {len(x)} samples in another order ({moved} moved)", residual=0.0)
+        return InputRelation("shuffled", f"the same {len(x)} samples in another order ({moved} moved)", residual=0.0)
     common = len({*here} & {*there})
     if 2 * common >= len(x) and len({*here}) > 1:
-        return Relation(
+        return InputRelation(
             "differs", f"{len(x) - common} of {len(x)} samples are not in the other run", residual=_rel_l2(x, y)
         )
     return None

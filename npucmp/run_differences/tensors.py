@@ -20,7 +20,7 @@ from npucmp.measure.kernel.numpy_kernel import widen
 from npucmp.measure.pairs import payload_of
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Statistics, TensorRef
-from npucmp.model.precheck_result import Relation
+from npucmp.model.precheck_result import InputRelation
 from npucmp.run_differences.data_relation import HARMLESS, SAME_BITS, Array, by_statistics, relation
 
 MOST = 1 << 22  # most elements of a tensor that are read
@@ -67,21 +67,21 @@ class TensorSummary(NamedTuple):
     values: Callable[[], Optional[Array]]
 
 
-def relation_of(target: TensorSummary, golden: TensorSummary, equal: Optional[bool]) -> Relation:
+def relation_of(target: TensorSummary, golden: TensorSummary, equal: Optional[bool]) -> InputRelation:
     """Return the relation of the target to the golden tensor; `equal`: whether their bits are equal, None if
     unknown."""
     if equal:
-        return Relation(SAME_BITS, "the same values", residual=0.0)
+        return InputRelation(SAME_BITS, "the same values", residual=0.0)
     x, y = target.values(), golden.values()
     if x is not None and y is not None:
         found = relation(x, y)
         if found.kind == SAME_BITS and equal is False:  # the values read are equal, so the rest differs
-            return Relation("differs", f"the first {x.size:,} elements are the same, others differ")
+            return InputRelation("differs", f"the first {x.size:,} elements are the same, others differ")
         return found
     if target.ref.shape != golden.ref.shape:
-        return Relation("shape", f"shape {list(target.ref.shape)} against {list(golden.ref.shape)}")
+        return InputRelation("shape", f"shape {list(target.ref.shape)} against {list(golden.ref.shape)}")
     if equal is False and target.ref.statistics is None:
-        return Relation("differs", "its checksums differ")
+        return InputRelation("differs", "its checksums differ")
     count = int(np.prod(target.ref.shape, dtype=object))
     return by_statistics(target.figures, golden.figures, count)
 
@@ -92,7 +92,7 @@ def input_difference(target: TensorRef, golden: TensorRef, context: ReadContext)
     return "" if found.kind in (*HARMLESS, "rounded", "unknown") else found.words
 
 
-def _relation(target: TensorRef, golden: TensorRef, context: ReadContext) -> Relation:
+def _relation(target: TensorRef, golden: TensorRef, context: ReadContext) -> InputRelation:
     """The relation of two inputs, by the data known of both."""
     comparable = target.dtype == golden.dtype and target.shape == golden.shape
     equal = equal_by_record(target, golden) if comparable else None
