@@ -31,7 +31,7 @@ def assembled_run(search: PlacementSearch, path: str) -> Run:
 
 def golden_run(search: PlacementSearch) -> Run:
     """The golden run. A tensor that each rank has of its own is marked if all that reads what is made of it is
-    compared."""
+    compared, or if it is an index of values that are."""
     own = {key for key, decision in search.found.items() if decision.state == "local"}
     own |= {(one.name, each.slot) for one in search.golden.operators if one.is_collective for each in one.tensors}
     if not own:
@@ -53,7 +53,9 @@ def golden_run(search: PlacementSearch) -> Run:
                 for other in later
                 if operator.is_backward or not other.operator.is_backward
             ]
-            closed[operator.name, one.slot] = bool(states) and all(closed.get(key, True) for key in states)
+            closed[operator.name, one.slot] = (
+                all(closed.get(key, True) for key in states) if states else _is_index(search, operator, one)
+            )
         if all(closed[operator.name, one.slot] for one in outputs):
             closed.update(
                 {(operator.name, one.slot): True for one in operator.inputs if (operator.name, one.slot) in own}
@@ -68,6 +70,13 @@ def golden_run(search: PlacementSearch) -> Run:
         for op in search.golden.run.operators
     )
     return replace(search.golden.run, rank=None, operators=operators)
+
+
+def _is_index(search: PlacementSearch, operator: RankOperator, one: HeldTensor) -> bool:
+    """Whether an output is the place of the values in another output, which agrees: each rank counts places within its
+    part."""
+    values = [other for other in operator.outputs if other.is_float and other.shape == one.shape]
+    return not one.is_float and any(search.state(operator, other) == "agrees" for other in values)
 
 
 def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTensor]:

@@ -31,6 +31,7 @@ from npucmp.localise.sources import (
     Writer,
 )
 from npucmp.localise.thresholds import disregard, mark_in_place
+from npucmp.localise.updated_parameters import UpdatedParameters
 from npucmp.model import Cause, Evidence, Finding, Verdict
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter
@@ -41,6 +42,7 @@ class Gaps:
 
     unrecorded  the operators of which only the inputs were recorded; unpaired: the operators of one run
     rounded     rows of parameters that one run rounded, and the evidence of that
+    parameters  the operators that read each parameter which an optimizer updates
     """
 
     def __init__(
@@ -53,12 +55,14 @@ class Gaps:
         uncompared: UncomparedOutputs,
         unpaired: UnpairedOperators,
         rounded: tuple[AbstractSet[int], Sequence[Evidence]],
+        parameters: UpdatedParameters,
     ) -> None:
         self.unrecorded = UnrecordedOutputs()
         self._explanations, self._intervals = explanations, intervals
         self._sources, self._seen, self._updates = sources, seen, updates
         self._uncompared, self._unpaired = uncompared, unpaired
         self._rounded, self._rounding = rounded
+        self._parameters = parameters
         self._is_told = False  # whether the first of these parameters was reported
 
     def find(self, node: OperatorFindings) -> tuple[Optional[OwnError], bool]:
@@ -116,7 +120,7 @@ class Gaps:
         case = self._from_nowhere(finding)
         by = self._explanations.of_case(case)
         if by is None:
-            known = [*self._unrecorded_writers(finding), *self._unpaired_writers(case)]
+            known = [*self._unrecorded_writers(finding), *self._gradients_of(finding), *self._unpaired_writers(case)]
             told = [(one, limit) for one in known if (limit := self._explanations.of_case(one))]
             case, by = next(iter(told), (case, None))
         if by is None:
@@ -152,6 +156,12 @@ class Gaps:
         """An input as the output of operators of which only the inputs were recorded."""
         found = self.unrecorded.writers(finding)
         return [RuleContext(finding, node, error, flipped=self._seen.flipped) for node, error in found]
+
+    def _gradients_of(self, finding: Finding) -> list[RuleContext]:
+        """A gradient that an optimizer reads as the output of the backward operators of its parameter."""
+        nodes = [] if self._intervals.any_tainted else self._parameters.backward_operators(finding)
+        errors = [max((error_size(one) for one in node.inputs), default=0.0) for node in nodes]
+        return [RuleContext(finding, node, error, flipped=self._seen.flipped) for node, error in zip(nodes, errors)]
 
     def _unpaired_writers(self, case: RuleContext) -> list[RuleContext]:
         """An input in a later step as the output of an operator that exists in one run: the parameters of this

@@ -38,6 +38,7 @@ from npucmp.localise.rules.growth import GROWTH
 from npucmp.localise.seen_errors import SeenErrors, is_still
 from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, UnpairedOperators
 from npucmp.localise.thresholds import disregard
+from npucmp.localise.updated_parameters import UpdatedParameters
 from npucmp.model import Cause, Evidence, Finding, Pair, Root
 from npucmp.model.roles import containers, is_meaningless
 
@@ -91,6 +92,7 @@ class RootSearch:
             self._uncompared,
             self._unpaired,
             rounded_parameters(self.findings if by_round_off else ()),
+            UpdatedParameters(self.nodes),
         )
         self._recomputation = Recomputation(estimator if by_round_off else None)
         self._scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}

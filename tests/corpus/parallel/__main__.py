@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tests.corpus.parallel.cases import LAYOUTS, OPEN, draw_cases
-from tests.corpus.parallel.score import graded, table
+from tests.corpus.parallel.score import graded, printed, table
 
 
 def main() -> None:
@@ -28,9 +28,7 @@ def main() -> None:
                     continue
                 one = graded(case)
                 found.append(one)
-                rank = "" if one.rank is None else " rank ok" if one.rank else " RANK"
-                if one.grade not in ("right", "silent") or rank == " RANK":
-                    print(f"{one.grade:8} {one.status} {one.seconds:5.1f}s{rank} {case.name}: {one.said}", flush=True)
+                printed(one)
     print(table(found))
 
 

@@ -7,11 +7,11 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Iterable, NamedTuple, Optional
+from typing import Callable, Iterable, NamedTuple, Optional
 
 import npucmp
 from npucmp.errors import NpucmpError
-from tests.corpus.parallel.cases import Case, make
+from tests.corpus.parallel.cases import Case, Written, make
 
 
 class Graded(NamedTuple):
@@ -25,10 +25,11 @@ class Graded(NamedTuple):
     seconds: float
 
 
-def graded(case: Case, folder: Optional[Path] = None) -> Graded:
+def graded(case: Case, folder: Optional[Path] = None, write: Callable[[Case, Path], Written] = make) -> Graded:
+    """What npucmp says of a case; `folder` keeps the dumps, `write` makes them."""
     place = folder or Path(tempfile.mkdtemp())
     try:
-        written = make(case, place)
+        written = write(case, place)
         started = time.monotonic()
         try:
             report = npucmp.compare(written.target, written.golden, jobs=1)
@@ -58,6 +59,13 @@ def graded(case: Case, folder: Optional[Path] = None) -> Graded:
     finally:
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def printed(one: Graded) -> None:
+    """Prints a case that is wrong."""
+    rank = "" if one.rank is None else " rank ok" if one.rank else " RANK"
+    if one.grade not in ("right", "silent") or rank == " RANK":
+        print(f"{one.grade:8} {one.status} {one.seconds:5.1f}s{rank} {one.case.name}: {one.said}", flush=True)
 
 
 def table(found: Iterable[Graded]) -> str:

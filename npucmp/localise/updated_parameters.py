@@ -1,0 +1,84 @@
+"""The backward operators that made the gradient which an optimizer reads.
+
+Dumps of single operators do not record the gradients of parameters: an optimizer reads tensors that no recorded
+operator wrote. The parameter that such an operator, or one behind it, updates shows the forward operators that read it,
+and these have the backward operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from functools import cached_property
+from typing import Sequence
+
+from npucmp.flow.contents import content_of
+from npucmp.flow.operators import OperatorFindings
+from npucmp.model import Finding
+from npucmp.model.roles import is_parameter
+
+DISTANCE = 8  # operators of an update: chosen: Adam has fewer between a gradient and its parameter, not measured
+
+
+class UpdatedParameters:
+    """The operators of one step and rank."""
+
+    def __init__(self, nodes: Sequence[OperatorFindings]) -> None:
+        self._nodes = nodes
+
+    def backward_operators(self, finding: Finding) -> list[OperatorFindings]:
+        """The backward operators that made the gradient in an input; empty if it is no gradient that an optimizer
+        reads, or its parameter is not known."""
+        if finding.pair.order <= self._last_gradient or finding.pair.order not in self._by_order:
+            return []
+        size = _elements(finding)
+        pending, seen = [self._by_order[finding.pair.order]], 0
+        while pending and seen < DISTANCE:
+            node, seen = pending.pop(0), seen + 1
+            for one in node.inputs:
+                calls = self._calls.get(content_of(one), ()) if _elements(one) == size else ()
+                found = [self._backward[call] for call in calls if call in self._backward]
+                if found:
+                    return found
+            for one in node.outputs:
+                readers = self._readers.get(content_of(one), ())
+                pending += [reader for reader in readers if reader.pair.order > node.pair.order]
+        return []
+
+    @cached_property
+    def _last_gradient(self) -> int:
+        return max((node.pair.order for node in self._nodes if node.is_gradient), default=1 << 62)
+
+    @cached_property
+    def _by_order(self) -> dict[int, OperatorFindings]:
+        return {node.pair.order: node for node in self._nodes if node.pair.order > self._last_gradient}
+
+    @cached_property
+    def _readers(self) -> dict[int, list[OperatorFindings]]:
+        """The operators of the update that read each content."""
+        found: dict[int, list[OperatorFindings]] = defaultdict(list)
+        for node in self._by_order.values():
+            for one in node.inputs:
+                if content_of(one):
+                    found[content_of(one)].append(node)
+        return found
+
+    @cached_property
+    def _calls(self) -> dict[int, list[str]]:
+        """The calls of the forward operators that read each parameter, by content."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for node in self._nodes:
+            if node.operator.phase == "forward" and node.pair.order < self._last_gradient:
+                for one in node.inputs:
+                    if is_parameter(one.pair) and content_of(one):
+                        found[content_of(one)].append(node.operator.call)
+        return found
+
+    @cached_property
+    def _backward(self) -> dict[str, OperatorFindings]:
+        return {node.operator.call: node for node in self._nodes if node.operator.phase == "backward"}
+
+
+def _elements(finding: Finding) -> int:
+    golden = finding.pair.golden
+    return math.prod(golden.shape) if golden is not None else -1

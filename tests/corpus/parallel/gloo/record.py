@@ -1,0 +1,113 @@
+"""Run a case in processes, a rank each, and record it by msprobe; note which records were made at which place."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator, Optional
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+STRENGTH: list[float] = []  # of an error of the next calls: empty for none
+
+
+def _struck(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def call(*items: Any, **named: Any) -> torch.Tensor:
+        out = made(*items, **named)
+        if STRENGTH and isinstance(out, torch.Tensor) and out.is_floating_point():
+            factors = 1 + STRENGTH[0] * np.cos(np.arange(out.numel())).reshape(out.shape)
+            out = torch.ops.aten.mul.Tensor(out, torch.from_numpy(factors).to(out.dtype))  # which msprobe does not wrap
+        return out
+
+    call.__name__ = made.__name__
+    return call
+
+
+def patch_operators() -> None:
+    """Let operators err on demand. msprobe wraps what it finds when it is imported, behind that."""
+    for name in ("linear", "softmax", "gelu", "layer_norm", "silu"):
+        setattr(F, name, _struck(getattr(F, name)))
+    torch.Tensor.__mul__ = _struck(torch.Tensor.__mul__)  # type: ignore[method-assign]
+    import msprobe.pytorch  # once, for all processes  # noqa: F401
+
+
+class Recorder:
+    """One rank's debugger, and the names of the records made at each place."""
+
+    def __init__(self, folder: Path, task: str, level: str) -> None:
+        from msprobe.pytorch import PrecisionDebugger
+
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {"task": task, "dump_path": str(folder), "rank": [], "step": [], "level": level,
+                    "async_dump": False, "tensor": {"scope": [], "list": [], "data_mode": ["all"]},
+                    "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}}  # fmt: skip
+        path = folder.parent / f"config_{os.getpid()}.json"
+        path.write_text(json.dumps(settings))
+        self.debugger = PrecisionDebugger(config_path=str(path))
+        path.unlink()
+        self.places: dict[str, list[tuple[str, str]]] = {}  # by name of a record
+        self._inside: list[str] = []
+
+    def start(self, model: Any) -> None:
+        self.debugger.start(model)
+
+    def stop(self) -> None:
+        self.debugger.stop()
+        self.debugger.step()
+
+    def _names(self) -> list[str]:
+        return list(self.debugger.service.data_collector.data_writer.cache_data.get("data", {}))
+
+    @contextmanager
+    def at(self, scope: str, kind: str, strength: float = 0.0) -> Iterator[None]:
+        """A place; `strength` of the error of what is computed there."""
+        before = len(self._names())
+        if strength:
+            STRENGTH.append(strength)
+        try:
+            yield
+        finally:
+            if strength:
+                STRENGTH.pop()
+        for name in self._names()[before:]:
+            self.places.setdefault(name, []).append((scope, kind))
+
+
+def run_ranks(world: int, store: Path, body: Callable[[int], Optional[dict[str, Any]]]) -> dict[str, Any]:
+    """Run a function in a process for each rank; return what rank 0 returned. Raises RuntimeError if one fails."""
+    import torch.distributed as dist
+
+    store.unlink(missing_ok=True)
+    children = []
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            log = os.open(f"{store}.{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            try:
+                torch.set_num_threads(1)
+                dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+                found = body(rank)
+                if rank == 0:
+                    Path(f"{store}.json").write_text(json.dumps(found or {}))
+                dist.barrier()
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    if any(codes):
+        logs = "\n".join(Path(f"{store}.{rank}.log").read_text()[-1500:] for rank in range(world) if codes[rank])
+        raise RuntimeError(f"ranks failed: {codes}\n{logs}")
+    return json.loads(Path(f"{store}.json").read_text())
