@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.corpus.device import Device
 from tests.corpus.networks import Weights
+from tests.corpus.parallel.expert_faults import expert_faults
 from tests.corpus.parallel.faults import Fault, Place
 from tests.corpus.parallel.layout import Layout
 from tests.corpus.parallel.networks import Design, Network
@@ -31,6 +32,10 @@ LAYOUTS = {
     "dp2_zero1": Layout(dp=2, zero="zero1"), "dp4_zero1": Layout(dp=4, zero="zero1"),
     "tp2_dp2_zero1": Layout(tp=2, dp=2, zero="zero1"), "dp2_fsdp": Layout(dp=2, zero="fsdp"),
     "dp4_fsdp": Layout(dp=4, zero="fsdp"), "tp2_dp2_fsdp": Layout(tp=2, dp=2, zero="fsdp"),
+    "ep2": Layout(ep=2), "ep4": Layout(ep=4), "ep2_exchange": Layout(ep=2, exchange=True),
+    "ep4_exchange": Layout(ep=4, exchange=True), "tp2_ep2": Layout(tp=2, ep=2), "ep2_pp2": Layout(ep=2, pp=2),
+    "ep2_dp2": Layout(ep=2, dp=2), "tp2_ep2_exchange": Layout(tp=2, ep=2, exchange=True),
+    "ep2_pp2_exchange": Layout(ep=2, pp=2, exchange=True), "ep2_dp2_exchange": Layout(ep=2, dp=2, exchange=True),
     "tp2_sp_dp2": Layout(tp=2, dp=2, sp=True), "pp2_dp2": Layout(pp=2, dp=2), "tp2_dp2_pp2": Layout(tp=2, dp=2, pp=2),
 }  # fmt: skip
 OPEN = (
@@ -118,7 +123,8 @@ def design_for(draw: np.random.RandomState, layout: Layout) -> Design:
         layers=int(draw.choice([2, 4] if layout.pp > 1 else [2, 3])) * layout.vpp, inner=int(draw.choice([24, 40, 64])),
         words=int(draw.choice([48, 64, 96])), fused=str(draw.choice(["groups", "blocks", ""])),
         gated=bool(draw.randint(2)), tied=bool(draw.randint(2)), rms=bool(draw.randint(2)),
-        parallel_loss=bool(draw.randint(2)), rope=bool(draw.randint(2)),
+        parallel_loss=bool(draw.randint(2)), rope=bool(draw.randint(2)), permuted=layout.exchange,
+        experts=int(draw.choice([4, 8])) if layout.ep > 1 else 0, choices=int(draw.choice([1, 2])),
     )  # fmt: skip
 
 
@@ -126,6 +132,9 @@ def faults(
     draw: np.random.RandomState, layout: Layout, d: Design
 ) -> Iterator[tuple[Fault, tuple[Place, ...], Optional[tuple[int, ...]]]]:
     """The faults that a layout can have, with their truths."""
+    if d.experts:
+        yield from expert_faults(draw, layout, d)
+        return
     layer = int(draw.randint(d.layers))
     at = f"layers.{layer}"
     layout.ranks - 1
