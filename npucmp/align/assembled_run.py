@@ -112,7 +112,7 @@ SUMMED = 2.0  # chosen: a sum over ranks rounds its terms and, in a collective, 
 def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> Relation:
     """The relation of a decided tensor."""
     assert decision.fit is not None
-    axes = mesh.split_axes
+    axes = [axis for axis, size in enumerate(mesh.sizes) if size > 1 or decision.fit.placements[axis].kind == "rows"]
     operators = dict.fromkeys(
         (one.rank, one.name) for _, one in sorted(mesh.cells.items(), key=lambda both: both[0][::-1])
     )
@@ -173,7 +173,8 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     own = tensor_in(golden, ref.slot)
     relation = relation_of(search, own, decision, mesh) if own is not None else None
     return first.ref._replace(
-        shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload, statistics=figures,
+        slot=ref.slot, shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload,
+        statistics=figures,
         checksum="", source="", rounding=first.ref.rounding, relation=relation,
     )  # fmt: skip
 

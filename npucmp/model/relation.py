@@ -6,6 +6,7 @@ Along each axis of a layout (tensor parallel, data parallel, micro batches …) 
     shard(d)           each rank holds a contiguous part along dimension d
     shard(d, in 3 blocks)  the dimension is a row of blocks, and each rank holds a part of every block: fused qkv and
                        gate_up, batch x heads. Blocks of unequal size: shard(d, in blocks 2:1:1)
+    rows(0)            the rows of the ranks side by side in another order: tokens that experts get
     zigzag(d)          of 2k chunks, rank r of k holds chunks r and 2k-1-r: context parallelism
     sum, mean, max     the tensor is the sum, mean or largest element of what the ranks hold
     local              each rank computes with indices or masks of its own; what it makes of them is compared
@@ -17,7 +18,8 @@ from typing import NamedTuple, Optional, Sequence
 
 
 class Placement(NamedTuple):
-    """How the ranks along one axis hold a tensor. `blocks` are the relative sizes of the blocks of a shard."""
+    """How the ranks along one axis hold a tensor. `blocks` are the relative sizes of the blocks of a shard; for rows, the
+    number of each row among those of the ranks."""
 
     kind: str
     dim: int = 0
@@ -30,13 +32,13 @@ class Placement(NamedTuple):
 
     @property
     def is_split(self) -> bool:
-        return self.kind in ("shard", "zigzag")
+        return self.kind in ("shard", "zigzag", "rows")
 
     @property
     def words(self) -> str:
         if not self.is_split:
             return self.kind
-        if len(self.blocks) == 1:
+        if len(self.blocks) == 1 or self.kind == "rows":
             return f"{self.kind}({self.dim})"
         if len({*self.blocks}) == 1:
             return f"{self.kind}({self.dim}, in {len(self.blocks)} blocks)"

@@ -125,6 +125,7 @@ def design_for(draw: np.random.RandomState, layout: Layout) -> Design:
         gated=bool(draw.randint(2)), tied=bool(draw.randint(2)), rms=bool(draw.randint(2)),
         parallel_loss=bool(draw.randint(2)), rope=bool(draw.randint(2)), permuted=layout.exchange,
         experts=int(draw.choice([4, 8])) if layout.ep > 1 else 0, choices=int(draw.choice([1, 2])),
+        apart=layout.tp > 1,
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def _expert(network: Network, ranks: Sequence[int], number: int, x: Vars) -> Var
             w = network.weight(ranks, "weight", (d.inner, d.width), 0)
             y = network._each(ranks, "linear", x, w, network.weight(ranks, "bias", (d.inner,), 0))
         y = network._each(ranks, "gelu", y)
-        if network.layout.tp > 1:
+        if d.apart:
             return network._row(ranks, "down", y, d.width, d.inner)
         with network._inside(ranks, "down"):
             w = network.weight(ranks, "weight", (d.width, d.inner), 1)

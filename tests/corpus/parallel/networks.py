@@ -57,6 +57,7 @@ class Design(NamedTuple):
     experts: int = 0
     choices: int = 2
     permuted: bool = False
+    apart: bool = False  # the last bias of an expert is added behind its product
 
 
 class Network(Lockstep):
