@@ -31,7 +31,7 @@ def _struck(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 def patch_operators() -> None:
     """Let operators err on demand. msprobe wraps what it finds when it is imported, behind that."""
-    for name in ("linear", "softmax", "gelu", "layer_norm", "silu"):
+    for name in ("linear", "softmax", "gelu", "layer_norm", "silu", "rms_norm", "scaled_dot_product_attention"):
         setattr(F, name, _struck(getattr(F, name)))
     torch.Tensor.__mul__ = _struck(torch.Tensor.__mul__)  # type: ignore[method-assign]
     import msprobe.pytorch  # once, for all processes  # noqa: F401
