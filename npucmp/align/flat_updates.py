@@ -39,8 +39,8 @@ class FlatUpdates:
     def pairs(
         self, parameters: Mapping[str, Mapping[int, HeldTensor]], missing: set[str]
     ) -> dict[str, list[RankOperator]]:
-        """Return the partners of the golden's updates in `missing`, with the parts of their tensors. `parameters`: by the
-        golden's update operator that reads the parameter, the forward tensor of each rank that holds it."""
+        """Return the partners of the golden's updates in `missing`, with the parts of their tensors. `parameters`: by
+        the golden's update operator that reads the parameter, the forward tensor of each rank that holds it."""
         found: dict[str, list[RankOperator]] = defaultdict(list)
         for group in self._groups:
             for buffer in self._buffers(group):
@@ -55,12 +55,14 @@ class FlatUpdates:
         """The flat inputs that no operator wrote: parameters before their update."""
         import numpy as np
 
-        found = []
+        found: list[_Buffer] = []
         flat = [[one for one in self._ranks[rank].update if _is_flat(one)] for rank in group]
         for together in zip(*flat):
             for tensors in zip(*(one.inputs for one in together)):
                 run = self._ranks[group[0]]
                 if run.origin(tensors[0]).how == "operator" or any(one.array is None for one in tensors):
+                    continue
+                if not _is_exchanged(run, tensors[0].size, group):
                     continue
                 if all(len(one.shape) == 1 and one.is_float and one.size > 1 for one in tensors):
                     values = np.concatenate([one.array for one in tensors])
@@ -103,6 +105,13 @@ class FlatUpdates:
                 found.append((one, tuple(chain[at] for chain, at in zip(chains, places))))
                 ends = places
         return found[::-1]
+
+
+def _is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
+    """Whether the ranks of a group gather, or scatter, parts of this size."""
+    sizes = {size, size * len(group)}
+    some = (one for one in run.operators if one.is_collective and tuple(group) in one.groups)
+    return any(sizes <= {each.size for each in one.tensors} for one in some)
 
 
 def _is_flat(operator: RankOperator) -> bool:
