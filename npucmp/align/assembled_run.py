@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Hashable, Iterator, Optional
 
 from npucmp.align.placement import payload_of, statistics_of
-from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
+from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh
-from npucmp.align.rank_run import HeldTensor, RankOperator
+from npucmp.align.rank_run import HeldTensor, RankOperator, tensor_in
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.relation import LOCAL, PlacedTensor, Relation, ranks_in_words
 

@@ -16,7 +16,7 @@ from npucmp.align import partial_sums as legal
 from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
-from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator
+from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator, tensor_in
 from npucmp.model.relation import Placement
 
 AGREES = 1e-3  # chosen: rounding of deep gradients is below, other placements above 0.1
@@ -49,10 +49,6 @@ class Decision(NamedTuple):
 LOCAL, NO_SHAPE = Decision("local"), Decision("shape")
 UNKNOWN = Decision("unknown")  # it needs a rank that is missing
 Key = tuple[str, str]  # operator and slot of the golden
-
-
-def tensor_in(operator: RankOperator, slot: str) -> Optional[HeldTensor]:
-    return next((one for one in operator.tensors if one.slot == slot), None)
 
 
 class PlacementSearch:

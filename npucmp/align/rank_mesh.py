@@ -118,7 +118,8 @@ def mesh_of(partners: Mapping[tuple[int, int], RankOperator], axes: Callable[[Se
             if (rank, batch) in partners:
                 place = (*where, number)
                 cells[place] = partners[rank, batch]
-    return Mesh(cells, (*sizes, len(batches)), tuple(ranks))
+    holders = {rank for one in partners.values() for rank in one.ranks}
+    return Mesh(cells, (*sizes, len(batches)), tuple(sorted(holders)))
 
 
 class Maker(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any, Hashable, Mapping, Optional, Sequence
 from npucmp.align.lane_match import match_lane, may_be_part, share_of
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
-from npucmp.align.rank_run import RankOperator, RankRun
+from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
+from npucmp.align.split_updates import SplitUpdates
 from npucmp.model.roles import peer_of
 
 Partners = dict[tuple[int, int], RankOperator]
@@ -45,6 +46,7 @@ class RankPartners:
         self._match_forward()
         self._match_backward()
         self._drop_other_stages()
+        self._match_split_updates()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
 
@@ -129,6 +131,24 @@ class RankPartners:
                     )
                     if found is not None:
                         self.found[back.name][rank, batch] = found
+
+    def _match_split_updates(self) -> None:
+        """Match the updates that data-parallel ranks split: those without a partner with the parts of flat buffers, and
+        those of rows."""
+        missing = {one.name for one in self.golden.update if self.mesh(one) is None}
+        readers = self._parameters(self.golden)
+        parameters: dict[str, dict[int, HeldTensor]] = {}
+        for golden in self.golden.update:
+            for one in golden.inputs:
+                for name, slot in readers.get(one.content, ())[:1] if one.content is not None else ():
+                    held = {rank: tensor_in(partner, slot) for (rank, batch), partner in self.found[name].items()
+                            if batch == 0}  # fmt: skip
+                    parameters[golden.name] = {rank: each for rank, each in held.items() if each is not None}
+        split = SplitUpdates(self.ranks, self.golden, self.groups)
+        found = split.of_rows(parameters)
+        found.update(split.of_buffers({name: one for name, one in parameters.items() if name in missing}, missing))
+        for name, parts in found.items():
+            self.found[name] = {(one.rank, 0): one for one in parts}
 
     def _drop_other_stages(self) -> None:
         """Keep the updates of the parameter that the golden updates, among those of several stages."""

@@ -218,10 +218,11 @@ class RankOperator:
     """An operator of one rank. `key`: what it shares with its partner in another layout, in which numbers of calls and
     layers differ."""
 
-    __slots__ = ("arguments", "inputs", "key", "op", "outputs", "rank", "type")
+    __slots__ = ("arguments", "inputs", "key", "op", "outputs", "rank", "ranks", "type", "values")
 
     def __init__(self, op: Operator, rank: int, values: Values) -> None:
-        self.op, self.rank, self.type = op, rank, op_type_of(op)
+        self.op, self.rank, self.type, self.values = op, rank, op_type_of(op), values
+        self.ranks: tuple[int, ...] = (rank,)  # several hold the parts of a flat buffer
         self.inputs = [HeldTensor(self, one, values) for one in op.tensors if not one.is_output]
         self.outputs = [HeldTensor(self, one, values) for one in op.tensors if one.is_output]
         self.key = _without_numbers(op.kind) if op.path else op.kind
@@ -256,6 +257,11 @@ class RankOperator:
     @property
     def groups(self) -> list[tuple[int, ...]]:
         return [tuple(one) for one in self.op.arguments.values() if isinstance(one, RankGroup)]
+
+
+def tensor_in(operator: RankOperator, slot: str) -> Optional[HeldTensor]:
+    """The tensor in a slot of an operator; None if it has none."""
+    return next((one for one in operator.tensors if one.slot == slot), None)
 
 
 def _without_numbers(path: str) -> str:
@@ -342,10 +348,10 @@ def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator
         elif one.is_collective:
             received = received or (one.type.has("point to point") and one.type.has("receives"))
         else:
-            again = -1 if seen or received else _repeated(one, batches[-1])
+            again = -1 if seen or received else _repeated(one, batches)
             if again >= 0:  # with what the target computes of the ids before
-                cut = len(batches[-1]) - again
-                batches[-1:] = [batches[-1][:cut], batches[-1][cut:]]
+                cut = max(0, len(batches[-1]) - again)
+                batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
             elif batches[-1] and (seen or received):
                 batches.append([])
             seen = received = False
@@ -361,12 +367,13 @@ def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:
     return next((one.is_backward for one in reversed(operators) if not one.is_collective), False)
 
 
-def _repeated(one: RankOperator, batch: Sequence[RankOperator]) -> int:
-    """How many operators stood before the first one of a micro batch that looked up a table, if an operator looks it up
-    again; -1 if it does not."""
+def _repeated(one: RankOperator, batches: Sequence[Sequence[RankOperator]]) -> int:
+    """How many operators stood before the first one that looked up a table, if an operator looks it up again; -1 if it
+    does not. Behind that one, a rank of virtual stages has other chunks of layers."""
     if not one.type.has("looks up"):
         return -1
-    place = next((at for at, other in enumerate(batch) if other.type.has("looks up")), -1)
+    first = ((at, other, batch) for batch in batches for at, other in enumerate(batch) if other.type.has("looks up"))
+    place, _, batch = next(first, (-1, None, []))
     if place < 0 or one.key != batch[place].key or len(one.inputs) != len(batch[place].inputs):
         return -1
     tables = [(a.content, b.content) for a, b in zip(one.inputs, batch[place].inputs) if a.is_float]

@@ -9,9 +9,9 @@ from typing import Iterator, NamedTuple, Optional
 
 from npucmp.align.assembled_run import relation_of
 from npucmp.align.part_errors import STANDS_OUT, odd_rank, part_errors
-from npucmp.align.placement_search import Decision, PlacementSearch, tensor_in
+from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh
-from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
+from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
 from npucmp.localise.evidence import reason
 from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
 from npucmp.model.relation import ranks_in_words

@@ -51,8 +51,9 @@ class Payload(NamedTuple):
     from the start of the file to the first element. `strides` is empty for a C-contiguous tensor. `byteorder` is "<" or
     ">". `device` is set if the stored order is a device's own. A tensor that was computed in slices has `parts`, to be
     joined along `axis` of their stored shapes. A tensor that several ranks hold is `made_by` joining its `parts` along
-    `axis`, by their sum times `factor`, or by their largest elements (dump/readers/assembly.py). `dataset` names an
-    HDF5 dataset that is not contiguous. `unshaped` values have no shape in any file: `shape` is their number.
+    `axis`, by their sum times `factor`, by their largest elements, or by reshaping (dump/readers/assembly.py).
+    `dataset` names an HDF5 dataset that is not contiguous. `unshaped` values have no shape in any file: `shape` is
+    their number.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Payloads that are made of others: joined along an axis, summed, scaled. They are read block by block.
+"""Payloads that are made of others: joined along an axis, summed, scaled, reshaped. They are read block by block.
 
 A slice of a joined payload is joined of slices, and a slice of a sum is a sum of slices, so that all that is sliced is
 a plain payload, whose slice is a strided view of its file. Memory is one block of each part.
@@ -14,7 +14,7 @@ from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 from npucmp.model.dtypes import size_of
 
-JOIN, SUM, MAX = "join", "sum", "max"
+JOIN, SUM, MAX, RESHAPE = "join", "sum", "max", "reshape"
 Blocks = Callable[[Payload, int], Iterator[Any]]
 _WIDE = {"float64", "int64", "uint64"}
 
@@ -41,6 +41,13 @@ def total(parts: Sequence[Payload], how: str = SUM, factor: float = 1.0) -> Payl
     return Payload("", dtype, first.shape, 0, parts=tuple(parts), made_by=how, factor=factor)
 
 
+def reshaped(payload: Payload, shape: tuple[int, ...]) -> Payload:
+    """The values of a flat payload in another shape, in C order."""
+    return (
+        payload._replace(shape=shape, parts=(payload,), axis=0, made_by=RESHAPE) if payload.shape != shape else payload
+    )
+
+
 def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:
     """The elements from `start` to `stop` along an axis. Raises UnsupportedError for a payload that is not plain."""
     if (start, stop) == (0, payload.shape[axis]):
@@ -54,6 +61,11 @@ def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:
             at += part.shape[axis]
         return joined(found, axis)
     shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
+    if payload.made_by == RESHAPE:
+        inner, length = math.prod(payload.shape[axis + 1 :]), payload.shape[axis]
+        rows = range(math.prod(payload.shape[:axis]))
+        ranges = [((row * length + start) * inner, (row * length + stop) * inner) for row in rows]
+        return reshaped(joined([sliced(payload.parts[0], 0, *one) for one in ranges], 0), shape)
     if payload.made_by:
         return payload._replace(shape=shape, parts=tuple(sliced(part, axis, start, stop) for part in payload.parts))
     if payload.device or payload.parts or payload.dataset:
@@ -67,6 +79,9 @@ def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:
 def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
     """Yield the values of a payload made of others in C order, in blocks of about `elements`; `read` yields those of a
     part."""
+    if payload.made_by == RESHAPE:
+        yield from read(payload.parts[0], elements)
+        return
     if payload.made_by == JOIN:
         yield from _joined_blocks(payload, elements, read)
         return

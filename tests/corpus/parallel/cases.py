@@ -14,7 +14,7 @@ from tests.corpus.parallel.faults import Fault, Place
 from tests.corpus.parallel.layout import Layout
 from tests.corpus.parallel.networks import Design, Network
 from tests.corpus.tape import Precision, Session
-from tests.corpus.trace import Run
+from tests.corpus.trace import Record, Run
 from tests.corpus.writers.msprobe import Style, names, write
 
 LAYOUTS = {
@@ -26,6 +26,11 @@ LAYOUTS = {
     "cp2_zigzag": Layout(cp=2, zigzag=True),
     "cp4_zigzag": Layout(cp=4, zigzag=True), "tp2_dp2": Layout(tp=2, dp=2), "tp2_pp2": Layout(tp=2, pp=2),
     "tp2_cp2": Layout(tp=2, cp=2), "tp2_sp_cp2_zigzag": Layout(tp=2, cp=2, sp=True, zigzag=True),
+    "pp2_vpp2": Layout(pp=2, vpp=2), "pp2_vpp2_micro2": Layout(pp=2, vpp=2, micro=2),
+    "pp2_vpp2_micro2_ahead": Layout(pp=2, vpp=2, micro=2, ahead=True), "tp2_pp2_vpp2": Layout(tp=2, pp=2, vpp=2),
+    "dp2_zero1": Layout(dp=2, zero="zero1"), "dp4_zero1": Layout(dp=4, zero="zero1"),
+    "tp2_dp2_zero1": Layout(tp=2, dp=2, zero="zero1"), "dp2_fsdp": Layout(dp=2, zero="fsdp"),
+    "dp4_fsdp": Layout(dp=4, zero="fsdp"), "tp2_dp2_fsdp": Layout(tp=2, dp=2, zero="fsdp"),
     "tp2_sp_dp2": Layout(tp=2, dp=2, sp=True), "pp2_dp2": Layout(pp=2, dp=2), "tp2_dp2_pp2": Layout(tp=2, dp=2, pp=2),
 }  # fmt: skip
 OPEN = (
@@ -90,9 +95,16 @@ def make(case: Case, folder: Path) -> Written:
         name
         for one in golden
         for record, name in names(one, style).items()
-        if (record.scope, record.kind, record.phase) in case.truth
+        if any(_is_place(record, place) for place in case.truth)
     }
     return Written(folder / "target", folder / "golden", frozenset(right))
+
+
+def _is_place(record: Record, place: Place) -> bool:
+    """Whether a record is of a place: of its scope, of the optimizer's any."""
+    scope, kind, phase = place
+    inside = record.scope == scope or (scope == "optimizer" and record.scope.startswith("optimizer."))
+    return inside and (record.kind, record.phase) == (kind, phase)
 
 
 def design_for(draw: np.random.RandomState, layout: Layout) -> Design:
@@ -103,7 +115,7 @@ def design_for(draw: np.random.RandomState, layout: Layout) -> Design:
     length = int(draw.choice([8, 16])) * (2 if layout.cp * layout.tp > 4 else 1)
     return Design(
         batch=int(draw.choice([4, 8])), length=length, width=heads * size, heads=heads, keys=keys,
-        layers=int(draw.choice([2, 4] if layout.pp > 1 else [2, 3])), inner=int(draw.choice([24, 40, 64])),
+        layers=int(draw.choice([2, 4] if layout.pp > 1 else [2, 3])) * layout.vpp, inner=int(draw.choice([24, 40, 64])),
         words=int(draw.choice([48, 64, 96])), fused=str(draw.choice(["groups", "blocks", ""])),
         gated=bool(draw.randint(2)), tied=bool(draw.randint(2)), rms=bool(draw.randint(2)),
         parallel_loss=bool(draw.randint(2)), rope=bool(draw.randint(2)),
@@ -122,7 +134,7 @@ def faults(
     side = str(draw.choice(["proj", "down"]))
     row = f"{at}.{side}"
     qkv = [f"{at}.qkv"] if d.fused else [f"{at}.query", f"{at}.key", f"{at}.value"]
-    stage = layer * layout.pp // d.layers
+    stage = layer * layout.pp * layout.vpp // d.layers % layout.pp
     of_stage = layout.stage(stage)
     one = int(draw.choice(of_stage))
     size = float(10.0 ** draw.uniform(-2.0, -0.5))
@@ -180,6 +192,14 @@ def faults(
             ((f"{at}.norm1", norm, "forward"),),
             (one,),
         )
+    if layout.zero:
+        every = (("optimizer", "mul", "forward"), ("optimizer", "sub", "forward"))
+        yield Fault("stale shard", "", one, size=size), every, None
+        if layout.zero == "fsdp":
+            first = ((f"{at}.up", "linear", "forward"),)
+            yield Fault("shard gathered in another order", f"{at}.up.weight"), first, None
+        else:
+            behind = every
     if layout.dp > 1:
         yield Fault("undivided", updated), behind, None
         yield Fault("gradient not reduced", updated), behind, None
@@ -197,7 +217,7 @@ def faults(
         if layout.zigzag:
             yield Fault("contiguous data", "data"), (("embedding", "embedding", "forward"),), None
     if layout.pp > 1 and layout.micro > 1:
-        first = f"layers.{d.layers // layout.pp}"
+        first = f"layers.{d.layers // (layout.pp * layout.vpp)}"
         yield Fault("stale activation", "stage"), ((f"{first}.norm1", norm, "forward"), (first, "add", "forward")), None
     if layout.pp > 1 and d.tied:
         yield Fault("tied not reduced", "embedding.weight"), (("optimizer.embedding.weight", "mul", "forward"),), None

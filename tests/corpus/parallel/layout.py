@@ -10,7 +10,8 @@ AXES = ("tp", "cp", "dp", "pp")  # fastest first, as Megatron numbers ranks
 
 
 class Layout(NamedTuple):
-    """Sizes; `micro`: micro batches of a step; sp: sequence parallel; zigzag: how cp splits the sequence."""
+    """Sizes; `micro`: micro batches of a step; sp: sequence parallel; zigzag: how cp splits the sequence; vpp: chunks
+    of layers on each stage, which the batch passes in turn."""
 
     tp: int = 1
     cp: int = 1
@@ -20,6 +21,8 @@ class Layout(NamedTuple):
     sp: bool = False
     zigzag: bool = False
     ahead: bool = False  # all micro batches go forward before the first goes back, as in a pipeline
+    vpp: int = 1
+    zero: str = ""  # "zero1" or "fsdp": how the optimizer is split over dp
 
     @property
     def ranks(self) -> int:
@@ -29,7 +32,9 @@ class Layout(NamedTuple):
     def name(self) -> str:
         sizes = [f"{axis}{getattr(self, axis)}" for axis in AXES if getattr(self, axis) > 1]
         sizes += (
-            [f"micro{self.micro}"] * (self.micro > 1)
+            [f"vpp{self.vpp}"] * (self.vpp > 1)
+            + [f"micro{self.micro}"] * (self.micro > 1)
+            + [self.zero] * bool(self.zero)
             + ["sp"] * self.sp
             + ["zigzag"] * self.zigzag
             + ["ahead"] * self.ahead

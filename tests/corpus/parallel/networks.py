@@ -16,6 +16,7 @@ import numpy as np
 from tests.corpus.device import Array
 from tests.corpus.networks import Weights
 from tests.corpus.parallel import collectives as among
+from tests.corpus.parallel import sharded_update
 from tests.corpus.parallel.collectives import Tensors, Vars
 from tests.corpus.parallel.faults import Fault
 from tests.corpus.parallel.layout import Layout, part, positions
@@ -66,7 +67,7 @@ class Network(Lockstep):
         self._shards: dict[str, Callable[[Array, int], Array]] = {}
         draw = np.random.RandomState([seed, 77])
         self.ids = draw.randint(0, design.words, (design.length + 1, design.batch))
-        self._stale: dict[int, Tensor] = {}
+        self._stale: dict[tuple[int, int], Tensor] = {}  # by rank and chunk
 
     # Parts and scopes
 
@@ -122,6 +123,8 @@ class Network(Lockstep):
 
                     self._shards[path] = shard
                 values = self._shards[path](whole, rank)
+                if self.layout.zero == "fsdp":
+                    values = sharded_update.gather_parameter(self, rank, path, values)
                 if self.fault.strikes("replica differs", path, rank, self.session.step):
                     values = values + self.fault.size * np.abs(values).mean() * np.sign(
                         np.cos(np.arange(values.size))
@@ -439,10 +442,11 @@ class Network(Lockstep):
     def forward(self, micro: int) -> Vars:
         d, layout = self.design, self.layout
         x: Vars = {}
-        for stage in range(layout.pp):
-            ranks = layout.stage(stage)
-            x = self._embedded(ranks, micro) if stage == 0 else self._sent(layout.stage(stage - 1), ranks, x, micro)
-            first, last = stage * d.layers // layout.pp, (stage + 1) * d.layers // layout.pp
+        chunks = layout.pp * layout.vpp
+        for chunk in range(chunks):
+            ranks, before = layout.stage(chunk % layout.pp), layout.stage((chunk - 1) % layout.pp)
+            x = self._embedded(ranks, micro) if chunk == 0 else self._sent(before, ranks, x, chunk)
+            first, last = chunk * d.layers // chunks, (chunk + 1) * d.layers // chunks
             for layer in range(first, last):
                 with self._inside(ranks, f"layers.{layer}"):
                     h = self._attention(ranks, self._norm(ranks, "norm1", x))
@@ -451,13 +455,16 @@ class Network(Lockstep):
                     x = self._each(ranks, "add", x, h)
         return self._loss(layout.stage(layout.pp - 1), x, micro)
 
-    def _sent(self, sources: Sequence[int], sinks: Sequence[int], x: Vars, micro: int) -> Vars:
+    def _sent(self, sources: Sequence[int], sinks: Sequence[int], x: Vars, chunk: int) -> Vars:
         out: Vars = {}
         for source, sink in zip(sources, sinks):
             given = x[source].tensor
-            if self.fault.strikes("stale activation", "stage", sink, self.session.step) and source in self._stale:
-                given = self._stale[source]
-            self._stale[source] = x[source].tensor
+            if (
+                self.fault.strikes("stale activation", "stage", sink, self.session.step)
+                and (source, chunk) in self._stale
+            ):
+                given = self._stale[source, chunk]
+            self._stale[source, chunk] = x[source].tensor
             arrived = among.move(self.session, source, sink, given)
 
             def back(gradients: Tensors, source: int = source, sink: int = sink) -> Tensors:
@@ -480,7 +487,10 @@ class Network(Lockstep):
                     self.session.backward([*some.values()])
                 self.session.nodes, todo = [], []
         self._reduce_gradients()
-        self._update()
+        if self.layout.zero:
+            sharded_update.update(self, self._gradients())
+        else:
+            self._update()
 
     def _gradients(self) -> dict[str, Tensors]:
         found: dict[str, Tensors] = defaultdict(dict)
@@ -502,7 +512,7 @@ class Network(Lockstep):
             if tied and not self.fault.strikes("tied not reduced", name, None, session.step):
                 for group in self._groups([*parts], "pp"):
                     parts.update(among.all_reduce(session, [r for r in group if r in parts], parts))
-            count = layout.dp * layout.cp
+            count = 1 if layout.zero else layout.dp * layout.cp
             if count > 1 and not self.fault.strikes("gradient not reduced", name, None, session.step):
                 for group in self._groups([*parts], "cp", "dp"):
                     parts.update(among.all_reduce(session, group, parts))
