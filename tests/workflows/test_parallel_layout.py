@@ -26,7 +26,21 @@ def pair(folder, layout=Layout(tp=2), design=SMALL, fault=Fault(), **more):
     return make(Case("pair", layout, design, fault, seed=5, **more), folder)
 
 
-@pytest.mark.parametrize("layout", ["tp2", "tp2_sp", "dp2", "micro2", "pp2", "cp2_zigzag", "tp2_dp2", "pp2_vpp2_micro2_ahead", "dp2_zero1", "tp2_dp2_fsdp"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "tp2",
+        "tp2_sp",
+        "dp2",
+        "micro2",
+        "pp2",
+        "cp2_zigzag",
+        "tp2_dp2",
+        "pp2_vpp2_micro2_ahead",
+        "dp2_zero1",
+        "tp2_dp2_fsdp",
+    ],
+)
 def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
     written = pair(tmp_path, LAYOUTS[layout])
     report = npucmp.compare(written.target, written.golden, jobs=1)

@@ -70,10 +70,11 @@ def make(one: StyledCase, folder: Path) -> Written:
             if not math.isclose(mine, exact, rel_tol=CLOSE[case.base]):
                 raise RuntimeError(f"{case.name}: loss {mine} of {case.layout.name}, {exact} of one rank")
     right = set()
-    for name, places in golden["places"].items():
-        for scope, kind, phase in case.truth:
-            if [scope, kind] in places:
-                right.add(name.replace(".forward", f".{phase}"))
+    for scope, kind, phase in case.truth:
+        places = golden["places"]
+        if phase == "backward" and not any([scope, kind] in some for some in golden["own"].values()):
+            places = golden["backward"]
+        right |= {name.replace(".forward", f".{phase}") for name, some in places.items() if [scope, kind] in some}
     return Written(folder / "target", folder / "golden", frozenset(right))
 
 
@@ -94,6 +95,7 @@ def _run(one: StyledCase, layout: Layout, fault: Fault, folder: Path) -> dict[st
             step.run()
             recorder.stop()
             losses.append(step.whole_loss())
-        return {"loss": losses, "places": recorder.places}
+        return {"loss": losses, "places": recorder.places, "own": recorder.own,
+                "backward": recorder.backward}  # fmt: skip
 
     return run_ranks(max(layout.ranks, style.apart), folder.parent / f"{folder.name}.store", body)

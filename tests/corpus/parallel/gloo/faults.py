@@ -58,6 +58,9 @@ def _kernels(draw: np.random.RandomState, layout: Layout, d: Design, style: Styl
         yield Fault("other eps", f"{at}.norm2", rank), ((f"{at}.norm2", norm, "forward"),), (rank,)
         if not d.gated and not style.experts:
             yield Fault("other activation", at, rank), ((at, "gelu", "forward"),), (rank,)
+    if len(ranks) > 1:
+        scope, kind = [(at, "softmax"), (f"{at}.norm2", norm), (f"{at}.proj", "linear")][int(draw.randint(3))]
+        yield Fault("coarse kernel", f"{scope}.{kind}", rank), ((scope, kind, "forward"),), (rank,)
     if layout.tp > 1 and not layout.sp:
         row = f"{at}.proj"
         yield Fault("coarse reduction", row), ((row, "add", "forward"), (row, "linear", "forward")), None

@@ -75,7 +75,8 @@ class Place:
 
     def at(self, scope: str, kind: str) -> Any:
         wrong = self.struck("wrong part", f"{scope}.{kind}")
-        return self.recorder.at(scope, kind, self.fault.size if wrong else 0.0)
+        is_coarse = self.struck("coarse kernel", f"{scope}.{kind}")
+        return self.recorder.at(scope, kind, self.fault.size if wrong else 0.0, is_coarse)
 
     def parameter(
         self, path: str, shape: Sequence[int], axis: Optional[int] = None, blocks: Sequence[int] = (),
