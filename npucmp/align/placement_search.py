@@ -297,9 +297,10 @@ class PlacementSearch:
         return False
 
     def class_of(self, golden: RankOperator, one: HeldTensor) -> Hashable:
-        """A key that the same tensor of other layers shares."""
+        """A key that the same tensor of other layers shares: one call stack has the calls of all layers, one line those
+        of all linear layers."""
         forward = self._forward_of(golden) or golden
-        return golden.key, golden.op.phase, forward.op.stack[:1], one.shape, one.slot
+        return golden.key, golden.op.phase, forward.op.stack, one.shape, one.slot
 
     def scales(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> list[float]:
         """By which factors a tensor of the target may be larger."""
