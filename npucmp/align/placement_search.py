@@ -209,11 +209,9 @@ class PlacementSearch:
             return {*mesh.split_axes}
         if not golden.is_backward:
             unknown = golden.name in self._reform and any(placed is None for placed in inputs) and not golden.op.path
-            return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, inputs, mesh)
-        if golden.op.path:
-            return set()
+            return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, one, inputs, mesh)
         if forward is None:
-            return {*mesh.split_axes}
+            return set() if golden.op.path else {*mesh.split_axes}
         source = _forward_input(golden, at, forward)
         own = self.placed(forward, source) if source is not None else None
         if own is not None and len(own) != len(mesh.sizes):
