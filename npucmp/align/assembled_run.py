@@ -12,6 +12,7 @@ from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, RankOperator, tensor_in
 from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.dtypes import size_of
 from npucmp.model.relation import LOCAL, PlacedTensor, Relation, ranks_in_words
 
 
@@ -158,10 +159,14 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     if decision is None or decision.state in ("local", "unknown"):
         return None
     first = search.part(golden.name, mesh.first, ref.slot)
+    parts = [
+        found for op in mesh.cells.values() for found in [search.part(golden.name, op, ref.slot)] if found is not None
+    ]
     if first is None:
         return None
     if decision.fit is None:
         return first.ref
+    dtype = max((first, *parts), key=lambda one: size_of(one.ref.dtype, (1,))).ref.dtype  # one rank may be coarser
 
     def get(op: RankOperator) -> HeldTensor:
         one = search.part(golden.name, op, ref.slot)
@@ -173,7 +178,7 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     own = tensor_in(golden, ref.slot)
     relation = relation_of(search, own, decision, mesh) if own is not None else None
     return first.ref._replace(
-        shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload, statistics=figures,
+        dtype=dtype, shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload, statistics=figures,
         checksum="", source="", rounding=first.ref.rounding, relation=relation,
     )  # fmt: skip
 

@@ -40,8 +40,8 @@ def draw_cases(
 
     def styled() -> Any:
         d, style = design_for(draw, layout), draw_style(draw, layout, known)
-        sizes = dict(batch=4, length=min(d.length, 8 * max(1, layout.cp * layout.tp // 2)), layers=2)
-        return d._replace(gated=d.gated and not style.experts, **sizes), style
+        length = min(d.length, 8 * max(1, layout.cp * layout.tp // 2))
+        return d._replace(gated=d.gated and not style.experts, batch=4, length=length, layers=2), style
 
     for number in range(clean):
         design, style = styled()

@@ -50,9 +50,10 @@ class Recorder:
         from msprobe.pytorch import PrecisionDebugger
 
         folder.mkdir(parents=True, exist_ok=True)
+        given = {"scope": [], "list": [], "data_mode": ["all"]}
         settings = {"task": task, "dump_path": str(folder), "rank": [], "step": [], "level": level,
-                    "async_dump": False, "tensor": {"scope": [], "list": [], "data_mode": ["all"]},
-                    "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}}  # fmt: skip
+                    "async_dump": False, "tensor": given,
+                    "statistics": {**given, "summary_mode": "statistics"}}  # fmt: skip
         path = folder.parent / f"config_{os.getpid()}.json"
         path.write_text(json.dumps(settings))
         self.debugger = PrecisionDebugger(config_path=str(path))
