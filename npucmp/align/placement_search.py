@@ -56,12 +56,14 @@ def tensor_in(operator: RankOperator, slot: str) -> Optional[HeldTensor]:
 
 
 class PlacementSearch:
-    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients."""
+    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients;
+    `part_errors`: errors of ranks with the fit that they belong to, as far as part_errors.py computed them."""
 
     def __init__(self, partners: RankPartners, values: bool) -> None:
         self.partners, self.values = partners, values
         self.golden = partners.golden
         self.found: dict[Key, Decision] = {}
+        self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
         self.scale: Optional[float] = None
         self.scaled_from = ""
         self._sources: dict[Key, dict[int, HeldTensor]] = {}
