@@ -74,7 +74,7 @@ def _error(part: HeldTensor, golden: HeldTensor, whole: PartOfRank, at: Coordina
 
 
 def _streamed_error(part: Payload, exact: Payload, golden: HeldTensor, scale: float) -> float:
-    """The same block by block, for tensors that are too large for memory."""
+    """The same block by block, for tensors that are too large for memory; masks count."""
     import numpy as np
 
     gap = norm = 0.0

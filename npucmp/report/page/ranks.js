@@ -229,8 +229,8 @@ function cellWords(line, found, some) {
   const figure = part === null || part === "open" ? "" : part === "sum" ? "a term of a sum; " : `rel_l2 ${written(Number(part))}${limit === null ? "" : `, limit ${written(limit)}`}; `;
   lines.push(`${figure}${CELLS[state][4]}`);
   if (get("cause")) lines.push(`${SHAPES[get("cause")]} ${get("cause")}${get("place") ? `, place ${get("place")}` : ""}`);
-  const before = (rankMap.before.get(operator) ?? []).filter(([, ranks]) => ranks.includes(rank)).map(([name]) => name);
-  if (before.length) lines.push(`before it: ${before.slice(0, 4).join(", ")}${before.length > 4 ? ` and ${before.length - 4} more` : ""}`);
+  const before = some.flatMap((one) => rankMap.before.get(one) ?? []).filter(([, ranks]) => line.ranks.some((one) => ranks.includes(one))).map(([name]) => name);
+  if (before.length) lines.push(`collectives before ${some.length > 1 ? "these" : "it"}: ${before.slice(0, 4).join(", ")}${before.length > 4 ? ` and ${before.length - 4} more` : ""}`);
   if (some.length > 1 || line.ranks.length > 1) lines.push(`the worst of ${some.length} operator${some.length > 1 ? "s" : ""}${line.ranks.length > 1 ? ` on ${line.label}` : ""}`);
   return [get("op"), lines];
 }
