@@ -373,6 +373,7 @@ class PlacementSearch:
             return NO_SHAPE
         least = min(found.error for found in tried)
         near = max(least if one.size == 1 else 10 * least, EXACT)
+        near = min(near, limit) if least <= limit else near  # none that disagrees
         best = next(found for found in tried if found.error <= near)
         if best.error > limit and self.partners.missing:
             return UNKNOWN
@@ -412,12 +413,15 @@ class PlacementSearch:
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
-    """Whether the copies along an axis differ."""
+    """Whether the copies along an axis differ. Masks and indices of which extremes alone are recorded may differ."""
     import numpy as np
 
     groups: dict[Any, list[Any]] = defaultdict(list)
     for at, op in mesh.cells.items():
         one = tensor_in(op, slot)
+        figures = one.figures if one is not None and one.array is None else None
+        if figures is not None and figures[2:] == (None, None) and figures[0] != figures[1]:
+            return True
         groups[at[:axis] + at[axis + 1 :]].append(
             None if one is None else one.figures if one.array is None else one.array
         )
