@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
+from typing import Optional, Sequence
 
 from npucmp.align.placement import ARRAYS, BLOCK, PAYLOADS, Get, distance, fit_figures
-from npucmp.align.placement_search import Decision, PlacementSearch
+from npucmp.align.placement_search import AGREES_FIGURES, COARSE_FIGURES, Decision, PlacementSearch
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit
 from npucmp.align.rank_part import PartOfRank
 from npucmp.align.rank_run import HeldTensor, RankOperator
@@ -14,6 +14,7 @@ from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload
 
+Figures = Sequence[Optional[float]]
 STANDS_OUT = 8.0  # times: chosen: parts of one tensor err alike within a factor of 3 in clean runs
 
 
@@ -96,6 +97,38 @@ def _by_figures(mesh: Mesh, get: Get, golden: HeldTensor, decision: Decision) ->
         if fitted is not None:
             found[op.rank] = max(found.get(op.rank, 0.0), fitted.error)
     return found
+
+
+def rank_beyond(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> Optional[int]:
+    """The one rank whose part is no part of the golden by its statistics: its largest value, its smallest or its norm
+    exceeds that of the whole. None if no rank, or several, hold such a part, or the tensor is no shard."""
+    known, fit = golden.figures, decision.fit
+    if known is None or fit is None or golden.array is not None or not any(one.is_split for one in fit.placements):
+        return None
+    if any(one.is_partial for one in fit.placements):
+        return None
+    room = COARSE_FIGURES if "16" in golden.ref.dtype else AGREES_FIGURES
+    found = set()
+    for op in mesh.cells.values():
+        part = search.part(golden.operator.name, op, golden.slot)
+        own = part.figures if part is not None else None
+        if own is not None and _exceeds(own, known, fit.scale, room):
+            found.add(op.rank)
+    return found.pop() if len(found) == 1 else None
+
+
+def _exceeds(own: Figures, whole: Figures, scale: float, room: float) -> bool:
+    """Whether statistics (largest, smallest, mean, norm) of a part exceed those of the whole by more than a share."""
+    size = max(abs(value) for value in whole[:2] if value is not None)
+    pairs = [(own[0], whole[0], size), (_negative(own[1]), _negative(whole[1]), size), (own[3], whole[3], whole[3])]
+    return any(
+        mine is not None and theirs is not None and unit and mine / scale - theirs > room * unit
+        for mine, theirs, unit in pairs
+    )
+
+
+def _negative(value: Optional[float]) -> Optional[float]:
+    return None if value is None else -value
 
 
 def odd_rank(errors: dict[int, float]) -> Optional[int]:

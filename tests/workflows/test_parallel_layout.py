@@ -135,6 +135,28 @@ def test_statistics_name_a_missing_reduction(tmp_path):
     assert report.exit_status == 1 and report.roots[0].pair.operator.name == "Tensor.__add__.0.forward"
 
 
+@pytest.mark.parametrize("layout", ["tp4", "dp4", "tp2_dp2_pp2"])
+def test_statistics_of_a_clean_layout_name_nothing(tmp_path, layout):
+    """Masks of a part of the vocabulary, of which extremes alone are recorded, and sums of which the mean alone is."""
+    (case,) = draw_cases(51, layout, 1, "statistics", most=0)
+    one = graded(case, tmp_path)
+    assert (one.grade, one.status) == ("silent", 2)
+
+
+def test_statistics_name_a_rank_whose_part_exceeds_the_whole(tmp_path):
+    case = next(one for one in draw_cases(51, "dp4", 1, "statistics", most=5) if one.fault.kind == "wrong part")
+    written = make(case, tmp_path)
+    root = npucmp.compare(written.target, written.golden, jobs=1).roots[0]
+    assert root.pair.golden_op.name in written.right and root.rank == case.fault.rank
+    assert f"the part of rank {root.rank} is no part of the golden" in root.because
+
+
+def test_statistics_name_the_sum_whose_mean_moved(tmp_path):
+    cases = draw_cases(51, "tp2_sp_cp2_zigzag", 1, "statistics", most=5)
+    case = next(one for one in cases if one.fault.kind == "wrong part")
+    assert graded(case, tmp_path).grade == "right"
+
+
 @pytest.mark.parametrize("layout", ["tp2", "tp2_dp2"])
 def test_large_tensors_are_read_block_by_block(tmp_path, layout, monkeypatch):
     """Placements of tensors that are not held in memory are decided from blocks."""
