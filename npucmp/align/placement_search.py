@@ -52,12 +52,14 @@ Key = tuple[str, str]  # operator and slot of the golden
 
 
 class PlacementSearch:
-    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients."""
+    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients;
+    `part_errors`: errors of ranks with the fit that they belong to, as far as part_errors.py computed them."""
 
     def __init__(self, partners: RankPartners, values: bool) -> None:
         self.partners, self.values = partners, values
         self.golden = partners.golden
         self.found: dict[Key, Decision] = {}
+        self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
         self.scale: Optional[float] = None
         self.scaled_from = ""
         self._sources: dict[Key, dict[int, HeldTensor]] = {}
@@ -366,6 +368,7 @@ class PlacementSearch:
             return NO_SHAPE
         least = min(found.error for found in tried)
         near = max(least if one.size == 1 else 10 * least, EXACT)
+        near = min(near, limit) if least <= limit else near  # none that disagrees
         best = next(found for found in tried if found.error <= near)
         if best.error > limit and self.partners.missing:
             return UNKNOWN
@@ -405,12 +408,15 @@ class PlacementSearch:
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
-    """Whether the copies along an axis differ."""
+    """Whether the copies along an axis differ. Masks and indices of which extremes alone are recorded may differ."""
     import numpy as np
 
     groups: dict[Any, list[Any]] = defaultdict(list)
     for at, op in mesh.cells.items():
         one = tensor_in(op, slot)
+        figures = one.figures if one is not None and one.array is None else None
+        if figures is not None and figures[2:] == (None, None) and figures[0] != figures[1]:
+            return True
         groups[at[:axis] + at[axis + 1 :]].append(
             None if one is None else one.figures if one.array is None else one.array
         )
