@@ -30,6 +30,8 @@ LAYOUTS = {
     "pp2_vpp2_micro2_ahead": Layout(pp=2, vpp=2, micro=2, ahead=True), "tp2_pp2_vpp2": Layout(tp=2, pp=2, vpp=2),
     "dp2_zero1": Layout(dp=2, zero="zero1"), "dp4_zero1": Layout(dp=4, zero="zero1"),
     "tp2_dp2_zero1": Layout(tp=2, dp=2, zero="zero1"), "dp2_fsdp": Layout(dp=2, zero="fsdp"),
+    "dp2_zero1_backward": Layout(dp=2, zero="zero1_backward"), "dp2_zero1_each": Layout(dp=2, zero="zero1_each"),
+    "dp2_fsdp_flat": Layout(dp=2, zero="fsdp_flat"), "tp2_dp2_fsdp_flat": Layout(tp=2, dp=2, zero="fsdp_flat"),
     "dp4_fsdp": Layout(dp=4, zero="fsdp"), "tp2_dp2_fsdp": Layout(tp=2, dp=2, zero="fsdp"),
     "tp2_sp_dp2": Layout(tp=2, dp=2, sp=True), "pp2_dp2": Layout(pp=2, dp=2), "tp2_dp2_pp2": Layout(tp=2, dp=2, pp=2),
 }  # fmt: skip
@@ -119,6 +121,7 @@ def design_for(draw: np.random.RandomState, layout: Layout) -> Design:
         words=int(draw.choice([48, 64, 96])), fused=str(draw.choice(["groups", "blocks", ""])),
         gated=bool(draw.randint(2)), tied=bool(draw.randint(2)), rms=bool(draw.randint(2)),
         parallel_loss=bool(draw.randint(2)), rope=bool(draw.randint(2)),
+        clip=bool(layout.zero and layout.ranks == layout.dp and draw.randint(2)),
     )  # fmt: skip
 
 
@@ -193,13 +196,16 @@ def faults(
             (one,),
         )
     if layout.zero:
-        every = (("optimizer", "mul", "forward"), ("optimizer", "sub", "forward"))
+        norm_of_all = tuple(("optimizer.clip", kind, "forward") for kind in ("mul", "sum", "add", "rsqrt"))
+        every = (("optimizer", "mul", "forward"), ("optimizer", "sub", "forward"), *norm_of_all)
         yield Fault("stale shard", "", one, size=size), every, None
-        if layout.zero == "fsdp":
+        if layout.zero.startswith("fsdp"):
             first = ((f"{at}.up", "linear", "forward"),)
             yield Fault("shard gathered in another order", f"{at}.up.weight"), first, None
-        else:
-            behind = every
+            yield Fault("old shard gathered", f"{at}.up.weight", one, size=size), first, None
+        if d.clip:
+            yield Fault("norm not reduced over shards"), every, None
+        behind = (*behind, *norm_of_all) if layout.zero == "fsdp" else every
     if layout.dp > 1:
         yield Fault("undivided", updated), behind, None
         yield Fault("gradient not reduced", updated), behind, None
