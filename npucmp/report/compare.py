@@ -119,10 +119,15 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         line = layout_line(report.layout)
         sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
     sections = worst_elements.with_worst_elements(sections, report.looks)
-    suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
+    suspects = Suspects.of([suspect for one in sections for section_part in one.suspects for suspect in section_part])
     lines = [line.head + line.rest for one in sections for line in one.lines]
     further = _NextDump(report, files)
-    listed = [words for one in sections for some in one.listings for words in (some.title, *some.lines)]
+    listed = [
+        words
+        for one in sections
+        for section_part in one.listings
+        for words in (section_part.title, *section_part.lines)
+    ]
     return Answer(
         result=report,
         word=word_of(report.exit_status, parts.tally),

@@ -120,7 +120,8 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
         sequence = sorted(range(len(orders)), key=orders.__getitem__)
         findings = [findings[row] for row in sequence]
         rows, operators = (
-            {name: [column[row] for row in sequence] for name, column in some.items()} for some in (rows, operators)
+            {name: [column[row] for row in sequence] for name, column in columns.items()}
+            for columns in (rows, operators)
         )
         orders = operators["order"]
     pairs = [one.measurement.pair for one in findings]
