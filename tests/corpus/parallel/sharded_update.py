@@ -11,6 +11,7 @@ fsdp_flat      the parameters of a layer are one flat parameter, which is split 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, Sequence
 
 import numpy as np
@@ -80,7 +81,8 @@ def _reduced(network: Network, group: Sequence[int], unit: Sequence[str], gradie
     parts: Tensors = {}
     for rank in group:
         own = [gradients[name][rank] for name in unit]
-        parts[rank] = _padded(network, own[0], len(group)) if zero == "fsdp" else _joined(network, rank, own, len(group))
+        is_rows = zero == "fsdp"
+        parts[rank] = _padded(network, own[0], len(group)) if is_rows else _joined(network, rank, own, len(group))
     if kinds["gradient not reduced"]:
         parts = {rank: _part(network, one, number, len(group)) for number, (rank, one) in enumerate(parts.items())}
     else:
@@ -130,6 +132,10 @@ def _joined(network: Network, rank: int, tensors: Sequence[Tensor], count: int) 
     return made
 
 
+def _copies(whole: np.ndarray, parts: list[np.ndarray]) -> list[np.ndarray]:
+    return [whole] * len(parts)
+
+
 def _padded(network: Network, one: Tensor, count: int) -> Tensor:
     return Tensor(_rows(one.values, count), one.dtype, network.session.key())
 
@@ -170,7 +176,8 @@ def _gather(network: Network, group: Sequence[int], scope: str) -> None:
         for number, rank in enumerate(group):
             piece = _pieces(network, rank, unit, count)[number]
             parts[rank] = Tensor(piece, network._known[rank, unit[0]].dtype, network.session.key())
-        among.communicate(network.session, "all_gather", group, parts, lambda all, whole=whole: [whole] * len(all), True)
+        made = partial(_copies, whole)
+        among.communicate(network.session, "all_gather", group, parts, made, True)
 
 
 def gather_parameter(network: Network, rank: int, path: str, whole: np.ndarray) -> np.ndarray:
