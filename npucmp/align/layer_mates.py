@@ -57,7 +57,8 @@ def _switch(
 
 
 def _one_split_per_axis(search: PlacementSearch) -> None:
-    """One axis of ranks splits the sequence one way: what most of the data says."""
+    """One axis of ranks splits the sequence one way. If some data are held zigzag, which needs code of its own, data in
+    plain parts were forgotten."""
     data: dict[tuple[int, str], list[tuple[RankOperator, HeldTensor]]] = defaultdict(list)
     for golden in search.golden.operators:
         if golden.is_backward or search.golden.is_update(golden):
@@ -72,14 +73,11 @@ def _one_split_per_axis(search: PlacementSearch) -> None:
                 if each.is_split:
                     data[axis, each.kind].append((golden, one))
     for axis in {axis for axis, _ in data}:
-        zigzag, plain = data[axis, "zigzag"], data[axis, "shard"]
-        few = [] if not zigzag or not plain else plain if len(plain) <= len(zigzag) else zigzag
-        for golden, one in few:
+        for golden, one in data[axis, "shard"] if data[axis, "zigzag"] else ():
             placed = search.placed(golden, one)
             assert placed is not None
-            kind = "zigzag" if few is plain else "shard"
             if len(placed[axis].blocks) == 1:
-                _hold(search, golden, one, tuple(each._replace(kind=kind) if each.is_split and at == axis else each
+                _hold(search, golden, one, tuple(each._replace(kind="zigzag") if each.is_split and at == axis else each
                                               for at, each in enumerate(placed)))  # fmt: skip
 
 

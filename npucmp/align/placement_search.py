@@ -54,12 +54,14 @@ Key = tuple[str, str]  # operator and slot of the golden
 
 
 class PlacementSearch:
-    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients."""
+    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients;
+    `part_errors`: errors of ranks with the fit that they belong to, as far as part_errors.py computed them."""
 
     def __init__(self, partners: RankPartners, values: bool) -> None:
         self.partners, self.values = partners, values
         self.golden = partners.golden
         self.found: dict[Key, Decision] = {}
+        self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
         self.scale: Optional[float] = None
         self.scaled_from = ""
         self._sources: dict[Key, dict[int, HeldTensor]] = {}
@@ -228,11 +230,9 @@ class PlacementSearch:
             return {*mesh.split_axes}
         if not golden.is_backward:
             unknown = golden.name in self._reform and any(placed is None for placed in inputs) and not golden.op.path
-            return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, inputs, mesh)
-        if golden.op.path:
-            return set()
+            return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, one, inputs, mesh)
         if forward is None:
-            return {*mesh.split_axes}
+            return set() if golden.op.path else {*mesh.split_axes}
         source = _forward_input(golden, at, forward)
         own = self.placed(forward, source) if source is not None else None
         if own is not None and len(own) != len(mesh.sizes):
@@ -376,9 +376,10 @@ class PlacementSearch:
         return False
 
     def class_of(self, golden: RankOperator, one: HeldTensor) -> Hashable:
-        """A key that the same tensor of other layers shares."""
+        """A key that the same tensor of other layers shares: one call stack has the calls of all layers, one line those
+        of all linear layers."""
         forward = self._forward_of(golden) or golden
-        return golden.key, golden.op.phase, forward.op.stack[:1], one.shape, one.slot
+        return golden.key, golden.op.phase, forward.op.stack, one.shape, one.slot
 
     def scales(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> list[float]:
         """By which factors a tensor of the target may be larger."""
@@ -446,6 +447,7 @@ class PlacementSearch:
             return NO_SHAPE
         least = min(found.error for found in tried)
         near = max(least if one.size == 1 else 10 * least, EXACT)
+        near = min(near, limit) if least <= limit else near  # none that disagrees
         best = next(found for found in tried if found.error <= near)
         if best.error > limit and self.partners.missing:
             return UNKNOWN
@@ -485,12 +487,15 @@ class PlacementSearch:
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
-    """Whether the copies along an axis differ."""
+    """Whether the copies along an axis differ. Masks and indices of which extremes alone are recorded may differ."""
     import numpy as np
 
     groups: dict[Any, list[Any]] = defaultdict(list)
     for at, op in mesh.cells.items():
         one = tensor_in(op, slot)
+        figures = one.figures if one is not None and one.array is None else None
+        if figures is not None and figures[2:] == (None, None) and figures[0] != figures[1]:
+            return True
         groups[at[:axis] + at[axis + 1 :]].append(
             None if one is None else one.figures if one.array is None else one.array
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from itertools import chain
-from typing import Any, Hashable, Mapping, Optional, Sequence
+from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
-from npucmp.align.flat_updates import FlatUpdates
 from npucmp.align.lane_match import match_lane, may_be_part, share_of
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
 from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
+from npucmp.align.split_updates import SplitUpdates
 from npucmp.model.roles import peer_of
 
 Partners = dict[tuple[int, int], RankOperator]
@@ -28,6 +28,26 @@ def missing_ranks(ranks: Mapping[int, RankRun]) -> list[int]:
     named |= {peer for run in ranks.values() for one in run.operators if one.type.has("point to point")
               for peer in [peer_of(one.op)] if peer is not None and peer >= 0}  # fmt: skip
     return sorted(({*range(max(ranks, default=0))} | named) - ranks.keys())
+
+
+def _is_call_of(one: RankOperator, gradients: RankOperator) -> bool:
+    """Whether an operator is a call of the module of a gradient record."""
+    return bool(one.op.path) and one.op.call.rpartition(".")[0] == gradients.op.call
+
+
+def _accumulates(records: Sequence[RankOperator], golden: RankOperator) -> Iterator[bool]:
+    """Whether the last record is nearer to the golden's gradient than the sum of all, in direction; for each tensor."""
+    import numpy as np
+
+    for one in golden.outputs if len(records) > 1 else ():
+        exact = one.array
+        arrays = [each.array for record in records for each in [tensor_in(record, one.slot)] if each is not None]
+        known = [each for each in arrays if exact is not None and each is not None and each.shape == exact.shape]
+        if exact is None or len(known) < len(records):
+            continue
+        sums = np.sum(known, axis=0)
+        last, whole = (float(np.vdot(each, exact)) / (float(np.linalg.norm(each)) or 1.0) for each in (known[-1], sums))
+        yield last >= whole
 
 
 class RankPartners:
@@ -48,7 +68,7 @@ class RankPartners:
         self._match_forward()
         self._match_backward()
         self._drop_other_stages()
-        self._match_flat_updates()
+        self._match_split_updates()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
 
@@ -148,21 +168,50 @@ class RankPartners:
                     )
                     if found is not None:
                         self.found[back.name][rank, batch] = found
+        self._match_gradient_records()
 
-    def _match_flat_updates(self) -> None:
-        """Match the updates without a partner with the parts of flat buffers."""
+    def _gradient_records(self, golden: RankOperator) -> dict[tuple[int, int], list[RankOperator]]:
+        """The records of a module's gradients that have no number of a call, by rank and micro batch: those of the
+        partners of its first call that the dump has beside each golden record."""
+        records = self.golden.of_call(golden.op.call)
+        forward = next((one for one in self.golden.operators if not one.is_backward and _is_call_of(one, golden)), None)
+        found: dict[tuple[int, int], list[RankOperator]] = {}
+        for (rank, batch), one in self.found.get(forward.name, {}).items() if forward is not None else ():
+            theirs = self.ranks[rank].of_call(one.op.call.rpartition(".")[0])
+            if batch == 0:
+                found[rank, batch] = theirs[records.index(golden) :: len(records)]
+        return found
+
+    def _match_gradient_records(self) -> None:
+        """Match the records of a module's gradients. Each micro batch makes one, and dump tools record either its own
+        gradient or the gradient accumulated so far, which the whole run shows."""
+        known = {one.name: self._gradient_records(one) for one in self.golden.operators
+                 if one.is_gradient_record and not self.found.get(one.name)}  # fmt: skip
+        votes = [nearer for name, some in known.items() for theirs in some.values()
+                 for nearer in _accumulates(theirs, self.golden.by_name[name])]  # fmt: skip
+        is_accumulated = sum(votes) * 2 >= len(votes)
+        for name, some in known.items():
+            for (rank, batch), theirs in some.items():
+                for number, one in enumerate(theirs[-1:] if is_accumulated else theirs):
+                    self.found[name][rank, batch + number] = one
+
+    def _match_split_updates(self) -> None:
+        """Match the updates that data-parallel ranks split: those without a partner with the parts of flat buffers, and
+        those of rows."""
         missing = {one.name for one in self.golden.update if self.mesh(one) is None}
         readers = self._parameters(self.golden)
         parameters: dict[str, dict[int, HeldTensor]] = {}
         for golden in self.golden.update:
-            for one in golden.inputs if golden.name in missing else ():
+            for one in golden.inputs:
                 for name, slot in readers.get(one.content, ())[:1] if one.content is not None else ():
                     held = {rank: tensor_in(partner, slot) for (rank, batch), partner in self.found[name].items()
                             if batch == 0}  # fmt: skip
                     parameters[golden.name] = {rank: each for rank, each in held.items() if each is not None}
-        if parameters:
-            for name, parts in FlatUpdates(self.ranks, self.golden, self.groups).pairs(parameters, missing).items():
-                self.found[name] = {(one.rank, 0): one for one in parts}
+        split = SplitUpdates(self.ranks, self.golden, self.groups)
+        found = split.of_rows(parameters)
+        found.update(split.of_buffers({name: one for name, one in parameters.items() if name in missing}, missing))
+        for name, parts in found.items():
+            self.found[name] = {(one.rank, 0): one for one in parts}
 
     def _drop_other_stages(self) -> None:
         """Keep the updates of the parameter that the golden updates, among those of several stages."""

@@ -26,6 +26,7 @@ SPELLINGS = 1 << 18  # spellings in the caches; each name in a file of weights m
 
 TRAITS = {
     "sums": "adds terms that may cancel",
+    "elementwise": "computes each element of its result from the same element of its operands alone",
     "contracts": "sums products: matrix products, convolutions, attention",
     "multilinear": "its gradient by one operand reads only the other operands",
     "exponential": "multiplies a relative error by the size of its operand",
@@ -122,23 +123,23 @@ class OpTypeRow(NamedTuple):
 
 TABLE = (
     # sums and differences
-    OpTypeRow("add", "sums, saves nothing, shifts, keeps sums", "iadd radd TensorAdd scalar_add"),
-    OpTypeRow("sub", "sums, saves nothing, shifts, keeps sums", "isub rsub subtract"),
+    OpTypeRow("add", "elementwise, sums, saves nothing, shifts, keeps sums", "iadd radd TensorAdd scalar_add"),
+    OpTypeRow("sub", "elementwise, sums, saves nothing, shifts, keeps sums", "isub rsub subtract"),
     OpTypeRow("add_n", "sums, saves nothing, shifts, keeps sums", "AccumulateNV2"),
     OpTypeRow("bias_add", "sums, saves nothing, shifts, keeps sums", "", (1,)),
-    OpTypeRow("lerp", "sums"),
-    OpTypeRow("addcmul", "sums"),
-    OpTypeRow("addcdiv", "sums"),
+    OpTypeRow("lerp", "elementwise, sums"),
+    OpTypeRow("addcmul", "elementwise, sums"),
+    OpTypeRow("addcdiv", "elementwise, sums"),
     OpTypeRow("sum", "sums, saves nothing", "ReduceSum nansum"),
     OpTypeRow("mean", "sums, saves nothing, keeps sums", "ReduceMean nanmean ReduceMeanWithCount"),
     OpTypeRow("cumsum", "sums, saves nothing"),
     OpTypeRow("norm", "at least 0", "vector_norm linalg_vector_norm LpNorm ReduceL2 L2Loss LpNormV2"),
     OpTypeRow("prod", "", "ReduceProd"),
     # products
-    OpTypeRow("mul", "shifts, multilinear", "imul rmul multiply Muls"),
+    OpTypeRow("mul", "elementwise, shifts, multilinear", "imul rmul multiply Muls"),
     OpTypeRow("neg", "saves nothing", "negative"),
-    OpTypeRow("square", "at least 0"),
-    OpTypeRow("sqrt", "at least 0"),
+    OpTypeRow("square", "elementwise, at least 0"),
+    OpTypeRow("sqrt", "elementwise, at least 0"),
     OpTypeRow("linear", "contracts, multilinear", "Dense FullyConnection NonDynamicallyQuantizableLinear", (1, 2)),
     OpTypeRow("matmul", "contracts, multilinear", "imatmul rmatmul mm MatMulV3 Gemm mv vdot", (2,)),
     OpTypeRow("bmm", "contracts, multilinear", "BatchMatMul BatchMatMulV3", (2,)),
@@ -182,9 +183,9 @@ TABLE = (
     OpTypeRow("log10", "logarithm, poles"),
     OpTypeRow("log1p", "logarithm, poles"),
     OpTypeRow("logit", "poles"),
-    OpTypeRow("div", "quotient, poles, shifts",
+    OpTypeRow("div", "elementwise, quotient, poles, shifts",
         "idiv rdiv truediv itruediv rtruediv true_divide divide RealDiv DivNoNan"),
-    OpTypeRow("rsqrt", "quotient, poles"),
+    OpTypeRow("rsqrt", "elementwise, quotient, poles"),
     OpTypeRow("reciprocal", "reciprocal, poles", "Inv"),
     OpTypeRow("tan", "tangent"),
     OpTypeRow("pow", "power, poles", "ipow rpow"),
@@ -395,7 +396,7 @@ def _traits_by_name(name: str) -> set[str]:
     words = {word.lower() for word in _WORD.findall(name)}
     key = _key(name)
     found = {trait for trait, parts in _TRAITS if parts.search(key)}
-    return found | {trait for trait, some in _WORDS.items() if some & words}
+    return found | {trait for trait, trait_words in _WORDS.items() if trait_words & words}
 
 
 def _key(name: str) -> str:

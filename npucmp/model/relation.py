@@ -61,6 +61,7 @@ class Relation(NamedTuple):
     decided_by  "agreement", "other layers", "flow" or "shape"
     error       of the assembled tensor, None if it was not computed
     rounding    how much larger the rounding of a sum over ranks is than that of the sum, 1 for other relations
+    rank_errors relative error of the part of each rank, by (rank, error); empty for sums, inputs and unknown values
     """
 
     ranks: tuple[int, ...]
@@ -70,6 +71,7 @@ class Relation(NamedTuple):
     decided_by: str = ""
     error: Optional[float] = None
     rounding: float = 1.0
+    rank_errors: tuple[tuple[int, float], ...] = ()
 
     @property
     def is_partial(self) -> bool:
@@ -116,12 +118,23 @@ class PlacedTensor(NamedTuple):
     relation: Optional[Relation] = None
 
 
+class PlacedCollective(NamedTuple):
+    """A collective of the target. On these ranks it runs before an operator of the golden, "" behind the last one."""
+
+    step: Optional[int]
+    name: str
+    before: str
+    ranks: tuple[int, ...]
+
+
 class LayoutFacts(NamedTuple):
     """How the ranks of a target were put together.
 
     target, golden  the layouts in words; `ranks` of the target, `axes`: sizes of its axes, `stages`, `micro_batches`
     placed          the relation of every tensor of the golden, in its order
     missing         ranks of the layout that the dump lacks
+    stage_of        the pipeline stage of each of `ranks`
+    collectives     of all ranks, in the order of the golden's operators
     """
 
     target: str
@@ -131,6 +144,8 @@ class LayoutFacts(NamedTuple):
     micro_batches: int = 1
     placed: tuple[PlacedTensor, ...] = ()
     missing: tuple[int, ...] = ()
+    stage_of: tuple[int, ...] = ()
+    collectives: tuple[PlacedCollective, ...] = ()
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:

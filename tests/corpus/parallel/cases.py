@@ -31,6 +31,8 @@ LAYOUTS = {
     "pp2_vpp2_micro2_ahead": Layout(pp=2, vpp=2, micro=2, ahead=True), "tp2_pp2_vpp2": Layout(tp=2, pp=2, vpp=2),
     "dp2_zero1": Layout(dp=2, zero="zero1"), "dp4_zero1": Layout(dp=4, zero="zero1"),
     "tp2_dp2_zero1": Layout(tp=2, dp=2, zero="zero1"), "dp2_fsdp": Layout(dp=2, zero="fsdp"),
+    "dp2_zero1_backward": Layout(dp=2, zero="zero1_backward"), "dp2_zero1_each": Layout(dp=2, zero="zero1_each"),
+    "dp2_fsdp_flat": Layout(dp=2, zero="fsdp_flat"), "tp2_dp2_fsdp_flat": Layout(tp=2, dp=2, zero="fsdp_flat"),
     "dp4_fsdp": Layout(dp=4, zero="fsdp"), "tp2_dp2_fsdp": Layout(tp=2, dp=2, zero="fsdp"),
     "ep2": Layout(ep=2), "ep4": Layout(ep=4), "ep2_exchange": Layout(ep=2, exchange=True),
     "ep4_exchange": Layout(ep=4, exchange=True), "tp2_ep2": Layout(tp=2, ep=2), "ep2_pp2": Layout(ep=2, pp=2),
@@ -123,9 +125,10 @@ def design_for(draw: np.random.RandomState, layout: Layout) -> Design:
         layers=int(draw.choice([2, 4] if layout.pp > 1 else [2, 3])) * layout.vpp, inner=int(draw.choice([24, 40, 64])),
         words=int(draw.choice([48, 64, 96])), fused=str(draw.choice(["groups", "blocks", ""])),
         gated=bool(draw.randint(2)), tied=bool(draw.randint(2)), rms=bool(draw.randint(2)),
-        parallel_loss=bool(draw.randint(2)), rope=bool(draw.randint(2)), permuted=layout.exchange,
-        experts=int(draw.choice([4, 8])) if layout.ep > 1 else 0, choices=int(draw.choice([1, 2])),
-        apart=layout.tp > 1,
+        parallel_loss=bool(draw.randint(2)), rope=bool(draw.randint(2)),
+        clip=bool(layout.zero and layout.ranks == layout.dp and draw.randint(2)),
+        experts=int(draw.choice([4, 8])) if layout.ep > 1 else 0, permuted=layout.exchange, apart=layout.tp > 1,
+        choices=int(draw.choice([1, 2])) if layout.ep > 1 else 0,
     )  # fmt: skip
 
 
@@ -203,13 +206,16 @@ def faults(
             (one,),
         )
     if layout.zero:
-        every = (("optimizer", "mul", "forward"), ("optimizer", "sub", "forward"))
+        norm_of_all = tuple(("optimizer.clip", kind, "forward") for kind in ("mul", "sum", "add", "rsqrt"))
+        every = (("optimizer", "mul", "forward"), ("optimizer", "sub", "forward"), *norm_of_all)
         yield Fault("stale shard", "", one, size=size), every, None
-        if layout.zero == "fsdp":
+        if layout.zero.startswith("fsdp"):
             first = ((f"{at}.up", "linear", "forward"),)
             yield Fault("shard gathered in another order", f"{at}.up.weight"), first, None
-        else:
-            behind = every
+            yield Fault("old shard gathered", f"{at}.up.weight", one, size=size), first, None
+        if d.clip:
+            yield Fault("norm not reduced over shards"), every, None
+        behind = (*behind, *norm_of_all) if layout.zero == "fsdp" else every
     if layout.dp > 1:
         yield Fault("undivided", updated), behind, None
         yield Fault("gradient not reduced", updated), behind, None

@@ -73,6 +73,7 @@ def _expert(network: Network, ranks: Sequence[int], number: int, x: Vars) -> Var
 def _entered(network: Network, ranks: Sequence[int], x: Vars, axes: Sequence[str], fault: str) -> Vars:
     """What each rank reads of a tensor that ranks hold alike: its gradient is the sum of theirs."""
     out: Vars = {}
+    scope = network.tapes[ranks[0]].scope
     for group in network._groups(ranks, *axes):
         made = {rank: among.alias(network.session, x[rank].tensor) for rank in group}
 
@@ -80,7 +81,6 @@ def _entered(network: Network, ranks: Sequence[int], x: Vars, axes: Sequence[str
             is_missing = len(group) == 1 or network.fault.strikes(fault, scope, None, network.session.step)
             return arrived if is_missing else among.all_reduce(network.session, group, arrived, scope)
 
-        scope = network.tapes[group[0]].scope
         out.update(among.joint(network.tapes, group, x, made, back))
     return out
 

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
     zigzag: bool = False
     ahead: bool = False  # all micro batches go forward before the first goes back, as in a pipeline
     vpp: int = 1
-    zero: str = ""  # "zero1" or "fsdp": how the optimizer is split over dp
+    zero: str = ""  # how the optimizer is split over dp, as sharded_update.py has it
     exchange: bool = False
 
     @property

@@ -69,6 +69,7 @@ class Network(Lockstep):
         self.session, self.layout, self.design, self.weights, self.fault = session, layout, design, weights, fault
         self.tapes = {rank: Tape(session, rank) for rank in range(layout.ranks)}
         self._known: dict[tuple[int, str], Var] = {}
+        self.stored: dict[tuple[int, str], Array] = {}  # parameters of a rank before any gather
         self._replicated: set[str] = set()  # parameters that all tensor ranks hold whole
         self._shards: dict[str, Callable[[Array, int], Array]] = {}
         draw = np.random.RandomState([seed, 77])
@@ -129,7 +130,8 @@ class Network(Lockstep):
 
                     self._shards[path] = shard
                 values = self._shards[path](whole, rank)
-                if self.layout.zero == "fsdp":
+                self.stored[rank, path] = values
+                if self.layout.zero.startswith("fsdp"):
                     values = sharded_update.gather_parameter(self, rank, path, values)
                 if self.fault.strikes("replica differs", path, rank, self.session.step):
                     values = values + self.fault.size * np.abs(values).mean() * np.sign(
@@ -455,12 +457,15 @@ class Network(Lockstep):
             first, last = chunk * d.layers // chunks, (chunk + 1) * d.layers // chunks
             for layer in range(first, last):
                 with self._inside(ranks, f"layers.{layer}"):
-                    h = self._attention(ranks, self._norm(ranks, "norm1", x))
-                    x = self._each(ranks, "add", x, h)
-                    h = self._norm(ranks, "norm2", x)
-                    h = experts.mixture(self, ranks, h) if d.experts else self._mlp(ranks, h)
-                    x = self._each(ranks, "add", x, h)
+                    x = sharded_update.gathered(self, ranks, x, lambda x, ranks=ranks: self._layer(ranks, x))  # type: ignore[misc]
         return self._loss(layout.stage(layout.pp - 1), x, micro)
+
+    def _layer(self, ranks: Sequence[int], x: Vars) -> Vars:
+        h = self._attention(ranks, self._norm(ranks, "norm1", x))
+        x = self._each(ranks, "add", x, h)
+        h = self._norm(ranks, "norm2", x)
+        h = experts.mixture(self, ranks, h) if self.design.experts else self._mlp(ranks, h)
+        return self._each(ranks, "add", x, h)
 
     def _sent(self, sources: Sequence[int], sinks: Sequence[int], x: Vars, chunk: int) -> Vars:
         out: Vars = {}
@@ -535,9 +540,12 @@ class Network(Lockstep):
                 session.weight_gradients[rank, name] = one
 
     def _update(self) -> None:
-        for name, parts in self._gradients().items():
-            ranks = [*parts]
-            free = {rank: Var(one) for rank, one in parts.items()}
+        gradients = {name: {r: Var(one) for r, one in parts.items()} for name, parts in self._gradients().items()}
+        if self.design.clip:
+            ranks = [*range(self.layout.ranks)]
+            gradients = dict(zip(gradients, sharded_update.clipped(self, ranks, [*gradients.values()])))
+        for name, free in gradients.items():
+            ranks = [*free]
             with self._inside(ranks, "optimizer"), self._inside(ranks, name):
                 step = self._each(ranks, "mul", free, RATE)
                 w = {rank: self.tapes[rank].detached(self._known[rank, name]) for rank in ranks}

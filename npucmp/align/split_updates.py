@@ -1,8 +1,12 @@
-"""Updates of flat buffers: an optimizer that is split over data-parallel ranks, as in ZeRO-1.
+"""Updates that are split over data-parallel ranks: flat buffers, as in ZeRO-1, and rows, as in FSDP.
 
-Each rank updates a part of one flat buffer, which holds all parameters one behind the other. A golden parameter is a
-part of that buffer, which may cross the borders of ranks. Parameters before their update show where: they are found by
-their values, in the order of the golden. The gradient and all else that the update makes stand at the same places.
+FSDP splits each parameter along its first dimension, whatever tensor-parallel part of it the ranks hold. The parts are
+joined before the layout of the parameter is looked for.
+
+In ZeRO-1, each rank updates a part of one flat buffer, which holds all parameters one behind the other. A golden
+parameter is a part of that buffer, which may cross the borders of ranks. Parameters before their update show where:
+they are found by their values, in the order of the golden. The gradient and all else that the update makes stand at the
+same places.
 Operators of an update are partners by type along the chain from gradient to parameter.
 """
 
@@ -12,9 +16,9 @@ import math
 from collections import defaultdict
 from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun
+from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
 from npucmp.dump.readers import assembly
-from npucmp.model import Payload
+from npucmp.model import Payload, TensorRef
 
 CLOSE = 0.01  # relative: chosen: a parameter in a 16-bit type and its copy in float32 are nearer
 EQUAL = 0.5  # share of elements: chosen: a fault leaves as many, other values do not agree in as many
@@ -29,38 +33,77 @@ class _Buffer(NamedTuple):
     values: Any
 
 
-class FlatUpdates:
+class SplitUpdates:
     """The flat updates of one step, group by group of ranks that share a buffer."""
 
     def __init__(self, ranks: Mapping[int, RankRun], golden: RankRun, groups: Sequence[Sequence[int]]) -> None:
         self._ranks, self._golden = ranks, golden
+        self._known: dict[int, dict[tuple[str, Hashable], RankOperator]] = {}
         self._groups = [group for group in groups if len(group) > 1 and {*group} <= ranks.keys()]
 
-    def pairs(
+    def of_buffers(
         self, parameters: Mapping[str, Mapping[int, HeldTensor]], missing: set[str]
     ) -> dict[str, list[RankOperator]]:
-        """Return the partners of the golden's updates in `missing`, with the parts of their tensors. `parameters`: by the
-        golden's update operator that reads the parameter, the forward tensor of each rank that holds it."""
+        """Return the partners of the golden's updates in `missing`, with the parts of their tensors. `parameters`: by
+        the golden's update operator that reads the parameter, the forward tensor of each rank that holds it."""
         found: dict[str, list[RankOperator]] = defaultdict(list)
         for group in self._groups:
             for buffer in self._buffers(group):
                 for name, place in self._places(buffer, parameters, group).items():
                     local = parameters[name][group[0]]
-                    for golden, partners in self._chains(self._golden.by_name[name], buffer):
+                    for golden, partners in self._chains(self._golden.by_name[name], buffer.operators):
                         if golden.name in missing:
                             found[golden.name].append(_part(golden, partners, place, local.shape, group))
-        return {name: some for name, some in found.items() if len({one.rank for one in some}) == len(some)}
+        return {name: parts for name, parts in found.items() if len({one.rank for one in parts}) == len(parts)}
+
+    def of_rows(self, parameters: Mapping[str, Mapping[int, HeldTensor]]) -> dict[str, list[RankOperator]]:
+        """Return the partners of the golden's updates whose parameters are split by rows: one operator for each group
+        of ranks. `parameters` as for `of_buffers`."""
+        found: dict[str, list[RankOperator]] = defaultdict(list)
+        for name, local in parameters.items():
+            golden = self._golden.by_name[name]
+            for group in self._groups:
+                held = [self._holder(golden, local.get(rank), rank, group) for rank in group]
+                operators = tuple(one for one in held if one is not None)
+                if len(operators) == len(group):
+                    for one, partners in self._chains(golden, operators):
+                        found[one.name].append(_rows(partners, local[group[0]].shape, group))
+        return found
+
+    def _holder(
+        self, golden: RankOperator, parameter: Optional[HeldTensor], rank: int, group: Sequence[int]
+    ) -> Optional[RankOperator]:
+        """The operator that reads the rank's rows of a parameter; None if none does."""
+        if parameter is None or parameter.payload is None or not parameter.shape:
+            return None
+        rows = -(-parameter.shape[0] // len(group))
+        first, last = (min(parameter.shape[0], (group.index(rank) + more) * rows) for more in (0, 1))
+        if first >= last:
+            return None
+        payload = assembly.sliced(parameter.payload, 0, first, last)
+        own = HeldTensor(parameter.operator, parameter.ref._replace(shape=payload.shape, payload=payload, file=""),
+                         parameter.operator.values)  # fmt: skip
+        return self._readers(rank).get((golden.key, own.content)) if own.content is not None else None
+
+    def _readers(self, rank: int) -> dict[tuple[str, Hashable], RankOperator]:
+        """The operators of a rank's update by type and by what they read."""
+        if rank not in self._known:
+            self._known[rank] = {(one.key, each.content): one for one in self._ranks[rank].update
+                                 for each in one.inputs if each.is_float}  # fmt: skip
+        return self._known[rank]
 
     def _buffers(self, group: Sequence[int]) -> list[_Buffer]:
         """The flat inputs that no operator wrote: parameters before their update."""
         import numpy as np
 
-        found = []
+        found: list[_Buffer] = []
         flat = [[one for one in self._ranks[rank].update if _is_flat(one)] for rank in group]
         for together in zip(*flat):
             for tensors in zip(*(one.inputs for one in together)):
                 run = self._ranks[group[0]]
                 if run.origin(tensors[0]).how == "operator" or any(one.array is None for one in tensors):
+                    continue
+                if not _is_exchanged(run, tensors[0].size, group):
                     continue
                 if all(len(one.shape) == 1 and one.is_float and one.size > 1 for one in tensors):
                     values = np.concatenate([one.array for one in tensors])
@@ -73,7 +116,7 @@ class FlatUpdates:
         """The first element of each parameter in a buffer. A parameter whose values are not found stands where the one
         before it ends, if the next begins behind it."""
         found: dict[str, int] = {}
-        known = [(name, some[group[0]]) for name, some in parameters.items() if group[0] in some]
+        known = [(name, by_rank[group[0]]) for name, by_rank in parameters.items() if group[0] in by_rank]
         start = 0
         for name, one in known:
             place = _find(one.array, buffer.values, start)
@@ -90,10 +133,12 @@ class FlatUpdates:
             end = found.get(name, end) + one.size
         return found
 
-    def _chains(self, golden: RankOperator, buffer: _Buffer) -> list[tuple[RankOperator, tuple[RankOperator, ...]]]:
-        """The operators of a parameter's update beside those of the buffer's, by type in their order."""
+    def _chains(
+        self, golden: RankOperator, operators: Sequence[RankOperator]
+    ) -> list[tuple[RankOperator, tuple[RankOperator, ...]]]:
+        """The operators of a parameter's update beside those of the ranks', by type in their order."""
         mine = _chain(self._golden, golden)
-        chains = [_chain(self._ranks[one.rank], one) for one in buffer.operators]
+        chains = [_chain(self._ranks[one.rank], one) for one in operators]
         found: list[tuple[RankOperator, tuple[RankOperator, ...]]] = []
         ends = [len(chain) for chain in chains]
         for one in reversed(mine):
@@ -103,6 +148,13 @@ class FlatUpdates:
                 found.append((one, tuple(chain[at] for chain, at in zip(chains, places))))
                 ends = places
         return found[::-1]
+
+
+def _is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
+    """Whether the ranks of a group gather, or scatter, parts of this size."""
+    sizes = {size, size * len(group)}
+    collectives = (one for one in run.operators if one.is_collective and tuple(group) in one.groups)
+    return any(sizes <= {each.size for each in one.tensors} for one in collectives)
 
 
 def _is_flat(operator: RankOperator) -> bool:
@@ -155,7 +207,7 @@ def _part(
     tensors = []
     size = math.prod(shape)
     for one in operators[0].tensors:
-        held = [next((each for each in other.tensors if each.slot == one.slot), None) for other in operators]
+        held = [tensor_in(other, one.slot) for other in operators]
         payloads = [each.payload if each is not None else None for each in held]
         whole = sum(each.size for each in held if each is not None)
         if one.size == 1 or None in payloads or whole < first + size:
@@ -163,6 +215,28 @@ def _part(
             continue
         payload = _slice([each for each in payloads if each is not None], first, size, shape)
         tensors.append(one.ref._replace(shape=shape, payload=payload, file="", statistics=None, checksum=""))
+    return _operator(operators, tensors, group)
+
+
+def _rows(operators: Sequence[RankOperator], shape: tuple[int, ...], group: Sequence[int]) -> RankOperator:
+    """The operators of a group as one: their tensors are joined along the first dimension."""
+    tensors = []
+    for one in operators[0].tensors:
+        held = [tensor_in(other, one.slot) for other in operators]
+        payloads = [each.payload for each in held if each is not None and each.payload is not None]
+        if len(payloads) < len(operators) or one.shape[1:] != shape[1:] or len(one.shape) != len(shape):
+            tensors.append(one.ref)
+            continue
+        whole = assembly.joined(payloads, 0)
+        if whole.shape[0] < shape[0]:
+            tensors.append(one.ref)
+            continue
+        payload = assembly.sliced(whole, 0, 0, shape[0])
+        tensors.append(one.ref._replace(shape=shape, payload=payload, file="", statistics=None, checksum=""))
+    return _operator(operators, tensors, group)
+
+
+def _operator(operators: Sequence[RankOperator], tensors: Sequence[TensorRef], group: Sequence[int]) -> RankOperator:
     found = RankOperator(operators[0].op._replace(tensors=tuple(tensors)), operators[0].rank, operators[0].values)
     found.ranks = tuple(group)
     return found
