@@ -72,10 +72,10 @@ def find_order(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) 
     if golden.shape[0] > MOST or any(one.shape[1:] != golden.shape[1:] for one in parts):
         return None
     exact = _projected(golden)
-    some = [_projected(one) for one in parts]
-    if exact is None or any(one is None for one in some):
+    projected = [each for each in map(_projected, parts) if each is not None]
+    if exact is None or len(projected) < len(parts):
         return None
-    order = _nearest(np.concatenate(some), exact)
+    order = _nearest(np.concatenate(projected), exact)
     return RowOrder(axes, order, lengths_of(mesh, get))
 
 
