@@ -141,7 +141,7 @@ def _sentences(
 
 
 def _kind(search: PlacementSearch, place: _Place) -> str:
-    """What an operator of the golden would make of the parts: "sum", "mean" or "maximum"."""
+    """The total that the golden's operator makes of the parts: "sum", "mean" or "maximum"."""
     source = search.golden.origin(place.tensor).tensor
     placed = search.placed(source.operator, source) if source is not None else None
     kinds = {one.kind for one in placed or () if one.is_partial}
