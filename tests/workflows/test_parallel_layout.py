@@ -60,6 +60,9 @@ FAULTS = {
     "replica differs": ("tp2", Fault("replica differs", "layers.0.norm1.weight", 1, size=0.02), "copies differ"),
     "wrong part": ("tp2", Fault("wrong part", "layers.1.softmax", 1, size=0.02), "the part of rank 1 differs"),
     "undivided": ("dp2", Fault("undivided", "layers.1.up.weight"), "were not divided before"),
+    "gather order": ("tp2_sp", Fault("gather order", "layers.1"), "in another order: 1, 0"),
+    "shard order": ("tp2", Fault("shard order", "layers.1.up.weight"), "rank 0 that of rank 1, rank 1 that of rank 0"),
+    "maximum not reduced": ("tp2", Fault("maximum not reduced", "loss"), "the maximum over ranks 0-1 of Torch.amax"),
     "contiguous data": ("cp2_zigzag", Fault("contiguous data", "data"), "held as shard(0), elsewhere as zigzag(0)"),
 }
 
