@@ -178,8 +178,8 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     own = tensor_in(golden, ref.slot)
     relation = relation_of(search, own, decision, mesh) if own is not None else None
     return first.ref._replace(
-        dtype=dtype, shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload, statistics=figures,
-        checksum="", source="", rounding=first.ref.rounding, relation=relation,
+        dtype=dtype, shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload,
+        statistics=figures, checksum="", source="", rounding=first.ref.rounding, relation=relation,
     )  # fmt: skip
 
 

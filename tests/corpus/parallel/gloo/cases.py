@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
@@ -75,6 +76,7 @@ def make(one: StyledCase, folder: Path) -> Written:
         if phase == "backward" and not any([scope, kind] in some for some in golden["own"].values()):
             places = golden["backward"]
         right |= {name.replace(".forward", f".{phase}") for name, some in places.items() if [scope, kind] in some}
+    (folder / "truth.json").write_text(json.dumps({"right": sorted(right), "ranks": case.ranks}))
     return Written(folder / "target", folder / "golden", frozenset(right))
 
 
