@@ -87,8 +87,8 @@ class LazyGroup(click.Group):
 _VERSION_HELP = "Show the version and the kernel in use, and exit."
 
 
-def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if not asked or context.resilient_parsing:
+def _version(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value or context.resilient_parsing:
         return
     from npucmp.measure.kernel import native
 

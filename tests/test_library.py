@@ -202,7 +202,7 @@ def test_a_dump_is_shown():
     ((run, ((operator, (seen,)),)),) = shown.runs
     assert run.path.startswith(str(TARGET)) and operator.name == "Functional.softmax.1.forward"
     values = npucmp.load(TARGET, operator.name, "output:0")
-    assert [value for _, value in seen.peek.asked] == [values.flat[3], values[0, 0, 4]]
+    assert [value for _, value in seen.peek.elements] == [values.flat[3], values[0, 0, 4]]
     assert seen.measurement.moments.target.maximum == values.max() and not shown.notes
     with pytest.raises(UsageError, match="a pattern is given by its name"):
         npucmp.show(TARGET, "*softmax*")

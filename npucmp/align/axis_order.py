@@ -78,9 +78,9 @@ def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Ax
         orders = tuple(
             order for order in origins(stored.layout) if fits(stored.shape, stored.layout, order, shape, stored.groups)
         )
-        told = stored.origin or (there.origin if there else other.layout if other is not None else "")
-        if told in orders:
-            orders = (told,)
+        layout = stored.origin or (there.origin if there else other.layout if other is not None else "")
+        if layout in orders:
+            orders = (layout,)
         if orders:
             return AxesGuess(stored.layout, shape, orders)
     return None
@@ -131,8 +131,8 @@ def _statistics_as(one: TensorRef, other: TensorRef) -> TensorRef:
     if one.payload is not None or one.file or one.problem or one.layout not in LAYOUTS or _is_stored(other):
         return one
     orders = origins(one.layout)
-    told = (other.layout,) if other.layout in orders else orders
-    if not any(fits(one.shape, one.layout, order, other.shape) for order in told):
+    known_orders = (other.layout,) if other.layout in orders else orders
+    if not any(fits(one.shape, one.layout, order, other.shape) for order in known_orders):
         return one
     stored, logical = math.prod(one.shape), math.prod(other.shape)
     ratio = stored / logical if logical else 1.0

@@ -13,6 +13,7 @@ from npucmp.align import partial_sums as legal
 from npucmp.align.placement import Placements, fit, fit_figures
 from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_run import HeldTensor, RankOperator
+from npucmp.align.row_order import has_rows
 
 
 def follow_layers(search: PlacementSearch) -> None:
@@ -28,7 +29,8 @@ def follow_layers(search: PlacementSearch) -> None:
         if golden.is_backward or search.golden.is_update(golden):
             continue
         for one in golden.inputs:
-            if search.state(golden, one) == "agrees" and legal.split_axes(search.placed(golden, one)):
+            held_by = search.placed(golden, one)
+            if search.state(golden, one) == "agrees" and legal.split_axes(held_by) and not has_rows(held_by):
                 held[search.class_of(golden, one)].append((golden.order, golden, one))
     odd = [found for tensors in held.values() for found in _switch(search, tensors, first)]
     if not odd:

@@ -72,7 +72,7 @@ def split_mapping(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[
             slots[one.operator][one.slot] = other.slot
         elif runs.has_part(here):
             cells[here] = there
-    apis = {name: Api(name, "", some) for name, some in slots.items() if any(a != b for a, b in some.items())}
+    apis = {name: Api(name, "", by_slot) for name, by_slot in slots.items() if any(a != b for a, b in by_slot.items())}
     return whole, MsprobeMapping(cells=cells, apis=apis)
 
 

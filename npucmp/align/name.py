@@ -131,8 +131,8 @@ def _in_order(certain: Sequence[Match], groups: dict[str, list[Match]]) -> dict[
     together = sorted(
         [*certain, *(found for group in groups.values() for found in group)], key=lambda found: found.target.order
     )
-    kept = {id(together[i]) for i in longest_increasing([found.golden.order for found in together])}
-    return {kind: group for kind, group in groups.items() if all(id(found) in kept for found in group)}
+    increasing = {id(together[i]) for i in longest_increasing([found.golden.order for found in together])}
+    return {kind: group for kind, group in groups.items() if all(id(found) in increasing for found in group)}
 
 
 def longest_increasing(values: Sequence[int]) -> list[int]:

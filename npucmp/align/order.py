@@ -233,8 +233,8 @@ def _scores(a: dict[str, Any], b: dict[str, Any]) -> tuple[Any, Any]:
     for what, weight in WEIGHTS.items():
         if (a[what] >= 0).any() and (b[what] >= 0).any():
             score += np.float32(weight) * equal(what)
-    told = (a["written"][:, None] >= 0) & (b["written"][None, :] >= 0)
-    return score, told & ~equal("written")
+    both_written = (a["written"][:, None] >= 0) & (b["written"][None, :] >= 0)
+    return score, both_written & ~equal("written")
 
 
 def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -250,7 +250,7 @@ def _numbered(operators: Sequence[Operator], numbers: dict[Any, int], nothing: i
     columns: dict[str, list[int]] = defaultdict(list)
     for op in operators:
         frames = tuple(map(_frame, op.stack))
-        told = {
+        features = {
             "kind": op.kind,
             "type": _type(op),
             "shapes": (signature(op),),
@@ -262,7 +262,7 @@ def _numbered(operators: Sequence[Operator], numbers: dict[Any, int], nothing: i
             "arguments": (tuple(sorted((slot, repr(value)) for slot, value in op.arguments.items())),),
             "name": op.name,
         }
-        for what, value in told.items():
+        for what, value in features.items():
             columns[what].append(numbers.setdefault((what, value), len(numbers)) if value else nothing)
     return {what: np.array(column, dtype=np.int32) for what, column in columns.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from itertools import chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.lane_match import match_lane, may_be_part, share_of
@@ -61,6 +62,7 @@ class RankPartners:
         self.lanes = lanes_of(self.stages)
         self._groups = groups_of(ranks)
         self.found: dict[str, Partners] = defaultdict(dict)
+        self._updates: dict[int, dict[str, set[tuple[Any, str]]]] = {}
         self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
         self._match_forward()
@@ -108,21 +110,36 @@ class RankPartners:
 
     def _same_parameter(self, one: RankOperator, golden: RankOperator) -> Optional[bool]:
         """Whether two operators behind the backward pass read the parameter of forward operators that are partners."""
-        own, other = self._parameters(self.ranks[one.rank]), self._parameters(self.golden)
-        for mine, theirs in zip(one.inputs, golden.inputs):
-            readers, names = own.get(mine.content), other.get(theirs.content)
-            if mine.content is None or theirs.content is None or not readers or not names:
-                continue
-            partners = {(self.found[name].get((one.rank, 0)), slot) for name, slot in names}
-            return any((reader, slot) in partners for reader, slot in readers)
-        return None
+        own, other = self._updated(self.ranks[one.rank]).get(one.name), self._updated(self.golden).get(golden.name)
+        if not own or not other:
+            return None
+        partners = {(partner, slot) for name, slot in other for (rank, _), partner in self.found[name].items()
+                    if rank == one.rank}  # fmt: skip
+        return any(each in partners for each in own)
+
+    def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
+        """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads
+        which reads its output, by operator."""
+        if id(run) not in self._updates:
+            readers, found = self._parameters(run), self._updates.setdefault(id(run), {})
+            later: dict[Hashable, set[tuple[Any, str]]] = defaultdict(set)
+            for operator in reversed(run.update):
+                own = {
+                    each for one in operator.inputs if one.content is not None for each in readers.get(one.content, ())
+                }
+                own = own or {each for one in operator.outputs for each in later.get(one.content, ())}
+                found[operator.name] = own
+                for one in operator.inputs if own else ():
+                    if one.content is not None and one.content not in readers:
+                        later[one.content] |= own
+        return self._updates[id(run)]
 
     def _parameters(self, run: RankRun) -> dict[Hashable, list[tuple[Any, str]]]:
-        """The forward operators of the first micro batch that read each content: operators, or the names of the
+        """The forward operators that read each content from outside: operators, or the names of the
         golden's."""
         if id(run) not in self._readers:
             found: dict[Hashable, list[tuple[Any, str]]] = defaultdict(list)
-            for operator in run.micro_batches[0] if run.update else ():
+            for operator in chain.from_iterable(run.micro_batches) if run.update else ():
                 for each in operator.inputs:
                     if each.is_float and each.content is not None and run.origin(each).how == "none":
                         found[each.content].append((operator.name if run is self.golden else operator, each.slot))

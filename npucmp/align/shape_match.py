@@ -28,10 +28,10 @@ def outputs(operator: Operator) -> tuple[tuple[int, ...], ...]:
 def output_shapes(operator: Operator) -> tuple[object, ...]:
     """The shapes that two partners have in common: those of the outputs, or of all tensors if no output was recorded,
     without axes of length 1. Empty if they are unknown."""
-    told = [tensor for tensor in operator.tensors if tensor.is_output] or operator.tensors
-    if any(tensor.layout not in ("", "ND") or not tensor.slot or tensor.is_unshaped for tensor in told):
+    output_tensors = [tensor for tensor in operator.tensors if tensor.is_output] or operator.tensors
+    if any(tensor.layout not in ("", "ND") or not tensor.slot or tensor.is_unshaped for tensor in output_tensors):
         return ()
-    return tuple(tuple(size for size in tensor.shape if size != 1) for tensor in told)
+    return tuple(tuple(size for size in tensor.shape if size != 1) for tensor in output_tensors)
 
 
 def same_but_for_rows(target: Operator, golden: Operator) -> bool:
@@ -55,8 +55,8 @@ def same_shapes(target: Operator, golden: Operator) -> bool:
 
 
 def _same_common_shapes(target: Operator, golden: Operator) -> bool:
-    told = {tensor.slot: tensor for tensor in golden.tensors}
-    both = [(tensor, told[tensor.slot]) for tensor in target.tensors if tensor.slot in told]
+    by_slot = {tensor.slot: tensor for tensor in golden.tensors}
+    both = [(tensor, by_slot[tensor.slot]) for tensor in target.tensors if tensor.slot in by_slot]
     return all(one.shape == other.shape or one.is_unshaped or other.is_unshaped for one, other in both)
 
 

@@ -54,7 +54,7 @@ class SplitUpdates:
                     for golden, partners in self._chains(self._golden.by_name[name], buffer.operators):
                         if golden.name in missing:
                             found[golden.name].append(_part(golden, partners, place, local.shape, group))
-        return {name: some for name, some in found.items() if len({one.rank for one in some}) == len(some)}
+        return {name: parts for name, parts in found.items() if len({one.rank for one in parts}) == len(parts)}
 
     def of_rows(self, parameters: Mapping[str, Mapping[int, HeldTensor]]) -> dict[str, list[RankOperator]]:
         """Return the partners of the golden's updates whose parameters are split by rows: one operator for each group
@@ -116,7 +116,7 @@ class SplitUpdates:
         """The first element of each parameter in a buffer. A parameter whose values are not found stands where the one
         before it ends, if the next begins behind it."""
         found: dict[str, int] = {}
-        known = [(name, some[group[0]]) for name, some in parameters.items() if group[0] in some]
+        known = [(name, by_rank[group[0]]) for name, by_rank in parameters.items() if group[0] in by_rank]
         start = 0
         for name, one in known:
             place = _find(one.array, buffer.values, start)
@@ -153,8 +153,8 @@ class SplitUpdates:
 def _is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
     """Whether the ranks of a group gather, or scatter, parts of this size."""
     sizes = {size, size * len(group)}
-    some = (one for one in run.operators if one.is_collective and tuple(group) in one.groups)
-    return any(sizes <= {each.size for each in one.tensors} for one in some)
+    collectives = (one for one in run.operators if one.is_collective and tuple(group) in one.groups)
+    return any(sizes <= {each.size for each in one.tensors} for one in collectives)
 
 
 def _is_flat(operator: RankOperator) -> bool:

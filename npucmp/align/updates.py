@@ -48,8 +48,8 @@ def match(
         if len(rows) == len(columns) and all(map(_takes_lists, [left[at] for at in rows])):
             found.update(zip(rows, columns))  # each call takes all parameters of a group
             continue
-        some = partners([left[at] for at in rows], [right[at] for at in columns], context)
-        found.update((rows[i], columns[j]) for i, j in some.items())
+        matched = partners([left[at] for at in rows], [right[at] for at in columns], context)
+        found.update((rows[i], columns[j]) for i, j in matched.items())
     _extend(found, left, right)
     return [Match(left[i], right[j], VIA, CONFIDENCE) for i, j in sorted(found.items())]
 

@@ -40,16 +40,16 @@ SHARED = (
 @click.option("--list", "listed", is_flag=True, help="Print every rule; with DUMP, also whether DUMP can decide it.")
 @declare_options(ScreenFields, CheckFields, only=SHARED)
 @click.pass_context
-def check(context: click.Context, /, dump: Optional[str], listed: bool, **given: Any) -> None:
+def check(context: click.Context, /, dump: Optional[str], listed: bool, **parameters: Any) -> None:
     from npucmp.workflows.check import CheckOptions, rules_of
     from npucmp.workflows.check import check as run
 
     if not listed:
         if dump is None:
             raise click.UsageError("Missing argument 'DUMP'.", context)
-        carry_out(context, given, partial(run, dump))
+        carry_out(context, parameters, partial(run, dump))
     from npucmp.report.show_output import rules
 
     names = {one.name for one, _ in spell_options(CheckFields)}
-    options = {name: value for name, value in given.items() if name in names}
+    options = {name: value for name, value in parameters.items() if name in names}
     write_stdout(rules(rules_of(CheckOptions(**options)), run(dump, **options).decisions if dump is not None else ()))

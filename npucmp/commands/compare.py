@@ -35,9 +35,9 @@ e: error (rel_l2) of the inputs · u: unit round-off of the type · K: number of
 """
 
 
-def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None:
+def _list_rules(context: click.Context, _: click.Parameter, value: bool) -> None:
     """Print the meaning of the kinds and letters, then one line per rule, sorted by kind."""
-    if not asked or context.resilient_parsing:
+    if not value or context.resilient_parsing:
         return
     from npucmp.localise.rules import RULES
 
@@ -74,8 +74,8 @@ class _Command(click.Command):
         options = [one for one in self.get_params(context) if isinstance(one, click.Option) and one.name != "output"]
         rows = {option.name: option.get_help_record(context) for option in options}
         groups = {title: [rows.pop(name, None) for name in names.split()] for title, names in GROUPS.items()}
-        for title, some in {**groups, "Other": [*rows.values()]}.items():
-            if found := [row for row in some if row is not None]:
+        for title, options_of in {**groups, "Other": [*rows.values()]}.items():
+            if found := [row for row in options_of if row is not None]:
                 with formatter.section(title):
                     formatter.write_dl(found)
 
@@ -105,15 +105,15 @@ class _Command(click.Command):
 )
 @declare_options(ScreenFields, CompareFields, only=SHARED)
 @click.pass_context
-def compare(context: click.Context, /, target: str, golden: str, scheduler: str | None, **given: Any) -> None:
+def compare(context: click.Context, /, target: str, golden: str, scheduler: str | None, **parameters: Any) -> None:
     from npucmp.workflows.compare import compare as run
 
-    with _executor(scheduler, target, golden, given) as executor:
-        carry_out(context, given, partial(run, target, golden, executor=executor))
+    with _executor(scheduler, target, golden, parameters) as executor:
+        carry_out(context, parameters, partial(run, target, golden, executor=executor))
 
 
 @contextmanager
-def _executor(scheduler: str | None, target: str, golden: str, given: dict[str, Any]) -> Iterator[Any]:
+def _executor(scheduler: str | None, target: str, golden: str, parameters: dict[str, Any]) -> Iterator[Any]:
     """Yield the Dask cluster that compares; None: this process and its worker processes."""
     if scheduler is None:
         yield None
@@ -121,8 +121,8 @@ def _executor(scheduler: str | None, target: str, golden: str, given: dict[str, 
     from npucmp.errors import UsageError
     from npucmp.measure.dask_executor import Cluster
 
-    if not given["output"]:
+    if not parameters["output"]:
         raise UsageError("--scheduler needs -o DIR, a folder that all workers can access: their results go there")
-    files = [given[name] for name in ("mapping", "tolerances", "noise") if given[name] is not None]
-    with Cluster(scheduler, [target, golden, *files], given["output"]) as cluster:
+    files = [parameters[name] for name in ("mapping", "tolerances", "noise") if parameters[name] is not None]
+    with Cluster(scheduler, [target, golden, *files], parameters["output"]) as cluster:
         yield cluster

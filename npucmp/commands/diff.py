@@ -30,10 +30,10 @@ networks, or an earlier suspect was not examined again).
 @click.argument("after")
 @declare_options(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
 @click.pass_context
-def diff(context: click.Context, /, before: str, after: str, **given: Any) -> None:
+def diff(context: click.Context, /, before: str, after: str, **parameters: Any) -> None:
     from npucmp.workflows.diff import diff as run
 
     def work(limits: Any, progress: Any) -> Any:
         return run(before, after, limits=limits)
 
-    carry_out(context, {"show_progress": False, **given}, work)
+    carry_out(context, {"show_progress": False, **parameters}, work)

@@ -37,17 +37,17 @@ def extract(
     folder: str,
     limit_memory: Optional[int],
     quiet: bool,
-    **given: Any,
+    **parameters: Any,
 ) -> None:
-    write_case(dump, op, folder, quiet, limit_memory=in_bytes(limit_memory), **given)
+    write_case(dump, op, folder, quiet, limit_memory=in_bytes(limit_memory), **parameters)
 
 
-def write_case(dump: str, op: str, folder: str, quiet: bool, **given: Any) -> None:
+def write_case(dump: str, op: str, folder: str, quiet: bool, **parameters: Any) -> None:
     """Write the case, and print a summary unless `quiet`."""
     from npucmp.report.show_output import case
     from npucmp.workflows.extract import extract as run
 
-    found = run(dump, op, folder, **given)
+    found = run(dump, op, folder, **parameters)
     if not quiet:
         write_stdout(case(found.operator, found.rows, found.folder, found.files, found.cut))
 

@@ -35,7 +35,7 @@ Exit status: 0 every fused operator agrees · 1 an operator diverged · 2 undeci
 )
 @declare_options(ScreenFields, FusionFields, only=SHARED)
 @click.pass_context
-def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
+def fusion_diff(context: click.Context, /, on: str, off: str, **parameters: Any) -> None:
     from npucmp.workflows.fusion_diff import fusion_diff as run
 
-    carry_out(context, given, partial(run, on, off))
+    carry_out(context, parameters, partial(run, on, off))

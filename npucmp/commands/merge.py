@@ -30,10 +30,10 @@ of npucmp, or if two reports have the same step and rank.
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
 @declare_options(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
 @click.pass_context
-def merge(context: click.Context, /, folders: tuple[str, ...], **given: Any) -> None:
+def merge(context: click.Context, /, folders: tuple[str, ...], **parameters: Any) -> None:
     from npucmp.workflows.merge import merge as run
 
     def work(limits: Any, progress: Any) -> Any:
         return run(folders, limits=limits)
 
-    carry_out(context, {"show_progress": False, **given}, work)
+    carry_out(context, {"show_progress": False, **parameters}, work)

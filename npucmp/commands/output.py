@@ -32,25 +32,25 @@ WIDTH = 80  # columns of a picture if stdout is no terminal
 
 
 @gc_paused()
-def carry_out(context: click.Context, given: dict[str, Any], work: Callable[..., Result]) -> None:
+def carry_out(context: click.Context, parameters: dict[str, Any], work: Callable[..., Result]) -> None:
     """Run a workflow with its own options, show its result by the others, and exit with its status."""
     names = [one.name for one, _ in spell_options(ScreenFields)]
-    screen = ScreenFields(**{name: given.pop(name) for name in names if name in given})
+    screen = ScreenFields(**{name: parameters.pop(name) for name in names if name in parameters})
     folder = screen.output
-    resumable = "resume" in given
-    if resumable and given["resume"] and not folder:
+    resumable = "resume" in parameters
+    if resumable and parameters["resume"] and not folder:
         raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     if resumable and folder:
-        given["journal"] = folder
+        parameters["journal"] = folder
     form = _form(screen.excel, screen.xlsx, folder)
     metrics = _columns(screen.metrics or "")
     parts, parquet = _layout(folder, screen.parts, screen.parquet)
     _require_own(context, folder)
-    known = _baseline_report(screen.baseline, str(context.info_name), given, work)
+    known = _baseline_report(screen.baseline, str(context.info_name), parameters, work)
     is_watched = not screen.quiet and _is_terminal(sys.stderr)
     showing = _progress(is_watched if screen.show_progress is None else screen.show_progress)
-    with showing as progress, _resumable("journal" in given):
-        result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
+    with showing as progress, _resumable("journal" in parameters):
+        result = replace(work(**parameters, progress=progress), argv=tuple(sys.argv))
 
     from npucmp.report import answer_of, terminal, write
 
@@ -62,13 +62,13 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
 
         answer = with_table_files(answer, parts, parquet)
     if answer.result.exit_status == 2:
-        answer = _with_missing_data(answer, given)
+        answer = _with_missing_data(answer, parameters)
     files = write(answer, folder, form) if folder else []
     if screen.junit:
         from npucmp.report import junit
 
         junit.write(answer, screen.junit)
-    if folder and "journal" in given and not result.partial:
+    if folder and "journal" in parameters and not result.partial:
         from npucmp.measure import checkpoint
 
         checkpoint.remove(folder)  # its measurements are in the report now
@@ -115,13 +115,15 @@ def _require_own(context: click.Context, folder: Optional[str]) -> None:
     """Refuse an output folder that is also an input.
 
     Raises UsageError."""
-    given = [context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument)]
-    words = [word for some in given for word in (some if isinstance(some, tuple) else (some,)) if word]
+    paths = [context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument)]
+    words = [word for path in paths for word in (path if isinstance(path, tuple) else (path,)) if word]
     if folder and os.path.isdir(folder) and any(os.path.realpath(word) == os.path.realpath(folder) for word in words):
         raise UsageError(f"-o {folder}: the folder is an input; name another folder")
 
 
-def _baseline_report(folder: Optional[str], command: str, given: dict[str, Any], work: Callable[..., Result]) -> Any:
+def _baseline_report(
+    folder: Optional[str], command: str, parameters: dict[str, Any], work: Callable[..., Result]
+) -> Any:
     """Return the report that --baseline names, and compare its options with the given ones before tensors are measured;
     None without --baseline."""
     if folder is None:
@@ -129,19 +131,21 @@ def _baseline_report(folder: Optional[str], command: str, given: dict[str, Any],
     from npucmp.workflows.diff import baseline
     from npucmp.workflows.options import require_settings
 
-    found = baseline(folder, command, given.get("limits"))
+    found = baseline(folder, command, parameters.get("limits"))
     kind = getattr(getattr(work, "func", None), "options", None)
     if kind is not None:
-        require_settings(found, kind, given)
+        require_settings(found, kind, parameters)
     return found
 
 
-def _with_missing_data(answer: Answer, given: dict[str, Any]) -> Answer:
+def _with_missing_data(answer: Answer, parameters: dict[str, Any]) -> Answer:
     """Return the answer of an undecided command, with the data that its dumps lack (as npucmp show --fit)."""
     from npucmp.workflows.plan import lacks
     from npucmp.workflows.select_runs import RunSelection
 
-    choice = RunSelection(**{name: given[name] for name in ("format", "step", "rank", "limits") if name in given})
+    choice = RunSelection(
+        **{name: parameters[name] for name in ("format", "step", "rank", "limits") if name in parameters}
+    )
     more = lacks(answer.result.command, answer.result.paths, choice)
     return replace(answer, remarks=lambda folder: [*answer.remarks(folder), *more]) if more else answer
 
@@ -213,7 +217,7 @@ def mark_known(answer: Answer, baseline: SavedReport) -> Answer:
     strict = bool(getattr(result, "strict", False))
     found = compare_reports(baseline, of_files(notebook.files(answer)), strict)
     result = replace(result, known=is_in_baseline(result, found))
-    counts = {kind: len(some) for kind, some in diff.by_kind(found).items()}
+    counts = {kind: len(suspects) for kind, suspects in diff.by_kind(found).items()}
     facts = {"path": baseline.path, "excused": result.known, **counts}
     listed = Listing("new", [diff.one_line(one) for one in (found.new or found.worse)], "summary.json")
     return replace(

@@ -35,7 +35,7 @@ Exit status: 0 no overflow · 1 overflow found · 2 undecided (bad usage, unread
     "json junit color limits",
 )
 @click.pass_context
-def overflow(context: click.Context, /, dump: str, **given: Any) -> None:
+def overflow(context: click.Context, /, dump: str, **parameters: Any) -> None:
     from npucmp.workflows.overflow import overflow as run
 
-    carry_out(context, given, partial(run, dump))
+    carry_out(context, parameters, partial(run, dump))

@@ -35,11 +35,11 @@ Exit status: 0 written · 2 not written (unknown word, file exists already).
 @declare_options(PlanFields, without="format limits")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @declare_options(PlanFields, only="format limits")
-def plan(question: str, framework: str, output: str, force: bool, **given: Any) -> None:
+def plan(question: str, framework: str, output: str, force: bool, **parameters: Any) -> None:
     from npucmp.report.plan import text, write
     from npucmp.workflows.plan import plan as run
 
-    found = run(question, framework, output, **given)
+    found = run(question, framework, output, **parameters)
     paths = write(found, force)
     write_stdout(text(found))
     from npucmp.report.sanitise import visible

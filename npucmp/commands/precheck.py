@@ -40,12 +40,12 @@ unknown and no other row differs, or bad usage.
     "limits",
 )
 @click.pass_context
-def precheck(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
+def precheck(context: click.Context, /, target: str, golden: str, **parameters: Any) -> None:
     from npucmp.errors import UsageError
     from npucmp.workflows.precheck import precheck as run
 
     for name in ("env", "config", "curve", "repeat_curve", "repeat"):
-        for path in (given[name],) if isinstance(given[name], str) else given[name] or ():
+        for path in (parameters[name],) if isinstance(parameters[name], str) else parameters[name] or ():
             if not os.path.exists(path):  # a usage error; an error within a file only affects its rows
                 raise UsageError(f"--{name.replace('_', '-')} {path}: no such file or folder")
-    carry_out(context, given, partial(run, target, golden))
+    carry_out(context, parameters, partial(run, target, golden))

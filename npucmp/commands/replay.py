@@ -50,11 +50,11 @@ engine, bad usage).
     "quiet json junit baseline color limits",
 )
 @click.pass_context
-def replay(context: click.Context, /, dump: str, reproducer: Optional[tuple[str, str]], **given: Any) -> None:
+def replay(context: click.Context, /, dump: str, reproducer: Optional[tuple[str, str]], **parameters: Any) -> None:
     from npucmp.workflows.replay import replay as run
 
-    given["limit_memory"] = in_bytes(given.pop("limit_memory"))
+    parameters["limit_memory"] = in_bytes(parameters.pop("limit_memory"))
     if reproducer:
-        chosen = {name: given[name] for name in ("format", "step", "rank", "limits", "limit_memory")}
-        write_case(dump, *reproducer, quiet=given["quiet"], **chosen)
-    carry_out(context, given, partial(run, dump))
+        chosen = {name: parameters[name] for name in ("format", "step", "rank", "limits", "limit_memory")}
+        write_case(dump, *reproducer, quiet=parameters["quiet"], **chosen)
+    carry_out(context, parameters, partial(run, dump))

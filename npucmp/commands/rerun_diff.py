@@ -34,7 +34,7 @@ Exit status: 0 all runs are bit-identical · 1 they are not · 2 undecided (stat
     "json junit color limits",
 )
 @click.pass_context
-def rerun_diff(context: click.Context, /, dumps: tuple[str, ...], **given: Any) -> None:
+def rerun_diff(context: click.Context, /, dumps: tuple[str, ...], **parameters: Any) -> None:
     from npucmp.workflows.rerun_diff import rerun_diff as run
 
-    carry_out(context, given, partial(run, dumps))
+    carry_out(context, parameters, partial(run, dumps))

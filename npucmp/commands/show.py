@@ -53,7 +53,7 @@ def show(
     values: bool,
     slot: tuple[str, ...],
     at: tuple[str, ...],
-    **given: Any,
+    **parameters: Any,
 ) -> None:
     from npucmp.report.sanitise import visible
     from npucmp.report.show_output import listing
@@ -63,10 +63,10 @@ def show(
         from npucmp.report import plan
         from npucmp.workflows.plan import fit as held
 
-        run, lacks = held(fit, dump, **given)
+        run, lacks = held(fit, dump, **parameters)
         write_stdout(plan.missing_data_lines(run, fit, lacks))
         context.exit(1 if lacks else 0)
-    found = inspect(dump, pattern=pattern, slot=slot, values=values, at=at, **given)
+    found = inspect(dump, pattern=pattern, slot=slot, values=values, at=at, **parameters)
     for run, rows in found.runs:
         write_stdout(listing(run, rows, None if pattern else top))
     for note in found.notes:

@@ -41,7 +41,7 @@ class CheckItem(NamedTuple):
         except UNEXPECTED as error:  # a failing row must not stop the others
             raise_in_tests(error)
             found = unknown(f"row failed: {type(error).__name__}: {error}")
-        own = both.given.settings.rows.get(self.name)
+        own = both.user_input.settings.rows.get(self.name)
         if own is not None and own.severity:
             found = found._replace(severity="note" if own.severity == "hint" else own.severity)
         remedy = found.remedy or (self.remedy if found.status is Status.DIFFERS else "")

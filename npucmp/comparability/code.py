@@ -82,8 +82,10 @@ def optimizer(both: RunPair) -> ItemResult:
 def _configured(both: RunPair) -> ItemResult:
     sides: list[dict[str, Any]] = []
     for side in (0, 1):
-        given = parameters_of(both, side) or {}
-        sides.append({OPTIMIZER[word_of(name)]: value for name, value in given.items() if word_of(name) in OPTIMIZER})
+        parameters = parameters_of(both, side) or {}
+        sides.append(
+            {OPTIMIZER[word_of(name)]: value for name, value in parameters.items() if word_of(name) in OPTIMIZER}
+        )
     known = sorted(sides[0].keys() & sides[1].keys())
     if not known:
         return unknown("needs kernel dumps with the optimizer, or --config of both")

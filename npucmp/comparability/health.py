@@ -28,20 +28,20 @@ def target_health(both: RunPair) -> ItemResult:
     """Errors of the target that the golden run does not have."""
     known = {(one.rule, one.where) for one in both.run_findings[1].symptoms}
     rules = {one.rule for one in both.run_findings[1].symptoms if not one.where}
-    some = [one for one in both.run_findings[0].symptoms
+    symptoms = [one for one in both.run_findings[0].symptoms
             if _is_error(one) and (one.rule, one.where) not in known and one.rule not in rules]  # fmt: skip
-    return _symptom_result(some, "the target has errors")
+    return _symptom_result(symptoms, "the target has errors")
 
 
 def _is_error(one: Symptom) -> bool:
     return one.severity == "error" and not one.follows
 
 
-def _symptom_result(some: list[Symptom], what: str) -> ItemResult:
-    if not some:
+def _symptom_result(symptoms: list[Symptom], what: str) -> ItemResult:
+    if not symptoms:
         return same("npucmp check finds no error")
-    words = first_of([f"{one.rule} {one.where}".strip() + f": {one.because}" for one in some], 2)
-    return differs(f"{what}: {words}", places=len(some), first=some[0].where, remedy=some[0].remedy)
+    words = first_of([f"{one.rule} {one.where}".strip() + f": {one.because}" for one in symptoms], 2)
+    return differs(f"{what}: {words}", places=len(symptoms), first=symptoms[0].where, remedy=symptoms[0].remedy)
 
 
 def overflow(both: RunPair) -> ItemResult:
@@ -69,7 +69,9 @@ def _name(events: list[Event]) -> str:
 
 def accumulation(both: RunPair) -> ItemResult:
     """Whether gradients are sums over several steps on one side."""
-    decisions = [{one.rule: one for one in some.decisions}.get("grad.accumulated") for some in both.run_findings]
+    decisions = [
+        {one.rule: one for one in examined.decisions}.get("grad.accumulated") for examined in both.run_findings
+    ]
     if None in decisions or any(one is not None and one.decided == "no" for one in decisions):
         return unknown("needs two steps with a backward pass and gradients of parameters")
     found = [bool(one is not None and one.found) for one in decisions]
@@ -122,9 +124,9 @@ def _same(x: Optional[Tensor], y: Optional[Tensor]) -> Optional[bool]:
 
 def repeatable(both: RunPair) -> ItemResult:
     """Whether a second run of the target has equal bits; requires --repeat."""
-    if both.given.repeated is None:
+    if both.user_input.repeated is None:
         return not_applicable("needs --repeat DUMP")
-    is_same, words = both.given.repeated()
+    is_same, words = both.user_input.repeated()
     return same(words) if is_same else differs(words)
 
 

@@ -83,8 +83,8 @@ def pairings(both: RunPair) -> Iterator[InputPair]:
 def _labels(step: Step) -> list[Tensor]:
     """Labels of losses that come from the data: integers, and floats that the network read as inputs. Other floats are
     computed from the network's own outputs."""
-    given = {_content(one) for one in step.inputs}
-    return [one for one in step.labels if one.dtype not in FLOATS or _content(one) in given]
+    input_contents = {_content(one) for one in step.inputs}
+    return [one for one in step.labels if one.dtype not in FLOATS or _content(one) in input_contents]
 
 
 def _content(tensor: Tensor) -> object:

@@ -31,11 +31,11 @@ def rate_of(operator: Operator) -> Optional[float]:
     """The drop rate of a dropout, 0 if it is off. None for other operators, and if the arguments are not recorded."""
     if operator.phase == "backward" or operator.path or not op_type_of(operator).has("random"):
         return None
-    given = named_arguments(operator)
-    rate = given.get("p", given.get("dropout_p"))
-    if not isinstance(rate, (int, float)) or "training" not in given:
+    values = named_arguments(operator)
+    rate = values.get("p", values.get("dropout_p"))
+    if not isinstance(rate, (int, float)) or "training" not in values:
         return None
-    return float(rate) if given["training"] else 0.0
+    return float(rate) if values["training"] else 0.0
 
 
 ARGUMENTS_ROWS = (
@@ -73,7 +73,7 @@ def types(both: RunPair) -> ItemResult:
     kinds = Counter(op_type(one.op_type).name or one.op_type for one in operators.values())
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
     words = f"{many(operators, 'operator')} in {here} against {there} ({most}){_mixed(both)}"
-    severity = "note" if both.given.mixed else "warning"
+    severity = "note" if both.user_input.mixed else "warning"
     return differs(words, severity, places=len(operators), first=odd[0].operator.name, target=here, golden=there)
 
 
@@ -116,24 +116,24 @@ def islands(both: RunPair) -> ItemResult:
     (here, there), _ = Counter(map(_types, odd)).most_common(1)[0]
     kinds = Counter(op_type(pair.operator.op_type).name or pair.operator.op_type for pair in odd)
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
-    severity = "note" if both.given.mixed else "warning"
+    severity = "note" if both.user_input.mixed else "warning"
     words = f"{many(odd, 'output')} in {here} against {there} ({most})"
     return differs(words, severity, places=len(odd), first=odd[0].operator.name, target=here, golden=there)
 
 
 def products(both: RunPair) -> ItemResult:
     """Whether float32 products have 11-bit precision on one side. Values prove it; no dump records the switch."""
-    some = [pair for pair in both.first.pairs if op_type_of(pair.operator).has("contracts")
+    pairs = [pair for pair in both.first.pairs if op_type_of(pair.operator).has("contracts")
             and not is_gradient(pair.operator) and pair.target is not None and pair.golden is not None]  # fmt: skip
-    if not some:
+    if not pairs:
         return not_applicable("no matrix products")
-    if all(one.dtype != "float32" for pair in some for one in (pair.target, pair.golden) if one is not None):
+    if all(one.dtype != "float32" for pair in pairs for one in (pair.target, pair.golden) if one is not None):
         return not_applicable("no matrix product in float32")
-    if not all(one.file or one.payload for pair in some for one in (pair.target, pair.golden) if one is not None):
+    if not all(one.file or one.payload for pair in pairs for one in (pair.target, pair.golden) if one is not None):
         return unknown("needs values: dump with task tensor")
-    if are_reduced(votes_of(both.measure(some))):
-        return differs("float32 products keep 11 bits on one side, as HF32 and TF32 do", first=some[0].operator.name)
-    return same("no sign of HF32 or TF32", places=len(some))
+    if are_reduced(votes_of(both.measure(pairs))):
+        return differs("float32 products keep 11 bits on one side, as HF32 and TF32 do", first=pairs[0].operator.name)
+    return same("no sign of HF32 or TF32", places=len(pairs))
 
 
 PRECISION_ROWS = (

@@ -73,7 +73,7 @@ class RunPair:
     names: Names = field(default_factory=dict)
     context: ReadContext = ANYWHERE
     jobs: int = 1
-    given: UserInput = UserInput()
+    user_input: UserInput = UserInput()
     bytes_read: int = 0
     done: Callable[[int], None] = lambda size: None
     rows: Mapping[str, Callable[[RunPair], ItemResult]] = field(
@@ -103,9 +103,9 @@ class RunPair:
             return AlignedStep(target, golden, None, (), error.because)
         return AlignedStep(target, golden, alignment, tuple(pairs(target, golden, alignment)))
 
-    def measure(self, some: Iterable[Pair]) -> list[Measurement]:
+    def measure(self, requested: Iterable[Pair]) -> list[Measurement]:
         """Measure pairs; return the cached measurement of a pair that an earlier row requested."""
-        wanted = list(some)
+        wanted = list(requested)
         fresh = [pair for pair in wanted if id(pair) not in self._measured]
         for pair, found in zip(fresh, measure_pairs(fresh, jobs=self.jobs, context=self.context)):
             self._measured[id(pair)] = found  # `together` keeps the pairs alive, so identities stay unique
@@ -124,8 +124,8 @@ class RunPair:
 
     def is_same(self, *names: str) -> bool:
         """Whether all of these rows are the same or close."""
-        some = map(self.answer, names)
-        return all(answer is not None and answer.status in (Status.SAME, Status.CLOSE) for answer in some)
+        answers = map(self.answer, names)
+        return all(answer is not None and answer.status in (Status.SAME, Status.CLOSE) for answer in answers)
 
     @cached_property
     def healths(self) -> tuple[tuple[Health, ...], tuple[Health, ...]]:
@@ -139,13 +139,13 @@ class RunPair:
 
         if not runs:
             return ()
-        expect = self.given.settings.expect
+        expect = self.user_input.settings.expect
         return build(runs[0].path, runs, jobs=self.jobs, context=self.context, done=done, expect=expect)
 
     @cached_property
     def ranks(self) -> list[tuple[Health, Health]]:
         """Pairs of corresponding ranks, with all their steps."""
-        by_run = [{_key(step.run): one for one in some for step in one.steps} for some in self.healths]
+        by_run = [{_key(step.run): one for one in healths for step in one.steps} for healths in self.healths]
         found: dict[tuple[int, int], tuple[Health, Health]] = {}
         for target, golden in self.coupled:
             pair = by_run[0][_key(target)], by_run[1][_key(golden)]
@@ -155,21 +155,21 @@ class RunPair:
     @cached_property
     def steps(self) -> list[tuple[AlignedStep, Step, Step]]:
         """Each common step and rank, with the facts of both runs."""
-        by_run = [{_key(step.run): step for one in some for step in one.steps} for some in self.healths]
+        by_run = [{_key(step.run): step for one in healths for step in one.steps} for healths in self.healths]
         return [(one, by_run[0][_key(one.target)], by_run[1][_key(one.golden)]) for one in self.aligned_steps]
 
     @cached_property
     def run_findings(self) -> tuple[RunExamination, RunExamination]:
         """The findings of `check` in both runs."""
-        here, there = (examine(some, RULES, self.given.settings) for some in self.healths)
+        here, there = (examine(healths, RULES, self.user_input.settings) for healths in self.healths)
         return here, there
 
     @cached_property
     def setups(self) -> Optional[tuple[RunSetup, RunSetup]]:
         """The files of --env; None without --env."""
-        if self.given.env is None:
+        if self.user_input.env is None:
             return None
-        target, golden = self.given.env
+        target, golden = self.user_input.env
         return read_setup(target, self.context), read_setup(golden, self.context)
 
     @cached_property
@@ -214,13 +214,13 @@ class RunPair:
         known = [(a, b) for a, b in zip(_figures(x), _figures(y)) if a is not None and b is not None]
         if not known:
             return None
-        scale = max(abs(value) for some in known for value in some)
+        scale = max(abs(value) for values in known for value in values)
         return max(abs(a - b) for a, b in known) <= agreement(pair) * scale
 
     @cached_property
     def facts(self) -> dict[int, Tensor]:
         """The facts of the tensors of both runs, by identity."""
-        return {id(one.ref): one for some in self.healths for health in some for one in health.tensors()}
+        return {id(one.ref): one for healths in self.healths for health in healths for one in health.tensors()}
 
 
 def _figures(found: TensorStats) -> tuple[Optional[float], ...]:
@@ -269,10 +269,10 @@ def match_parameters(
         if other is not None and other.name in right:
             found.append((name, left.pop(name), right.pop(other.name)))
     for name, one in [*left.items()] if not here.has_names or not there.has_names else []:
-        other = next((some for some in right.values() if some.shape == one.shape), None)
+        other = next((candidate for candidate in right.values() if candidate.shape == one.shape), None)
         if other is not None:
             found.append((name, left.pop(name), right.pop(other.name)))
-    found.sort(key=lambda some: some[1].order)
+    found.sort(key=lambda candidate: candidate[1].order)
     alone = [MatchedParameter(name, one, None, at) for name, one in left.items()]
     alone += [MatchedParameter(name, None, one, at) for name, one in right.items()]
     return [*(MatchedParameter(name, a, b, at) for name, a, b in found), *alone]

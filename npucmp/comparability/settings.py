@@ -129,12 +129,12 @@ def environment(both: RunPair) -> ItemResult:
     return same(f"{len(VARIABLES)} variables", places=len(VARIABLES))
 
 
-def _variable(one: EnvironmentVariable, given: Mapping[str, str]) -> Optional[str]:
+def _variable(one: EnvironmentVariable, variables: Mapping[str, str]) -> Optional[str]:
     for name in (one.npu, one.gpu):
-        if name and given.get(name, "") != "":
+        if name and variables.get(name, "") != "":
             return {"1": "true", "true": "true", "0": "false", "false": "false"}.get(
-                given[name].lower(), given[name]
-            ) if one.default in ("true", "false") else given[name]  # fmt: skip
+                variables[name].lower(), variables[name]
+            ) if one.default in ("true", "false") else variables[name]  # fmt: skip
     return None
 
 
@@ -164,13 +164,13 @@ def hyperparameters(both: RunPair) -> ItemResult:
 def parameters_of(both: RunPair, side: int) -> Optional[dict[str, Any]]:
     """Hyper-parameters of a side, without those that do not affect numbers; None if no file holds any."""
     found: Optional[Mapping[str, Any]] = None
-    if both.given.config is not None:
-        found = read_config(both.given.config[side], both.context)
-    elif both.given.env is not None:
+    if both.user_input.config is not None:
+        found = read_config(both.user_input.config[side], both.context)
+    elif both.user_input.env is not None:
         found = both.setups[side].parameters if both.setups else None
     if found is None:
         return None
-    ignored = (*NO_PARAMETER, *both.given.ignored("hyperparameters"))
+    ignored = (*NO_PARAMETER, *both.user_input.ignored("hyperparameters"))
     return {name: value for name, value in found.items()
             if not any(fnmatchcase(word_of(name), glob) or fnmatchcase(name, glob) for glob in ignored)}  # fmt: skip
 

@@ -76,16 +76,16 @@ def _random_operators(both: RunPair, trait: str, but: str = "") -> tuple[list[st
     """Operators of a trait with equal inputs on both sides, and those among them with different outputs."""
     examined, odd = list[str](), list[str]()
     for one in both.aligned_steps:
-        for some in _by_operator(one.pairs).values():
-            operator = some[0].operator
+        for pairs in _by_operator(one.pairs).values():
+            operator = pairs[0].operator
             if operator.path or operator.phase == "backward" or not op_type_of(operator).has(trait):
                 continue
             if but and op_type_of(operator).has(but):
                 continue
             if rate_of(operator) == 0.0:
                 continue
-            read = [pair for pair in some if not pair.slot.startswith("output")]
-            wrote = [pair for pair in some if pair.slot.startswith("output")]
+            read = [pair for pair in pairs if not pair.slot.startswith("output")]
+            wrote = [pair for pair in pairs if pair.slot.startswith("output")]
             if not wrote or any(both.are_equal(pair) is not True for pair in read):
                 continue
             equal = [both.are_equal(pair) for pair in wrote]
@@ -152,9 +152,9 @@ def scale(both: RunPair) -> ItemResult:
 
 def _entering(step: Step, op: Op) -> Optional[float]:
     for one in step.backward.get(op.operator.call, ()):
-        given = [tensor for tensor in one.inputs if tensor.figures.constant is not None]
-        if given and not one.is_module:
-            return given[0].figures.constant
+        constants = [tensor for tensor in one.inputs if tensor.figures.constant is not None]
+        if constants and not one.is_module:
+            return constants[0].figures.constant
     return None
 
 
@@ -214,10 +214,10 @@ def _one_step(both: RunPair, twins: MatchedParameter, target: Parameter, golden:
     a, b = twins.at
     if a + 1 >= len(target.weights) or b + 1 >= len(golden.weights) or target.shape != golden.shape:
         return None
-    some = target.weights[a], golden.weights[b], target.weights[a + 1], golden.weights[b + 1]
-    if any(one is None for one in some):
+    weights = target.weights[a], golden.weights[b], target.weights[a + 1], golden.weights[b + 1]
+    if any(one is None for one in weights):
         return None
-    x0, y0, x1, y1 = (known_values(one, both.context) for one in some if one is not None)
+    x0, y0, x1, y1 = (known_values(one, both.context) for one in weights if one is not None)
     if x0 is None or y0 is None or x1 is None or y1 is None or len({x0.shape, y0.shape, x1.shape, y1.shape}) > 1:
         return None
     dx, dy = (np.asarray(after - before, np.float64).ravel() for before, after in ((x0, x1), (y0, y1)))
@@ -254,13 +254,13 @@ LAST = 0.01  # relative difference of a metric's last value: the vendor's limit
 
 def curves_loss(both: RunPair) -> ItemResult:
     """Compare the curve of the loss, or of --column, window by window."""
-    if both.given.curve is None:
+    if both.user_input.curve is None:
         return unknown("give --curve with two logs of the training")
-    logs = [read_log(path, both.context) for path in both.given.curve]
-    target, golden = (log.column(both.given.column) for log in logs)
+    logs = [read_log(path, both.context) for path in both.user_input.curve]
+    target, golden = (log.column(both.user_input.column) for log in logs)
     repeat: Optional[Curve] = None
-    if both.given.repeat_curve is not None:
-        repeat = read_log(both.given.repeat_curve, both.context).column(both.given.column)
+    if both.user_input.repeat_curve is not None:
+        repeat = read_log(both.user_input.repeat_curve, both.context).column(both.user_input.column)
     found = compare_curves(target, golden, repeat)
     both.curves.append(Curves(golden.name, target, golden, found))
     return _curve_result(golden.name, found)
@@ -286,9 +286,9 @@ def _curve_result(name: str, found: CurveComparison) -> ItemResult:
 
 def metric(both: RunPair) -> ItemResult:
     """Compare the last values of other curves in both logs. They have few points, so a difference is only a note."""
-    if both.given.curve is None:
+    if both.user_input.curve is None:
         return unknown("give --curve with two logs of the training")
-    here, there = (read_log(path, both.context) for path in both.given.curve)
+    here, there = (read_log(path, both.context) for path in both.user_input.curve)
     taken = {one.name for one in both.curves}
     odd, known = list[str](), 0
     for name in [name for name in here.curves if name in there.curves and name not in taken][:METRICS]:

@@ -35,13 +35,13 @@ def parameters(both: RunPair) -> ItemResult:
     unmatched = {side: [one for one in twins if getattr(one, other) is None]
              for side, other in (("target", "golden"), ("golden", "target"))}  # fmt: skip
     odd = [one for one in twins if one.target and one.golden and one.target.shape != one.golden.shape]
-    words = [f"{len(some)} only in {side} ({first_of([one.name for one in some], 2)})"
-             for side, some in unmatched.items() if some]  # fmt: skip
+    words = [f"{len(parameters_alone)} only in {side} ({first_of([one.name for one in parameters_alone], 2)})"
+             for side, parameters_alone in unmatched.items() if parameters_alone]  # fmt: skip
     words += [_shape_words(odd)] if odd else []
     count = sum(map(len, unmatched.values())) + len(odd)
     if not count:
         return same(f"{len(twins)} parameters", places=len(twins))
-    named = {health.has_names for some in both.healths for health in some}
+    named = {health.has_names for parameters_alone in both.healths for health in parameters_alone}
     if len(named) > 1 and not odd:
         return close(f"{len(twins) - count} of {len(twins)} are known in both, at different levels", places=count)
     first = (odd or unmatched["target"] or unmatched["golden"])[0].name
@@ -186,10 +186,10 @@ def _compare_values(both: RunPair, target: Tensor, golden: Tensor, words: str) -
 
 def start(both: RunPair) -> ItemResult:
     """Whether one side starts from random weights and the other from a checkpoint."""
-    starts = [{health.starts for health in some} - {"unknown"} for some in both.healths]
+    starts = [{health.starts for health in kinds} - {"unknown"} for kinds in both.healths]
     if not all(starts):
         return unknown("no norms show whether the weights are fresh")
-    here, there = ("trained" if "trained" in some else "fresh" for some in starts)
+    here, there = ("trained" if "trained" in kinds else "fresh" for kinds in starts)
     words = {"fresh": "random weights", "trained": "trained weights"}
     if here == there:
         return same(words[here], target=here, golden=there)
@@ -246,7 +246,7 @@ def frozen_parameters(both: RunPair) -> ItemResult:
 
 def shared_parameters(both: RunPair) -> ItemResult:
     """Parameters that share one tensor on one side only."""
-    if not both.ranks or not all(health.has_bits for some in both.healths for health in some):
+    if not both.ranks or not all(health.has_bits for healths in both.healths for health in healths):
         return unknown("needs values or checksums")
     twins = {one.target.name: one.golden.name for one in both.weights if one.target and one.golden}
     for here, there in both.ranks:
@@ -278,8 +278,8 @@ def _groups(health: Health, steps: list[int]) -> list[list[str]]:
 
 
 def _bits(one: Parameter, steps: list[int]) -> tuple[str, ...]:
-    some = [one.weights[at] for at in steps]
-    return tuple(weight.figures.bits if weight is not None else "" for weight in some)
+    recorded = [one.weights[at] for at in steps]
+    return tuple(weight.figures.bits if weight is not None else "" for weight in recorded)
 
 
 def same_start(both: RunPair) -> bool:

@@ -85,7 +85,7 @@ class _Found:
             left[tensor.slot].append(tensor)
         tensors = [self._tensor(one, t, left[t.slot].pop(0)) if left.get(t.slot) else t for t in one.tensors]
         return one._replace(
-            tensors=(*tensors, *(tensor for some in left.values() for tensor in some)),
+            tensors=(*tensors, *(tensor for tensors_left in left.values() for tensor in tensors_left)),
             arguments={**other.arguments, **one.arguments},
             stack=one.stack or other.stack,
             scope=one.scope or other.scope,
@@ -127,8 +127,8 @@ class _Found:
 
 def _differs(one: TensorRef, other: TensorRef) -> bool:
     """Return whether a figure recorded in both dumps differs by more than its rounding; NaN equals NaN."""
-    told = zip(one.statistics or (), other.statistics or ())
-    both = [(a, b) for a, b in told if a is not None and b is not None and a != b and (a == a or b == b)]
+    statistics = zip(one.statistics or (), other.statistics or ())
+    both = [(a, b) for a, b in statistics if a is not None and b is not None and a != b and (a == a or b == b)]
     return any(not abs(a - b) <= one.rounding + other.rounding for a, b in both)
 
 

@@ -164,19 +164,19 @@ class DumpSelection(NamedTuple):
     run: RunFacts
 
 
-def _of_msprobe(asked: DumpSelection) -> Row:
-    steps, ranks = ranges_of(asked.steps), ranges_of(asked.ranks)
-    return tool_configs.msprobe(f"./{FOLDER}", VALUES, steps, ranks, asked.run.level, asked.names)
+def _of_msprobe(selection: DumpSelection) -> Row:
+    steps, ranks = ranges_of(selection.steps), ranges_of(selection.ranks)
+    return tool_configs.msprobe(f"./{FOLDER}", VALUES, steps, ranks, selection.run.level, selection.names)
 
 
-def _of_cann(asked: DumpSelection) -> Row:
-    models = [name for name in asked.run.detail.split(" · ") if name]
-    return tool_configs.acl(models, FOLDER, VALUES, ranges_of(asked.steps), asked.names)
+def _of_cann(selection: DumpSelection) -> Row:
+    models = [name for name in selection.run.detail.split(" · ") if name]
+    return tool_configs.acl(models, FOLDER, VALUES, ranges_of(selection.steps), selection.names)
 
 
-def _of_mindspore(asked: DumpSelection) -> Row:
-    ranks = asked.ranks if asked.ranks and max(asked.ranks) < tool_configs.DEVICES else []
-    return tool_configs.mindspore(FOLDER, VALUES, ranges_of(asked.steps), ranges_of(ranks), asked.names)
+def _of_mindspore(selection: DumpSelection) -> Row:
+    ranks = selection.ranks if selection.ranks and max(selection.ranks) < tool_configs.DEVICES else []
+    return tool_configs.mindspore(FOLDER, VALUES, ranges_of(selection.steps), ranges_of(ranks), selection.names)
 
 
 class Format(NamedTuple):
@@ -257,7 +257,10 @@ class SideSelection:
                 known = self.taken.get(place)
                 names = [*self.names, name] if known is None else [name]
                 found[place] = {
-                    order: size for asked in names for order, size in run.names[asked] if order not in (known or ())
+                    order: size
+                    for operator_name in names
+                    for order, size in run.names[operator_name]
+                    if order not in (known or ())
                 }
         return NameCost(name, found, sum(sum(new.values()) for new in found.values()))
 
@@ -272,6 +275,6 @@ class SideSelection:
 
     def config(self) -> Row:
         """Return the configuration of the tool that made the dump."""
-        steps, ranks = (sorted(one for one in some if one is not None) for some in (self.steps, self.ranks))
+        steps, ranks = (sorted(one for one in numbers if one is not None) for numbers in (self.steps, self.ranks))
         run = self.runs[min(self.taken)]
         return FORMATS[run.format].config(DumpSelection([*self.names], steps, ranks, run))

@@ -117,17 +117,16 @@ _NEXT_RUN = (  # each call is one run
 )
 
 
-def run_sh(asked: DumpRequest, framework: Framework, prepared: DumpInstructions) -> str:
+def run_sh(request: DumpRequest, framework: Framework, prepared: DumpInstructions) -> str:
     """Return the script. Its last commands run however the main command ends, including Ctrl-C."""
-    about = (
-        f"# {asked.question.name}, {framework.NAME}, {asked.side}: written by npucmp plan. Usage: bash run.sh COMMAND…"
-    )
+    title = f"{request.question.name}, {framework.NAME}, {request.side}"
+    about = f"# {title}: written by npucmp plan. Usage: bash run.sh COMMAND…"
     lines = ["#!/usr/bin/env bash", about, f"# Source: {framework.SOURCE}."]
     lines += [f"# UNVERIFIED: {words}." for words in prepared.unverified]
     lines += _START.splitlines()
     lines += [f'export {one.name}="{one.value}"  # {one.why}' for one in prepared.exports]
     lines += prepared.before
-    after = [*prepared.after, *(_NEXT_RUN if asked.question.second == "run" else ())]
+    after = [*prepared.after, *(_NEXT_RUN if request.question.second == "run" else ())]
     if after:
         lines += ["finish() {", *(f"    {line}" for line in after), "}", "trap finish EXIT"]
     return "\n".join([*lines, '"$@"']) + "\n"
@@ -149,7 +148,7 @@ class Planned:
     warnings  what exceeds the disk, and what was removed to fit
     """
 
-    asked: DumpRequest
+    request: DumpRequest
     framework: str
     source: str
     files: dict[str, str]
@@ -164,79 +163,79 @@ class Planned:
 
     @property
     def folder(self) -> str:
-        return self.asked.folder
+        return self.request.folder
 
 
 def make_plan(
-    asked: DumpRequest, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
+    request: DumpRequest, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
 ) -> Planned:
     """Return the whole plan; `again` are the options that the other side takes too."""
-    prepared = filled(framework.PLAN, asked)
-    name = asked.question.name
-    files = {**prepared.files, RUN: run_sh(asked, framework, prepared)}
-    run = f"bash {shlex.quote(asked.at(RUN))} {prepared.command}"
-    other, words = "golden" if asked.side == "target" else "target", ["npucmp", "plan", name]
-    words += ["--framework", framework.NAME, "--side", other, "-o", _other_folder(asked), *again]
+    prepared = filled(framework.PLAN, request)
+    name = request.question.name
+    files = {**prepared.files, RUN: run_sh(request, framework, prepared)}
+    run = f"bash {shlex.quote(request.at(RUN))} {prepared.command}"
+    other, words = "golden" if request.side == "target" else "target", ["npucmp", "plan", name]
+    words += ["--framework", framework.NAME, "--side", other, "-o", _other_folder(request), *again]
     return Planned(
-        asked=asked,
+        request=request,
         framework=framework.NAME,
         source=framework.SOURCE,
         files=files,
         script=prepared.script,
-        run=(*prepared.steps, run, *([run] if asked.question.second == "run" else [])),
-        other=shlex.join(words) if asked.question.second == "golden" else "",
-        then=(_command(asked, prepared),),
+        run=(*prepared.steps, run, *([run] if request.question.second == "run" else [])),
+        other=shlex.join(words) if request.question.second == "golden" else "",
+        then=(_command(request, prepared),),
         size=size,
-        notes=(*_of_steps(asked, framework), *prepared.notes),
+        notes=(*_of_steps(request, framework), *prepared.notes),
         unverified=prepared.unverified,
         warnings=warnings,
     )
 
 
-def _command(asked: DumpRequest, prepared: DumpInstructions) -> str:
+def _command(request: DumpRequest, prepared: DumpInstructions) -> str:
     """Return the npucmp command that follows."""
-    name = asked.question.name
-    own = shlex.quote(asked.dump) + (f"/{prepared.found}" if prepared.found else "")
-    if asked.question.second == "run":
-        return f"npucmp {name} {shlex.quote(asked.at('run1'))} {shlex.quote(asked.at('run2'))} -o {REPORT}"
-    if asked.question.second != "golden":
+    name = request.question.name
+    own = shlex.quote(request.dump) + (f"/{prepared.found}" if prepared.found else "")
+    if request.question.second == "run":
+        return f"npucmp {name} {shlex.quote(request.at('run1'))} {shlex.quote(request.at('run2'))} -o {REPORT}"
+    if request.question.second != "golden":
         return f"npucmp {name} {own} -o {REPORT}"
-    far = shlex.quote(os.path.join(_other_folder(asked), DUMP))
-    both = (own, far) if asked.side == "target" else (far, own)
-    layout = f" --layout {shlex.quote(asked.layout)}" if asked.layout else ""
+    far = shlex.quote(os.path.join(_other_folder(request), DUMP))
+    both = (own, far) if request.side == "target" else (far, own)
+    layout = f" --layout {shlex.quote(request.layout)}" if request.layout else ""
     return f"npucmp {name} {' '.join(both)}{layout} -o {REPORT}"
 
 
-def _other_folder(asked: DumpRequest) -> str:
+def _other_folder(request: DumpRequest) -> str:
     """Return the folder of the other side's plan."""
-    own, far = (f"-{side}" for side in ((asked.side, "golden" if asked.side == "target" else "target")))
-    named = os.path.basename(os.path.normpath(asked.folder)) not in ("", os.curdir, os.pardir)
-    folder = os.path.normpath(asked.folder) if named else os.path.abspath(asked.folder)
-    if asked.side == "golden":
+    own, far = (f"-{side}" for side in ((request.side, "golden" if request.side == "target" else "target")))
+    named = os.path.basename(os.path.normpath(request.folder)) not in ("", os.curdir, os.pardir)
+    folder = os.path.normpath(request.folder) if named else os.path.abspath(request.folder)
+    if request.side == "golden":
         return folder[: -len(own)] if folder.endswith(own) and folder != own else f"{folder}{far}"
     return f"{folder}{far}"
 
 
-def _of_steps(asked: DumpRequest, framework: Framework) -> list[str]:
+def _of_steps(request: DumpRequest, framework: Framework) -> list[str]:
     found = []
     if framework.SERVES:
         found.append(
             "a step is a forward pass since the start, including warm-up (artificial shapes, no request): npucmp show "
-            f"{shlex.quote(asked.dump)} lists them, --steps selects others"
+            f"{shlex.quote(request.dump)} lists them, --steps selects others"
         )
-    if asked.question.name == "overflow" and asked.steps:
+    if request.question.name == "overflow" and request.steps:
         found.append("--steps: select the first step with NaN or a falling loss scale, and the step before it")
-    if asked.question.equal:
+    if request.question.equal:
         dropout = "" if framework.FORMAT == "msprobe" else ", dropout 0"  # seed_all removes it
         found.append(
             f"use the same weights and the same data in the same order: no shuffling, no augmentation{dropout}"
         )
-    if asked.layout and not framework.SERVES:
+    if request.layout and not framework.SERVES:
         found.append(
             "record the optimizer step: start before the forward pass, stop after optimizer.step(); without it, faults "
             "of gradient reduction are not decidable"
         )
-    if asked.question.second == "run":
+    if request.question.second == "run":
         found.append(
             "if the runs agree, repeat without these switches to find operators that sum in the order of arrival"
         )

@@ -60,7 +60,7 @@ class ConfigFile(NamedTuple):
     when: str = ""
 
 
-def no_fields(asked: DumpRequest) -> dict[str, str]:
+def no_fields(request: DumpRequest) -> dict[str, str]:
     """Return no field beyond those of every template."""
     return {}
 
@@ -119,35 +119,35 @@ def only(when: str, rows: Iterable[AnyRow]) -> tuple[AnyRow, ...]:
     return tuple(row._replace(when=f"{when} {row.when}") for row in rows)
 
 
-def _words_of(asked: DumpRequest) -> dict[str, bool]:
+def _words_of(request: DumpRequest) -> dict[str, bool]:
     """Return all words of the module's docstring, and whether they hold for a request."""
-    question = asked.question
+    question = request.question
     return {
-        **{side: side == asked.side for side in ("target", "golden")},
-        **{kind: kind == asked.kind for kind in (VALUES, STATISTICS, MD5, DETECTION)},
+        **{side: side == request.side for side in ("target", "golden")},
+        **{kind: kind == request.kind for kind in (VALUES, STATISTICS, MD5, DETECTION)},
         **{name: name == question.name for name in QUESTIONS},
         "two-runs": question.second != "",
         "golden-pair": question.second == "golden",
         "equal": question.equal,
-        "unfused": asked.is_unfused,
-        "steps": asked.steps != (),
-        "ranks": asked.ranks != (),
-        "names": asked.names != (),
-        "layout": asked.layout != "",
+        "unfused": request.is_unfused,
+        "steps": request.steps != (),
+        "ranks": request.ranks != (),
+        "names": request.names != (),
+        "layout": request.layout != "",
     }
 
 
-def filled(template: Template, asked: DumpRequest) -> DumpInstructions:
+def filled(template: Template, request: DumpRequest) -> DumpInstructions:
     """Return the plan of one request."""
-    if asked.is_reference and template.reference is not None:
-        return filled(template.reference, asked)
-    words = _words_of(asked)
+    if request.is_reference and template.reference is not None:
+        return filled(template.reference, request)
+    words = _words_of(request)
     fields = {
-        "dump": asked.dump,
-        "at": {file.name: asked.at(file.name) for file in template.files},
+        "dump": request.dump,
+        "at": {file.name: request.at(file.name) for file in template.files},
         "seed": SEED,
-        "steps": tool_configs.format_ranges(asked.steps),
-        **template.fields(asked),
+        "steps": tool_configs.format_ranges(request.steps),
+        **template.fields(request),
     }
 
     def stands(when: str) -> bool:
@@ -158,7 +158,7 @@ def filled(template: Template, asked: DumpRequest) -> DumpInstructions:
 
     script = (row for row in template.script if stands(row.when))
     return DumpInstructions(
-        files={one.name: tool_configs.text_of(one.content(asked)) for one in template.files if stands(one.when)},
+        files={one.name: tool_configs.text_of(one.content(request)) for one in template.files if stands(one.when)},
         command=" ".join(texts(template.command)),
         script=tuple(ScriptLine(row.text.format_map(fields), row.where) for row in script),
         exports=tuple(Export(one.name, one.value, one.why) for one in template.exports if stands(one.when)),

@@ -31,7 +31,7 @@ class Communications:
     execution; None replaces an operator that does not communicate.
 
     numbers  the numbers of the ranks, None if a dump does not record one
-    given    the operators of other ranks that send data to an operator
+    senders  the operators of other ranks that send data to an operator
     joint    operators of other ranks with which it forms one collective; they wait for each other
     read     operators of other ranks that wrote or sent its inputs, as far as the caller knows
     clocks   of all operators
@@ -45,7 +45,7 @@ class Communications:
     ) -> None:
         self._sequences, self._numbers = sequences, numbers
         self._read = read or {}
-        self.given: dict[OperatorPlace, list[OperatorPlace]] = {}
+        self.senders: dict[OperatorPlace, list[OperatorPlace]] = {}
         self.joint: dict[OperatorPlace, list[OperatorPlace]] = {}
         if len(sequences) > 1:
             self._match_calls()
@@ -80,7 +80,7 @@ class Communications:
             source = next(iter(sources[call])) if len(sources[call]) == 1 else None
             for place in group:
                 self.joint[place] = [one for one in group if one.rank != place.rank]
-                self.given[place] = [one for one in self.joint[place] if source in (None, self._numbers[one.rank])]
+                self.senders[place] = [one for one in self.joint[place] if source in (None, self._numbers[one.rank])]
 
     def _match_peers(self) -> None:
         """Match the sends and receives between two ranks, first with first."""
@@ -93,8 +93,8 @@ class Communications:
                 receives[peer, place.rank].append(place)
             elif peer is not None:
                 sends[place.rank, peer].append(place)
-        for between, some in receives.items():
-            self.given.update((receive, [send]) for receive, send in zip(some, sends[between]))
+        for between, receivers in receives.items():
+            self.senders.update((receive, [send]) for receive, send in zip(receivers, sends[between]))
 
     def _index(self, own: int, number: Optional[int]) -> Optional[int]:
         """The index of the rank with a number. With two ranks, an unknown number can only be the other one."""
@@ -109,8 +109,11 @@ class Communications:
         at, now = [0] * len(self._sequences), [0] * len(self._sequences)
 
         def before(place: OperatorPlace) -> list[OperatorPlace]:
-            told, together = (*self.given.get(place, ()), *self._read.get(place, ())), self.joint.get(place, ())
-            return [one for one in told if one not in together] if told else []
+            predecessors, together = (
+                (*self.senders.get(place, ()), *self._read.get(place, ())),
+                self.joint.get(place, ()),
+            )
+            return [one for one in predecessors if one not in together] if predecessors else []
 
         def awaited(rank: int) -> Optional[int]:
             """A rank that must advance before this one can; None if there is none."""

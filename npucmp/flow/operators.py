@@ -1,5 +1,5 @@
-"""Findings grouped by operator, with inputs, outputs and context; and a cache of results that depend on one row of the
-table only, for the duration of a search.
+"""Findings grouped by operator, with inputs, outputs and extra inputs; and a cache of results that depend on one row
+of the table only, for the duration of a search.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class OperatorPlace(NamedTuple):
 class OperatorFindings:
     """One matched operator: its findings, and the state of the root-cause search.
 
-    context  forward tensors that a backward operator also reads, and tensors from other ranks
-    presumed outputs of the preceding operator, if no inputs were recorded
-    tainted  it bears an error or passes one on; inherits: an input descends from a root
-    arrived  the data from other ranks are known; carried: an error arrives with them that descends from a root
-             there
-    unheard  other ranks send data to it, and not all of these data are compared
-    recomputed  the forward from which a backward reads, if it ran again on one side only and with other values
-    unequal     outputs of a collective that differ from those of other ranks, by slot (remote_inputs.py)
-    row         the row of its first tensor
+    extra_inputs           forward tensors that a backward operator also reads, and tensors from other ranks
+    assumed_inputs         outputs of the preceding operator, if no inputs were recorded
+    tainted                it bears an error or passes one on; inherits: an input descends from a root
+    has_remote_inputs      the data from other ranks are known
+    error_from_other_rank  an error arrives with these data that descends from a root of another rank
+    remote_inputs_missing  other ranks send data to it, and not all of these data are compared
+    recomputed             the forward from which a backward reads, if it ran again on one side only, with other values
+    unequal                outputs of a collective that differ from those of other ranks, by slot (remote_inputs.py)
+    row                    the row of its first tensor
     """
 
     pair: Pair
     inputs: list[Finding]
     outputs: list[Finding]
-    context: list[Finding] = field(default_factory=list)
-    presumed: list[Finding] = field(default_factory=list)
+    extra_inputs: list[Finding] = field(default_factory=list)
+    assumed_inputs: list[Finding] = field(default_factory=list)
     tainted: bool = False
     inherits: bool = False
     has_remote_inputs: bool = False
@@ -62,7 +62,7 @@ class OperatorFindings:
     @property
     def reads_operands(self) -> bool:
         """Whether it is a gradient of products that reads the operands of its forward directly, as in graphs."""
-        return self.is_gradient and not self.context and self.op.has("contracts")
+        return self.is_gradient and not self.extra_inputs and self.op.has("contracts")
 
     @property
     def reads_saved(self) -> bool:
@@ -109,7 +109,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
         if node.operator.phase == "backward":
             partner = next((forward[call] for call in _calls(node) if call in forward), None)
             node.recomputed = _recomputed_forward(node, partner, alone) if partner else ""
-            node.context += partner.inputs + partner.outputs if partner and not node.recomputed else []
+            node.extra_inputs += partner.inputs + partner.outputs if partner and not node.recomputed else []
             if GRADIENTS in node.operator.name:
                 gradients.setdefault(node.operator.call, []).append(node)
     for call, records in gradients.items():
@@ -117,7 +117,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
             record.inputs += [finding for other in others for finding in other.inputs]
     before: dict[bool, list[Finding]] = {False: [], True: []}
     for node in nodes:
-        node.presumed = before[node.is_gradient] if not node.inputs else []
+        node.assumed_inputs = before[node.is_gradient] if not node.inputs else []
         before[node.is_gradient] = node.outputs or before[node.is_gradient]
     return nodes
 

@@ -54,9 +54,9 @@ class ParameterMoves:
         self.same = [self.types[k] == self.types[k + 1] for k in range(self.steps - 1)]
 
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
-        some = [None if block is None else wide(block) for block in blocks]
+        arrays = [None if block is None else wide(block) for block in blocks]
         for k in range(self.steps - 1):
-            before, after, gradient = some[k], some[k + 1], some[self.steps + k]
+            before, after, gradient = arrays[k], arrays[k + 1], arrays[self.steps + k]
             if before is None or after is None:
                 continue
             self.same[k] = self.same[k] and _bits(blocks[k]) == _bits(blocks[k + 1])
@@ -160,9 +160,9 @@ class Samples:
         at = 0
         while block is not None and self.rows and at < len(block):
             row, inside = divmod(start + at, self.size)
-            some = min(len(block) - at, self.size - inside)
-            self.digests[row].update(_bits(block[at : at + some]))
-            at += some
+            count = min(len(block) - at, self.size - inside)
+            self.digests[row].update(_bits(block[at : at + count]))
+            at += count
 
     def found(self) -> Optional[tuple[bytes, ...]]:
         return tuple(one.digest() for one in self.digests) if self.rows else None

@@ -200,8 +200,8 @@ def _evaluate_rule(
         if health.rank in reasons:
             continue
         try:
-            some = [one for one in rule.find(health, settings.limit(rule)) if own.wants(_name_of(one.at))]
-            symptoms += _symptoms(rule, own, limit, health, some)
+            hits = [one for one in rule.find(health, settings.limit(rule)) if own.wants(_name_of(one.at))]
+            symptoms += _symptoms(rule, own, limit, health, hits)
             looked_at += rule.looks_at(health)
         except Exception as error:  # a user's rule raises anything; other rules still run
             raise_in_tests(error)
@@ -222,10 +222,10 @@ def _symptoms(
     with_severity = [(own.severity or one.severity or rule.severity, one) for one in found]
     with_severity.sort(key=lambda item: -SEVERITIES.index(item[0]))
     for severity, group in groupby(with_severity, key=lambda item: item[0]):
-        some = [one for _, one in group]
-        first = some[0]
+        members = [one for _, one in group]
+        first = members[0]
         operator, step = _operator_of(first.at), _step_of(first)
-        others = (*first.also, *(_name_of(one.at) for one in some[1:]))
+        others = (*first.also, *(_name_of(one.at) for one in members[1:]))
         yield Symptom(
             0,
             severity,
@@ -239,7 +239,7 @@ def _symptoms(
             slot=first.at.slot if isinstance(first.at, Tensor) else "",
             parameter=first.at.name if isinstance(first.at, Parameter) else "",
             order=first.at.order if isinstance(first.at, Parameter) else operator.order if operator else -1,
-            places=sum(one.places for one in some),
+            places=sum(one.places for one in members),
             also=tuple(dict.fromkeys(filter(None, others)))[:NAMED],
             value=first.value,
             limit=limit if first.limit is None else first.limit,

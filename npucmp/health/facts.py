@@ -98,8 +98,8 @@ class Op:
 
     def argument(self, *names: int | str) -> Any:
         """Return the first recorded argument among these positions or keywords; None if none of them is recorded."""
-        given = self.operator.arguments
-        return next((given[f"input:{name}"] for name in names if f"input:{name}" in given), None)
+        arguments = self.operator.arguments
+        return next((arguments[f"input:{name}"] for name in names if f"input:{name}" in arguments), None)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Step:
         for one in self.operators:
             if one.is_gradient:
                 found.setdefault(one.operator.call, []).append(one)
-        return {call: tuple(some) for call, some in found.items()}
+        return {call: tuple(operators) for call, operators in found.items()}
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -148,9 +148,9 @@ class Step:
         """The gradient that enters the first loss: 1, or the factor of a loss scaler; None if unknown."""
         for loss in self.losses:
             for one in self.backward.get(loss.operator.call, ()):
-                given = one.tensor(0)
-                if given is not None and given.figures.constant is not None:
-                    return given.figures.constant
+                gradient = one.tensor(0)
+                if gradient is not None and gradient.figures.constant is not None:
+                    return gradient.figures.constant
         return None
 
     @cached_property
@@ -340,7 +340,7 @@ class Health:
             bits = tuple(weight.figures.bits if weight is not None else "" for weight in one.weights)
             if all(bits) and one.varies:
                 found.setdefault((one.dtype, one.shape, bits), []).append(one)
-        return tuple(tuple(some) for some in found.values() if len(some) > 1)
+        return tuple(tuple(members) for members in found.values() if len(members) > 1)
 
     def peers(self, one: Parameter) -> Sequence[Parameter]:
         """Other parameters of the same shape whose names differ only in numbers."""

@@ -94,7 +94,7 @@ def build(
     by_rank: dict[Optional[int], list[Run]] = {}
     for run in sorted(runs, key=lambda one: (one.rank or 0, one.step or 0)):
         by_rank.setdefault(run.rank, []).append(run)
-    read = {rank: [_looked_at(run, wants) for run in some] for rank, some in by_rank.items()}
+    read = {rank: [_looked_at(run, wants) for run in runs_of_rank] for rank, runs_of_rank in by_rank.items()}
     plan = _ReadPlan({**PROBES, "inside": partial(IntervalShare, *inside)} if inside else PROBES)
     for steps in read.values():
         _plan(steps, plan)
@@ -117,11 +117,11 @@ def _plan(steps: Sequence[_Read], plan: _ReadPlan) -> None:
         plan.side_by_side(group.work(NOTHING))
     for name, weight in _names(steps).items():
         for at in range(0, len(steps), SIDE_BY_SIDE):
-            some = steps[at : at + SIDE_BY_SIDE]
-            if len(some) > 1:
+            window = steps[at : at + SIDE_BY_SIDE]
+            if len(window) > 1:
                 probes = ("moves", "rows") if weight.type.has("looks up") else ("moves",)
                 plan.side_by_side(
-                    StatsTask(tuple(_through_steps(name, some)), {probe: PROBES[probe] for probe in probes})
+                    StatsTask(tuple(_through_steps(name, window)), {probe: PROBES[probe] for probe in probes})
                 )
     for step in steps:
         for one in step.forward:
@@ -131,8 +131,8 @@ def _plan(steps: Sequence[_Read], plan: _ReadPlan) -> None:
         wanted = _probes(step)
         for operator in step.operators:
             for tensor in operator.tensors:
-                asked = ("inside",) if tensor.is_output and "inside" in plan.probes else ()
-                plan.alone(tensor, (*wanted.get(id(tensor), ()), *asked))
+                detectors = ("inside",) if tensor.is_output and "inside" in plan.probes else ()
+                plan.alone(tensor, (*wanted.get(id(tensor), ()), *detectors))
 
 
 def _names(steps: Sequence[_Read]) -> dict[str, Weight]:
@@ -146,11 +146,11 @@ def _names(steps: Sequence[_Read]) -> dict[str, Weight]:
 
 def _through_steps(name: str, steps: Sequence[_Read]) -> list[TensorRef]:
     """A parameter in each step, followed by its gradients. A gradient of another shape (transposed) is left out."""
-    some = [step.weights.get(name) for step in steps]
-    weights = [one.weight[1] if one else NOTHING for one in some]
-    shape = next(one.shape for one in weights if one is not NOTHING) if any(some) else ()
+    parameters = [step.weights.get(name) for step in steps]
+    weights = [one.weight[1] if one else NOTHING for one in parameters]
+    shape = next(one.shape for one in weights if one is not NOTHING) if any(parameters) else ()
     gradients = [
-        one.gradient[1] if one and one.gradient and one.gradient[1].shape == shape else NOTHING for one in some
+        one.gradient[1] if one and one.gradient and one.gradient[1].shape == shape else NOTHING for one in parameters
     ]
     return weights + gradients
 
@@ -215,16 +215,16 @@ def _op(step: int, operator: Operator, plan: _ReadPlan) -> Op:
 
 
 def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _ReadPlan) -> Parameter:
-    some = [step.weights.get(name) for step in steps]
-    wanted = [held.weight[1].trainable for held in some if held and held.weight[1].trainable is not None]
-    weights = tuple(plan.tensor(held.weight) if held else None for held in some)
+    parameters = [step.weights.get(name) for step in steps]
+    wanted = [held.weight[1].trainable for held in parameters if held and held.weight[1].trainable is not None]
+    weights = tuple(plan.tensor(held.weight) if held else None for held in parameters)
     return Parameter(
         name,
         one.type,
         one.order,
         any(wanted) if wanted else None,
         weights,
-        tuple(plan.tensor(held.gradient) if held and held.gradient else None for held in some),
+        tuple(plan.tensor(held.gradient) if held and held.gradient else None for held in parameters),
         tuple(_moves(name, steps, plan)),
         one.named,
         found=plan.found(_through_steps(name, steps[:SIDE_BY_SIDE])) or next(filter(None, weights)).found,
@@ -233,8 +233,8 @@ def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _ReadPlan) 
 
 def _moves(name: str, steps: Sequence[_Read], plan: _ReadPlan) -> Iterator[tuple[int, int, StepChange]]:
     for at in range(0, len(steps), SIDE_BY_SIDE):
-        some = steps[at : at + SIDE_BY_SIDE]
-        found = plan.found(_through_steps(name, some)).get("moves") or ()
+        window = steps[at : at + SIDE_BY_SIDE]
+        found = plan.found(_through_steps(name, window)).get("moves") or ()
         for number, move in enumerate(found, at):
             if move is not None:
                 yield number, number + 1, move
@@ -249,7 +249,7 @@ def _of_kernels(steps: Sequence[_Read], plan: _ReadPlan) -> list[Parameter]:
             nearest = plan.found(group.tensors(NOTHING)).get("steps") or ()
             for one in parameters_of(index, group, nearest, plan.tensor, names):
                 found.setdefault(one.name, [None] * len(steps))[index] = one
-    return sorted((_merged_parameter(some) for some in found.values()), key=lambda one: one.order)
+    return sorted((_merged_parameter(parameters) for parameters in found.values()), key=lambda one: one.order)
 
 
 def _merged_parameter(steps: Sequence[Optional[Parameter]]) -> Parameter:

@@ -47,7 +47,7 @@ class UpdateGroup(NamedTuple):
     def tensors(self, nothing: TensorRef) -> list[TensorRef]:
         """After, gradient and moment of each update; then the candidates."""
         sides = [(one.after, one.gradient or nothing, one.moment or nothing) for one in self.updates]
-        return [tensor for some in sides for tensor in some] + [tensor for _, tensor in self.candidates]
+        return [tensor for side in sides for tensor in side] + [tensor for _, tensor in self.candidates]
 
     def work(self, nothing: TensorRef) -> StatsTask:
         return StatsTask(tuple(self.tensors(nothing)), {"steps": partial(NearestCandidate, updates=len(self.updates))})
@@ -64,8 +64,8 @@ def groups_of(run: Run) -> list[UpdateGroup]:
                 by_shape.setdefault(found.after.shape, []).append(found)
     read = [held for one in forward_of(run) for held in _parameters_read(one)]
     groups = [
-        UpdateGroup(tuple(some), tuple(held for held in read if held[1].shape == shape))
-        for shape, some in by_shape.items()
+        UpdateGroup(tuple(updates), tuple(held for held in read if held[1].shape == shape))
+        for shape, updates in by_shape.items()
     ]
     return [one for one in groups if one.candidates]
 
@@ -76,8 +76,8 @@ def _update(operator: Operator) -> Optional[Update]:
     words = [str(name) for name in names] if isinstance(names, (tuple, list)) else []
     named = {word: slots.get(f"input:{place}") for place, word in enumerate(words)}
 
-    def called(*some: str) -> Optional[TensorRef]:
-        return next((named[word] for word in some if named.get(word) is not None), None)
+    def called(*spellings: str) -> Optional[TensorRef]:
+        return next((named[word] for word in spellings if named.get(word) is not None), None)
 
     first = called(*AFTER) or slots.get("input:0")
     if first is None or kind_of(first.dtype) != "f":
@@ -114,10 +114,10 @@ class NearestCandidate:
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         import numpy as np
 
-        some = [None if block is None else wide(block) for block in blocks]
+        arrays = [None if block is None else wide(block) for block in blocks]
         for k in range(self.updates):
-            after, gradient, moment = some[3 * k : 3 * k + 3]
-            for c, before in enumerate(some[3 * self.updates :]):
+            after, gradient, moment = arrays[3 * k : 3 * k + 3]
+            for c, before in enumerate(arrays[3 * self.updates :]):
                 if after is None or before is None:
                     continue
                 with np.errstate(all="ignore"):

@@ -173,8 +173,8 @@ def own_rules(
     no rule or cannot be executed, and for a duplicate name."""
     found: list[Rule] = []
     names = {one.name: "npucmp" for one in known}
-    for source, some in [*_of_files(files), *(_of_packages() if installed else ())]:
-        for one in some:
+    for source, rules in [*_of_files(files), *(_of_packages() if installed else ())]:
+        for one in rules:
             if one.name in names:
                 raise UsageError(f"{source}: rule {one.name} already exists in {names[one.name]}")
             names[one.name] = source
@@ -213,10 +213,10 @@ def _of_packages() -> Iterator[tuple[str, list[Rule]]]:
 
 def _rules(source: str, loaded: Any) -> list[Rule]:
     """The rules in a module or a sequence, or the single rule."""
-    some = (
+    values = (
         [loaded] if isinstance(loaded, Rule) else loaded if isinstance(loaded, (list, tuple)) else vars(loaded).values()
     )
-    found = [*dict.fromkeys(one for one in some if isinstance(one, Rule))]
+    found = [*dict.fromkeys(one for one in values if isinstance(one, Rule))]
     if not found:
         raise UsageError(f"{source}: holds no rule; docs/extending.md has an example")
     return found

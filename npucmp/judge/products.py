@@ -42,11 +42,11 @@ VOTE_MAJORITY = 2.0  # times the votes of float32 products: chosen: the other vo
 RECOMPUTED_PRODUCTS = 8  # products of a step and rank: work: number of products that are recomputed
 
 
-def merge_votes(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def merge_votes(votes: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Merge the votes of several steps and ranks whose products have the same names. Each product keeps its surest
     vote; if votes are equally sure, the negative one (float32) is kept."""
     found: dict[str, float] = {}
-    for name, weight in chain.from_iterable(one.items() for one in some):
+    for name, weight in chain.from_iterable(one.items() for one in votes):
         found[name] = max(found.get(name, 0.0), weight, key=lambda one: (abs(one), -one))
     return found
 
@@ -148,7 +148,7 @@ def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext)
 
 def _may_cross(node: OperatorFindings) -> bool:
     """Whether the error of an output exceeds what float32 and growth explain, but not what 11 bits explain."""
-    read = [one.error for one in map(_figures, (*node.inputs, *node.context)) if one is not None]
+    read = [one.error for one in map(_figures, (*node.inputs, *node.extra_inputs)) if one is not None]
     wrote = [one.error for one in map(_figures, node.outputs) if one is not None]
     return any(FACTOR * max(SINGLE, *read, 0.0) < error <= FACTOR * ROUNDED for error in wrote)
 
@@ -228,7 +228,7 @@ def _multiplications(node: OperatorFindings) -> Iterator[Multiplication]:
     """The products of an operator whose operands are identified. The gradient of an operand is the product of the
     gradient of the output and the other operand: it takes as many multiplications as the forward."""
     operands = _operands(node)
-    results = [one for one in node.context if is_output(one.pair)] if node.is_gradient else node.outputs
+    results = [one for one in node.extra_inputs if is_output(one.pair)] if node.is_gradient else node.outputs
     if operands is None or len(results) != 1 or not all(map(_elements, results)):
         return
     multiplied = _multiplied(node.op, *map(_shape, (*operands, results[0])))
@@ -260,11 +260,11 @@ def _may_be_output(node: OperatorFindings, finding: Finding) -> bool:
 def _operands(node: OperatorFindings) -> Optional[tuple[Finding, Finding]]:
     """The two tensors that a forward multiplies, or that the forward of a gradient multiplied; None if they are
     ambiguous."""
-    read = node.context if node.is_gradient else node.inputs
-    some = [one for one in read if not one.pair.slot.startswith("output") and len(_shape(one)) > 1]
-    if len(some) > 2:
-        some = some[-2:] if "add" in node.op.name else some[:2]
-    return (some[0], some[1]) if len(some) == 2 else None
+    read = node.extra_inputs if node.is_gradient else node.inputs
+    operands = [one for one in read if not one.pair.slot.startswith("output") and len(_shape(one)) > 1]
+    if len(operands) > 2:
+        operands = operands[-2:] if "add" in node.op.name else operands[:2]
+    return (operands[0], operands[1]) if len(operands) == 2 else None
 
 
 def _shape(finding: Finding) -> tuple[int, ...]:

@@ -92,13 +92,13 @@ def amplification(node: OperatorFindings) -> float:
 
 def _operand(node: OperatorFindings) -> Optional[Scale]:
     """The operand of the operator: its first floating input, or that of its forward if it is a backward."""
-    source = node.context if node.is_gradient else node.inputs
+    source = node.extra_inputs if node.is_gradient else node.inputs
     scales = [scale_of(finding) for finding in source if finding.pair.slot.startswith("input")]
     return next((scale for scale in scales if scale.elements), None)
 
 
 def _result(node: OperatorFindings) -> Optional[Scale]:
-    source = node.context if node.is_gradient else node.outputs
+    source = node.extra_inputs if node.is_gradient else node.outputs
     scales = [scale_of(finding) for finding in source if finding.pair.slot.startswith("output")]
     return next((scale for scale in scales if scale.elements), None)
 
@@ -133,8 +133,10 @@ def terms(node: OperatorFindings, finding: Finding) -> Terms:
     count = scale_of(finding).elements
     if not count or not (node.is_gradient or node.op.has("sums", "sums ranks", "contracts")):
         return Terms()
-    arrived = node.context if node.has_remote_inputs else ()  # a sum over ranks also reads the inputs of other ranks
-    reads = _scales([*(node.inputs or node.presumed), *arrived])
+    arrived = (
+        node.extra_inputs if node.has_remote_inputs else ()
+    )  # a sum over ranks also reads the inputs of other ranks
+    reads = _scales([*(node.inputs or node.assumed_inputs), *arrived])
     found = _of_gradient(node, finding, reads, count) if node.is_gradient else _of_forward(node, finding, reads, count)
     return max(found, key=lambda one: one.spread, default=Terms())
 
@@ -164,12 +166,14 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], c
         yield from (one for one in _of_centred(node, reads, count) if one.size > CANCELLATION * scale_of(finding).rms)
     if not node.op.has(*ELEMENTWISE, *(() if node.inputs else PROPAGATING)):
         larger = [read for read in reads if read.elements > count]
-        if node.op.has("normalises") and not node.context:  # graphs: incoming gradient times values of size 1
+        if node.op.has("normalises") and not node.extra_inputs:  # graphs: incoming gradient times values of size 1
             larger = sorted(larger, key=lambda read: read.rms)[:1]
         yield from (_terms(read.rms, read.elements / count) for read in larger)
     if not node.op.has("contracts"):
         return
-    operands = [one for one in node.context if not one.pair.slot.startswith("output") and one.pair.golden is not None]
+    operands = [
+        one for one in node.extra_inputs if not one.pair.slot.startswith("output") and one.pair.golden is not None
+    ]
     for place, operand in enumerate(operands):
         if operand.pair.golden is not None and operand.pair.golden.shape == shape and reads:
             others = _scales(other for at, other in enumerate(operands) if at != place)
@@ -191,10 +195,12 @@ def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Itera
     if not node.inputs or not whole:
         return
     is_norm = node.op.has("normalises")
-    context = [one for one in node.context if one.pair.slot.startswith("output") != is_norm]
-    weight = max((one.rms for one in _scales(node.context or node.inputs) if 1 < one.elements < count), default=1.0)
+    context = [one for one in node.extra_inputs if one.pair.slot.startswith("output") != is_norm]
+    weight = max(
+        (one.rms for one in _scales(node.extra_inputs or node.inputs) if 1 < one.elements < count), default=1.0
+    )
     others = [one for one in _scales(context) if one.elements == count]
-    pairs = [(whole[0], other) for other in others] if node.context else permutations(whole, 2)
+    pairs = [(whole[0], other) for other in others] if node.extra_inputs else permutations(whole, 2)
     if is_norm:
         spreads = ((one, other.deviation or other.rms) for one, other in pairs)
         sizes = [one.rms * weight / spread for one, spread in spreads if spread]

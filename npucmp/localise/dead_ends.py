@@ -66,9 +66,9 @@ def is_read_in_slices(written: Finding, reads: Sequence[UnwrittenTensor]) -> boo
     first = bisect_right(reads, (pair.order, math.inf))
     behind = [one for one in reads[first : first + NEXT_TENSORS] if one.elements < elements]
     return any(
-        sum(one.elements for one in some) == elements and _are_whole(whole, [one.side for one in some])
+        sum(one.elements for one in readers) == elements and _are_whole(whole, [one.side for one in readers])
         for count in range(2, min(MOST, len(behind)) + 1)
-        for some in combinations(behind, count)
+        for readers in combinations(behind, count)
     )
 
 

@@ -41,15 +41,15 @@ def working_precisions(measurements: Sequence[Measurement], reduced: bool = Fals
     """The precisions of each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     bare = [one for one in measurements if one.moments is None]
     kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
-    kept = _stored_16_bits(measurements) if len(bare) < len(measurements) else {}
+    stored = _stored_16_bits(measurements) if len(bare) < len(measurements) else {}
     if len(bare) < len(measurements):
-        kinds |= {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)}
+        kinds |= {own_precision(one, stored.get(row, 0.0)) for row, one in enumerate(measurements)}
     kinds.discard(Precision())
     if len(kinds) <= 1 and not reduced:  # most runs have one precision
         only = kinds.pop() if kinds else Precision()
         return [EffectivePrecision(only, only)] * len(measurements)
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
-    flow = _PrecisionFlow(findings, reduced, usual_precision(findings), kept)
+    flow = _PrecisionFlow(findings, reduced, usual_precision(findings), stored)
     for node in nodes_of(findings):
         flow.visit(node)
     return [flow.of.get(finding.row) or flow.one_sided(finding) for finding in findings]
@@ -130,8 +130,10 @@ def _float_types(target: Optional[str], golden: Optional[str]) -> frozenset[str]
 class _PrecisionFlow:
     """Follow precisions through the operators, in order."""
 
-    def __init__(self, findings: Sequence[Finding], reduced: bool, usual: Precision, kept: Mapping[int, float]) -> None:
-        self._findings, self._kept = findings, kept
+    def __init__(
+        self, findings: Sequence[Finding], reduced: bool, usual: Precision, stored: Mapping[int, float]
+    ) -> None:
+        self._findings, self._kept = findings, stored
         self._sources = Edges(findings).sources
         self.of: dict[int, EffectivePrecision] = {}  # by row
         self._reduced = reduced
@@ -154,9 +156,9 @@ class _PrecisionFlow:
                 came = self._incoming(finding)
                 self.of[finding.row] = EffectivePrecision(came, came)
         self._clock = coarsest([self._clock, own])
-        saved = (finding for finding in node.context if finding.row in self.of)  # a dump may list a backward first
+        saved = (finding for finding in node.extra_inputs if finding.row in self.of)  # a dump may list a backward first
         read = [self.of[finding.row].coarsest for finding in (*node.inputs, *saved)]
-        unsaved = node.reads_saved and not node.context  # the forward was not dumped
+        unsaved = node.reads_saved and not node.extra_inputs  # the forward was not dumped
         known = self._is_known(node) and not unsaved
         if unsaved or not node.reads_recorded:
             read.append(self._clock)
@@ -167,7 +169,7 @@ class _PrecisionFlow:
     def _own(self, node: OperatorFindings) -> Precision:
         """The precision of the types that an operator reads and writes; for a module, whose inner types may be coarser,
         also of all operators so far."""
-        found = [self._of_values(finding) for finding in (*node.inputs, *node.outputs, *node.context)]
+        found = [self._of_values(finding) for finding in (*node.inputs, *node.outputs, *node.extra_inputs)]
         if node.operator.path:
             found.append(self._clock)
         if node.op.has("collective", "point to point") and not node.inputs:  # inputs of another rank
@@ -190,7 +192,7 @@ class _PrecisionFlow:
         """Whether the errors of all inputs were measured, here or where they were written."""
         if not node.reads_recorded or not node.inputs:
             return False
-        return all(map(self._is_measured, (*node.inputs, *node.context)))
+        return all(map(self._is_measured, (*node.inputs, *node.extra_inputs)))
 
     def _is_measured(self, finding: Finding) -> bool:
         if finding.measurement.moments is not None:
@@ -199,20 +201,20 @@ class _PrecisionFlow:
         return source >= 0 and self._findings[source].measurement.moments is not None
 
 
-def own_precision(measurement: Measurement, kept: float = 0.0) -> Precision:
-    """The precision of one tensor on both sides; `kept` is the round-off of 16-bit values that are stored as
+def own_precision(measurement: Measurement, stored: float = 0.0) -> Precision:
+    """The precision of one tensor on both sides; `stored` is the round-off of 16-bit values that are stored as
     float32."""
     if measurement.moments is None:
         return _of_types(round_off_of(measurement.pair))
-    return Precision(max(round_off_of(measurement.pair), kept), quantised=is_quantised(measurement))
+    return Precision(max(round_off_of(measurement.pair), stored), quantised=is_quantised(measurement))
 
 
 _of_types = lru_cache(maxsize=256)(Precision)
 
 
-def coarsest(some: Iterable[Precision]) -> Precision:
+def coarsest(precisions: Iterable[Precision]) -> Precision:
     """The coarsest precision of several, field by field."""
-    rows = list(some)
+    rows = list(precisions)
     return Precision(
         max((one.round_off for one in rows), default=0.0),
         any(one.reduced for one in rows),

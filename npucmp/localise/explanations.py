@@ -44,10 +44,10 @@ class GradualGrowth:
     def learn(self, node: OperatorFindings, excused: Sequence[Finding], read: float) -> None:
         """Add the outputs of an operator that were excused; `read` is the error that it read."""
         for finding in excused if read else ():
-            case = RuleContext(finding, node, read, grown=True)
+            case = RuleContext(finding, node, read, grew_stepwise=True)
             if not gradual.is_step(case):
                 continue
-            growth = error_size(finding) / case.before
+            growth = error_size(finding) / case.input_error
             if self.steepest is None or growth > self.steepest[0]:
                 self.steepest = growth, node, finding
             if self.hopeless is None and self._is_hopeless(case):
@@ -58,9 +58,9 @@ class Explanations:
     """The explanations of one step and rank. by_round_off is False if the user's own rules decide; then no finding
     changes.
 
-    revised  the findings that changed, by row
-    habit    share of the operators that begin a coarser type than the golden's
-    growth   the growth of errors that were excused
+    revised         the findings that changed, by row
+    downcast_share  share of the operators that begin a coarser type than the golden's
+    growth          the growth of errors that were excused
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Explanations:
         sources: Sources,
         seen: SeenErrors,
         intervals: Intervals,
-        habit: float,
+        downcast_share: float,
     ) -> None:
-        self.habit = habit
+        self.downcast_share = downcast_share
         self.growth = GradualGrowth(lambda case: rules.holds("gradual", case))
         self.revised: dict[int, Finding] = {}
         self._rules, self._by_round_off = rules, by_round_off
@@ -91,12 +91,12 @@ class Explanations:
 
     def set(self, output: Finding, by: Limit) -> None:
         """Explain the error of an output of the operator that is visited."""
-        self._known[output.row, self._seen.flipped] = by
+        self._known[output.row, self._seen.changed_choice_share] = by
 
     def of(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Optional[Limit]:
         """The explanation of an output's error; None if there is none. Behind a root, inputs below the limit count as
         at the limit."""
-        key = finding.row, self._seen.flipped
+        key = finding.row, self._seen.changed_choice_share
         if key not in self._known:
             self._known[key] = self._of_output(node, finding, reads)
         return self._known[key]
@@ -105,7 +105,7 @@ class Explanations:
         before = self._intervals.incoming_error(node, finding, reads).high
         if reads.error is not None:
             before = max(before, self._intervals.behind_a_root(node, finding).high)
-        by = self.of_case(RuleContext(finding, node, before, flipped=self._seen.flipped))
+        by = self.of_case(RuleContext(finding, node, before, changed_choice_share=self._seen.changed_choice_share))
         return by or (self.inside(finding) if node.operator.path else None)
 
     def inside(self, finding: Finding) -> Optional[Limit]:
@@ -118,7 +118,7 @@ class Explanations:
 
     def of_case(self, case: RuleContext) -> Optional[Limit]:
         """The explanation of a case. If the user's own rules decide, inputs that agree by them explain nothing."""
-        return self._rules.explanation(case) if self._by_round_off or case.before > 0 else None
+        return self._rules.explanation(case) if self._by_round_off or case.input_error > 0 else None
 
     def excuse(self, finding: Finding, by: Optional[Limit]) -> None:
         """Excuse an error above the limit that the inputs explain and that does not descend from a root."""
@@ -127,9 +127,9 @@ class Explanations:
         if by.rule == "cancellation" and is_vector(finding):
             self._seen.mark_residue(finding)
         if by.rule == "choice":
-            self._seen.flipped = max(self._seen.flipped, RuleContext(finding).share_changed)
+            self._seen.changed_choice_share = max(self._seen.changed_choice_share, RuleContext(finding).share_changed)
         if self._by_round_off and finding.verdict is Verdict.SHAPE:
-            self._seen.flipped = max(self._seen.flipped, routed.share_of_rows(finding))
+            self._seen.changed_choice_share = max(self._seen.changed_choice_share, routed.share_of_rows(finding))
             because = f"{finding.because}; a choice upstream differs"
             self.revised[finding.row] = with_explanation(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self._by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
@@ -159,18 +159,18 @@ class Explanations:
 
     def reads_what_differs(self, node: OperatorFindings) -> bool:
         """Whether a tensor that its forward read or wrote descends from a root and still differs."""
-        return self._intervals.any_tainted and any(map(differs, map(self.latest, node.context)))
+        return self._intervals.any_tainted and any(map(differs, map(self.latest, node.extra_inputs)))
 
     def worst_input(self, node: OperatorFindings) -> WorstInput:
         """The input with the largest difference, as far as it can reach the outputs."""
         apart = [(self._reach(node, one, saved), one, saved) for one, saved in self._disagreeing(node)]
-        read = [one for one in (*node.inputs, *node.context) if not self._intervals.is_overwritten(node, one)]
+        read = [one for one in (*node.inputs, *node.extra_inputs) if not self._intervals.is_overwritten(node, one)]
         return worst_of(apart, [*map(self._intervals.producer_finding, read)])
 
     def _disagreeing(self, node: OperatorFindings) -> list[tuple[Finding, bool]]:
         """The inputs that still differ, and whether each is not an input of the operator itself; as written by the
         producer if only that output was compared."""
-        read = [(one, False) for one in node.inputs] + [(one, True) for one in node.context]
+        read = [(one, False) for one in node.inputs] + [(one, True) for one in node.extra_inputs]
         written = [(self._intervals.producer_finding(one), saved) for one, saved in read]
         apart = [(now, one, saved) for one, saved in written if differs(now := self.latest(one))]
         return [(one, saved) for now, one, saved in apart if not self._intervals.is_overwritten(node, now)]
@@ -188,8 +188,8 @@ class Explanations:
         difference that statistics prove of the output."""
         read = [self._intervals.producer_finding(one) for one in node.inputs]
         agree = all(is_alike(one) or one.verdict is Verdict.MATCH for one in read) and node.reads_recorded
-        told = any(map(is_alike, (*read, *node.outputs))) or any(one.measurement.bound for one in node.outputs)
-        return agree and told and not self._intervals.any_tainted and bool(argument_reasons(node.pair))
+        is_comparable = any(map(is_alike, (*read, *node.outputs))) or any(one.measurement.bound for one in node.outputs)
+        return agree and is_comparable and not self._intervals.any_tainted and bool(argument_reasons(node.pair))
 
     # Accusations
 
@@ -228,8 +228,8 @@ class Explanations:
                 one,
                 node,
                 self._intervals.incoming_error(node, one, reads).high,
-                downcast_share=self.habit,
-                flipped=self._seen.flipped,
+                downcast_share=self.downcast_share,
+                changed_choice_share=self._seen.changed_choice_share,
             )
             for one in node.outputs
             if not self._is_rounding_alone(node, one, reads)

@@ -105,7 +105,9 @@ class Gaps:
         if self._is_same_rounding(finding):
             return None
         if edge.source == "written":
-            by = self._explanations.of_case(RuleContext(finding, None, edge.high, flipped=self._seen.flipped))
+            by = self._explanations.of_case(
+                RuleContext(finding, None, edge.high, changed_choice_share=self._seen.changed_choice_share)
+            )
         else:
             by = self._explanations.of_case(RuleContext(finding, None, inherited=edge.high))
         self._explanations.excuse(finding, by)
@@ -121,8 +123,8 @@ class Gaps:
         by = self._explanations.of_case(case)
         if by is None:
             known = [*self._unrecorded_writers(finding), *self._gradients_of(finding), *self._unpaired_writers(case)]
-            told = [(one, limit) for one in known if (limit := self._explanations.of_case(one))]
-            case, by = next(iter(told), (case, None))
+            explained = [(one, limit) for one in known if (limit := self._explanations.of_case(one))]
+            case, by = next(iter(explained), (case, None))
         if by is None:
             found: Optional[OwnError] = OwnError(finding, finding.rule)
         else:
@@ -142,9 +144,9 @@ class Gaps:
             0.0 if tainted else self._intervals.unknown_producer(finding).high,
             inherited=self._updates.bound(finding),
             factor=self._updates.factor,
-            downcast_share=self._explanations.habit,
-            nowhere=not tainted,
-            flipped=0.0 if self._seen.has_recent(finding) else self._seen.flipped,
+            downcast_share=self._explanations.downcast_share,
+            no_producer=not tainted,
+            changed_choice_share=0.0 if self._seen.has_recent(finding) else self._seen.changed_choice_share,
         )
 
     def _unlawful(self, finding: Finding) -> Optional[OwnError]:
@@ -155,21 +157,27 @@ class Gaps:
     def _unrecorded_writers(self, finding: Finding) -> list[RuleContext]:
         """An input as the output of operators of which only the inputs were recorded."""
         found = self.unrecorded.writers(finding)
-        return [RuleContext(finding, node, error, flipped=self._seen.flipped) for node, error in found]
+        return [
+            RuleContext(finding, node, error, changed_choice_share=self._seen.changed_choice_share)
+            for node, error in found
+        ]
 
     def _gradients_of(self, finding: Finding) -> list[RuleContext]:
         """A gradient that an optimizer reads as the output of the backward operators of its parameter."""
         nodes = [] if self._intervals.any_tainted else self._parameters.backward_operators(finding)
         errors = [max((error_size(one) for one in node.inputs), default=0.0) for node in nodes]
-        return [RuleContext(finding, node, error, flipped=self._seen.flipped) for node, error in zip(nodes, errors)]
+        return [
+            RuleContext(finding, node, error, changed_choice_share=self._seen.changed_choice_share)
+            for node, error in zip(nodes, errors)
+        ]
 
     def _unpaired_writers(self, case: RuleContext) -> list[RuleContext]:
         """An input in a later step as the output of an operator that exists in one run: the parameters of this
         operator, which earlier updates changed, were not compared."""
         last = self._seen.last_agreeing
-        found = self._unpaired.writers(case.finding, last.pair.order if last else -1, False) if case.nowhere else []
+        found = self._unpaired.writers(case.finding, last.pair.order if last else -1, False) if case.no_producer else []
         read = any(op_type_of(one.operator).parameters for one in found)
-        return [replace(case, before=max(case.before, self._intervals.unproven))] if read else []
+        return [replace(case, input_error=max(case.input_error, self._intervals.unproven))] if read else []
 
     def cause(self, node: OperatorFindings, finding: Finding) -> tuple[Cause, list[Evidence]]:
         """The cause and evidence of a gap; the other consumers of its tensor are no further gaps. UNKNOWN if its
@@ -215,5 +223,5 @@ class Gaps:
             unseen = source.finding.error is None and is_output(source.finding.pair)
             unseen = unseen and not is_alike(source.finding)  # then the target read a tensor that it did not write
             return self._uncompared.unmeasured_writer(source.finding) if unseen else None
-        told = next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
-        return self._uncompared.writer(gap) or (Writer(told) if told else None)
+        source_line = next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
+        return self._uncompared.writer(gap) or (Writer(source_line) if source_line else None)

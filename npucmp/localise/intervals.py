@@ -132,7 +132,7 @@ class Intervals:
             for finding, source in ((one, self._sources.of(one)) for one in node.inputs)
             if source is None or not source.meaningless
         ]
-        context = [] if node.op.has("saves nothing") else node.context
+        context = [] if node.op.has("saves nothing") else node.extra_inputs
         saved = [self._read(node, one, self._interval_of_values(one) or NO_DATA) for one in context]
         is_measured = _are_known(node, inputs, lambda one: one.is_measured)
         is_known = is_measured or (self._by_round_off and _are_known(node, inputs, lambda one: one.is_known))
@@ -200,11 +200,11 @@ class Intervals:
 
     def is_overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
         """Whether a recorded input shows nothing about the tensor that the operator read."""
-        asked = node.op.has("in place", "averages")  # other operators only overwrite checksums
-        if not asked and finding.metric != "checksum":
+        may_overwrite = node.op.has("in place", "averages")  # other operators only overwrite checksums
+        if not may_overwrite and finding.metric != "checksum":
             return False
-        nowhere = asked and self._sources.of(finding) is None
-        return self._rules.holds("overwritten", RuleContext(finding, node, nowhere=nowhere))
+        nowhere = may_overwrite and self._sources.of(finding) is None
+        return self._rules.holds("overwritten", RuleContext(finding, node, no_producer=nowhere))
 
     def _is_reached(self, finding: Finding) -> bool:
         source = self._sources.of(finding)
@@ -252,7 +252,7 @@ class Intervals:
     def _left_of_a_sum(self, node: OperatorFindings) -> Interval:
         """The largest error of earlier rests of sums, infinite if the golden's sum is zero, and of the operators just
         before."""
-        presumed = [] if node.inputs else map(error_size, node.presumed)
+        presumed = [] if node.inputs else map(error_size, node.assumed_inputs)
         return Interval(0.0, max(self._seen.largest_left, *presumed, 0.0), "left of a sum")
 
     def _saved(self, finding: Finding) -> Interval:
@@ -263,7 +263,7 @@ class Intervals:
         """The error that earlier updates may have made in parameters that were not recorded."""
         recorded = [one for one in node.inputs if is_parameter(one.pair)]
         drifts = any(one.error is None for one in recorded) or (node.op.parameters and not recorded)
-        is_first = not (node.inputs or node.presumed)  # the first operator reads data and parameters
+        is_first = not (node.inputs or node.assumed_inputs)  # the first operator reads data and parameters
         return Interval(0.0, self.unproven if drifts or is_first else 0.0, "parameter")
 
     def is_half_known(self, node: OperatorFindings) -> bool:
@@ -272,11 +272,11 @@ class Intervals:
 
     def is_saved_known(self, node: OperatorFindings) -> bool:
         """Whether the tensors that a forward saved for its backward were compared, if it saves any."""
-        return not node.reads_saved or (bool(node.context) and not self.uncompared_saved_tensors(node))
+        return not node.reads_saved or (bool(node.extra_inputs) and not self.uncompared_saved_tensors(node))
 
     def uncompared_saved_tensors(self, node: OperatorFindings) -> list[Finding]:
         """The tensors that its forward read or wrote and that could not be compared."""
-        found = [one for one in node.context if self.producer_finding(one).verdict is Verdict.UNREADABLE]
+        found = [one for one in node.extra_inputs if self.producer_finding(one).verdict is Verdict.UNREADABLE]
         return [one for one in found if not is_parameter(one.pair)]
 
     def producer_finding(self, finding: Finding) -> Finding:
@@ -287,7 +287,7 @@ class Intervals:
     def is_cancellation_residue(self, node: OperatorFindings) -> bool:
         """Whether the largest error that an operator reads is that of the rest of a sum that cancels."""
         if not node.inputs:
-            return bool(node.presumed) and all(one.row in self._seen.residues for one in node.presumed)
+            return bool(node.assumed_inputs) and all(one.row in self._seen.residues for one in node.assumed_inputs)
         worst = max(node.inputs, key=error_size)
         return bool(error_size(worst)) and self.is_residue(worst)
 

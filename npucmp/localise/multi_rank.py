@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequen
 from npucmp.flow.operators import OperatorFindings, OperatorPlace
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.recomputation import Estimator
-from npucmp.localise.root_cause import Told
+from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.search import RootSearch
 from npucmp.model import Cause, Comparison, Finding, Root
@@ -41,19 +41,19 @@ def precedence(step: int, cause: Cause) -> Precedence:
     return cause is Cause.PROPAGATED, step, SEVERITY[cause]
 
 
-Walked = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook], "list[Told]"]
+SearchFunction = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook], "list[SearchResult]"]
 
 
 def side_by_side(
-    some: Sequence[Comparison],
+    comparisons: Sequence[Comparison],
     updates: Sequence[Updates],
     by_round_off: bool,
     rules: Rulebook,
     estimators: Sequence[Optional[Estimator]] = (),
-) -> list[Told]:
+) -> list[SearchResult]:
     """Search the ranks of one step, all in memory. Return the findings of each rank, and its roots with their clocks.
     `estimators` recompute operators of the ranks."""
-    ranks = _Ranks(some, updates, by_round_off, rules, estimators or [None] * len(some))
+    ranks = _Ranks(comparisons, updates, by_round_off, rules, estimators or [None] * len(comparisons))
     ranks.visit()
     return ranks.suspected()
 
@@ -62,7 +62,7 @@ def with_roots(
     comparisons: Sequence[Comparison],
     by_round_off: bool = True,
     rules: Optional[Rulebook] = None,
-    walked: Walked = side_by_side,
+    walked: SearchFunction = side_by_side,
 ) -> list[Comparison]:
     """Return the comparisons with their roots, numbered over all comparisons, and with their findings, `diverged`
     reverted where inputs explain the error. `walked` searches the ranks of a step."""
@@ -74,9 +74,9 @@ def with_roots(
     before: dict[Optional[int], list[Finding]] = {}  # findings of the previous step, by rank
     faulty = False  # whether a root exists in an earlier step
     for step, numbers in sorted(steps.items()):
-        some = [comparisons[number] for number in numbers]
-        updates = [Updates(before.get(one.rank, ()), faulty) for one in some]
-        for number, (findings, roots) in zip(numbers, walked(some, updates, by_round_off, rules or Rulebook())):
+        ranks = [comparisons[number] for number in numbers]
+        updates = [Updates(before.get(one.rank, ()), faulty) for one in ranks]
+        for number, (findings, roots) in zip(numbers, walked(ranks, updates, by_round_off, rules or Rulebook())):
             before[found[number].rank] = findings
             found[number] = replace(found[number], findings=tuple(findings))
             faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
@@ -99,7 +99,7 @@ def placed_roots(ranked: Sequence[Ranked]) -> dict[int, tuple[Root, ...]]:
     found: dict[int, list[Root]] = defaultdict(list)
     for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
         found[number].append(replace(root, place=place))
-    return {number: tuple(some) for number, some in found.items()}
+    return {number: tuple(roots) for number, roots in found.items()}
 
 
 def has_values(one: RootSearch) -> bool:
@@ -121,8 +121,8 @@ class _Ranks:
         self._numbers = [one.rank for one in comparisons]
         first_rows = accumulate((len(one.findings) for one in comparisons), initial=0)
         self._walks = [
-            RootSearch(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank, estimator)
-            for one, told, first_row, estimator in zip(comparisons, updates, first_rows, estimators)
+            RootSearch(one.findings, by_round_off, rules, drift, one.left_out, first_row, one.rank, estimator)
+            for one, drift, first_row, estimator in zip(comparisons, updates, first_rows, estimators)
         ]
         self._collectives: Optional[Communications] = None  # None for a single rank
         if len(comparisons) > 1:
@@ -157,9 +157,9 @@ class _Ranks:
         for walk, number in zip(self._walks, self._numbers):
             without_buffers(walk, number)
         known = [contents(walk.nodes) for walk in self._walks]
-        self._read = {OperatorPlace(*place): some for place, some in read_elsewhere(known)}
+        self._read = {OperatorPlace(*place): operators for place, operators in read_elsewhere(known)}
         sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]
-        read = {place: [OperatorPlace(*sent[:2]) for sent in some] for place, some in self._read.items()}
+        read = {place: [OperatorPlace(*sent[:2]) for sent in operators] for place, operators in self._read.items()}
         return Communications(sequences, self._numbers, read)
 
     def _in_order(self) -> Iterable[list[OperatorPlace]]:
@@ -199,29 +199,29 @@ class _Ranks:
         if found is not None and not noise.outliers:
             self._history.add(found, before)
 
-    def results(self) -> Iterator[Told]:
+    def results(self) -> Iterator[SearchResult]:
         """Yield the findings of each rank, and its roots with their clocks."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.finished()
             places = {node.pair.order: OperatorPlace(rank, at) for at, node in enumerate(walk.nodes)}
-            told = [self._explain_root(places, walk.carriers, root) for root in roots]
-            yield findings, [(self._clocks[places[root.pair.order]], root) for root in told]
+            explained = [self._explain_root(places, walk.carriers, root) for root in roots]
+            yield findings, [(self._clocks[places[root.pair.order]], root) for root in explained]
 
-    def suspected(self) -> list[Told]:
+    def suspected(self) -> list[SearchResult]:
         """The same; if only statistics exist, with the suspects of the noise test."""
-        told = [*self.results()]
+        results = [*self.results()]
         if self._noise is None:
-            return told
+            return results
         from npucmp.localise.stat_suspects import candidates, first_of, search_result
 
         nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
-        clocks = [[self._clocks[OperatorPlace(rank, at)] for at in range(len(some))] for rank, some in nodes]
-        rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}
-        every = ((rank, *one) for rank, some in nodes for one in zip(clocks[rank], some))
-        first = first_of(candidates(every, rooted, self._noise), len(told))
+        clocks = [[self._clocks[OperatorPlace(rank, at)] for at in range(len(operators))] for rank, operators in nodes]
+        rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(results) for _, root in roots}
+        every = ((rank, *one) for rank, operators in nodes for one in zip(clocks[rank], operators))
+        first = first_of(candidates(every, rooted, self._noise), len(results))
         return [
-            search_result(found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], some)})
-            for found, (rank, some) in zip(told, nodes)
+            search_result(found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], operators)})
+            for found, (rank, operators) in zip(results, nodes)
         ]
 
     def _explain_root(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:
@@ -240,16 +240,18 @@ class _Ranks:
         from npucmp.localise.remote_inputs import own_error
 
         assert self._collectives is not None
-        return own_error(self._node(place)) if place in self._collectives.given else 0.0
+        return own_error(self._node(place)) if place in self._collectives.senders else 0.0
 
-    def _receive(self, told: Communications, place: OperatorPlace) -> None:
+    def _receive(self, communications: Communications, place: OperatorPlace) -> None:
         """Add the tensors of other ranks to an operator."""
         from npucmp.localise.remote_inputs import add_remote_inputs, tensor_of
 
         sent = [(OperatorPlace(rank, at), tensor_of(self._node(OperatorPlace(rank, at)), index))
                 for rank, at, index in self._read.get(place, ())]  # fmt: skip
-        given = [(one, finding) for one in told.given.get(place, ()) for finding in self._node(one).inputs]
-        read, put_in = ([self._arrival(*one) for one in some] for some in (sent, given))
+        contributed = [
+            (one, finding) for one in communications.senders.get(place, ()) for finding in self._node(one).inputs
+        ]
+        read, put_in = ([self._arrival(*one) for one in operators] for operators in (sent, contributed))
         brought = add_remote_inputs(self._walks[place.rank], self._node(place), read, put_in)
         if brought is not None:
             self._from[place] = brought

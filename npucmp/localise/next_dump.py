@@ -39,19 +39,19 @@ class OpenRoots(NamedTuple):
         if not roots:
             return cls((), {})
         here = _Surroundings(one, roots, linked())
-        some = tuple(
+        open_roots = tuple(
             OpenRoot(root.place, (root.pair.order, *here.neighbours(root.pair.order)))
             for root in roots
             if here.is_open(root)
         )
-        return cls(some, {order: here.groups[order][0].pair for root in some for order in root.orders})
+        return cls(open_roots, {order: here.groups[order][0].pair for root in open_roots for order in root.orders})
 
 
 def in_order(roots: Sequence[Sequence[OpenRoot]]) -> list[tuple[int, int]]:
     """The wanted operators, each once, by the number of their comparison and their order; `roots` holds the roots of
     each comparison. The first root and its neighbours come first, then the nearest operators of its run, then other
     steps and ranks."""
-    every = sorted((root.place, number, root.orders) for number, some in enumerate(roots) for root in some)
+    every = sorted((root.place, number, root.orders) for number, open_roots in enumerate(roots) for root in open_roots)
     found = dict.fromkeys((number, order) for _, number, orders in every for order in orders)
     if not found:
         return []

@@ -93,11 +93,12 @@ def _parts(findings: Sequence[Finding]) -> Iterator[str]:
     pairs = [pair for one in findings if (pair := one.measurement.pair).via == PARTS]
     pairs = [pair for pair in pairs if pair.slot.startswith("output")]
     cut = [(pair, tensor.label) for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None]
-    told = [(pair, found[1]) for pair, label in cut if (found := _CUT.search(label))]
-    if told:
-        pair, where = told[0]
+    labelled = [(pair, found[1]) for pair, label in cut if (found := _CUT.search(label))]
+    if labelled:
+        pair, where = labelled[0]
+        axis = where.partition(":")[0]
         yield (
-            f"fused products are compared with their parts: {len(told)} outputs, cut along {where.partition(':')[0]}; "
+            f"fused products are compared with their parts: {len(labelled)} outputs, cut along {axis}; "
             f"the first is {pair.operator.name} {pair.slot}, {where}"
         )
 
@@ -118,8 +119,8 @@ def _lack_sums(known: Sequence[Measurement], side: int) -> bool:
     figures = [one.recorded(side) for one in known]
     if None not in [one.norm for one in figures if one is not None]:
         return False
-    some = [tensor.has_sums for one in known if (tensor := one.tensor(side)) is not None]
-    return some.count(False) > some.count(True)
+    has_sums = [tensor.has_sums for one in known if (tensor := one.tensor(side)) is not None]
+    return has_sums.count(False) > has_sums.count(True)
 
 
 def _not_a_number(findings: Sequence[Finding]) -> Iterator[str]:

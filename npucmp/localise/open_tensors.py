@@ -130,7 +130,7 @@ class Stretch:
 
     def is_closed(self) -> bool:
         """Whether all tensors that enter or leave the stretch were compared."""
-        rows = [row for some in self.operators.values() for row in some]
+        rows = [row for members in self.operators.values() for row in members]
         if any(row.finding.verdict is Verdict.UNREADABLE for content in self.contents for row in content.rows):
             return False
         if not any(self._graph.is_compared(row) and not is_parameter(row.finding.pair) for row in rows):

@@ -67,11 +67,17 @@ def _stages(ranks: Mapping[int, RankDigest]) -> dict[int, int]:
 
 
 def _tensor_ranks(ranks: Mapping[int, RankDigest], stages: Mapping[int, int]) -> dict[int, int]:
-    told = _ranks_by_content(ranks)
-    alone = {rank for some in told.values() for group in some.values() if len(group) == 1 for rank in group}
+    ranks_by_tensor = _ranks_by_content(ranks)
+    alone = {
+        rank
+        for by_content in ranks_by_tensor.values()
+        for group in by_content.values()
+        if len(group) == 1
+        for rank in group
+    }
     groups = {group for one in ranks.values() for group in one.groups if ranks.keys() >= {*group}}
     if len(ranks) == max(ranks) + 1:  # missing ranks follow all present ranks: numbers in a group are right
-        groups |= {tuple(sorted(group)) for some in told.values() for group in some.values()}
+        groups |= {tuple(sorted(group)) for by_content in ranks_by_tensor.values() for group in by_content.values()}
     found: dict[int, int] = {}
     for group in sorted(groups, key=len):
         is_new = len(group) > 1 and not any(rank in found or rank in alone for rank in group)

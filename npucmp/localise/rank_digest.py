@@ -167,8 +167,8 @@ def odd_ones(joints: Iterable[RankDigest]) -> list[ReplicaMismatch]:
             steps[-1 if one.step is None else one.step].append(one)
     found: dict[object, ReplicaMismatch] = {}
     tensors: Counter[object] = Counter()
-    for _, some in sorted(steps.items()):
-        for odd in _of_step(some):
+    for _, digests in sorted(steps.items()):
+        for odd in _of_step(digests):
             key = odd.ranks, odd.others, odd.wrong
             if found.setdefault(key, odd).step == odd.step:
                 tensors[key] += 1
@@ -176,9 +176,9 @@ def odd_ones(joints: Iterable[RankDigest]) -> list[ReplicaMismatch]:
     return sorted(every, key=lambda one: (not one.wrong, one.step or 0))
 
 
-def _of_step(some: Sequence[RankDigest]) -> Iterator[ReplicaMismatch]:
+def _of_step(digests: Sequence[RankDigest]) -> Iterator[ReplicaMismatch]:
     held: dict[tuple[str, str], dict[bytes, list[_DigestIndex]]] = defaultdict(lambda: defaultdict(list))
-    for one in some:
+    for one in digests:
         assert one.rank is not None
         for at, name in enumerate(one.names):
             golden, target = one.digests(at)
@@ -186,7 +186,7 @@ def _of_step(some: Sequence[RankDigest]) -> Iterator[ReplicaMismatch]:
     for name, groups in held.items():
         for group in groups.values():
             if len({one.target for one in group}) > 1:
-                yield _odd(some[0].step, name, group)
+                yield _odd(digests[0].step, name, group)
 
 
 def _odd(step: Optional[int], name: tuple[str, str], group: Sequence[_DigestIndex]) -> ReplicaMismatch:

@@ -101,7 +101,7 @@ class RecomputedRows(NamedTuple):
 
     def _came_in(self, outputs: Sequence[Finding]) -> bool:
         """Whether the errors of all outputs came in with the inputs."""
-        rows = [{row.slot: row for row in some} for some in (self.target, self.golden)]
+        rows = [{row.slot: row for row in side} for side in (self.target, self.golden)]
         return bool(outputs) and all(_incoming_error(one, *rows) for one in outputs)
 
     def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
@@ -159,7 +159,7 @@ class Recomputation:
         if not node.is_gradient or self.follows(node):
             return None
         call = node.operator.call
-        forward = next((one for one in nodes_of(node.context) if call and one.operator.call == call), None)
+        forward = next((one for one in nodes_of(node.extra_inputs) if call and one.operator.call == call), None)
         known = self.of(forward) if forward is not None else None
         if forward is None or self._estimator is None or not forward.outputs:
             return None

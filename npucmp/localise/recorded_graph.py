@@ -167,7 +167,7 @@ class RecordedGraph:
         golden = {*self.golden}
         rows = [[at for at in self._ranges[one] if at in golden] for one in operators]
         outputs, parameters = self._roles.outputs, self._roles.parameters
-        if not all(self._operators[some[0]].reads_recorded and any(outputs[at] for at in some) for some in rows):
+        if not all(self._operators[places[0]].reads_recorded and any(outputs[at] for at in places) for places in rows):
             return False
         return any(self._content[at] in self._compared and not parameters[at] for at in chain.from_iterable(rows))
 

@@ -76,31 +76,31 @@ def snapshot(walk: RootSearch, rank: Optional[int], finding: Finding) -> RemoteV
 
 
 def add_remote_inputs(
-    walk: RootSearch, node: OperatorFindings, read: Sequence[RemoteView], given: Sequence[RemoteView]
+    walk: RootSearch, node: OperatorFindings, read: Sequence[RemoteView], contributed: Sequence[RemoteView]
 ) -> Optional[RemoteView]:
     """Add remote tensors to an operator: those that it reads from another rank (`read`), and the inputs of other ranks
-    to its collective (`given`). Return the tensor whose error descends from a root; None if there is none."""
+    to its collective (`contributed`). Return the tensor whose error descends from a root; None if there is none."""
     brought = None
     for one in read:
         if not walk.sources.is_known(one.finding, node.row):
             walk.sources.replace(TensorSource(one.finding, one.tainted), content_of(one.finding), node.row)
             brought = one if one.tainted else brought
-    node.context += [one.finding for one in given]
-    node.has_remote_inputs = bool(given)
-    node.remote_inputs_missing = node.remote_inputs_missing or _are_missing(node, given)
-    guilty = [one for one in given if one.tainted]
+    node.extra_inputs += [one.finding for one in contributed]
+    node.has_remote_inputs = bool(contributed)
+    node.remote_inputs_missing = node.remote_inputs_missing or _are_missing(node, contributed)
+    guilty = [one for one in contributed if one.tainted]
     if guilty:
         node.error_from_other_rank = True
         brought = max(guilty, key=lambda one: error_size(one.finding))
     return brought
 
 
-def _are_missing(node: OperatorFindings, given: Sequence[RemoteView]) -> bool:
+def _are_missing(node: OperatorFindings, contributed: Sequence[RemoteView]) -> bool:
     """Whether the recorded group of a collective has ranks without inputs here, because they are not compared."""
-    if not given or node.op.has("point to point", "one to all") or any(one.rank is None for one in given):
+    if not contributed or node.op.has("point to point", "one to all") or any(one.rank is None for one in contributed):
         return False
     members = max(map(len, groups_of(golden_of(node))), default=0)
-    return len({one.rank for one in given}) < members - 1
+    return len({one.rank for one in contributed}) < members - 1
 
 
 def explain_remote(root: Root, brought: RemoteView) -> Root:
@@ -164,16 +164,16 @@ def read_elsewhere(
     made: list[dict[int, RemoteTensor]] = [{} for _ in ranks]
     makers: dict[int, dict[int, None]] = {}  # the ranks that made something of a content
     for rank, one in enumerate(ranks):
-        for some in one.made:
-            made[rank][some.content] = some
-            makers.setdefault(some.content, {})[rank] = None
+        for tensor in one.made:
+            made[rank][tensor.content] = tensor
+            makers.setdefault(tensor.content, {})[rank] = None
     for rank, one in enumerate(ranks):
         by_operator: dict[int, list[tuple[int, int, int]]] = {}
-        for some in one.wanted:
-            for other in makers.get(some.content, ()):
+        for tensor in one.wanted:
+            for other in makers.get(tensor.content, ()):
                 if other != rank:
-                    sent = made[other][some.content]
-                    by_operator.setdefault(some.at, []).append((other, sent.at, sent.number))
+                    sent = made[other][tensor.content]
+                    by_operator.setdefault(tensor.at, []).append((other, sent.at, sent.number))
         yield from (((rank, at), found) for at, found in by_operator.items())
 
 
@@ -208,16 +208,16 @@ def outputs_of(node: OperatorFindings) -> list[CollectiveOutput]:
     ]
 
 
-def inequalities(some: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list[dict[str, Inequality]]:
+def inequalities(ranks: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list[dict[str, Inequality]]:
     """For each rank, given by its number with the outputs of one collective: the outputs that differ from those of
     other ranks although the golden's are equal, by slot. The rank with the larger error of two is reported; among
     more ranks, those that differ from most."""
-    found: list[dict[str, Inequality]] = [{} for _ in some]
-    for at, (rank, outputs) in enumerate(some):
+    found: list[dict[str, Inequality]] = [{} for _ in ranks]
+    for at, (rank, outputs) in enumerate(ranks):
         for one in outputs:
             others = [
                 (number, other)
-                for place, (number, rest) in enumerate(some)
+                for place, (number, rest) in enumerate(ranks)
                 for other in rest
                 if place != at and other.slot == one.slot and other.content == one.content
             ]

@@ -12,7 +12,8 @@ from npucmp.localise.rule_context import error_of
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Root
 
-Told = tuple["list[Finding]", "list[tuple[int, Root]]"]  # of one rank: its findings, its roots with their clocks
+# of one rank: its findings, its roots with their clocks
+SearchResult = tuple["list[Finding]", "list[tuple[int, Root]]"]
 
 
 class OwnError(NamedTuple):
@@ -29,7 +30,7 @@ def root_of(
     finding = own.finding
     outputs = [e for e in map(error_of, node.outputs) if e is not None]
     fused = evidence.fused_reasons(node.pair) if cause is not Cause.PROPAGATED else []
-    types = evidence.type_reasons([*(node.inputs or node.presumed), *node.context], node.outputs)
+    types = evidence.type_reasons([*(node.inputs or node.assumed_inputs), *node.extra_inputs], node.outputs)
     return Root(
         place=0,
         pair=node.pair,

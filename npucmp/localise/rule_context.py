@@ -47,28 +47,28 @@ FACTOR_DEVIATIONS = 8.0
 class RuleContext:
     """One tensor that may differ.
 
-    finding     the tensor with its measurement; also with its verdict, except for the rules that set its limit
-    node        the operator that wrote it, or that is assumed to read it; None for a tensor by itself
-    before      the largest error that the operator read; for a tensor by itself, the error of its producer
-    nowhere     no dumped operator wrote it, and no error exists yet from which its error could descend
-    grown       the error grew over earlier operators, each within the growth that a rule explains
-    flipped     the largest share of an earlier choice that flipped, as near ties do
-    precision   the precision of the runs up to this tensor
-    habit       share of the other operators that begin a coarser type than the golden's
-    factor      common factor of all parameters of the step, minus 1; 0 if noise would give it
-    inherited   the largest error that earlier steps may have made in a parameter; 0 in the first step
+    finding               the tensor with its measurement; also with its verdict, except for rules that set its limit
+    node                  the operator that wrote it, or that is assumed to read it; None for a tensor by itself
+    input_error           the largest error that the operator read; for a tensor by itself, that of its producer
+    precision             the precision of the runs up to this tensor
+    inherited             the largest error that earlier steps may have made in a parameter; 0 in the first step
+    factor                common factor of all parameters of the step, minus 1; 0 if noise would give it
+    downcast_share        share of the other operators that begin a coarser type than the golden's
+    no_producer           no dumped operator wrote it, and no error exists yet from which its error could descend
+    grew_stepwise         the error grew over earlier operators, each within the growth that a rule explains
+    changed_choice_share  the largest share of an earlier choice that flipped, as near ties do
     """
 
     finding: Finding
     node: Optional[OperatorFindings] = None
-    before: float = 0.0
+    input_error: float = 0.0
     precision: Precision = Precision()
     inherited: float = 0.0
     factor: float = 0.0
     downcast_share: float = 1.0
-    nowhere: bool = False
-    grown: bool = False
-    flipped: float = 0.0
+    no_producer: bool = False
+    grew_stepwise: bool = False
+    changed_choice_share: float = 0.0
 
     @property
     def pair(self) -> Pair:
@@ -108,7 +108,7 @@ class RuleContext:
         if self.terms.spread <= self.scale.rms or math.isinf(self.absolute):
             return 0.0
         accumulated = min(self.own_round_off, SINGLE) or SINGLE  # sums accumulate in float32 at least
-        bound = FACTOR * max(self.before, self.round_off) * self.terms.spread
+        bound = FACTOR * max(self.input_error, self.round_off) * self.terms.spread
         bound += SUM_ROUNDINGS * self.terms.random_walk_error(self.scale.rms, accumulated)
         if math.isinf(self.error) or not self.absolute:
             return math.inf if self.absolute <= bound else 0.0
@@ -147,9 +147,9 @@ class RuleContext:
         return gain_of(self.finding)
 
     @property
-    def gain_before(self) -> float:
+    def input_gain(self) -> float:
         """The largest factor, minus 1, of the tensors that the operator read."""
-        read = [] if self.node is None else [*self.node.inputs, *self.node.context]
+        read = [] if self.node is None else [*self.node.inputs, *self.node.extra_inputs]
         return max((abs(gain_of(finding)) for finding in read), default=0.0)
 
     @property
@@ -212,7 +212,7 @@ class RuleContext:
     def chose_alike(self) -> bool:
         """Whether the operator read the recorded choice itself, a mask or indices, and it is equal on both sides."""
         node = self.node
-        read = [] if node is None else [RuleContext(one) for one in (*node.inputs, *node.context)]
+        read = [] if node is None else [RuleContext(one) for one in (*node.inputs, *node.extra_inputs)]
         choices = [one for one in read if one.is_choice and one.moments is not None]
         choices = [one for one in choices if one.moments is not None and one.moments.elements >= AVERAGED_ELEMENTS]
         return bool(choices) and all(one.share_changed == 0.0 for one in choices)

@@ -28,10 +28,10 @@ OPERANDS = 2  # outputs: definition: a sum, a product and a quotient of elements
 class SeenErrors:
     """The errors of the operators before the operator that is visited.
 
-    left_over    rows of tensors that are the rest of a sum that cancels
-    largest_left the largest error of these; 0.0 without any
-    left_of_zero the largest value of those that are zero in the golden, and have no relative error
-    flipped      the largest share of a choice that flipped, as near ties do
+    left_over             rows of tensors that are the rest of a sum that cancels
+    largest_left          the largest error of these; 0.0 without any
+    left_of_zero          the largest value of those that are zero in the golden, and have no relative error
+    changed_choice_share  the largest share of a choice that flipped, as near ties do
     """
 
     def __init__(self, is_read: Callable[[Finding], bool] = lambda finding: True) -> None:
@@ -40,7 +40,7 @@ class SeenErrors:
         self.residues: set[int] = set()
         self.largest_left = 0.0
         self.left_of_zero = 0.0
-        self.flipped = 0.0
+        self.changed_choice_share = 0.0
         self._last_agreeing: Optional[Finding] = None
         self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not added yet
         self._recent: deque[float] = deque(
@@ -101,7 +101,7 @@ class SeenErrors:
         """Whether the latest operators wrote a tensor with as many elements, from which code that was not dumped may
         have made this tensor."""
         self._catch_up()
-        return any(scale_of(finding).elements in some for some in self._elements)
+        return any(scale_of(finding).elements in counts for counts in self._elements)
 
     def of_shape(self, shape: tuple[int, ...]) -> Optional[float]:
         """The error of the latest output of a shape; None if there was none."""

@@ -46,14 +46,14 @@ class RankFacts(NamedTuple):
 
     containing  modules that have operators inside; units: the number of tensors by round-off
     mixed       float tensors with another type on the other side, and all float tensors
-    given       the largest shift of parameters; None if there are none
+    parameter_shift  the largest shift of parameters; None if there are none
     products    of float32; most: the largest shift of any output
     """
 
     containing: frozenset[str]
     units: dict[float, int]
     mixed: tuple[int, int]
-    given: Optional[float]
+    parameter_shift: Optional[float]
     products: tuple[ShiftedProduct, ...]
     most: float
 
@@ -74,13 +74,13 @@ def facts_of(nodes: Sequence[OperatorFindings], findings: Sequence[Finding]) -> 
     """The facts of one rank: its operators, and all its rows, which have consecutive numbers."""
     columns = _Columns(findings)
     rows = [row for node in nodes for row in (*node.inputs, *node.outputs)]
-    given = [columns.largest_of(one) for one in _parameters(nodes) if columns.has_moved(one)]
+    parameter_shifts = [columns.largest_of(one) for one in _parameters(nodes) if columns.has_moved(one)]
     coarse = (max(map(columns.round_off_of, node.outputs or node.inputs), default=0.0) for node in nodes)
     products, most = _products(nodes, columns)
     modules = frozenset(container_modules(nodes))
     counts = dict(Counter(unit for unit in coarse if unit))
     types = count_types([one.measurement for one in rows])
-    return RankFacts(modules, counts, types, max(given, default=None), tuple(products), most)
+    return RankFacts(modules, counts, types, max(parameter_shifts, default=None), tuple(products), most)
 
 
 class _Columns:
@@ -127,13 +127,13 @@ def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float 
     least = COMMON_SHARE * sum(units.values())
     coarse = max((unit for unit, count in units.items() if count >= least), default=0.0)
     mixed, floats = (sum(numbers) for numbers in zip(*(one.mixed for one in ranks))) if ranks else (0, 0)
-    given = [] if first else [one.given for one in ranks if one.given is not None]
+    parameter_shifts = [] if first else [one.parameter_shift for one in ranks if one.parameter_shift is not None]
     return Facts(
         frozenset().union(*(one.containing for one in ranks)),
         coarse,
         mixed > COMMON_SHARE * floats,
-        max(given, default=0.0),
-        0.0 if given else unproven,  # the records of parameters show their shift
+        max(parameter_shifts, default=0.0),
+        0.0 if parameter_shifts else unproven,  # the records of parameters show their shift
         REDUCED_ROUND_OFF if _are_reduced(ranks) else 0.0,
         first,
     )
@@ -182,7 +182,9 @@ def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
 def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> float:
     """√ of the number of elements that share one element of the smallest operand; of the last axis, if none was
     recorded."""
-    sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= AVERAGED_ELEMENTS]
+    sizes = [
+        one.elements for one in map(scale_of, (*node.inputs, *node.extra_inputs)) if one.elements >= AVERAGED_ELEMENTS
+    ]
     return math.sqrt(max(1.0, elements / max(min(sizes or last, default=1), 1)))
 
 

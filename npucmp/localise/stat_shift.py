@@ -53,7 +53,7 @@ class Level(NamedTuple):
 
 class StatShift(NamedTuple):
     """The shift of one tensor. `size` is the largest of `each` figure's shift, in roundings of its elements; inf if
-    only one side is NaN or Inf. `told` is the resolution of the figures, in roundings. `elements` is the tensor's
+    only one side is NaN or Inf. `resolution` is that of the figures, in roundings. `elements` is the tensor's
     number of elements, `unit` the round-off of the coarser of its two types."""
 
     size: float
@@ -91,9 +91,9 @@ def _movement(finding: Finding) -> Optional[StatShift]:
         return StatShift(0.0, _NO_SHIFT, _NO_SHIFT, count, unit)
     units = _units(y, y.norm, count, unit)
     rounding = pair.target.rounding + pair.golden.rounding
-    told = [max(rounding, *(_resolution(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
+    resolutions = [max(rounding, *(_resolution(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
     each = tuple(_figure_shift(a, b, one, rounding) for a, b, one in zip(x, y, units))
-    fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(told, units[2:])))
+    fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(resolutions, units[2:])))
     return StatShift(max(each), each, fine, count, unit)
 
 

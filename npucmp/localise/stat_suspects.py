@@ -21,7 +21,7 @@ from typing import Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
-from npucmp.localise.root_cause import Told
+from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.stat_shift import FIGURES
 from npucmp.localise.stat_test import NoiseTest, Outlier
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
@@ -96,13 +96,13 @@ def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
         "the statistics of {slot} do not show its values; {name}, which reads it, is the first operator that differs"
     )
     behind = reason("reader", words, slot=shown.pair.slot, name=reader.operator.name)
-    told = shown.measurement.bound, shown.limit, None, None, (*argument_reasons(node.pair), behind)
-    return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *told, rule="arguments")
+    fields = shown.measurement.bound, shown.limit, None, None, (*argument_reasons(node.pair), behind)
+    return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *fields, rule="arguments")
 
 
-def first_of(some: Iterable[Candidate], ranks: int) -> Optional[FirstSuspect]:
+def first_of(suspects: Iterable[Candidate], ranks: int) -> Optional[FirstSuspect]:
     """The first candidate in order of execution; None if all is noise."""
-    order = sorted(some, key=lambda one: (one.clock, one.rank))
+    order = sorted(suspects, key=lambda one: (one.clock, one.rank))
     if not order:
         return None
     one = order[0]
@@ -110,26 +110,30 @@ def first_of(some: Iterable[Candidate], ranks: int) -> Optional[FirstSuspect]:
     return FirstSuspect(one.clock, one.rank, one.pair, one.root, alike, ranks)
 
 
-def search_result(told: Told, number: int, first: Optional[FirstSuspect], clocks: Mapping[int, int]) -> Told:
+def search_result(
+    result: SearchResult, number: int, first: Optional[FirstSuspect], clocks: Mapping[int, int]
+) -> SearchResult:
     """The result of the search of rank `number` after the noise test; clocks by order."""
-    findings, roots = told
+    findings, roots = result
     if first is None:
         return [*map(_excuse_difference, findings)], []
-    given = first.root if first.root is not None and _is_input(first.root) else None
-    is_alone = first.root is None or given is not None or first.root.cause is Cause.SUSPECT
+    other_input = first.root if first.root is not None and _is_input(first.root) else None
+    is_alone = first.root is None or other_input is not None or first.root.cause is Cause.SUSPECT
     places = {pair.order for rank, (_, pair, _) in first.alike.items() if rank == number}
     places |= {first.pair.order} if number == first.rank else set()
     before = {order for order, clock in clocks.items() if (clock, number) < (first.clock, first.rank)}
-    kept = [(when, one) for when, one in roots if one.pair.order not in before]
+    roots_left = [(when, one) for when, one in roots if one.pair.order not in before]
     if is_alone:
         name = first.pair.operator.name
-        kept = [(when, _behind(one, name, given)) for when, one in kept if one.pair.order not in places]
+        roots_left = [
+            (when, _behind(one, name, other_input)) for when, one in roots_left if one.pair.order not in places
+        ]
     if first.root is not None and is_alone and number == first.rank:
-        kept.append((first.clock, first.root if given is None else _given(given)))
+        roots_left.append((first.clock, first.root if other_input is None else _given(other_input)))
     elif number in first.alike:
         when, pair, standing = first.alike[number]
-        kept.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
-    return [_excuse_difference(one) if one.pair.order in before else one for one in findings], kept
+        roots_left.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
+    return [_excuse_difference(one) if one.pair.order in before else one for one in findings], roots_left
 
 
 def _excuse_difference(finding: Finding) -> Finding:
@@ -156,11 +160,13 @@ def _given(root: Root) -> Root:
     return replace(root, evidence=(*root.evidence, reason("different inputs", words)))
 
 
-def _behind(root: Root, name: str, given: Optional[Root]) -> Root:
+def _behind(root: Root, name: str, other_input: Optional[Root]) -> Root:
     """Mark a root behind a suspect, or behind different inputs of the runs, as PROPAGATED."""
     if root.cause is Cause.PROPAGATED:
         return root
-    words = "downstream of {name}, which read another input" if given else "downstream of {name}, which is suspected"
+    words = (
+        "downstream of {name}, which read another input" if other_input else "downstream of {name}, which is suspected"
+    )
     found = reason("behind", words, name=name)
     return replace(root, cause=Cause.PROPAGATED, evidence=(found, *root.evidence))
 
@@ -169,7 +175,7 @@ def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
     """The root of an operator that exceeds the noise: its figure, the shift, the noise before it, how many earlier
     operators shifted as much, and on how many other ranks it does so."""
     finding, figure = one.finding, FIGURES[one.figure]
-    x, y = (None if some is None else some[one.figure] for some in finding.measurement.statistics)
+    x, y = (None if statistics is None else statistics[one.figure] for statistics in finding.measurement.statistics)
     size = measured(one.moved.each[one.figure], finding)
     words = "{figure} of {slot} changed from {golden:.9g} to {target:.9g}: "
     words += "{size:.3g} times the change that rounding of {count} elements explains"
@@ -185,5 +191,5 @@ def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
         *argument_reasons(pair),
     )
     bound = finding.measurement.bound
-    told = bound, finding.limit, None, None, reasons
-    return Root(0, pair, Cause.SUSPECT, finding.pair.slot, "rel_l2", *told, rule="suspected")
+    fields = bound, finding.limit, None, None, reasons
+    return Root(0, pair, Cause.SUSPECT, finding.pair.slot, "rel_l2", *fields, rule="suspected")

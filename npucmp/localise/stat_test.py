@@ -136,7 +136,7 @@ class NoiseTest:
     ) -> tuple[list[tuple[Finding, StatShift]], Optional[list[InputNoise]]]:
         """Return the inputs of an operator with their shifts, and the noise of its inputs and saved tensors."""
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
-        saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
+        saved = [(one, moved) for one in node.extra_inputs if (moved := movement(one)) is not None]
         return read, None if self._is_container(node) else self._input_noise(node, [*read, *saved], walk)
 
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
@@ -189,7 +189,7 @@ class NoiseTest:
         self, node: OperatorFindings, read: Sequence[tuple[Finding, StatShift]], walk: RootSearch
     ) -> Optional[list[InputNoise]]:
         """The noise of the inputs of an operator; None if some of it is unknown."""
-        for finding in (*node.inputs, *node.context):
+        for finding in (*node.inputs, *node.extra_inputs):
             if movement(finding) is None and _differs(finding):
                 return None
         came = [self._of_read(one, moved, walk) for one, moved in read]
@@ -224,7 +224,7 @@ class NoiseTest:
             grown = math.sqrt(max(1.0, moved.elements / each.elements))
             found = found.most(Level(one.extremes, one.sums * grown)) if math.isfinite(one.extremes) else found
         found = found.times(_amplification(node, came))
-        if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
+        if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.extra_inputs):
             error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
             flips = FLIP_SHARE * error * moved.elements
             if flips > EXPECTED_FLIPS:
@@ -269,7 +269,7 @@ class NoiseTest:
         if not moved.size / min(high, sums) > NOISE_FACTOR_SUMS:  # most
             return None
         least = 1.0 if self._repeats else BASE_NOISE
-        mean, norm = (max(sums, least * told) for told in moved.resolution[SUMS])
+        mean, norm = (max(sums, least * resolution) for resolution in moved.resolution[SUMS])
         limits = high, high, mean, norm * _grown(norm * moved.unit, moved.elements)
         bar = NOISE_FACTOR if self._first else NOISE_FACTOR_LATER
         bar_of_sums = NOISE_FACTOR_SUMS if self._first and finding.pair.operator.phase != "backward" else bar

@@ -37,10 +37,10 @@ def with_constant_rows(found: Sequence[Measurement], context: ReadContext) -> li
         operator = found[rows[0]].pair.operator
         if not op_type_of(operator).has("normalises rows") or is_gradient(operator):
             continue
-        some = [found[at] for at in rows]
+        measurements = [found[at] for at in rows]
         for at in rows:
             if _differs(found[at]):
-                result[at] = found[at]._replace(settled=_error_of_rows(found[at], some, context))
+                result[at] = found[at]._replace(settled=_error_of_rows(found[at], measurements, context))
     return result
 
 
@@ -117,5 +117,5 @@ def _rows(tensors: Sequence[TensorRef], width: int, context: ReadContext) -> Ite
     if len(payloads) < len(tensors) or not all(alike(payloads[0], one) for one in payloads):
         return
     sides = [blocks(one, max(1, READ // width) * width, context=context) for one in payloads]
-    for some in zip(*sides):
-        yield [widen(one).reshape(-1, width) for one in some]
+    for arrays in zip(*sides):
+        yield [widen(one).reshape(-1, width) for one in arrays]

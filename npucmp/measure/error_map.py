@@ -81,7 +81,7 @@ class _Looker:
 
         sides = moments.target, moments.golden
         lows, highs = ([getattr(side, name) for side in sides] for name in ("minimum", "maximum"))
-        finite = [[one for one in some if one == one] for some in (lows, highs)]
+        finite = [[one for one in limits if one == one] for limits in (lows, highs)]
         self.low, self.high = min(finite[0], default=math.nan), max(finite[1], default=math.nan)
         self.complex = bars.golden.kind == "c"
         self.most = moments.max_abs

@@ -136,7 +136,7 @@ class Processes:
                         else:  # item by item, to find the cause
                             again.update(task)
                             undone += [range(at, at + 1) for at in task]
-                        todo = deque(sorted([*undone, *todo], key=lambda some: some.start))
+                        todo = deque(sorted([*undone, *todo], key=lambda waiting: waiting.start))
                     if answer is not None:
                         done[task.start] = answer
                 while place in done:
@@ -315,13 +315,13 @@ def read_distinct(
     ]
     shared = {first for at, first in enumerate(firsts) if first != at}
     found = read([item for at, item in enumerate(items) if firsts[at] == at])
-    kept: dict[int, Found] = {}
+    first_results: dict[int, Found] = {}
     for at, item in enumerate(items):
         first = firsts[at]
         if first != at:
-            yield item, kept[first], True
+            yield item, first_results[first], True
             continue
         one = next(found)
         if at in shared:
-            kept[at] = one
+            first_results[at] = one
         yield item, one, False

@@ -50,8 +50,8 @@ def preview(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: Read
         finite = wide[places]
         counts += histogram(finite, side.minimum, side.maximum, PARTS)
         zeros += len(finite) - int(np.count_nonzero(finite))
-        for sign, some in zip((-1.0, 1.0), ends):
-            some.add(sign * finite, block[places], places + start)
+        for sign, extremes in zip((-1.0, 1.0), ends):
+            extremes.add(sign * finite, block[places], places + start)
         start += len(block)
     return TensorPreview(
         Histogram(side.minimum, side.maximum, tuple(counts.tolist()) if counts.any() else ()),
@@ -62,7 +62,7 @@ def preview(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: Read
             (title, tuple(tuple(known[one] if one >= 0 else None for one in row) for row in rows))
             for title, rows in corners
         ),
-        asked=tuple((one, known[one]) for one in at),
+        elements=tuple((one, known[one]) for one in at),
     )
 
 

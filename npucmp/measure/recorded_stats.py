@@ -138,8 +138,8 @@ def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:
     places = [at for at, pair in enumerate(pairs) if _is_plain(pair)]
     if not places:
         return found
-    some = [pairs[at] for at in places]
-    sides: list[Any] = [(pair.target, pair.golden) for pair in some]
+    recorded = [pairs[at] for at in places]
+    sides: list[Any] = [(pair.target, pair.golden) for pair in recorded]
     statistics = [(target.statistics, golden.statistics) for target, golden in sides]
     shapes = [golden.shape for _, golden in sides]
     sizes = {shape: math.prod(shape) for shape in {*shapes}}
@@ -150,7 +150,7 @@ def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:
         [target.rounding + golden.rounding for target, golden in sides],
     )
     defaults = {name: repeat(value) for name, value in Measurement._field_defaults.items()}
-    columns = {"pair": some, **defaults, "bound": bounds, "statistics": statistics}
+    columns = {"pair": recorded, **defaults, "bound": bounds, "statistics": statistics}
     for at, one in zip(places, map(Measurement._make, zip(*columns.values()))):
         found[at] = one
     return found

@@ -190,15 +190,15 @@ def _read_tensors(work: StatsTask, opened: Sequence[Payload | TensorStats], cont
     sources = [None if one is None else blocks(one, size, context=context) for one in payloads]
     start = 0
     while True:
-        some = [None if source is None else next(source, None) for source in sources]
-        length = max((len(block) for block in some if block is not None), default=0)
+        read_blocks = [None if source is None else next(source, None) for source in sources]
+        length = max((len(block) for block in read_blocks if block is not None), default=0)
         if not length:
             break
-        for one, block in zip(sums, some):
+        for one, block in zip(sums, read_blocks):
             if one is not None and block is not None:
                 one.add(block, start)
         for probe in probes.values():
-            probe.add(some, start)
+            probe.add(read_blocks, start)
         start += length
     figures = tuple(
         known if isinstance(known, TensorStats) else one.figures() if one is not None else TensorStats()

@@ -66,11 +66,11 @@ class Coverage(NamedTuple):
     first: Tuple[OpenTensor, ...] = ()
 
     @classmethod
-    def sum(cls, some: Iterable[Coverage]) -> Coverage:
+    def sum(cls, coverages: Iterable[Coverage]) -> Coverage:
         """The sum of several coverages."""
         covered = missed = tensors = unsized = accounted = excluded = 0
         first: list[OpenTensor] = []
-        for one in some:
+        for one in coverages:
             covered, missed, tensors = covered + one.covered, missed + one.missed, tensors + one.tensors
             unsized, accounted, excluded = unsized + one.unsized, accounted + one.accounted, excluded + one.excluded
             first += one.first[: MOST_LISTED - len(first)]
@@ -176,7 +176,7 @@ class VerdictTally(NamedTuple):
         decided = sum(finding.has_elements for verdict in DECIDED for finding in groups.get(verdict, ()))
         first = min(one.roots, key=lambda root: root.place, default=None)
         return cls(
-            Counter({verdict: len(some) for verdict, some in groups.items()}),
+            Counter({verdict: len(findings_of) for verdict, findings_of in groups.items()}),
             Counter(root.cause for root in one.roots),
             decided,
             sum(finding.is_undecided for finding in groups.get(Verdict.UNKNOWN, ())),
@@ -188,9 +188,9 @@ class VerdictTally(NamedTuple):
         )
 
     @classmethod
-    def sum(cls, some: Iterable[VerdictTally]) -> VerdictTally:
+    def sum(cls, tallies: Iterable[VerdictTally]) -> VerdictTally:
         """The sum of all; parts that several lack are listed once."""
-        known = [*some]
+        known = [*tallies]
         verdicts: Counter[Verdict] = Counter()
         causes: Counter[Cause] = Counter()
         for one in known:

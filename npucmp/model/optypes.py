@@ -396,7 +396,7 @@ def _traits_by_name(name: str) -> set[str]:
     words = {word.lower() for word in _WORD.findall(name)}
     key = _key(name)
     found = {trait for trait, parts in _TRAITS if parts.search(key)}
-    return found | {trait for trait, some in _WORDS.items() if some & words}
+    return found | {trait for trait, trait_words in _WORDS.items() if trait_words & words}
 
 
 def _key(name: str) -> str:

@@ -138,5 +138,5 @@ class Precheck(Result):
         known = {row.row: row.status not in (Status.UNKNOWN, Status.NOT_APPLICABLE) for row in self.rows}
         if not self.targets:
             return any(known.values())
-        asked = [[known[name] for name in names if name in known] for names in DECISIVE]
-        return not self.broken and any(known.values()) and all(any(some) for some in asked if some)
+        decisive = [[known[name] for name in names if name in known] for names in DECISIVE]
+        return not self.broken and any(known.values()) and all(any(results) for results in decisive if results)

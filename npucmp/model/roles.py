@@ -211,8 +211,8 @@ def inputs_of(run: Run, weights: Mapping[str, Weight]) -> list[Held]:
     """
     taken = {id(one.weight[1]) for one in weights.values()}
     if not any(tensor.statistics or tensor.checksum for one in run.operators for tensor in one.tensors):
-        given = [one for one in run.operators if GIVEN.fullmatch(one.name)]
-        return [(one, tensor) for one in given for tensor in one.tensors[:1]]
+        markers = [one for one in run.operators if GIVEN.fullmatch(one.name)]
+        return [(one, tensor) for one in markers for tensor in one.tensors[:1]]
     calls = forward_of(run)
     reading, last = {one.order for one in calls}, made_from(calls)
     seen: set[object] = {mark_of(one.weight[1]) for one in weights.values()}

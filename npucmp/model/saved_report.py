@@ -186,7 +186,7 @@ class SourceReport(NamedTuple):
         """Whether it differs and its exit status does not show this."""
         counts = self.summary["verdicts"], self.summary["causes"]
         differing = [*(one.value for one in DIFFERS), Cause.SUSPECT.value]
-        return self.summary["exit_status"] == 0 and any(some.get(name) for some in counts for name in differing)
+        return self.summary["exit_status"] == 0 and any(counted.get(name) for counted in counts for name in differing)
 
 
 @dataclass(frozen=True, repr=False)

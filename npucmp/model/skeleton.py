@@ -90,8 +90,8 @@ def split_table(whole: Comparison) -> tuple[Skeleton, RankPart]:
     known = (*runs[0].operators, *runs[1].operators, *_both(columns.operators), *filter(None, chain(*sides)))
     operators = {id(one): one for one in known}
     left_out = (side for one in whole.left_out for side in (one.target, one.golden))
-    given = chain((one for op in operators.values() for one in op.tensors), columns.targets, columns.goldens, left_out)
-    tensors = {id(one): one for one in given if one is not None}
+    listed = chain((one for op in operators.values() for one in op.tensors), columns.targets, columns.goldens, left_out)
+    tensors = {id(one): one for one in listed if one is not None}
     nothing = {name: repeat(value, len(tensors)) for name, value in {**_OWN, "statistics": ELSEWHERE}.items()}
     bare = dict(zip(tensors, _tensors(tensors.values(), nothing)))
     parts = dict(zip(operators, _operators(operators.values(), bare)))
@@ -231,38 +231,40 @@ class Operators(Sequence[Operator]):
         return repr(self._made)
 
 
-def _by_id(some: Iterable[Any], made: Mapping[int, Any]) -> tuple[Any, ...]:
+def _by_id(objects: Iterable[Any], made: Mapping[int, Any]) -> tuple[Any, ...]:
     """The object built from each object, None for None."""
-    return tuple(map(made.get, map(id, some)))
+    return tuple(map(made.get, map(id, objects)))
 
 
 def _both(operators: Iterable[OperatorColumns]) -> Iterable[Operator]:
     return (side for one in operators for side in (one.target, one.golden) if side is not None)
 
 
-def _tensors(some: Iterable[TensorRef], columns: Mapping[str, Iterable[Any]]) -> list[TensorRef]:
+def _tensors(tensors: Iterable[TensorRef], columns: Mapping[str, Iterable[Any]]) -> list[TensorRef]:
     """Copy tensors with other values in some fields."""
-    fields = dict(zip(TensorRef._fields, zip(*some)))
+    fields = dict(zip(TensorRef._fields, zip(*tensors)))
     return [*map(_tensor, zip(*{**fields, **columns}.values()))] if fields else []
 
 
-def _operators(some: Iterable[Operator], tensors: Mapping[int, TensorRef]) -> list[Operator]:
+def _operators(operators: Iterable[Operator], tensors: Mapping[int, TensorRef]) -> list[Operator]:
     """Copy operators with other tensors, given by object id."""
-    fields: dict[str, Iterable[Any]] = dict(zip(Operator._fields, zip(*some)))
+    fields: dict[str, Iterable[Any]] = dict(zip(Operator._fields, zip(*operators)))
     if not fields:
         return []
     fields["tensors"] = [tuple(map(tensors.__getitem__, map(id, one))) for one in fields["tensors"]]
     return [*map(_operator, zip(*fields.values()))]
 
 
-def _shared(some: Iterable[OperatorColumns], operators: Mapping[int, Operator]) -> list[OperatorColumns]:
+def _shared(columns: Iterable[OperatorColumns], operators: Mapping[int, Operator]) -> list[OperatorColumns]:
     return [
         OperatorColumns(order, operators.get(id(target)), operators.get(id(golden)), via, confidence)
-        for order, target, golden, via, confidence in some
+        for order, target, golden, via, confidence in columns
     ]
 
 
-def _pairs(some: Iterable[Pair], operators: Mapping[int, Operator], tensors: Mapping[int, TensorRef]) -> Iterable[Pair]:
+def _pairs(
+    pairs: Iterable[Pair], operators: Mapping[int, Operator], tensors: Mapping[int, TensorRef]
+) -> Iterable[Pair]:
     return (
         one._replace(
             target_op=operators.get(id(one.target_op)),
@@ -270,7 +272,7 @@ def _pairs(some: Iterable[Pair], operators: Mapping[int, Operator], tensors: Map
             target=tensors.get(id(one.target)),
             golden=tensors.get(id(one.golden)),
         )
-        for one in some
+        for one in pairs
     )
 
 

@@ -212,7 +212,7 @@ class _Words:
         return [*self._numbers]
 
 
-def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
+def columns_of(records: Iterable[Union[Finding, Measurement]]) -> Columns:
     """The columns of findings, or of measurements without a verdict."""
     rows: list[tuple[Any, ...]] = []
     measured: list[Moments] = []
@@ -221,7 +221,7 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
     goldens: list[Optional[TensorRef]] = []
     words = _Words()
     number, last = words.number, OperatorColumns(-1, None, None, "", 0.0)
-    for one in some:
+    for one in records:
         if isinstance(one, Finding):
             _, verdict, because, error, limit, metric, rule, explained_by, explained_limit, working = one[:10]
             measurement, code = one[0], _NUMBERS[verdict]
@@ -341,9 +341,9 @@ def findings_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> lis
     ]
 
 
-def records_of(some: Sequence[Moments]) -> Records:
+def records_of(moments: Sequence[Moments]) -> Records:
     """Moments as records; None is preserved."""
-    return np.array([_record(one, FIELDS) for one in some], dtype=MOMENTS)
+    return np.array([_record(one, FIELDS) for one in moments], dtype=MOMENTS)
 
 
 def _record(one: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...]:

@@ -56,7 +56,7 @@ class TensorPreview(NamedTuple):
     smallest: tuple[tuple[int, Number], ...]
     zeros: int
     corners: tuple[tuple[str, tuple[tuple[Optional[Number], ...], ...]], ...]
-    asked: tuple[tuple[int, Number], ...] = ()
+    elements: tuple[tuple[int, Number], ...] = ()
 
 
 class TensorDetail(NamedTuple):

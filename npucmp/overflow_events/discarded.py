@@ -38,12 +38,12 @@ def without_discarded(events: Sequence[Event], scanned: Sequence[ScanResult] = (
         for parent in event.parents:
             heirs.setdefault(parent, []).append(event)
     gone: dict[int, Evidence] = {}
-    for order, some in own.items():
-        if not all(map(_is_birth, some)):
+    for order, events_of in own.items():
+        if not all(map(_is_birth, events_of)):
             continue
         after = heirs.get(order, ())
         if after and all(map(_is_choice, after)):
-            gone.update((id(event), DISCARDED) for event in some)
+            gone.update((id(event), DISCARDED) for event in events_of)
         elif (spread := _spread(order, own, heirs)) and _end_as_integers(spread, scanned):
             gone.update((id(event), AS_INTEGER) for event in spread)
     born = {event.order for event in events if id(event) in gone}
@@ -74,8 +74,8 @@ def _spread(order: int, own: Family, heirs: Family) -> list[Event]:
                 continue
             orders.add(heir.order)
             found += own[heir.order]
-    kept = all(event is first or _is_scaled(event, first) for event in found)
-    return found if kept and all(orders.issuperset(event.parents) for event in found) else []
+    is_scaled = all(event is first or _is_scaled(event, first) for event in found)
+    return found if is_scaled and all(orders.issuperset(event.parents) for event in found) else []
 
 
 def _is_scaled(event: Event, first: Event) -> bool:

@@ -270,8 +270,8 @@ def device_event(
 ) -> Event:
     """An event that the device recorded, from its (status, bits in words)."""
     status, bits = flagged
-    told = Evidence("device", "the device noted: {bits}", {"bits": Fact(bits)}), *evidence
-    return Event(order, operator, None, "device", origin, told, device_status=status, device_bits=bits, **more)
+    statements = Evidence("device", "the device noted: {bits}", {"bits": Fact(bits)}), *evidence
+    return Event(order, operator, None, "device", origin, statements, device_status=status, device_bits=bits, **more)
 
 
 def _is_mask(at: _At, output: ScanResult) -> bool:
@@ -282,9 +282,9 @@ def _is_mask(at: _At, output: ScanResult) -> bool:
         return op.has("masks") and any(map(_is_high_argument, arguments))
     if not _is_low(output.extremes) or any(not read.trace.harmless and _has_low(read.scanned) for read in at.reads):
         return False
-    told = any(map(_is_low_argument, arguments))
+    is_low = any(map(_is_low_argument, arguments))
     handed_on = any(read.trace.harmless == "mask" for read in at.reads) or any(map(_holds_mask_value, at.inputs))
-    return told or handed_on or op.has("masks") or (_is_only_mask(output) and not op.has("poles"))
+    return is_low or handed_on or op.has("masks") or (_is_only_mask(output) and not op.has("poles"))
 
 
 def _killed(at: _At, alarms: Sequence[Event]) -> list[Event]:

@@ -70,8 +70,8 @@ def _numbered(one: Array, start: int) -> Array:
 
 def _scattered(m: Steps, at: Array, dy: Array, count: int) -> Array:
     """Return the value at each of `count` places, numbered from 1. Values at the same place are added."""
-    kept = at > 0
-    at, dy = at[kept] - 1, dy[kept]
+    written = at > 0
+    at, dy = at[written] - 1, dy[written]
     if at.size and np.bincount(at, minlength=1).max() > 1:
         found: Array = m.contract(lambda one: np.bincount(at, weights=one, minlength=count), dy, coarse=True)
         return found
@@ -250,26 +250,26 @@ def embedding_back(
 
 def item(m: Steps, g: CallInputs, input: Array, index: Any) -> Any:
     """Index by slices, numbers and tensors, which numpy and torch treat alike."""
-    some = index if isinstance(index, tuple) else (index,)
+    indices = index if isinstance(index, tuple) else (index,)
     return input[tuple(one if not isinstance(one, np.ndarray) or one.ndim or one.dtype == bool else int(one)
-                       for one in some)]  # fmt: skip
+                       for one in indices)]  # fmt: skip
 
 
 def concat(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     if not isinstance(tensors, tuple) or not tensors:
         raise RefusedRecord("its first argument is no list of tensors")
-    some = [tensor(one) for one in tensors]
-    some = [one for one in some if one.ndim != 1 or one.size] or some[:1]  # an empty vector fits any shape
-    _require(g, m, sum(one.size for one in some))
-    return np.concatenate(some, axis=axis(dim, some[0].ndim))
+    arrays = [tensor(one) for one in tensors]
+    arrays = [one for one in arrays if one.ndim != 1 or one.size] or arrays[:1]  # an empty vector fits any shape
+    _require(g, m, sum(one.size for one in arrays))
+    return np.concatenate(arrays, axis=axis(dim, arrays[0].ndim))
 
 
 def stack(m: Steps, g: CallInputs, tensors: Any, dim: int = 0) -> Any:
     if not isinstance(tensors, tuple) or not tensors:
         raise RefusedRecord("its first argument is no list of tensors")
-    some = [tensor(one) for one in tensors]
-    _require(g, m, sum(one.size for one in some))
-    return np.stack(some, axis=axis(dim, some[0].ndim + 1))
+    arrays = [tensor(one) for one in tensors]
+    _require(g, m, sum(one.size for one in arrays))
+    return np.stack(arrays, axis=axis(dim, arrays[0].ndim + 1))
 
 
 def padded(m: Steps, g: CallInputs, input: Array, pad: Any, mode: str = "constant", value: Any = None) -> Any:
@@ -342,9 +342,9 @@ def index_add_back(
     m: Steps, g: CallInputs, input: Array, dim: int, index: Array, source: Array, alpha: float = 1
 ) -> list[Node]:
     at = axis(dim, input.ndim)
-    given = np.take(g.dy, _inside(index, input.shape[at]).reshape(-1), axis=at)
-    given = given if alpha == 1 else m.mul(given, alpha)
-    return [[g.dy, None, given], [g.dy, given]]
+    taken = np.take(g.dy, _inside(index, input.shape[at]).reshape(-1), axis=at)
+    taken = taken if alpha == 1 else m.mul(taken, alpha)
+    return [[g.dy, None, taken], [g.dy, taken]]
 
 
 def _scatter_places(input: Array, dim: int, index: Array) -> tuple[Any, ...]:

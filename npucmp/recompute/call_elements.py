@@ -419,17 +419,17 @@ def dropout(m: Steps, g: CallInputs, input: Array, p: float = 0.5, training: boo
     """Apply the mask of the recorded result: zeros were dropped."""
     if not training or p == 0:
         return input
-    kept = _unary_gradient(g, input)
-    possible, count = int((input != 0).sum()), int((kept & (input != 0)).sum())
+    nonzero = _unary_gradient(g, input)
+    possible, count = int((input != 0).sum()), int((nonzero & (input != 0)).sum())
     if abs(count - possible * (1 - p)) > 8 * (math.sqrt(possible * p * (1 - p)) + 1):
         raise Random(f"{count:,} of {possible:,} elements are kept, p is {p:g}")
-    return _dropped(m, input, kept, p)
+    return _dropped(m, input, nonzero, p)
 
 
-def _dropped(m: Steps, x: Array, kept: Array, p: float) -> Any:
+def _dropped(m: Steps, x: Array, mask: Array, p: float) -> Any:
     """Scale the elements that dropout keeps. The factor or the quotient is rounded to the type of the result."""
     with m.outside():
-        return np.where(kept, m.div(x, 1 - p) if p < 1 else 0.0, 0.0)
+        return np.where(mask, m.div(x, 1 - p) if p < 1 else 0.0, 0.0)
 
 
 def dropout_back(

@@ -134,8 +134,8 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
     """Return the axes of `dim`, counted from the front; all axes if `dim` is None or ()."""
     if dim is None or dim == ():
         return tuple(range(rank))
-    some = dim if isinstance(dim, tuple) else (dim,)
-    return tuple(sorted({axis(one, rank) for one in some}))
+    axes = dim if isinstance(dim, tuple) else (dim,)
+    return tuple(sorted({axis(one, rank) for one in axes}))
 
 
 def axis(dim: Any, rank: int) -> int:

@@ -115,8 +115,8 @@ def fusion_attention_back(
 ) -> list[Node]:  # fmt: skip
     q, k, v = _heads(query, key, value, head_num, input_layout)
     allowed = _allowed(q, k, (pse, padding_mask), atten_mask, keep_prob, rest, sparse_mode)
-    given = CallInputs((), {}, gradients=(_split(g.dy, input_layout, head_num),))
-    (found,) = attention_back(m, given, q, k, v, allowed, scale=scale, enable_gqa=True)
+    incoming = CallInputs((), {}, gradients=(_split(g.dy, input_layout, head_num),))
+    (found,) = attention_back(m, incoming, q, k, v, allowed, scale=scale, enable_gqa=True)
     return [[None if one is None else _laid(one, input_layout) for one in found]]
 
 

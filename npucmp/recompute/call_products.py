@@ -112,7 +112,7 @@ def einsum(m: Steps, g: CallInputs, equation: str, *operands: Any) -> Any:
 
 
 def _contracted(m: Steps, equation: str, arrays: Sequence[Array]) -> Any:
-    return m.contract(lambda *some: np.einsum(equation, *some, optimize=len(some) > 1), *arrays)
+    return m.contract(lambda *operands: np.einsum(equation, *operands, optimize=len(operands) > 1), *arrays)
 
 
 def _einsum(equation: str, operands: Sequence[Any]) -> tuple[str, list[Array]]:
@@ -153,11 +153,11 @@ def einsum_back(m: Steps, g: CallInputs, equation: str, *operands: Any) -> list[
 
 
 def _pair(value: Any, rank: int, fill: int) -> tuple[int, int]:
-    some = value if isinstance(value, tuple) else (value,) * rank
-    some = some * rank if len(some) == 1 else some
-    if len(some) != rank or not all(isinstance(one, int) and 0 <= one < 1 << 16 for one in some):
+    numbers = value if isinstance(value, tuple) else (value,) * rank
+    numbers = numbers * rank if len(numbers) == 1 else numbers
+    if len(numbers) != rank or not all(isinstance(one, int) and 0 <= one < 1 << 16 for one in numbers):
         raise RefusedRecord(f"invalid window argument {value!r:.40}")
-    return (fill, some[0]) if rank == 1 else (some[0], some[1])
+    return (fill, numbers[0]) if rank == 1 else (numbers[0], numbers[1])
 
 
 def _lifted(x: Array, rank: int) -> Array:

@@ -230,11 +230,11 @@ class ForwardLinks:
                     by_source[mark].append(gap)
         loose, ends = self._loose(gaps), self._ends(by_source)
         for order, task in self.backwards.items():
-            given = {one.slot for one in task.operator.tensors if one.slot.startswith("input:")}
+            recorded = {one.slot for one in task.operator.tensors if one.slot.startswith("input:")}
             for place, tensor in enumerate(self.forwards[order].outputs):
                 slot = f"input:{place}"
                 mark = self.mark(order, tensor.slot)
-                if slot not in given or mark is None:
+                if slot not in recorded or mark is None:
                     continue
                 parts, without = self._parts(order, mark, by_source.get(mark, ()))
                 missing = without or self._missing(order, mark, loose, ends)
@@ -317,9 +317,9 @@ class ForwardLinks:
             order = places[0][0]
             if mark in known or any(writer < order for writer, _ in self.writers.get(mark, ())):
                 continue
-            some = [place for place in places if place[0] in self.backwards and not self._is_parameter(*place)]
-            some = [place for place in some if not self._is_without_gradient(*place)]
-            if some and len(some) == len([place for place in places if place[0] in self.backwards]):
+            readers = [place for place in places if place[0] in self.backwards and not self._is_parameter(*place)]
+            readers = [place for place in readers if not self._is_without_gradient(*place)]
+            if readers and len(readers) == len([place for place in places if place[0] in self.backwards]):
                 found.append(places[0])
         return sorted(found, key=lambda place: place[0])
 

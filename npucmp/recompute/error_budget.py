@@ -133,7 +133,7 @@ class BudgetTally:
         """Record the elements that exceed their limit, up to WORST."""
         self.beyond += bad.size
         self._draw(bad, start, places)
-        if bad.size and sum(some.size for some in self.bad) < WORST:
+        if bad.size and sum(noted.size for noted in self.bad) < WORST:
             self.bad.append(start + (bad if places is None else places[bad]))
 
     def _draw(self, bad: Array, start: int, places: Optional[Array]) -> None:

@@ -93,8 +93,8 @@ class RecomputedOperators:
 
     @cached_property
     def _sample(self) -> frozenset[int]:
-        some = [*self._tasks[0]][SAMPLE // 2 :: SAMPLE]
-        return frozenset([*some, *(orders[0] for orders in self._kinds[0].values() if len(orders) >= FEWEST)])
+        orders_sampled = [*self._tasks[0]][SAMPLE // 2 :: SAMPLE]
+        return frozenset([*orders_sampled, *(orders[0] for orders in self._kinds[0].values() if len(orders) >= FEWEST)])
 
     @cached_property
     def _tasks(self) -> tuple[Mapping[int, Task], ...]:
@@ -170,7 +170,7 @@ class _CompressedTasks(Mapping[int, Task]):
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._places = {task.operator.order: at for at, task in enumerate(tasks)}
         packs = (tasks[at : at + BATCH] for at in range(0, len(tasks), BATCH))
-        self._batches = [zlib.compress(pickle.dumps(some, pickle.HIGHEST_PROTOCOL), 1) for some in packs]
+        self._batches = [zlib.compress(pickle.dumps(batch, pickle.HIGHEST_PROTOCOL), 1) for batch in packs]
         self._latest: tuple[int, Sequence[Task]] = -1, ()
 
     def __getitem__(self, order: int) -> Task:

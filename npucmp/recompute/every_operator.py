@@ -56,8 +56,8 @@ class EveryOperator(RecomputedOperators):
         sides = [side for side, tasks in enumerate(self._tasks) for _ in tasks]
         every = [task for tasks in self._tasks for task in tasks.values()]
         rows: tuple[list[ReplayedOutput], ...] = [], []
-        for side, some in zip(sides, replay_tasks(every, self._engines, self._context, self._settings, self._jobs)):
-            rows[side].extend(some)
+        for side, results in zip(sides, replay_tasks(every, self._engines, self._context, self._settings, self._jobs)):
+            rows[side].extend(results)
         return tuple(map(_by_operator, self._open(), rows))
 
 
@@ -65,4 +65,4 @@ def _by_operator(run: Run, rows: Sequence[ReplayedOutput]) -> Mapping[int, tuple
     found: dict[int, list[ReplayedOutput]] = defaultdict(list)
     for row in mark_doubtful(rows, {operator.order: operator for operator in run.operators}):
         found[row.order].append(row)
-    return {order: tuple(some) for order, some in found.items()}
+    return {order: tuple(operator_rows) for order, operator_rows in found.items()}

@@ -73,8 +73,8 @@ class BackwardPlan(NamedTuple):
 
     def results(self, m: Steps, g: CallInputs) -> list[Any]:
         nodes = self.nodes(m, g)
-        some = [self.chosen.get(at) for at in range(max(self.chosen, default=-1) + 1)]
-        return [None if one is None else one.of(nodes) for one in some]
+        choices = [self.chosen.get(at) for at in range(max(self.chosen, default=-1) + 1)]
+        return [None if one is None else one.of(nodes) for one in choices]
 
 
 class BoundCall(NamedTuple):
@@ -309,12 +309,12 @@ def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = 
         return True
     assert exact is not None
     a, b = np.ravel(recorded).astype(np.float64), np.ravel(exact)
-    some = (a != 0) | (b != 0)
+    nonzero = (a != 0) | (b != 0)
 
     def is_most(b: Array) -> bool:
         with np.errstate(invalid="ignore", over="ignore"):
             same = np.abs(a - b) <= min(ALIKE * unit, NEAREST) * np.abs(b)
-        return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2
+        return bool(nonzero.any()) and int((same & nonzero).sum()) > int(nonzero.sum()) / 2
 
     if is_most(b):
         return True

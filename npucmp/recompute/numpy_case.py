@@ -39,8 +39,8 @@ def write(
     name, leaves = row.call.rpartition(".")[2], []
     if task.is_backward:
         leaves = files_of.floats(RUNNING.get(name, ()))[: len(_gradients(work))]
-        given = {one.slot: one for one in task.operator.tensors}
-        inputs = [given.get(f"input:{at}") for at in range(len(task.call.args))]
+        by_slot = {one.slot: one for one in task.operator.tensors}
+        inputs = [by_slot.get(f"input:{at}") for at in range(len(task.call.args))]
         places["given"] = files_of.add_all("given", inputs)
         if not op_type_of(operator).has("views", "hands on"):  # views return the arguments themselves, not copies
             results = {one.slot: one for one in operator.tensors}
@@ -87,10 +87,10 @@ class _CaseFiles:
         """The names of inputs that may have a gradient, except for the slots in `but`."""
         return [name for slot, name in self.names.items() if unit_of(self.types[name]) and slot not in but]
 
-    def add_all(self, kind: str, some: list[Optional[TensorRef]]) -> list[list[Any]]:
+    def add_all(self, kind: str, tensors: list[Optional[TensorRef]]) -> list[list[Any]]:
         """Add incoming gradients or results; return the place and the name of each that was recorded."""
         found: list[list[Any]] = []
-        for at, one in enumerate(some):
+        for at, one in enumerate(tensors):
             if one is not None and (one.file or one.payload is not None) and not one.problem:
                 self._put(f"{kind}_{at}", one, one.dtype)
                 found.append([at, f"{kind}_{at}"])

@@ -43,7 +43,7 @@ class NumpyTask(NamedTuple):
     nearest version was selected among several."""
 
     plan: Plan | CallPlan | BackwardPlan
-    given: OperatorInputs | CallInputs
+    inputs: OperatorInputs | CallInputs
     recorded: Mapping[int, TensorRef]
     values: Mapping[int, Array]
     unit: float
@@ -53,11 +53,11 @@ class NumpyTask(NamedTuple):
     others: tuple[CallInputs, ...] = ()
     versions: frozenset[int] = frozenset()
 
-    def results(self, given: OperatorInputs | CallInputs, seed: int | None = None) -> list[Any]:
+    def results(self, inputs: OperatorInputs | CallInputs, seed: int | None = None) -> list[Any]:
         steps = Steps(self.unit, self.accumulator, self.memory, seed)
         try:
             with np.errstate(all="ignore"):
-                return self.plan.results(steps, given)  # type: ignore[arg-type]  # a plan has inputs of its own kind
+                return self.plan.results(steps, inputs)  # type: ignore[arg-type]  # a plan has inputs of its own kind
         except (
             ArithmeticError,
             AttributeError,
@@ -70,7 +70,7 @@ class NumpyTask(NamedTuple):
     def nodes(self) -> list[Any]:
         """The autograd nodes whose gradients a backward record may hold."""
         assert isinstance(self.plan, BackwardPlan)
-        chosen: list[Any] = self._replace(plan=_Nodes(self.plan)).results(self.given)  # type: ignore[arg-type]
+        chosen: list[Any] = self._replace(plan=_Nodes(self.plan)).results(self.inputs)  # type: ignore[arg-type]
         return chosen
 
 
@@ -100,7 +100,7 @@ def replay_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> l
 def _evaluate_rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> list[ReplayedOutput]:
     rows = _rows(task, work, exact, settings)
     if any(row.verdict is ReplayVerdict.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
-        is_small = sum(one.size for one in work.given.all) <= SMALL
+        is_small = sum(one.size for one in work.inputs.all) <= SMALL
         rows = _rows(task, work, exact, settings._replace(trials=settings.trials * (MORE if is_small else 2)))
     rows = _clear_rows(task, work, rows, settings)
     return _float32_result(task, work, exact, rows, settings)
@@ -113,7 +113,7 @@ def _clear_rows(
     for other in work.others:
         if not any(row.verdict is ReplayVerdict.GUILTY for row in rows):
             return rows
-        again = work._replace(given=other)
+        again = work._replace(inputs=other)
         others = _rows(task, again, _nearest(again, again.results(other)), settings)
         rows = [
             b if a.verdict is ReplayVerdict.GUILTY and b.verdict is ReplayVerdict.CLEAN else a
@@ -125,7 +125,7 @@ def _clear_rows(
 def compute_operator(task: Task, context: ReadContext, settings: ReplaySettings) -> tuple[NumpyTask, list[Any]]:
     """Return an operator and its results in float64. Raises RefusedRecord, and the errors of the readers."""
     work = _work(task, context, settings)
-    results = work.results(work.given)
+    results = work.results(work.inputs)
     several = frozenset(at for at, one in enumerate(results) if isinstance(one, Alternatives) and len(one.among) > 1)
     return work._replace(versions=several), _nearest(work, results)
 
@@ -147,13 +147,13 @@ def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTa
     inputs = {
         _slot_number(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _slot_number(slot) >= 0
     }
-    given = _operator_inputs(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
+    op_inputs = _operator_inputs(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
     if 0 not in outputs and outputs:
         raise RefusedRecord("the first result was not dumped")
     floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
     accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
     values = {at: read(one, context) for at, one in outputs.items()}
-    return NumpyTask(plan_of(operator), given, outputs, values, unit, accumulator, settings.memory)
+    return NumpyTask(plan_of(operator), op_inputs, outputs, values, unit, accumulator, settings.memory)
 
 
 def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTask:
@@ -164,7 +164,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
     assert forward is not None and origin is not None
     row = row_of(forward)
     assert row is not None
-    read_from = [one for some in {operator.order: operator, origin.order: origin}.values() for one in some.tensors
+    read_from = [one for source in {operator.order: operator, origin.order: origin}.values() for one in source.tensors
                  if one.slot.startswith("input")]  # fmt: skip
     if 8 * sum(math.prod(one.shape) for one in (*operator.tensors, *origin.tensors)) > settings.memory:
         raise CallTooLarge("its tensors alone exceed --limit-memory")
@@ -214,8 +214,8 @@ def _has_values(one: TensorRef) -> bool:
     return bool(one.file or one.payload is not None) and not one.problem
 
 
-def _is_overwritten(given: CallInputs, recorded: Mapping[int, Array]) -> bool:
-    before, after = given.first, recorded.get(0)
+def _is_overwritten(inputs: CallInputs, recorded: Mapping[int, Array]) -> bool:
+    before, after = inputs.first, recorded.get(0)
     return (
         before is not None and after is not None and before.shape == after.shape and bool(np.array_equal(before, after))
     )
@@ -285,7 +285,7 @@ def _distance(a: Array, b: Array) -> float:
 
 def _overwrites_input(task: Task, work: NumpyTask, exact: list[Any]) -> bool:
     """Whether an operator overwrites its first input and the record holds the overwritten values."""
-    before, after = work.given.first, work.values.get(0)
+    before, after = work.inputs.first, work.values.get(0)
     row = row_of(task.call)
     is_in_place = row.inplace if row is not None else op_type(task.operator.op_type).has("in place")
     if not is_in_place or task.is_backward or before is None or after is None:
@@ -302,14 +302,14 @@ def _sigmas(work: NumpyTask, exact: list[Any], settings: ReplaySettings) -> tupl
     if kind == "exact" or not any(floats):
         return [0.0] * len(exact), "exact"
     if kind == "sum":
-        squares = work.results(work.given.map_floats(lambda one: one * one))[0]
-        ones = work.results(work.given.map_floats(np.ones_like))[0]
+        squares = work.results(work.inputs.map_floats(lambda one: one * one))[0]
+        ones = work.results(work.inputs.map_floats(np.ones_like))[0]
         return [np.ravel(sigma_of(exact[0], squares, ones, work.accumulator))], "walk"
     if kind == "once":
         return [ROUNDING * work.accumulator * np.abs(np.ravel(exact[0]))], "noise"
     total: list[Any] = [0.0] * len(exact)
     for trial in range(settings.trials):
-        noisy = _nearest_to(exact, work.results(work.given, settings.seed + trial))
+        noisy = _nearest_to(exact, work.results(work.inputs, settings.seed + trial))
         for at, one in enumerate(noisy):
             if floats[at]:
                 with np.errstate(invalid="ignore", over="ignore"):
@@ -379,10 +379,10 @@ def _ends_in_view(task: Task, work: NumpyTask, actual: Array, dtype: Dtype) -> b
 
 def _passes_gradient(work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
     """Whether a recorded gradient equals the incoming gradient, element by element, after rounding to its type."""
-    given = [one for one in work.given.gradients if one is not None] if isinstance(work.given, CallInputs) else []
-    if len(given) != 1 or given[0].size != actual.size:
+    gradients = [one for one in work.inputs.gradients if one is not None] if isinstance(work.inputs, CallInputs) else []
+    if len(gradients) != 1 or gradients[0].size != actual.size:
         return False
-    return bool(np.array_equal(round_to(given[0].ravel(), dtype), actual.ravel()))
+    return bool(np.array_equal(round_to(gradients[0].ravel(), dtype), actual.ravel()))
 
 
 def _another(task: Task, tensor: TensorRef, because: str) -> ReplayedOutput:
@@ -393,10 +393,10 @@ def _doubted(row: ReplayedOutput, work: NumpyTask) -> ReplayedOutput:
     """Replace GUILTY by UNKNOWN if the inputs have doubts, or if NaN or Inf among them explain the difference."""
     if row.verdict is not ReplayVerdict.GUILTY:
         return row
-    if row.nonfinite and any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in work.given.all):
+    if row.nonfinite and any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in work.inputs.all):
         return row._replace(verdict=ReplayVerdict.UNKNOWN, explanation=SPREADS)
-    if work.given.doubts:
-        return row._replace(verdict=ReplayVerdict.UNKNOWN, explanation="; ".join(work.given.doubts))
+    if work.inputs.doubts:
+        return row._replace(verdict=ReplayVerdict.UNKNOWN, explanation="; ".join(work.inputs.doubts))
     return row
 
 
@@ -407,7 +407,7 @@ def _float32_result(
     AMPLIFIER."""
     if work.accumulator < 2.0**-24 or not any(_is_coarse(row) for row in rows):
         return rows
-    others = _nearest_to(exact, work.results(work.given.map_floats(lambda one: one.astype(np.float32))))
+    others = _nearest_to(exact, work.results(work.inputs.map_floats(lambda one: one.astype(np.float32))))
     values = {}
     for at, tensor in work.recorded.items():
         dtype = lookup(tensor.dtype)

@@ -72,7 +72,7 @@ def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> lis
     outputs = [tensors[slot] for slot in slots_of(task.call) if slot in tensors]
     rows = []
     for one in outputs:
-        among = [some for shapes, some in _gradients(product, dy) if one.shape in shapes]
+        among = [sampled for shapes, sampled in _gradients(product, dy) if one.shape in shapes]
         rows.append(_result_row(task, one, among, out, context, settings) if among else _unknown(task, one))
     return rows
 
@@ -114,10 +114,10 @@ def _forward_of(task: Task) -> Optional[tuple[Product, TensorRef]]:
 def _gradients(product: Product, dy: TensorRef) -> list[tuple[list[tuple[int, ...]], Product]]:
     """The gradients of both operands as products, each with the shapes that it may have in a record."""
     a, b, batch = product.left.tensor, product.right.tensor, product.batch
-    given = Operand(dy)
-    first = Product(given, Operand(b, not product.right.is_turned), batch)
+    incoming = Operand(dy)
+    first = Product(incoming, Operand(b, not product.right.is_turned), batch)
     shapes = [a.shape, (math.prod(a.shape[:-1]), a.shape[-1])]
-    second = Product(Operand(a, True), given, batch)
+    second = Product(Operand(a, True), incoming, batch)
     turned = Product(Operand(dy, True), Operand(a), batch)
     rows = (*b.shape[:-2], b.shape[-1], b.shape[-2])
     if product.right.is_turned:

@@ -55,8 +55,8 @@ def places_in(x: Any, y: Any) -> Optional[Permutation]:
     if transposed is not None:
         return transposed
     top = np.array(1 << (8 * x.dtype.itemsize - 1), own.dtype)
-    some, size = own[:: max(1, own.size // FIRST_ELEMENTS)] & ~top, source & ~top
-    if not any((size == one).any() for one in some):
+    sample, size = own[:: max(1, own.size // FIRST_ELEMENTS)] & ~top, source & ~top
+    if not any((size == one).any() for one in sample):
         return None
     search = _PermutationSearch(source, x.dtype.itemsize)
     best: Optional[Permutation] = None

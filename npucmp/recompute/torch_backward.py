@@ -73,7 +73,7 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
         ]
     if row.kind == "dropout":
         return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
-    given = incoming_gradients(task, context)
+    incoming = incoming_gradients(task, context)
     cut = cut_of_backward(task, row)
     if cut is not None:
         require(task.forward, task.forward_call, row, ANY)
@@ -84,15 +84,15 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
     if not any(one.is_floating_point() for one in tensors_in([bound.args, bound.kwargs])):
         raise MissingTensor("its forward has no input with a gradient")
     saved = saved_by(task, bound, context)
-    candidates = gradients(bound, given, saved)
+    candidates = gradients(bound, incoming, saved)
     chosen = _chosen(outputs, recorded, candidates, len(_leaves_of(bound)))
-    rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
-    rows = _clear_rows(rows, task, bound, recorded, (given, saved), settings)
+    rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (incoming, saved), now))
+    rows = _clear_rows(rows, task, bound, recorded, (incoming, saved), settings)
 
     def same_types() -> list[Any]:
-        native = _native(bound, gradients, given, saved)
-        some = [_same(native, at, len(candidates)) if at >= 0 else None for at, _ in chosen]
-        return [None if one is None else form(one) for one, (_, form) in zip(some, chosen)]
+        native = _native(bound, gradients, incoming, saved)
+        natives = [_same(native, at, len(candidates)) if at >= 0 else None for at, _ in chosen]
+        return [None if one is None else form(one) for one, (_, form) in zip(natives, chosen)]
 
     exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
     rows = second_opinion(rows, bound, exact, same_types)
@@ -100,7 +100,7 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
 
     def again(other: Bound) -> list[Any]:
         """The chosen gradients of another call; None if the number of gradients differs, as without a bias."""
-        found = gradients(other, given, saved)
+        found = gradients(other, incoming, saved)
         same = len(found) == len(candidates)
         return [form(found[at]) if same and at >= 0 and found[at] is not None else None for at, form in chosen]
 
@@ -197,20 +197,20 @@ def _chosen(
     """The candidate of each recorded gradient, and its form. All are gradients of one node, in their places: the last
     node, or the gradients of the inputs. If no node has the recorded shapes, each is the nearest of all candidates."""
     places = [number_of(tensor.slot, place) for place, tensor in enumerate(outputs)]
-    some = [recorded[tensor.slot] for tensor in outputs]
+    values = [recorded[tensor.slot] for tensor in outputs]
     every = [*range(len(candidates))]
     nodes = [every[:-leaves], every[-leaves:]] if leaves else [every]
     plain = [[at for at in node if candidates[at] is not None] for node in nodes]  # without missing gradients
-    best, found, fits = math.inf, [nearest(one, candidates, place) for one, place in zip(some, places)], []
+    best, found, fits = math.inf, [nearest(one, candidates, place) for one, place in zip(values, places)], []
     for node in [*nodes, *plain]:
         ats = [node[place] if place < len(node) else -1 for place in places]
         if any(at < 0 or candidates[at] is None or not _exact_forms(candidates[at], one.shape)
-               for at, one in zip(ats, some)):  # fmt: skip
+               for at, one in zip(ats, values)):  # fmt: skip
             continue
-        fit = [(at, nearest(one, [candidates[at]], 0)[1]) for at, one in zip(ats, some)]
-        away = sum(min(1.0, distance(one, form(candidates[at]))) for one, (at, form) in zip(some, fit))
+        fit = [(at, nearest(one, [candidates[at]], 0)[1]) for at, one in zip(ats, values)]
+        away = sum(min(1.0, distance(one, form(candidates[at]))) for one, (at, form) in zip(values, fit))
         fits.append(fit)
-        if away * DISTANCE_FACTOR < best or away <= GRADIENT_DISTANCE * len(some) < best:
+        if away * DISTANCE_FACTOR < best or away <= GRADIENT_DISTANCE * len(values) < best:
             best, found = away, fit
 
     def is_of(fit: list[tuple[int, Form]]) -> bool:
@@ -220,7 +220,7 @@ def _chosen(
             for tensor, (at, form) in zip(outputs, fit)
         )
 
-    return found if best <= GRADIENT_DISTANCE * len(some) else next(filter(is_of, fits), found)
+    return found if best <= GRADIENT_DISTANCE * len(values) else next(filter(is_of, fits), found)
 
 
 def _exact_forms(one: Any, shape: tuple[int, ...]) -> bool:
@@ -264,18 +264,18 @@ def _leaf(one: Any) -> Any:
     return one.detach().clone().requires_grad_() if one.is_floating_point() else one
 
 
-def _passes_gradient(recorded: Any, given: list[Any], name: str) -> bool:
+def _passes_gradient(recorded: Any, incoming: list[Any], name: str) -> bool:
     """Whether a recorded gradient equals the incoming gradient, element by element, after rounding to its type."""
-    some, dtype = [one for one in given if one is not None], lookup(name)
-    if len(some) != 1 or some[0].numel() != recorded.size or dtype is None:
+    tensors, dtype = [one for one in incoming if one is not None], lookup(name)
+    if len(tensors) != 1 or tensors[0].numel() != recorded.size or dtype is None:
         return False
-    return bool(np.array_equal(round_to(numpy_of(some[0]), dtype), recorded.astype(np.float64).reshape(-1)))
+    return bool(np.array_equal(round_to(numpy_of(tensors[0]), dtype), recorded.astype(np.float64).reshape(-1)))
 
 
-def _same(some: list[Any], at: int, count: int) -> Any:
+def _same(natives: list[Any], at: int, count: int) -> Any:
     """The candidate with number `at` of `count`. If the number of candidates differs, the last node differs too, and
     gradients of inputs are counted from the end."""
-    return some[at] if len(some) == count else some[at - count] if count - at <= len(some) else None
+    return natives[at] if len(natives) == count else natives[at - count] if count - at <= len(natives) else None
 
 
 def _differences(
@@ -291,7 +291,7 @@ def _differences(
 
 
 def gradients(
-    bound: Bound, given: list[Any], saved: list[Any], noise: Optional[RoundingNoise] = None, wanted: Any = None
+    bound: Bound, incoming: list[Any], saved: list[Any], noise: Optional[RoundingNoise] = None, wanted: Any = None
 ) -> list[Any]:
     """Gradients that a record may hold: those of the last autograd node, then those of the inputs, or only of the input
     `wanted`. The backward uses the recorded results of the forward (`saved`). Raises MissingTensor without any."""
@@ -315,11 +315,11 @@ def gradients(
             results = called(bound.row, bound.function, args, kwargs)
         places = {one.untyped_storage().data_ptr() for one in [*leaves, *tensors_in([args, kwargs])]}
         pairs = []
-        for result, gradient, kept in zip_longest(results, given[: len(results)], saved[: len(results)]):
+        for result, gradient, stored in zip_longest(results, incoming[: len(results)], saved[: len(results)]):
             if not isinstance(result, torch.Tensor):
                 continue
-            if kept is not None and result.untyped_storage().data_ptr() not in places:
-                result.data.copy_(kept)  # indices too: among equal values a device may have selected others
+            if stored is not None and result.untyped_storage().data_ptr() not in places:
+                result.data.copy_(stored)  # indices too: among equal values a device may have selected others
             if result.requires_grad and gradient is not None:
                 pairs.append((result, gradient.to(result.dtype).reshape(result.shape)))
         if not pairs:
@@ -354,16 +354,16 @@ class BackwardBlocks(Blocks):
 
     def called(self, rows: Sequence[tuple[int, int]]) -> tuple[BlockState, list[Any]]:
         assert self.task.forward is not None
-        given, saved = (
+        incoming, saved = (
             [widen_values(one.take(rows), one.tensor) for one in streams.values()]
             for streams in (self.gradients, self.results)
         )
         bound = self.bound(rows)
-        found = gradients(bound, given, saved)
+        found = gradients(bound, incoming, saved)
         if self.chosen is None:
             self.chosen = [self._nearest(slot, rows, found) for slot in self.outputs]
         exact = [found[at] if at >= 0 else None for at in self.chosen]
-        return BlockState(bound, given, saved, self.chosen, len(found)), exact
+        return BlockState(bound, incoming, saved, self.chosen, len(found)), exact
 
     @cached_property
     def gradients(self) -> dict[str, TensorRows]:
@@ -382,23 +382,23 @@ class BackwardBlocks(Blocks):
         return at if at >= 0 and form is _unchanged and distance(recorded, found[at]) <= GRADIENT_DISTANCE else -1
 
     def same_types(self, state: BlockState) -> list[Any]:
-        native = _native(state.bound, gradients, state.given, state.saved)
+        native = _native(state.bound, gradients, state.incoming, state.saved)
         return [_same(native, at, state.candidates) for at in state.chosen]
 
 
 def due_of_backward(state: BlockState, exact: list[Any], settings: ReplaySettings) -> tuple[list[Any], str]:
     bound = state.bound
     noises = [RoundingNoise(bound.unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
-    noisy = [gradients(bound, state.given, state.saved, noise) for noise in noises]
+    noisy = [gradients(bound, state.incoming, state.saved, noise) for noise in noises]
     sigmas = []
     for at, own in zip(state.chosen, exact):
         sigmas.append(root_mean_square(_differences(noises, noisy, at, state.candidates, bound.unit, own)))
     return sigmas, "noise"
 
 
-def _native(bound: Bound, work: Any, given: list[Any], saved: list[Any]) -> list[Any]:
+def _native(bound: Bound, work: Any, incoming: list[Any], saved: list[Any]) -> list[Any]:
     args, kwargs = narrow_arguments(bound)
-    found: list[Any] = work(bound._replace(args=args, kwargs=kwargs), given, saved)
+    found: list[Any] = work(bound._replace(args=args, kwargs=kwargs), incoming, saved)
     return found
 
 
@@ -424,10 +424,10 @@ def saved_by(task: Task, bound: Bound, context: ReadContext) -> list[Any]:
 
 def _records_gradient_only(recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
     """Whether a record holds only the incoming gradient: the last autograd node was a view."""
-    given = [one for one in task.operator.tensors if one.slot.startswith("input:")]
-    if len(given) != 1 or any(one.size != math.prod(given[0].shape) for one in recorded.values()):
+    inputs = [one for one in task.operator.tensors if one.slot.startswith("input:")]
+    if len(inputs) != 1 or any(one.size != math.prod(inputs[0].shape) for one in recorded.values()):
         return False
-    source = read(given[0], context).reshape(-1)
+    source = read(inputs[0], context).reshape(-1)
     alike = (one.reshape(-1) for one in recorded.values())
     return all(bool(np.all((one == source) | ((one != one) & (source != source)))) for one in alike)
 

@@ -130,7 +130,7 @@ class BlockState(NamedTuple):
     candidate of each output."""
 
     bound: Bound
-    given: list[Any]
+    incoming: list[Any]
     saved: list[Any]
     chosen: list[int]
     candidates: int
@@ -152,8 +152,8 @@ class Blocks:
         self.unsure = MEASURED_ELEMENTS
 
     def streams_of(self, operator: Operator, start: str) -> dict[str, TensorRows]:
-        some = (one for one in operator.tensors if one.slot in self.cut.slots and one.slot.startswith(start))
-        return {one.slot: TensorRows(one, self.cut, self.context) for one in some}
+        tensors = (one for one in operator.tensors if one.slot in self.cut.slots and one.slot.startswith(start))
+        return {one.slot: TensorRows(one, self.cut, self.context) for one in tensors}
 
     def rows(self, due: DueOf) -> Optional[list[ReplayedOutput]]:
         """The rows of replay.csv; None if blocks cannot be used."""
@@ -229,10 +229,10 @@ class Blocks:
         settings = self.settings._replace(trials=self.settings.trials * MORE)
         step = max(1, BATCH // self.width)
         for start in range(0, places.size, step):
-            some = places[start : start + step]
-            state, exact = self.called([(first + int(one), first + int(one) + 1) for one in some])
+            sampled = places[start : start + step]
+            state, exact = self.called([(first + int(one), first + int(one) + 1) for one in sampled])
             sigmas, _ = due(state, exact, settings)
-            sigma[some] = np.reshape(sigmas[at], (some.size, -1))
+            sigma[sampled] = np.reshape(sigmas[at], (sampled.size, -1))
 
     def row_of(self, slot: str, tally: BudgetTally) -> ReplayedOutput:
         kind = f"{self.task.call.prefix}.{self.task.call.name}.{self.task.operator.phase}"

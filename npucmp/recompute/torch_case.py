@@ -47,11 +47,11 @@ class CaseOutput(NamedTuple):
 
 
 class ComputedCall(NamedTuple):
-    """A computed call. `given` are the incoming gradients of its results, `saved` its recorded results; None if
+    """A computed call. `incoming` are the incoming gradients of its results, `saved` its recorded results; None if
     missing. `rows` are the rows to which it was reduced, and the number of all rows."""
 
     bound: Bound
-    given: list[Any]
+    incoming: list[Any]
     saved: list[Any]
     outputs: list[CaseOutput]
     rows: Optional[tuple[list[int], int]] = None
@@ -74,13 +74,13 @@ def write(
         dtype = _type_of(slot, made.bound) if one.is_floating_point() else made.bound.dtypes[slot]
         arrays[names[slot]], types[names[slot]] = as_npy(one.detach().numpy(), dtype), dtype
     places: dict[str, list[Any]] = {"given": [], "saved": []}
-    inputs: list[Optional[str]] = [f"input:{at}" for at in range(len(made.given))]
-    for kind, some, of, slots in (
-        ("given", made.given, task.operator, inputs),
+    inputs: list[Optional[str]] = [f"input:{at}" for at in range(len(made.incoming))]
+    for kind, tensors, of, slots in (
+        ("given", made.incoming, task.operator, inputs),
         ("saved", _recorded_results(made), operator, made.bound.slots),
     ):
         known = {one.slot: one.dtype for one in of.tensors}
-        for at, (place, one) in enumerate(zip(slots, some)):
+        for at, (place, one) in enumerate(zip(slots, tensors)):
             if one is not None:
                 name, dtype = f"{kind}_{at}", known[place or ""]
                 arrays[name], types[name] = as_npy(numpy_of(one).reshape(one.shape), dtype), dtype
@@ -120,8 +120,8 @@ def _forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
 def _backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> ComputedCall:
     assert task.forward is not None and task.forward_call is not None
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
-    given, saved = incoming_gradients(task, context), saved_by(task, bound, context)
-    candidates = gradients(bound, given, saved)
+    incoming, saved = incoming_gradients(task, context), saved_by(task, bound, context)
+    candidates = gradients(bound, incoming, saved)
     outputs = []
     for place, tensor in enumerate(task.outputs):
         recorded = read(tensor, context)
@@ -131,7 +131,7 @@ def _backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySe
         one, exact = candidates[at], form(candidates[at])
         turned = one.dim() >= 2 and one.shape != exact.shape and torch.equal(one.mT.reshape(exact.shape), exact)
         outputs.append(CaseOutput(tensor, _from_end(at, candidates, bound, tensor.dtype), turned, exact, recorded))
-    return ComputedCall(bound, given, saved, outputs)
+    return ComputedCall(bound, incoming, saved, outputs)
 
 
 def _from_end(at: int, candidates: list[Any], bound: Bound, dtype: str) -> int:
@@ -147,8 +147,8 @@ def _from_end(at: int, candidates: list[Any], bound: Bound, dtype: str) -> int:
 def _leaves(bound: Bound) -> list[str]:
     """Inputs with a gradient: floats, except for running statistics."""
     fixed = {id(one) for one in bound.args[1:3]} if bound.row.call.rpartition(".")[2] in CLONED else set()
-    some = zip(bound.dtypes, _tensors(bound))
-    return [slot for slot, one in some if one.is_floating_point() and id(one) not in fixed]
+    tensors = zip(bound.dtypes, _tensors(bound))
+    return [slot for slot, one in tensors if one.is_floating_point() and id(one) not in fixed]
 
 
 def _type_of(slot: str, bound: Bound) -> str:
@@ -190,9 +190,9 @@ def _cut(task: Task, row: CallRow, context: ReadContext, settings: ReplaySetting
         for stream, at, one in zip(blocks.outputs.values(), places, exact)
     ]
     if task.is_backward:
-        every = gradients(state.bound, state.given, state.saved)
+        every = gradients(state.bound, state.incoming, state.saved)
         outputs = [one._replace(at=_from_end(one.at, every, state.bound, one.tensor.dtype)) for one in outputs]
-    return ComputedCall(state.bound, state.given, state.saved, outputs, ([start for start, _ in ranges], cut.rows))
+    return ComputedCall(state.bound, state.incoming, state.saved, outputs, ([start for start, _ in ranges], cut.rows))
 
 
 def _blocks(task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings) -> Optional[tuple[Blocks, DueOf]]:
@@ -267,6 +267,6 @@ def _recorded_results(made: ComputedCall) -> list[Any]:
         results = made.bound.call()
     places = {one.untyped_storage().data_ptr() for one in _tensors(made.bound)}
     return [
-        kept if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in places else None
-        for result, kept in zip(results, made.saved)
+        stored if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in places else None
+        for result, stored in zip(results, made.saved)
     ]

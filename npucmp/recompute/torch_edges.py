@@ -45,7 +45,7 @@ class _Consumer(NamedTuple):
 
     part: Consumer
     bound: Bound
-    given: list[Any]
+    incoming: list[Any]
     saved: list[Any]
     back: Any
     exact: Any
@@ -53,7 +53,7 @@ class _Consumer(NamedTuple):
     is_unsure: bool
 
     def noisy(self, noise: RoundingNoise) -> Any:
-        return self.back(_of_input(self.part, self.bound, self.given, self.saved, noise))
+        return self.back(_of_input(self.part, self.bound, self.incoming, self.saved, noise))
 
 
 def edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
@@ -179,17 +179,17 @@ def _consumer(part: Consumer, output: TensorRef, context: ReadContext, settings:
     if product_of(Task(task.forward, task.forward_call), row) is not None:
         raise RefusedRecord(f"the product of {task.operator.name} is too large to compute its gradient")
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
-    given, saved = incoming_gradients(task, context), saved_by(task, bound, context)
+    incoming, saved = incoming_gradients(task, context), saved_by(task, bound, context)
     unsure: list[bool] = []
     back = _back(part, output, context, unsure)
-    exact = back(_of_input(part, bound, given, saved))
+    exact = back(_of_input(part, bound, incoming, saved))
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
     unit = max(unit, unit_of(bound.low) if bound.treated else 0.0)
-    return _Consumer(part, bound, given, saved, back, exact, unit, any(unsure))
+    return _Consumer(part, bound, incoming, saved, back, exact, unit, any(unsure))
 
 
 def _of_input(
-    part: Consumer, bound: Bound, given: list[Any], saved: list[Any], noise: Optional[RoundingNoise] = None
+    part: Consumer, bound: Bound, incoming: list[Any], saved: list[Any], noise: Optional[RoundingNoise] = None
 ) -> Any:
     """The gradient of the input."""
     every = tensors_in([bound.args, bound.kwargs])
@@ -198,7 +198,7 @@ def _of_input(
     wanted = dict(zip(bound.dtypes, every))[part.slot]
     if not wanted.is_floating_point():
         return torch.zeros(wanted.shape, dtype=torch.float64)
-    found = gradients(bound, given, saved, noise, wanted)[-1]
+    found = gradients(bound, incoming, saved, noise, wanted)[-1]
     return torch.zeros_like(wanted) if found is None else found
 
 
@@ -250,9 +250,9 @@ def _missing_consumers(checker: _Checker, consumers: list[_Consumer]) -> str:
     if not 2 <= len(consumers) <= MOST_CONSUMERS:
         return ""
     for count in range(len(consumers) - 1, 0, -1):
-        for some in combinations(range(len(consumers)), count):
-            if checker.fits(checker.row([consumers[at].exact for at in some])):
-                left = [one.part.task.operator.name for at, one in enumerate(consumers) if at not in some]
+        for subset in combinations(range(len(consumers)), count):
+            if checker.fits(checker.row([consumers[at].exact for at in subset])):
+                left = [one.part.task.operator.name for at, one in enumerate(consumers) if at not in subset]
                 return " and ".join(left)
     return ""
 

@@ -121,14 +121,14 @@ def forward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySett
     if _is_guilty(rows):
         rows = _clear_rows(rows, task, bound, recorded, exact, settings)
     rows = second_opinion(rows, bound, exact, lambda: same_types(bound))
-    some = [slot for slot in bound.slots if slot in recorded]
+    slots = [slot for slot in bound.slots if slot in recorded]
     results = [one for slot, one in zip(bound.slots, exact) if slot in recorded]
 
     def again(other: Bound) -> list[Any]:
         return [one for slot, one in zip(other.slots, other.call()) if slot in recorded]
 
     return with_hypotheses(
-        rows, [tensors[slot] for slot in some], [recorded[slot] for slot in some], results, bound, again
+        rows, [tensors[slot] for slot in slots], [recorded[slot] for slot in slots], results, bound, again
     )
 
 
@@ -238,14 +238,14 @@ def _shape(one: Any) -> Any:
     return (one.shape, one.is_floating_point()) if isinstance(one, torch.Tensor) else None
 
 
-def _nearest(recorded: Any, some: list[Any]) -> Any:
+def _nearest(recorded: Any, candidates: list[Any]) -> Any:
     """Select for each element the result that is nearest to the record."""
-    best = some[0]
+    best = candidates[0]
     if recorded is None or not isinstance(best, torch.Tensor) or best.is_complex() or best.numel() != recorded.size:
         return best
     wide = recorded.astype(np.float64) if recorded.dtype.kind not in "biu" else recorded
     actual = torch.from_numpy(np.ascontiguousarray(wide)).reshape(best.shape)
-    for other in some[1:]:
+    for other in candidates[1:]:
         better = (other == actual) if not best.is_floating_point() else (
             (other - actual).abs() < (best - actual).abs()) | (other == actual)  # fmt: skip
         best = torch.where(better, other, best)
@@ -326,11 +326,11 @@ def _dropout(
     (slot, actual), *_ = recorded.items()
     p = float(p) if training else 0.0
     zero = torch.from_numpy(np.asarray(actual, dtype=np.float64) == 0)
-    kept = int((~zero & (x != 0)).sum())
+    nonzero = int((~zero & (x != 0)).sum())
     possible = int((x != 0).sum())
     spread = math.sqrt(possible * p * (1 - p)) + 1
-    if p and not task.call.name.startswith("dropout1") and abs(kept - possible * (1 - p)) > 8 * spread:
-        return [unknown_row(task, slot, "random", f"{kept:,} of {possible:,} elements are kept, p is {p:g}")]
+    if p and not task.call.name.startswith("dropout1") and abs(nonzero - possible * (1 - p)) > 8 * spread:
+        return [unknown_row(task, slot, "random", f"{nonzero:,} of {possible:,} elements are kept, p is {p:g}")]
     exact = torch.where(zero, 0.0, x / (1 - p)) if 0 < p < 1 else (x if p == 0 else x * 0)
     sigma = numpy_of(exact.abs() * bound.unit) if p else 0.0
     due = ErrorBudget(sigma, "noise") if p else ErrorBudget(0.0, "exact")

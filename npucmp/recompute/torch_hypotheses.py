@@ -162,12 +162,12 @@ def _of_columns(one: Subject) -> Iterator[tuple[str, Any]]:
         turned = one.exact.copy()
         turned[..., bad] = one.exact[..., bad[::-1]]
         yield f"columns {bad[0]} and {bad[1]} swapped", turned
-    for name, some in (("first", slice(0, bad[-1] + 1)), ("last", slice(bad[0], columns))):
+    for name, part in (("first", slice(0, bad[-1] + 1)), ("last", slice(bad[0], columns))):
         other = one.exact.copy()
-        count = other[..., some].shape[-1]
+        count = other[..., part].shape[-1]
         if count < columns:
-            factor = _factor(one.actual[..., some], one.exact[..., some])
-            other[..., some] *= factor
+            factor = _factor(one.actual[..., part], one.exact[..., part])
+            other[..., part] *= factor
             yield f"{name} {_columns(count)} {_times(factor)}", other
 
 
@@ -188,7 +188,7 @@ def _of_box(one: Subject) -> Iterator[tuple[str, Any]]:
     box = tuple(slice(int(a), int(b) + 1) for a, b in zip(places.min(0), places.max(0)))
     if one.exact[box].size > one.exact.size // 2:
         return
-    words = ", ".join(f"{some.start}:{some.stop}" if some.stop - some.start > 1 else f"{some.start}" for some in box)
+    words = ", ".join(f"{span.start}:{span.stop}" if span.stop - span.start > 1 else f"{span.start}" for span in box)
     other = one.exact.copy()
     if other[box].size == 1:
         other[box] = one.actual[box]

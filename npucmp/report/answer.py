@@ -234,7 +234,7 @@ class Section(NamedTuple):
     @property
     def place(self) -> int:
         """The place of the first suspect; a section without a suspect comes last."""
-        return min((one.place for some in self.suspects for one in some), default=sys.maxsize)
+        return min((one.place for suspects in self.suspects for one in suspects), default=sys.maxsize)
 
 
 class Lookup(NamedTuple):

@@ -111,10 +111,10 @@ def _dump_words(report: CheckResult) -> str:
     if not report.runs:
         return ""
     first = report.runs[0]
-    numbers = [[*dict.fromkeys(number for number in some if number is not None)]
-               for some in ([run.step for run in report.runs], [run.rank for run in report.runs])]  # fmt: skip
+    numbers = [[*dict.fromkeys(number for number in run_numbers if number is not None)]
+               for run_numbers in ([run.step for run in report.runs], [run.rank for run in report.runs])]  # fmt: skip
     words = [first.format, first.detail]
-    words += [_span(name, some) for name, some in zip(("step", "rank"), numbers) if some]
+    words += [_span(name, run_numbers) for name, run_numbers in zip(("step", "rank"), numbers) if run_numbers]
     size = bytes_of([first])
     content = f"{count_of(len(first.operators), 'operator')}, {count_of(first.tensors, 'tensor')}"
     words.append(content + (f", {in_bytes(size)}" if size else "") + (" a step" if len(report.runs) > 1 else ""))
@@ -135,9 +135,9 @@ def _span(name: str, numbers: Sequence[int]) -> str:
 def _suspect(one: Symptom, report: CheckResult) -> Suspect:
     def way() -> list[PathStep]:
         return [
-            PathStep(1, "FOLLOWS", f"{some.rule}  {_one_line(some)}")
-            for some in report.symptoms
-            if some.follows == one.place
+            PathStep(1, "FOLLOWS", f"{symptom.rule}  {_one_line(symptom)}")
+            for symptom in report.symptoms
+            if symptom.follows == one.place
         ]
 
     where = " · ".join(f"{name} {at}" for name, at in (("step", one.step), ("rank", one.rank)) if at is not None)
@@ -247,10 +247,10 @@ def _detail(report: CheckResult) -> Detail:
         operators.append({"run": runs[one.rank, one.step], "rows": 1, "op": one.parameter, "order": one.order})
         operators[-1].update(op_type="parameter", **_mark(found.get(one.parameter)))
         rows.append({**row, "output": True, **_finding(found.get(one.parameter))})
-    for some in report.spreads:
-        operators.append({"run": runs[some.rank, some.step], "rows": 1, "order": some.operator.order})
-        operators[-1].update(of_operator(some.operator), **_mark(found.get(some.operator.name)))
-        rows.append({"output_rms": some.rms, "output": True, **_finding(found.get(some.operator.name))})
+    for spread in report.spreads:
+        operators.append({"run": runs[spread.rank, spread.step], "rows": 1, "order": spread.operator.order})
+        operators[-1].update(of_operator(spread.operator), **_mark(found.get(spread.operator.name)))
+        rows.append({"output_rms": spread.rms, "output": True, **_finding(found.get(spread.operator.name))})
     columns = ["run", "order", "op", "op_type", "finding", "severity", *PARAMETERS[1:-2], "output_rms"]
     return Detail(
         kind="health",

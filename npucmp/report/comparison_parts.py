@@ -27,14 +27,14 @@ class Parts:
     """
 
     def __init__(self, report: Report, metrics: Sequence[str] = (), paged: bool = False) -> None:
-        asked = SummaryRequest(
+        request = SummaryRequest(
             (report.target_path, report.golden_path), len(report.comparisons) > 1, report.least, paged
         )
         self.report, self.metrics = report, tuple(metrics)
         self.every: list[RankSummary] = []
         pool: dict[object, Any] = {}  # shares the names of tensors, which ranks have in common
         lost = partial(_lost_part, where_of(report.comparisons))
-        for part in map_comparisons(report.comparisons, partial(part_of, asked, report.strict), lost):
+        for part in map_comparisons(report.comparisons, partial(part_of, request, report.strict), lost):
             self.every.append(part.share_names(pool))
         self.tally = VerdictTally.sum(one.tally for one in self.every)
         self.coverage = AlignedShare.sum([one.coverage for one in self.every])
@@ -72,7 +72,7 @@ class Parts:
             return []
         paths = self.report.target_path, self.report.golden_path
         runs = [[one.runs[at] for one in self.every if one.runs] for at in range(len(SIDES))]
-        return [DumpSummary(name, path, several(some)) for name, path, some in zip(SIDES, paths, runs)]
+        return [DumpSummary(name, path, several(side_runs)) for name, path, side_runs in zip(SIDES, paths, runs)]
 
 
 def several(runs: Sequence[RunInfo]) -> str:
@@ -116,7 +116,7 @@ def facts(parts: Parts) -> Row:
 
 def _accused(one: TicketFacts) -> Row:
     """Return the ticket data of an operator that its rows lack."""
-    below = {name: [some._asdict() for some in getattr(one, name)] for name in ("arguments", "vendor")}
+    below = {name: [fact._asdict() for fact in getattr(one, name)] for name in ("arguments", "vendor")}
     return {**one._asdict(), **below}
 
 

@@ -36,8 +36,8 @@ class AlignedShare(NamedTuple):
         """Return the shares of one comparison, given its findings by verdict."""
         decided: set[int] = set()
         everything = compared = 0
-        for verdict, some in groups.items():
-            pairs = [finding.measurement.pair for finding in some]
+        for verdict, findings in groups.items():
+            pairs = [finding.measurement.pair for finding in findings]
             elements = elements_of([pair.target or pair.golden for pair in pairs])
             if verdict in DECIDED:
                 decided.update(id(pair.target_op or pair.golden_op) for pair in pairs)
@@ -47,14 +47,14 @@ class AlignedShare(NamedTuple):
         return cls(one.matched, one.alone, len(decided), compared, everything)
 
     @classmethod
-    def sum(cls, some: Sequence[AlignedShare]) -> AlignedShare:
+    def sum(cls, shares: Sequence[AlignedShare]) -> AlignedShare:
         """Return the sum of the shares."""
         matched: Counter[str] = Counter()
-        for one in some:
+        for one in shares:
             matched.update(one.matched)
-        sides = [sum(one.alone[side] for one in some) for side in (0, 1)]
-        decided, compared = sum(one.decided for one in some), sum(one.compared for one in some)
-        return cls(matched, (sides[0], sides[1]), decided, compared, sum(one.everything for one in some))
+        sides = [sum(one.alone[side] for one in shares) for side in (0, 1)]
+        decided, compared = sum(one.decided for one in shares), sum(one.compared for one in shares)
+        return cls(matched, (sides[0], sides[1]), decided, compared, sum(one.everything for one in shares))
 
     @property
     def operators(self) -> int:
@@ -123,7 +123,7 @@ class UndecidedTensors(NamedTuple):
 
 def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> UndecidedTensors:
     """Count the undecided tensors before a place in the graph. A report says "first" only if there are none."""
-    findings = [one for verdict, some in groups.items() if verdict not in DECIDED for one in some]
+    findings = [one for verdict, members in groups.items() if verdict not in DECIDED for one in members]
     unseen = [(one.measurement.pair, is_alike(one)) for one in findings]
     unseen += [(pair, False) for pair in comparison.left_out]
     counted = [

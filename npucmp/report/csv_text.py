@@ -33,9 +33,9 @@ def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
     made: dict[int, _Cells] = {}  # by identity, since several columns may be one list
     parts: list[Iterable[str]] = []
     for network, group in groupby(names, key=lambda name: getattr(columns[name], "network", None)):
-        some = (*group,)
-        make = partial(_parts, [columns[name] for name in some], length, made)
-        parts += make() if network is None else network.cached(some, lambda make=make: [_lines_of(make())])
+        group_names = (*group,)
+        make = partial(_parts, [columns[name] for name in group_names], length, made)
+        parts += make() if network is None else network.cached(group_names, lambda make=make: [_lines_of(make())])
     return "\n".join(chain([",".join(names)], _lines_of(parts))) + "\n"
 
 

@@ -52,9 +52,9 @@ def answer(report: Difference, metrics: Sequence[str] = ()) -> Answer:
         places="diff.csv",
         title="New findings" if report.new else "",
         compared="Compared reports",
-        aligned=", ".join(f"{len(some)} {name}" for name, some in kinds.items() if some),
+        aligned=", ".join(f"{len(members)} {name}" for name, members in kinds.items() if members),
         nothing=[] if report.new else ["No new finding."],
-        counts={name: len(some) for name, some in kinds.items() if some},
+        counts={name: len(members) for name, members in kinds.items() if members},
         notes=[Listing("note", report.notes, "summary.json")],
         unreadable=Listing("unreadable", [], "summary.json"),
         undecided=[f"open: {one_line(one)}" for one in report.open],
@@ -78,7 +78,9 @@ def _words(one: SavedReport) -> str:
 
 
 def _verdict(report: Difference) -> tuple[str, str]:
-    tail = [f"{len(some)} {word}" for some, word in ((report.gone, "gone"), (report.same, "unchanged")) if some]
+    tail = [
+        f"{len(suspects)} {word}" for suspects, word in ((report.gone, "gone"), (report.same, "unchanged")) if suspects
+    ]
     if report.exit_status == 1:
         words = [f"{count_of(len(report.new), 'place')} new"] if report.new else []
         words += [f"{count_of(len(report.worse), 'tensor')} worse"] if report.worse else []
@@ -137,8 +139,8 @@ def _name(key: Key) -> str:
 
 
 def _rows(kinds: dict[str, Sequence[Change]]) -> Iterator[Row]:
-    for name, some in kinds.items():
-        for one in some:
+    for name, suspects in kinds.items():
+        for one in suspects:
             latest = one.after or one.before
             yield {
                 "what": name, **one.key._asdict(), "before": _cause(one.before) or None,
@@ -167,12 +169,12 @@ def _detail(kinds: dict[str, Sequence[Change]]) -> Detail:
 
 def _facts(report: Difference, kinds: dict[str, Sequence[Change]]) -> Row:
     """Return the values of a diff for summary.json."""
-    first = {name: list(_rows({name: some[:FIRST]})) for name, some in kinds.items()}
+    first = {name: list(_rows({name: suspects[:FIRST]})) for name, suspects in kinds.items()}
     return {
         "before": report.paths[0],
         "after": report.paths[1],
         "of": report.before.command if report.before else "",
-        "counts": {name: len(some) for name, some in kinds.items()},
+        "counts": {name: len(suspects) for name, suspects in kinds.items()},
         "changes": first,
         "notes": [*report.notes],
         "roots": [],

@@ -158,9 +158,9 @@ def odd_words(one: ReplicaMismatch) -> str:
     since = "" if one.step is None else f" since step {one.step}"
     which, others = numbers("rank", one.ranks), numbers("rank", one.others)
     what = f"{'have' if len(one.ranks) > 1 else 'has'} a different {one.what}"
-    told = f"{which} {what} than {others}" if others != which else f"{which} each have a different {one.what}"
+    words = f"{which} {what} than {others}" if others != which else f"{which} each have a different {one.what}"
     weak = "" if one.wrong else "; this may be rounding: no rank is proven to differ from its golden"
-    return f"{told}{since}: {' '.join(one.first)}{more}; in the golden, these ranks are identical{weak}"
+    return f"{words}{since}: {' '.join(one.first)}{more}; in the golden, these ranks are identical{weak}"
 
 
 def odd_facts(one: ReplicaMismatch) -> dict[str, Any]:

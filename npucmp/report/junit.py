@@ -60,8 +60,8 @@ def write(answer: Answer, file: str | os.PathLike[str]) -> Path:
 def _case(suite: ElementTree.Element, command: str, name: str, kind: str, message: str, body: str = "") -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=f"npucmp.{command}", name=_text(name))
     if kind:
-        told = ElementTree.SubElement(case, kind, message=_text(message))
-        told.text = _text(body, lines=True) or None
+        element = ElementTree.SubElement(case, kind, message=_text(message))
+        element.text = _text(body, lines=True) or None
 
 
 def _reasons(one: Suspect, between: str) -> str:

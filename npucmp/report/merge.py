@@ -37,7 +37,7 @@ def answer(report: MergedReport, metrics: Sequence[str] = ()) -> Answer:
     status = report.exit_status
     places = {_key(row, "op", "slot"): int(row["place"]) for row in report.ranked}
     cells = _merge_cells([cell for one in report.sources for cell in _cells(one, places, report.ranked)])
-    overview, told = make_overview(cells)
+    overview, overview_facts = make_overview(cells)
     aligned = _aligned(report)
     shown = Counter(row["cause"] == Cause.PROPAGATED.value for row in _first_of(report))
     causes = Counter(row["cause"] == Cause.PROPAGATED.value for row in report.ranked)
@@ -75,7 +75,7 @@ def answer(report: MergedReport, metrics: Sequence[str] = ()) -> Answer:
         ],
         matrix=overview,
         detail=lambda: _nothing(report),
-        facts=lambda: {**_facts(report, tally, aligned), **told},
+        facts=lambda: {**_facts(report, tally, aligned), **overview_facts},
         nothing=[] if suspects.first else [_sentence(report, tally, status)],
         left_out=[*_uncompared_runs(report)],
         meaning=compare.MEANING,
@@ -103,9 +103,9 @@ def _first_of(report: MergedReport) -> list[Mapping[str, str]]:
 
 def _suspect(row: Mapping[str, str]) -> Suspect:
     where = " · ".join(f"{name} {row[name]}" for name in ("step", "rank") if row.get(name))
-    told = Evidence("", "{words}", {"words": Fact(row.get("evidence", ""))})
+    evidence = Evidence("", "{words}", {"words": Fact(row.get("evidence", ""))})
     known = int(row["place"]), row["cause"], row.get("op", ""), row.get("op_type", ""), row.get("slot", "")
-    return Suspect(*known, (told,), row["cause"], where=where, line=row.get("stack", ""), page=None)
+    return Suspect(*known, (evidence,), row["cause"], where=where, line=row.get("stack", ""), page=None)
 
 
 def _tally(report: MergedReport) -> VerdictTally:
@@ -244,10 +244,10 @@ def _aligned(report: MergedReport) -> dict[str, float]:
     found: Counter[str] = Counter()
     compared = 0.0
     for one in report.sources:
-        told = one.summary["aligned"]
-        alone = sum(told.get(name, 0) for name in ("operators", "only_target", "only_golden"))
-        compared += told.get("operators_compared", 0.0) * alone
-        found.update({name: count for name, count in told.items() if not name.endswith("_compared")})
+        aligned = one.summary["aligned"]
+        alone = sum(aligned.get(name, 0) for name in ("operators", "only_target", "only_golden"))
+        compared += aligned.get("operators_compared", 0.0) * alone
+        found.update({name: count for name, count in aligned.items() if not name.endswith("_compared")})
     every = sum(found[name] for name in ("operators", "only_target", "only_golden"))
     return {**found, "operators_compared": compared / max(1, every)}
 

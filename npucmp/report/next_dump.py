@@ -65,7 +65,7 @@ def _request(run: Optional[RecordedOperators], operator: Optional[Operator]) -> 
 def requested_tensors(names: Mapping[int, frozenset[str]], number: int, one: Comparison) -> dict[int, RunFacts]:
     """Return the tensors that both sides of a comparison contain for the requested names; a plain function, for
     workers."""
-    return {side: RunFacts.of((one.target, one.golden)[side], some) for side, some in names.items()}
+    return {side: RunFacts.of((one.target, one.golden)[side], requested) for side, requested in names.items()}
 
 
 class NextDump(NamedTuple):
@@ -111,13 +111,13 @@ def next_dump(report: Report, wanted: Sequence[RequestedOperators]) -> Optional[
     configuration. `wanted` has the request of each comparison."""
     found = in_order([one.roots for one in wanted])
     asks = [(number, wanted[number].names[order]) for number, order in found]
-    lacking = [at for at in range(len(SIDES)) if any(asked[1] for _, one in asks if (asked := one[at]) is not None)]
+    lacking = [at for at in range(len(SIDES)) if any(request[1] for _, one in asks if (request := one[at]) is not None)]
     plans = {side: SideSelection(runs) for side, runs in _tensors_by_side(report, wanted, asks, lacking).items()}
     whole: set[str] = set()
     sizes: list[int] = []  # sizes of requests that did not fit
     too_large: set[object] = set()  # names and runs that do not fit, nor will later
     for number, one in asks:
-        names = {side: asked[0] for side in plans if (asked := one[side]) is not None and asked[0]}
+        names = {side: request[0] for side in plans if (request := one[side]) is not None and request[0]}
         key = tuple(names.values())
         whole.update(key[:1])
         if not names or key in too_large or number in too_large:
@@ -149,7 +149,7 @@ def _tensors_by_side(
     """Return, by side, the tensors that such a dump would contain in the runs of all comparisons. Sides without a known
     dump configuration are skipped."""
     sides = [at for at in lacking if {one.runs[at][0] for one in wanted if one.runs} <= {*FORMATS}]
-    names = {at: frozenset(asked[0] for _, one in asks if (asked := one[at]) and asked[0]) for at in sides}
+    names = {at: frozenset(request[0] for _, one in asks if (request := one[at]) and request[0]) for at in sides}
     meant: set[int] = set()
     for at in sides:
         steps, ranks = ({wanted[number].runs[at][part] for number, _ in asks} for part in (1, 2))
@@ -164,11 +164,11 @@ def _tensors_by_side(
         key = wanted[number].networks
         alike.setdefault(key if all(key) else number, []).append(number)
     known: dict[object, Mapping[str, Sizes]] = {}  # shares the mapping that most runs have in common
-    numbers = [some[0] for some in alike.values()]
-    told = map_comparisons(report.comparisons, partial(requested_tensors, names), numbers=numbers)
-    for some, both in zip(alike.values(), told):
+    numbers = [numbers_alike[0] for numbers_alike in alike.values()]
+    facts = map_comparisons(report.comparisons, partial(requested_tensors, names), numbers=numbers)
+    for numbers_alike, both in zip(alike.values(), facts):
         for at, one in both.items():
             one = one._replace(names=known.setdefault(tuple(sorted(one.names.items())), one.names))
-            runs = [(number, wanted[number].runs[at]) for number in some]
+            runs = [(number, wanted[number].runs[at]) for number in numbers_alike]
             found[at].update((number, one._replace(step=step, rank=rank)) for number, (_, step, rank) in runs)
     return found

@@ -117,7 +117,7 @@ def _children(events: Sequence[Event]) -> Children:
         for parent in event.parents:
             if event.operator is not None and parent != event.order:
                 found[parent].setdefault(event.order, event)
-    return {parent: list(some.values()) for parent, some in found.items()}
+    return {parent: list(by_order.values()) for parent, by_order in found.items()}
 
 
 def _way(order: int, children: Children) -> list[PathStep]:
@@ -238,21 +238,23 @@ def _add(run: int, scan: Scan, operators: list[Row], rows: list[Row]) -> None:
         return event.operator is None, event.order
 
     groups = [[*group] for _, group in groupby(sorted(scan.events, key=place), key=place)]
-    dumped = [some[0].order for some in groups if some[0].operator is not None]
+    dumped = [events_of[0].order for events_of in groups if events_of[0].operator is not None]
     numbers = {order: number for number, order in enumerate(dumped, len(operators))}  # among operators of all runs
-    for some in groups:
-        operators.append({"run": run, "rows": len(some), **_operator(some, roots.get(some[0].order), numbers)})
-        for event in some:
+    for events_of in groups:
+        operators.append(
+            {"run": run, "rows": len(events_of), **_operator(events_of, roots.get(events_of[0].order), numbers)}
+        )
+        for event in events_of:
             own = {name: cell for name, cell in _row(scan, event).items() if name not in (*OF_OPERATORS, *OF_FILES)}
             written = event.tensor is None or event.tensor.is_output
             rows.append({**own, "what": event.evidence[0].sentence(), "alarm": event.alarm, "output": written})
 
 
-def _operator(some: Sequence[Event], root: Optional[Root], numbers: Mapping[int, int]) -> Row:
-    operator, order = some[0].operator, some[0].order
+def _operator(events: Sequence[Event], root: Optional[Root], numbers: Mapping[int, int]) -> Row:
+    operator, order = events[0].operator, events[0].order
     if operator is None:
         return {"op": "operator that was not dumped"}
-    parents = {numbers[one] for event in some for one in event.parents if one in numbers and one != order}
+    parents = {numbers[one] for event in events for one in event.parents if one in numbers and one != order}
     return {
         "order": order,
         **of_operator(operator),

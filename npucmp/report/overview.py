@@ -34,12 +34,14 @@ def multi_rank_answer(answer: Answer, parts: Sequence[RankSummary], lost: Sequen
     joints = [one.joint for one in parts if one.joint is not None]
     every = [*_with_coordinates(cells, joints), *lost]
     odd, pages = odd_ones(joints), pages_to_write(cells)
-    some = [one for one in odd if one.wrong] or odd  # possible rounding differences are not shown beside proven ones
+    mismatches = [
+        one for one in odd if one.wrong
+    ] or odd  # possible rounding differences are not shown beside proven ones
     found, facts = make_overview(every)
     matrix = found._replace(
         odd=[
-            *map(odd_words, some[:MOST_SENTENCES]),
-            *([f"and {len(odd) - MOST_SENTENCES} more in summary.json"] if len(some) > MOST_SENTENCES else []),
+            *map(odd_words, mismatches[:MOST_SENTENCES]),
+            *([f"and {len(odd) - MOST_SENTENCES} more in summary.json"] if len(mismatches) > MOST_SENTENCES else []),
         ],
         pages=[cells[at].name for at in pages],
         unwritten=unwritten(cells, pages),
@@ -89,7 +91,7 @@ def _with_coordinates(cells: Iterable[Cell], joints: Sequence[RankDigest]) -> It
     steps: dict[Optional[int], list[RankDigest]] = defaultdict(list)
     for one in joints:
         steps[one.step].append(one)
-    known = {(step, rank): found for step, some in steps.items() for rank, found in coordinates(some).items()}
+    known = {(step, rank): found for step, ranks in steps.items() for rank, found in coordinates(ranks).items()}
     for cell in cells:
         found = known.get((cell.step, cell.rank or 0), Coordinates())
         yield cell._replace(stage=found.stage, tensor_rank=found.tensor_rank)
@@ -169,13 +171,13 @@ def _places(cells: Sequence[Cell]) -> str:
     for step, rank in sorted(one.key for one in cells):
         steps[step].append(rank)
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for step, some in steps.items():
-        alike[tuple(some)].append(step)
+    for step, group in steps.items():
+        alike[tuple(group)].append(step)
     numbered = any(one.rank is not None for one in cells)
-    told = [f"{numbers('step', some)} {numbers('rank', which) if numbered else ''}".strip()
-            for which, some in alike.items()]  # fmt: skip
-    more = [f"{len(told) - SETS} more"] if len(told) > SETS else []
-    return f"at {', '.join([*told[:SETS], *more])}" if told else ""
+    places = [f"{numbers('step', group)} {numbers('rank', which) if numbered else ''}".strip()
+            for which, group in alike.items()]  # fmt: skip
+    more = [f"{len(places) - SETS} more"] if len(places) > SETS else []
+    return f"at {', '.join([*places[:SETS], *more])}" if places else ""
 
 
 def pages_to_write(cells: Sequence[Cell]) -> list[int]:
@@ -184,10 +186,10 @@ def pages_to_write(cells: Sequence[Cell]) -> list[int]:
     first = {one.name: at for at, one in reversed([*enumerate(cells)])}
     if len(cells) <= PAGES:
         return sorted(first.values())
-    some = [at for at in first.values() if cells[at].verdict != "AGREES"]
-    some.sort(key=lambda at: (cells[at].first is None, _cell_priority(cells[at]), cells[at].key))
-    others = sorted({*first.values()} - {*some})
-    return [*some[:MOST_PAGES], *others[: max(0, PAGES - len(some))]]
+    differing = [at for at in first.values() if cells[at].verdict != "AGREES"]
+    differing.sort(key=lambda at: (cells[at].first is None, _cell_priority(cells[at]), cells[at].key))
+    others = sorted({*first.values()} - {*differing})
+    return [*differing[:MOST_PAGES], *others[: max(0, PAGES - len(differing))]]
 
 
 def _cell_priority(cell: Cell) -> int:

@@ -157,7 +157,7 @@ def _in_four_digits(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.flo
     is_zero = sizes == 0
     powers = np.floor(np.log10(np.where(is_zero, 1.0, sizes))) - 3
     is_sure = (powers >= -_EXACT_POWER) & (powers <= _EXACT_POWER - 4)
-    ups, downs = (_POWERS[np.clip(some, 0, _EXACT_POWER).astype(np.intp)] for some in (powers, -powers))
+    ups, downs = (_POWERS[np.clip(exponents, 0, _EXACT_POWER).astype(np.intp)] for exponents in (powers, -powers))
     scaled = sizes * downs / ups
     digits = np.rint(scaled)
     is_sure &= (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-6) & (digits >= 1000) & (digits <= 10000)

@@ -45,15 +45,15 @@ def text(found: Planned) -> str:
 
 
 def _lines(found: Planned) -> Iterator[str]:
-    asked = found.asked
-    what = f"{_KINDS[asked.kind]} of {count_of(len(asked.names), 'name') if asked.names else 'all operators'}"
+    request = found.request
+    what = f"{_KINDS[request.kind]} of {count_of(len(request.names), 'name') if request.names else 'all operators'}"
     steps, ranks = (
         f"{word}{'s' * (len(ranges) > 1 or ranges[0][0] < ranges[0][1])} {format_ranges(ranges).replace('|', ', ')}"
         if ranges
         else f"all {word}s"
-        for word, ranges in (("step", asked.steps), ("rank", asked.ranks))
+        for word, ranges in (("step", request.steps), ("rank", request.ranks))
     )
-    yield f"{asked.question.name} · {found.framework} · {asked.side}: {what}, {steps}, {ranks}"
+    yield f"{request.question.name} · {found.framework} · {request.side}: {what}, {steps}, {ranks}"
     yield from (f"size: {words}" for words in _size(found.size))
     yield from (f"warning: {words}" for words in found.warnings)
     number = 1
@@ -76,9 +76,9 @@ def _lines(found: Planned) -> Iterator[str]:
 
 def _size(size: Size | None) -> Iterator[str]:
     if size is not None:
-        some = f", {size.operators:,} of {size.known:,} operators" if size.operators < size.known else ""
+        share = f", {size.operators:,} of {size.known:,} operators" if size.operators < size.known else ""
         parts = f"{count_of(size.steps, 'step')} × {count_of(size.ranks, 'rank')}"
-        yield f"{in_bytes(size.each)} per step and rank, {in_bytes(size.total)} for {parts}{some}"
+        yield f"{in_bytes(size.each)} per step and rank, {in_bytes(size.total)} for {parts}{share}"
 
 
 _SECOND = {

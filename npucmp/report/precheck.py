@@ -101,8 +101,8 @@ def _lines(report: Precheck, differing: Sequence[ItemResult]) -> Iterator[Line]:
             yield Line("", "title", f"{' ' * (WIDE + 14)}{row.remedy}")
     for row in _of(report, Status.CLOSE):
         yield _line(row.status, row.row, row.because, "good")
-    for family, some in _families(_of(report, Status.SAME)):
-        yield _line(Status.SAME, family, ", ".join(dict.fromkeys(row.because for row in some)), "good")
+    for family, members in _families(_of(report, Status.SAME)):
+        yield _line(Status.SAME, family, ", ".join(dict.fromkeys(row.because for row in members)), "good")
     for status in (Status.NOT_APPLICABLE, Status.UNKNOWN):
         for because, rows in _by_reason(_of(report, status)).items():
             yield _line(status, ", ".join(row.row for row in rows), because, "title")
@@ -113,7 +113,7 @@ def _families(rows: list[ItemResult]) -> list[tuple[str, list[ItemResult]]]:
     found: dict[str, list[ItemResult]] = {}
     for row in rows:
         found.setdefault(row.row.partition(".")[0], []).append(row)
-    return [(some[0].row if len(some) == 1 else family, some) for family, some in found.items()]
+    return [(members[0].row if len(members) == 1 else family, members) for family, members in found.items()]
 
 
 def _by_reason(rows: list[ItemResult]) -> dict[str, list[ItemResult]]:
@@ -167,7 +167,7 @@ def _input_row(row: InputRow) -> Row:
 
 
 def _plot(one: CurvePair) -> Plot:
-    curves = [(side, some.steps, some.values) for side, some in (("target", one.target), ("golden", one.golden))]
+    curves = [(side, curve.steps, curve.values) for side, curve in (("target", one.target), ("golden", one.golden))]
     parting = [window[:2] for window in one.windows if window[-1]]
     return Plot(f"Curves of {one.name}", "windows in which they part" if parting else one.words, curves, parting)
 

@@ -83,24 +83,24 @@ def fold_matrix(cells: Sequence[Cell], first: Optional[tuple[int, int]], width: 
     lying = len(found[1]) < 2  # with a single rank, the steps are horizontal
     (other, rows), (name, columns) = sorted(zip(("step", "rank"), found), reverse=not lying)
     down, across = -(-len(rows) // lines), -(-len(columns) // max(1, width))
-    folded = [[some[at : at + size] for at in range(0, len(some), size)]
-              for some, size in ((rows, down), (columns, across))]  # fmt: skip
-    row, column = ({number: at for at, some in enumerate(axis) for number in some} for axis in folded)
-    some: dict[tuple[int, int], list[Cell]] = {}
+    folded = [[members[at : at + size] for at in range(0, len(members), size)]
+              for members, size in ((rows, down), (columns, across))]  # fmt: skip
+    row, column = ({number: at for at, members in enumerate(axis) for number in members} for axis in folded)
+    members: dict[tuple[int, int], list[Cell]] = {}
     for one in cells:
         step, rank = one.key
-        some.setdefault((row[rank], column[step]) if lying else (row[step], column[rank]), []).append(one)
+        members.setdefault((row[rank], column[step]) if lying else (row[step], column[rank]), []).append(one)
     every = [
-        (numbers(other, of_line), [_spot(some.get((at, to), ()), first) for to in range(len(folded[1]))])
+        (numbers(other, of_line), [_spot(members.get((at, to), ()), first) for to in range(len(folded[1]))])
         for at, of_line in enumerate(folded[0])
     ]
     return Picture(every, name, other, folded[1], across, down)
 
 
-def _spot(some: Sequence[Cell], first: Optional[tuple[int, int]]) -> PictureCell:
-    states = [(state_of(one, first), one) for one in some]
+def _spot(cells: Sequence[Cell], first: Optional[tuple[int, int]]) -> PictureCell:
+    states = [(state_of(one, first), one) for one in cells]
     worst = min(states, key=lambda one: _WORST[one[0]], default=None)
-    return PictureCell(NOTHING, None, 0) if worst is None else PictureCell(*worst, len(some))
+    return PictureCell(NOTHING, None, 0) if worst is None else PictureCell(*worst, len(cells))
 
 
 def folded_words(picture: Picture) -> str:
@@ -133,7 +133,7 @@ def matrix_data(matrix: Matrix) -> Words:
 
 def _heads(picture: Picture) -> list[str]:
     """Return the first rank of each column, "" where the number does not fit."""
-    names = [str(some[0]) for some in picture.numbers]
+    names = [str(group[0]) for group in picture.numbers]
     return [name if len(names) <= NUMBERED_COLUMNS or at % 8 == 0 else "" for at, name in enumerate(names)]
 
 

@@ -62,15 +62,19 @@ class PropagatedSummary(NamedTuple):
     @classmethod
     def of(cls, roots: Sequence[Root]) -> PropagatedSummary:
         """Count the operators of `roots` that propagate an error."""
-        some = [root for root in roots if root.cause is Cause.PROPAGATED]
-        worst = max(some, key=lambda root: root.value or 0.0, default=None)
-        return cls(len(some), worst.value, worst.pair.operator.name) if worst and worst.value else cls(len(some))
+        propagated = [root for root in roots if root.cause is Cause.PROPAGATED]
+        worst = max(propagated, key=lambda root: root.value or 0.0, default=None)
+        return (
+            cls(len(propagated), worst.value, worst.pair.operator.name)
+            if worst and worst.value
+            else cls(len(propagated))
+        )
 
     @classmethod
-    def sum(cls, some: Sequence[PropagatedSummary]) -> PropagatedSummary:
+    def sum(cls, summaries: Sequence[PropagatedSummary]) -> PropagatedSummary:
         """Return the sum."""
-        worst = max(some, key=lambda one: one.largest, default=cls())
-        return worst._replace(operators=sum(one.operators for one in some))
+        worst = max(summaries, key=lambda one: one.largest, default=cls())
+        return worst._replace(operators=sum(one.operators for one in summaries))
 
     def words(self) -> str:
         """Describe them in one line."""
@@ -103,16 +107,16 @@ class Agreement(NamedTuple):
         )
 
     @classmethod
-    def sum(cls, some: Sequence[Agreement]) -> Agreement:
+    def sum(cls, agreements: Sequence[Agreement]) -> Agreement:
         """Return the sum."""
-        worst = max(some, key=lambda one: one.largest, default=cls())
+        worst = max(agreements, key=lambda one: one.largest, default=cls())
         return cls(
-            sum(one.tensors for one in some),
+            sum(one.tensors for one in agreements),
             worst.largest,
             worst.explained,
-            any(one.trusted for one in some),
-            all(one.in_bits for one in some),
-            any(one.masks for one in some),
+            any(one.trusted for one in agreements),
+            all(one.in_bits for one in agreements),
+            any(one.masks for one in agreements),
         )
 
     def line(self) -> Line:
@@ -201,16 +205,16 @@ class RunInfo(NamedTuple):
         return cls(*known, bytes_of([run]), run.notes)
 
 
-def part_of(asked: SummaryRequest, strict: bool, number: int, one: Comparison) -> RankSummary:
+def part_of(request: SummaryRequest, strict: bool, number: int, one: Comparison) -> RankSummary:
     """Return the part of a comparison."""
     tally = one.tally
     differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
-    status = 1 if differs else 0 if tally.is_decided(asked.least) else 2
+    status = 1 if differs else 0 if tally.is_decided(request.least) else 2
     groups = by_verdict(one.findings)
     unreadable = [*_unreadable(groups.get(Verdict.UNREADABLE, ()))]
     coverage, word = AlignedShare.of(one, groups), word_of(status, tally)
     agreement = Agreement.of(one.findings, groups.get(Verdict.MATCH, ()))
-    cell, joint = _among_others(one, word, groups, coverage) if asked.several else (None, None)
+    cell, joint = _among_others(one, word, groups, coverage) if request.several else (None, None)
     return RankSummary(
         number=number,
         step=one.step,
@@ -218,16 +222,16 @@ def part_of(asked: SummaryRequest, strict: bool, number: int, one: Comparison) -
         word=word,
         exit_status=status,
         tally=tally,
-        section=_section(asked, one, groups, coverage, agreement),
+        section=_section(request, one, groups, coverage, agreement),
         coverage=coverage,
         runs=(RunInfo.of(one.target), RunInfo.of(one.golden)),
         run_notes=(*one.target.notes, *one.golden.notes),
         notes=one.notes,
         passed=PropagatedSummary.of(one.roots),
         excused=_noise_excused(one.findings),
-        unreadable=tuple(unreadable[:MOST] if asked.several else unreadable),
+        unreadable=tuple(unreadable[:MOST] if request.several else unreadable),
         examples=dict(_examples(groups)),
-        roots=() if asked.paged else tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
+        roots=() if request.paged else tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
         agreement=agreement,
         cell=cell,
         joint=joint,
@@ -277,18 +281,18 @@ def _differing(groups: Groups, findings: Sequence[Finding]) -> Sequence[Finding]
 
 
 def _section(
-    asked: SummaryRequest, one: Comparison, groups: Groups, coverage: AlignedShare, agreement: Agreement
+    request: SummaryRequest, one: Comparison, groups: Groups, coverage: AlignedShare, agreement: Agreement
 ) -> Section:
     where = where_words(one.target)
-    among = " · ".join(where) if asked.several else ""
-    kinds, most = _by_kind(one.roots), asked.most
+    among = " · ".join(where) if request.several else ""
+    kinds, most = _by_kind(one.roots), request.most
     differing = _differing(groups, one.findings)
     runs = one.target, one.golden
     section = Section(
         where=" ".join(where),
-        sides=[DumpSummary(name, path, describe(run)) for name, path, run in zip(SIDES, asked.paths, runs)],
+        sides=[DumpSummary(name, path, describe(run)) for name, path, run in zip(SIDES, request.paths, runs)],
         aligned=coverage.words(),
-        suspects=Suspects(*([_suspect(root, among) for root in some[:most]] for some in kinds)),
+        suspects=Suspects(*([_suspect(root, among) for root in roots_of[:most]] for roots_of in kinds)),
         unlisted=(max(0, len(kinds[0]) - most), max(0, len(kinds[1]) - most)),
     )
     if one.roots:
@@ -353,7 +357,7 @@ def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _examples(groups: Groups) -> Iterator[tuple[Verdict, str]]:
-    for verdict, some in groups.items():
+    for verdict, findings in groups.items():
         if verdict in LEFT_OUT:
-            one = some[0]
+            one = findings[0]
             yield verdict, f"{one.pair.operator.name} {one.pair.slot}: {one.because}"

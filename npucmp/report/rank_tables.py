@@ -80,16 +80,16 @@ def by_place(pieces: Iterable[tuple[Optional[int], Piece]]) -> Iterator[bytes]:
     The rows of a step have two ranges of consecutive places: its suspects, and, after the suspects of all steps, the
     operators that propagate an error. No more than one step is in memory.
     """
-    steps = [[piece for _, piece in some] for _, some in groupby(sorted(pieces, key=_step), key=_step)]
+    steps = [[piece for _, piece in step_pieces] for _, step_pieces in groupby(sorted(pieces, key=_step), key=_step)]
     written = [0] * len(steps)
     place = 1
-    for at, some in enumerate(steps):
-        rows = [*_in_order(some)]
+    for at, step_pieces in enumerate(steps):
+        rows = [*_in_order(step_pieces)]
         while written[at] < len(rows) and _line_priority(rows[written[at]]) == place:
             written[at], place = written[at] + 1, place + 1
         yield b"".join(rows[: written[at]])
-    for at, some in enumerate(steps):
-        yield b"".join(islice(_in_order(some), written[at], None))
+    for at, step_pieces in enumerate(steps):
+        yield b"".join(islice(_in_order(step_pieces), written[at], None))
 
 
 def _step(one: tuple[Optional[int], Piece]) -> int:

@@ -96,10 +96,10 @@ def _section(one: Replay, report: ReplayResult, places: Iterator[int]) -> Sectio
     held = replay_tables.coverage(one)
     words += [held] if held else []
     suspects = [
-        replay_tables.gradient_suspect(some, one, next(places))
-        if isinstance(some, Edge)
-        else _suspect(some, one, next(places))
-        for some in _accused(one)
+        replay_tables.gradient_suspect(guilty, one, next(places))
+        if isinstance(guilty, Edge)
+        else _suspect(guilty, one, next(places))
+        for guilty in _accused(one)
     ]
     return Section(
         where=" ".join(where),
@@ -132,14 +132,14 @@ def _guilty(one: Replay) -> list[list[ReplayedOutput]]:
 
 def _accused(one: Replay) -> list[list[ReplayedOutput] | Edge]:
     """Return guilty operators and broken edges, in order of execution."""
-    found: list[tuple[int, list[ReplayedOutput] | Edge]] = [(some[0].order, some) for some in _guilty(one)]
+    found: list[tuple[int, list[ReplayedOutput] | Edge]] = [(rows[0].order, rows) for rows in _guilty(one)]
     found += [(edge.order, edge) for edge in one.broken_edges]
-    return [some for _, some in sorted(found, key=lambda item: item[0])]
+    return [rows for _, rows in sorted(found, key=lambda item: item[0])]
 
 
-def _suspect(some: Sequence[ReplayedOutput], one: Replay, place: int) -> Suspect:
+def _suspect(rows: Sequence[ReplayedOutput], one: Replay, place: int) -> Suspect:
     """Return an operator as a suspect, described by the worst of its guilty outputs."""
-    worst = max(some, key=lambda row: row.rms_ratio or 0.0)
+    worst = max(rows, key=lambda row: row.rms_ratio or 0.0)
     operators = one.operators
     operator = operators[worst.order]
     forwards = {operators[row.order].call for row in one.guilty if operators[row.order].phase == "forward"}
@@ -264,7 +264,7 @@ def _detail(report: ReplayResult) -> Detail:
     operators: list[Row] = []
     rows: list[Row] = []
     for run, one in enumerate(report.replays):
-        places = {some[0].order: place for place, some in enumerate(_guilty(one), 1)}
+        places = {operator_rows[0].order: place for place, operator_rows in enumerate(_guilty(one), 1)}
         for row, cells in zip(one.rows, _rows(one)):
             last = operators[-1] if operators else {}
             if (last.get("run"), last.get("order")) != (run, row.order):

@@ -82,7 +82,9 @@ def _section(report: RerunResult, coverage: AlignedShare, suspects: Suspects) ->
     of = f" of {len(report.paths) - 1} runs" if len(report.paths) > 2 else ""
     return Section(
         where="",
-        sides=[DumpSummary("run", path, several([*some.values()])) for path, some in runs.items() if some],
+        sides=[
+            DumpSummary("run", path, several([*side_runs.values()])) for path, side_runs in runs.items() if side_runs
+        ],
         aligned=f"aligned {matched}{of} with those of the first run · {sum(coverage.alone)} in one run only",
         warnings=report.warnings,
         suspects=suspects,

@@ -60,14 +60,14 @@ def case(
 
 def rules(known: Sequence[RuleWords], decisions: Sequence[RuleDecision]) -> str:
     """List every rule: severity, limit, message and requirements; with decisions, whether the dump can decide it."""
-    asked = {one.rule: one for one in decisions}
+    by_rule = {one.rule: one for one in decisions}
     lines = []
     for one in known:
         limit = "" if one.limit is None else f"  limit {one.limit:g}"
         lines.append(f"{one.name:26}  {one.severity:7}{limit}{'  off' if one.off else ''}".rstrip())
         lines.append(f"    {one.says}; needs {one.needs}")
-        if one.name in asked:
-            decision = asked[one.name]
+        if one.name in by_rule:
+            decision = by_rule[one.name]
             words = f"{decision.looked_at:,} examined" if decision.decided != "no" else decision.why_not
             lines.append(f"    decided: {decision.decided} ({visible(words)})")
     return "\n".join(lines) + "\n"
@@ -95,15 +95,15 @@ def _values(tensor: TensorRef, peek: TensorPreview) -> Iterator[str]:
     """Yield a histogram with linear bars, extremes, corners, and the requested elements."""
     if peek.largest:
         yield from _histogram(peek.values)
-        for name, some in (("largest", peek.largest), ("smallest", peek.smallest)):
-            yield f"{name:8}  " + " · ".join(f"{_number(one)} at {position(at, tensor.shape)}" for at, one in some)
+        for name, elements in (("largest", peek.largest), ("smallest", peek.smallest)):
+            yield f"{name:8}  " + " · ".join(f"{_number(one)} at {position(at, tensor.shape)}" for at, one in elements)
         yield from [f"zeros     {peek.zeros:,}"] if peek.zeros else []
     for title, rows in peek.corners:
         cells = [["…" if one is None else _number(one) for one in row] for row in rows]
         wide = max(len(cell) for row in cells for cell in row)
         for at, row in enumerate(cells):
             yield f"{title if not at else '':{len(title)}}  " + " ".join(f"{cell:>{wide}}" for cell in row)
-    yield from (f"{position(at, tensor.shape)} = {one!r}" for at, one in peek.asked)
+    yield from (f"{position(at, tensor.shape)} = {one!r}" for at, one in peek.elements)
 
 
 def _histogram(one: Histogram) -> Iterator[str]:

@@ -50,11 +50,11 @@ def _paths(one: DifferenceMap, down: int) -> list[str]:
         cells = one.counts[line * one.across : (line + 1) * one.across]
         sizes = [height * _length(one.columns, one.across, place) for place in range(one.across)]
         levels = [sum(n / size >= least for least in LEVELS) if n else -1 for n, size in zip(cells, sizes)]
-        for level, some in groupby(range(one.across), key=levels.__getitem__):
+        for level, strokes_of in groupby(range(one.across), key=levels.__getitem__):
             if level >= 0:
-                places = [*some]
+                places = [*strokes_of]
                 strokes[level].append(f"M{places[0]} {line}.5h{len(places)}")
-    return ["".join(some) for some in strokes]
+    return ["".join(strokes_of) for strokes_of in strokes]
 
 
 def _length(whole: int, cells: int, cell: int) -> int:
@@ -108,8 +108,8 @@ TICKS = 4
 def plot_data(plot: Plot) -> dict[str, Any]:
     """Return lines, bands and ticks of a plot. A value that is not finite interrupts its line and is marked above
     it."""
-    steps = [step for _, some, _ in plot.curves for step in some]
-    values = [value for _, _, some in plot.curves for value in some if math.isfinite(value)]
+    steps = [step for _, numbers, _ in plot.curves for step in numbers]
+    values = [value for _, _, numbers in plot.curves for value in numbers if math.isfinite(value)]
     first, last = (min(steps), max(steps)) if steps else (0, 1)
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     is_log = low > 0 and high > STEEP * low
@@ -126,9 +126,9 @@ def plot_data(plot: Plot) -> dict[str, Any]:
         "height": PLOT_HEIGHT,
         "left": LEFT,
         "floor": PLOT_HEIGHT - FOOT,
-        "lines": [(name, number, _lines(some, one, across, up))
-                  for number, (name, some, one) in enumerate(plot.curves, 1)],
-        "lost": [across(step) for _, some, one in plot.curves for step, value in zip(some, one)
+        "lines": [(name, number, _lines(numbers, one, across, up))
+                  for number, (name, numbers, one) in enumerate(plot.curves, 1)],
+        "lost": [across(step) for _, numbers, one in plot.curves for step, value in zip(numbers, one)
                  if not math.isfinite(value)],
         "bands": [(across(a), round(max(1.0, across(b) - across(a)), 1)) for a, b in plot.bands],
         "down": [(up(value), f"{value:.4g}") for value in _ticks(low, high, is_log)],
@@ -146,7 +146,7 @@ def _lines(steps: Sequence[int], values: Sequence[float], across: Any, up: Any) 
             found[-1].append(f"{across(step)},{up(value)}")
         elif found[-1]:
             found.append([])
-    return [" ".join(some) for some in found if some]
+    return [" ".join(points) for points in found if points]
 
 
 def _ticks(low: float, high: float, is_log: bool) -> list[float]:

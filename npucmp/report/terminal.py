@@ -137,10 +137,10 @@ class _Screen:
 
         wide = max((len(label) for label, _ in fold_matrix(one.cells, one.first, 1).lines), default=0)
         picture = fold_matrix(one.cells, one.first, max(8, self.width - wide - 3))
-        yield f"{'':{wide}}  {numbers(picture.name, [at for some in picture.numbers for at in some])}"
+        yield f"{'':{wide}}  {numbers(picture.name, [at for states in picture.numbers for at in states])}"
         for label, spots in picture.lines:
-            some = [(state, len([*same])) for state, same in groupby(spot.state for spot in spots)]
-            yield f"{label:{wide}}  " + "".join(self.paint(state.sign * count, state.tone) for state, count in some)
+            states = [(state, len([*same])) for state, same in groupby(spot.state for spot in spots)]
+            yield f"{label:{wide}}  " + "".join(self.paint(state.sign * count, state.tone) for state, count in states)
         legend = [f"{self.paint(state.sign, state.tone)} {state.words}" for state in picture.legend()]
         yield " · ".join([*legend, *filter(None, [folded_words(picture)])])
         yield ""

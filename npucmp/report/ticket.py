@@ -72,14 +72,14 @@ def _where(ticket: Ticket) -> Iterator[str]:
     row = ticket.row
     yield "## Where"
     yield ""
-    told = (
+    fields = (
         ("operator", row.get("op")), ("kind", row.get("op_type")), ("phase", row.get("phase")),
         ("slot", row.get("slot")), ("step", row.get("step")), ("rank", row.get("rank")),
         ("place in the order of execution", row.get("order")),
         ("name in the golden", row.get("golden_op") if row.get("golden_op") != row.get("op") else ""),
         ("source line", row.get("stack")),
     )  # fmt: skip
-    yield from (f"- {name}: {_code(value)}" for name, value in told if value)
+    yield from (f"- {name}: {_code(value)}" for name, value in fields if value)
     arguments = [one for one in _list(ticket.accused.get("arguments")) if isinstance(one, dict)]
     if arguments:
         yield from _table(("argument", "target", "golden", ""), (
@@ -106,9 +106,9 @@ def _figures(ticket: Ticket) -> Iterator[str]:
     yield "## Figures"
     if ticket.table != "tensors.csv":
         for row in ticket.rows or (ticket.row,):
-            told = [f"{name} {_code(_figure(row[name]))}" for name in PLAIN if row.get(name)]
+            figures = [f"{name} {_code(_figure(row[name]))}" for name in PLAIN if row.get(name)]
             title = row.get("slot") or row.get("op") or row.get("rule") or row.get("row")
-            yield f"\n{_code(title)}: {', '.join(told) or 'none'}"
+            yield f"\n{_code(title)}: {', '.join(figures) or 'none'}"
         return
     yield from _table(("tensor", "verdict", *(title for _, title in FIGURES)), (
         (_code(row.get("slot")), _code(row.get("verdict")), *(_code(_cell(row, name), "") for name, _ in FIGURES))
@@ -160,12 +160,12 @@ def _compared(ticket: Ticket) -> Iterator[str]:
     for side in ("target", "golden"):
         found = summary.get(side)
         if isinstance(found, dict):
-            told = [
+            parts = [
                 strip_folders(str(found.get("path", ""))),
                 *(str(found[name]) for name in ("format", "detail") if found.get(name)),
             ]
-            told += [f"{found[name]} {name}" for name in ("operators", "tensors") if isinstance(found.get(name), int)]
-            yield f"- {side}: {_code(' · '.join(told))}"
+            parts += [f"{found[name]} {name}" for name in ("operators", "tensors") if isinstance(found.get(name), int)]
+            yield f"- {side}: {_code(' · '.join(parts))}"
     for name in ("aligned", "verdicts", "causes", "statuses", "findings"):
         found = summary.get(name)
         if isinstance(found, dict) and found:

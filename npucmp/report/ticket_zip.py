@@ -107,10 +107,10 @@ def _page(data: bytes) -> Optional[bytes]:
     """Return a page without paths in its text and its data; None if npucmp did not write the page."""
     try:
         pieces = _PIECE.split(data.decode())
-        told = [strip_folders(piece) if number % 2 == 0 else _element(piece) for number, piece in enumerate(pieces)]
+        cleaned = [strip_folders(piece) if number % 2 == 0 else _element(piece) for number, piece in enumerate(pieces)]
     except (ValueError, RecursionError, zlib.error):
         return None
-    return "".join(told).encode()
+    return "".join(cleaned).encode()
 
 
 def _element(text: str) -> str:

@@ -75,5 +75,5 @@ def _diverged_words(tally: VerdictTally, unpaired: int) -> Iterator[str]:
     elif not causes:
         alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
         yield f"--strict: {' and '.join(alone)} without a partner"
-    told = [Verdict.UNREADABLE, *([Verdict.MISSING] if causes or differing else [])]
-    yield from (f"{count_of(counts[one], 'tensor')} {LEFT_OUT[one]}" for one in told if counts[one])
+    left_out = [Verdict.UNREADABLE, *([Verdict.MISSING] if causes or differing else [])]
+    yield from (f"{count_of(counts[one], 'tensor')} {LEFT_OUT[one]}" for one in left_out if counts[one])

@@ -13,9 +13,9 @@ from npucmp.model.precheck_result import ItemResult, Status
 RANDOM_SHARE = 0.9  # share of differing random parameters from which on seed or checkpoint differ
 
 
-def many(some: Sized | int, word: str) -> str:
+def many(items: Sized | int, word: str) -> str:
     """A count with its noun: "1 operator", "1,200 operators"."""
-    count = some if isinstance(some, int) else len(some)
+    count = items if isinstance(items, int) else len(items)
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 

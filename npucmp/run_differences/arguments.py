@@ -85,11 +85,11 @@ def arguments(both: AlignedRuns) -> ItemResult:
     odd.sort(key=lambda one: (not _is_fatal(one), one.match.target.order))
     first = odd[0]
     names = Counter(one.name for one in odd)
-    told = ", ".join(f"{name} in {many(count, 'operator')}" for name, count in names.most_common(4))
+    examples = ", ".join(f"{name} in {many(count, 'operator')}" for name, count in names.most_common(4))
     words = f"{first.name} is {first.target} against {first.golden} in {first.match.target.name}"
     severity = "error" if _is_fatal(first) else "warning"
     return differs(
-        f"{words}; {told}" if len(odd) > 1 else words,
+        f"{words}; {examples}" if len(odd) > 1 else words,
         severity,
         places=len(odd),
         first=first.match.target.name,

@@ -279,8 +279,8 @@ def _other_ways(x: Array, y: Array) -> Iterator[ArrayView]:
 
 def _reversed(array: Array, axis: int) -> Iterator[ArrayView]:
     """RGB against BGR; an alpha channel stays in place."""
-    kept = [*range(array.shape[axis])]
-    order = [2, 1, 0, *kept[3:]]
+    axes = [*range(array.shape[axis])]
+    order = [2, 1, 0, *axes[3:]]
     yield ArrayView("channels reversed", "the channels are reversed (RGB against BGR)", array.take(order, axis))
 
 
@@ -321,8 +321,8 @@ def _first_difference(x: Array, y: Array) -> str:
 
 def _padding(row: Array) -> str:
     """The side on which a sample is padded: a run of at least three equal ids."""
-    for name, some in (("right", row[::-1]), ("left", row)):
-        run = int((some != some[0]).argmax()) if (some != some[0]).any() else len(some)
-        if 3 <= run < len(some):
-            return f"on the {name} with {int(some[0])}"
+    for name, line in (("right", row[::-1]), ("left", row)):
+        run = int((line != line[0]).argmax()) if (line != line[0]).any() else len(line)
+        if 3 <= run < len(line):
+            return f"on the {name} with {int(line[0])}"
     return "nothing"

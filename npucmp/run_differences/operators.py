@@ -59,9 +59,9 @@ def operators(both: AlignedRuns) -> ItemResult:
 
 
 def _unmatched(share: float, one: AlignedStep, alone: list[MissingOperators]) -> ItemResult:
-    told = [side for side in alone if side.operators]
+    sides = [side for side in alone if side.operators]
     words = []
-    for side in told:
+    for side in sides:
         kinds = Counter(op_type(operator.op_type).name or operator.op_type for operator in side.operators)
         most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(3))
         words.append(f"{len(side.operators):,} of {side.of:,} operators only in {side.side} ({most}; "
@@ -69,9 +69,9 @@ def _unmatched(share: float, one: AlignedStep, alone: list[MissingOperators]) ->
     graphs = one.target.format != one.golden.format or _is_graph(one) or differ_in_framework(one.target, one.golden)
     severity = "error" if share > UNPAIRED_SHARE and not graphs else "warning" if share else "note"
     words += [] if share else ["the tensors around them agree: they are fused differently, or recomputed"]
-    count = sum(len(side.operators) for side in told)
+    count = sum(len(side.operators) for side in sides)
     return differs(
-        "; ".join(words), severity, places=count, first=told[0].operators[0].name, value=share, limit=UNPAIRED_SHARE
+        "; ".join(words), severity, places=count, first=sides[0].operators[0].name, value=share, limit=UNPAIRED_SHARE
     )
 
 
@@ -88,10 +88,10 @@ def _alone(both: AlignedRuns, one: AlignedStep) -> list[MissingOperators]:
     comparable = set.intersection(*({_family(operator) for operator in run.operators} for run in runs.values()))
     found = []
     for side, alone in (("target", one.alignment.only_target), ("golden", one.alignment.only_golden)):
-        kept = [operator for operator in alone if _family(operator) in comparable and _counts(operator)]
-        like = {*_ran_again(runs[side], kept), *_enclosed(both, one, side, kept)} if kept else set()
-        unlike = [operator for operator in kept if operator.order not in like]
-        found.append(MissingOperators(side, kept, unlike, sum(map(_counts, runs[side].operators))))
+        counted = [operator for operator in alone if _family(operator) in comparable and _counts(operator)]
+        like = {*_ran_again(runs[side], counted), *_enclosed(both, one, side, counted)} if counted else set()
+        unlike = [operator for operator in counted if operator.order not in like]
+        found.append(MissingOperators(side, counted, unlike, sum(map(_counts, runs[side].operators))))
     return found
 
 
@@ -106,7 +106,7 @@ def _ran_again(run: Run, alone: Sequence[Operator]) -> Iterator[int]:
     for one in alone:
         if one.order > turn and not is_gradient(one):
             contents = _contents(one)
-            made = [some for some in contents if some.is_output] or contents
+            made = [keys for keys in contents if keys.is_output] or contents
             if made and known.issuperset(made):
                 yield one.order
 
@@ -120,8 +120,8 @@ class _ContentKey(NamedTuple):
 def _contents(operator: Operator) -> list[_ContentKey]:
     """The contents of an operator's tensors, without parameters."""
     own = ("param:", "grad:")
-    some = [(one.is_output, mark_of(one)) for one in operator.tensors if not one.slot.startswith(own)]
-    return [_ContentKey(operator.op_type, is_output, mark) for is_output, mark in some if mark is not None]
+    marks = [(one.is_output, mark_of(one)) for one in operator.tensors if not one.slot.startswith(own)]
+    return [_ContentKey(operator.op_type, is_output, mark) for is_output, mark in marks if mark is not None]
 
 
 def _enclosed(both: AlignedRuns, one: AlignedStep, side: str, alone: Sequence[Operator]) -> Iterator[int]:
@@ -145,14 +145,14 @@ def _enclosed(both: AlignedRuns, one: AlignedStep, side: str, alone: Sequence[Op
         if operator.order in missing:
             waiting.setdefault(family, []).append(operator)
         elif found:
-            some = waiting.pop(family, [])
+            members = waiting.pop(family, [])
             written = {
-                mark_of(tensor) for each in some for tensor in each.tensors if tensor.is_output and _is_float(tensor)
+                mark_of(tensor) for each in members for tensor in each.tensors if tensor.is_output and _is_float(tensor)
             }
-            leads = is_gradient(operator) or any(read.get(mark, -1) > some[-1].order for mark in written - {None})
+            leads = is_gradient(operator) or any(read.get(mark, -1) > members[-1].order for mark in written - {None})
             leads = leads or not written
             if all(found) and agreed.get(family, True) and leads:
-                yield from (each.order for each in some)
+                yield from (each.order for each in members)
             agreed[family] = all(found)
 
 
@@ -187,8 +187,8 @@ def _moved_operators(one: AlignedStep) -> list[Operator]:
     if not (one.target.ordered and one.golden.ordered) or one.target.format != one.golden.format or _is_graph(one):
         return []
     matches = [match for match in one.matches if match.target.phase == "forward" and match.via == "name"]
-    kept = {*longest_increasing([match.golden.order for match in matches])}
-    return [match.target for at, match in enumerate(matches) if at not in kept]
+    increasing = {*longest_increasing([match.golden.order for match in matches])}
+    return [match.target for at, match in enumerate(matches) if at not in increasing]
 
 
 def shapes(both: AlignedRuns) -> ItemResult:
@@ -206,8 +206,10 @@ def shapes(both: AlignedRuns) -> ItemResult:
     first = odd[0]
     target, golden = _shape(first.target), _shape(first.golden)
     words = _ratio(odd) or f"first: {first.operator.name} {list(target)} against {list(golden)}"
-    told = f"{len(odd):,} of {count:,} outputs have another shape: {words}"
-    return differs(told, places=len(odd), first=first.operator.name, target=str(list(target)), golden=str(list(golden)))
+    summary = f"{len(odd):,} of {count:,} outputs have another shape: {words}"
+    return differs(
+        summary, places=len(odd), first=first.operator.name, target=str(list(target)), golden=str(list(golden))
+    )
 
 
 def is_output(pair: Pair) -> bool:

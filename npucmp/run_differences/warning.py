@@ -87,12 +87,14 @@ def _together(one: Comparison) -> AlignedStep:
 def _inputs(one: Comparison, odd: dict[int, Finding], context: ReadContext) -> Iterator[str]:
     """Yield how the network inputs of both runs differ."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
-    some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
-    if not some:
+    entering = [
+        finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there
+    ]
+    if not entering:
         return
     from npucmp.run_differences.tensors import input_difference
 
-    for finding in some[:INPUTS]:
+    for finding in entering[:INPUTS]:
         pair = finding.pair
         assert pair.target is not None and pair.golden is not None and pair.target_op is not None
         if words := input_difference(pair.target, pair.golden, context):
@@ -130,7 +132,7 @@ def _size(finding: Finding) -> Optional[float]:
 
 
 def _is_constant(finding: Finding) -> bool:
-    moments, told = finding.measurement.moments, finding.pair.golden.statistics if finding.pair.golden else None
+    moments, statistics = finding.measurement.moments, finding.pair.golden.statistics if finding.pair.golden else None
     if moments is not None:
         return moments.golden.minimum == moments.golden.maximum
-    return told is not None and told.max == told.min
+    return statistics is not None and statistics.max == statistics.min

@@ -40,9 +40,9 @@ class CheckOptions(CheckFields, RunSelection):
 
     def settings(self, rules: Sequence[Rule]) -> CheckSettings:
         found = CheckSettings() if self.rules is None else load_settings(self.rules, rules)
-        given = {name: getattr(self, name) for name in ("phase", "start", "fail_on")}
-        given = {name: value for name, value in given.items() if value is not None}
-        found = replace(found, only=tuple(self.only) or found.only, skip=(*found.skip, *self.skip), **given)
+        values = {name: getattr(self, name) for name in ("phase", "start", "fail_on")}
+        values = {name: value for name, value in values.items() if value is not None}
+        found = replace(found, only=tuple(self.only) or found.only, skip=(*found.skip, *self.skip), **values)
         found.require_known(rules)
         return found
 
@@ -122,12 +122,12 @@ def healths_of(
         settings.expect,
         range_in(settings.of(range_).more),  # the only rule whose settings change the counts of the pass
     )
-    given: dict[str, object] = {}
+    known: dict[str, object] = {}
     if settings.phase != "auto":
-        given["training"] = settings.phase == "train"
+        known["training"] = settings.phase == "train"
     if settings.start != "auto":
-        given["starts"] = settings.start
-    made = tuple(replace(one, **given) for one in made)  # type: ignore[arg-type]
+        known["starts"] = settings.start
+    made = tuple(replace(one, **known) for one in made)  # type: ignore[arg-type]
     return tuple(replace(one, ranks=made) for one in made)
 
 

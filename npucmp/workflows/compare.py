@@ -61,7 +61,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
     """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
     stated = options.layout is not None or options.golden_layout is not None
-    targets, goldens = ([run for run in some if not run.problem] for some in (sides.targets, sides.goldens))
+    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
     if options.ranks_apart or options.pair or not layouts_differ(targets, goldens, stated):
         return None
     from npucmp.workflows import parallel_layout
@@ -84,9 +84,9 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
     lefts, rights = options.heads(target, context), options.heads(golden, context, golden=True)
     formats = {head.format for head in (*lefts, *rights)}
     if not fits(options, formats):
-        given = [f"--{name}" for name in ("graph", "also") if getattr(options, name)]
-        given += ["--recompute all"] * (options.recompute == "all")
-        what = given[0] if given else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
+        reasons = [f"--{name}" for name in ("graph", "also") if getattr(options, name)]
+        reasons += ["--recompute all"] * (options.recompute == "all")
+        what = reasons[0] if reasons else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
         raise UsageError(f"--scheduler: {what} belongs to all steps and ranks, so a single process compares them")
     pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
     if not pairing.together:
@@ -103,18 +103,21 @@ def _opened(target: StrPath, golden: StrPath, options: Options, context: ReadCon
     return sides
 
 
-def _with_further_dumps(given: Sides, options: Options, context: ReadContext) -> Sides:
+def _with_further_dumps(sides_found: Sides, options: Options, context: ReadContext) -> Sides:
     """Return the runs of both sides, joined with the dumps of --also."""
     from npucmp.workflows.extra_dumps import DumpSide, ExtraDump, join_runs, side_of
 
-    sides = {"target": DumpSide(given.target_path, given.targets), "golden": DumpSide(given.golden_path, given.goldens)}
+    sides = {
+        "target": DumpSide(sides_found.target_path, sides_found.targets),
+        "golden": DumpSide(sides_found.golden_path, sides_found.goldens),
+    }
     also = []
     for side, path in map(ExtraDump.of, options.also):
         runs = options.runs(path, context, golden=side == "golden")
         side = side or side_of(path, runs, sides)
         sides[side] = DumpSide(sides[side].path, join_runs(path, runs, side, sides[side].runs))
         also.append(f"{side}={os.fspath(path)}")
-    return given._replace(targets=sides["target"].runs, goldens=sides["golden"].runs, also=tuple(also))
+    return sides_found._replace(targets=sides["target"].runs, goldens=sides["golden"].runs, also=tuple(also))
 
 
 def _with_graphs(sides: Sides, options: Options, context: ReadContext) -> Sides:

@@ -21,12 +21,12 @@ class ExtraDump(NamedTuple):
     path: StrPath
 
     @classmethod
-    def of(cls, given: StrPath) -> ExtraDump:
+    def of(cls, text: StrPath) -> ExtraDump:
         """Parse "DUMP", "target=DUMP" or "golden=DUMP"."""
-        side, found, path = os.fspath(given).partition("=")
-        also = cls(side, path) if found and side in SIDES else cls("", given)
+        side, found, path = os.fspath(text).partition("=")
+        also = cls(side, path) if found and side in SIDES else cls("", text)
         if not os.fspath(also.path):
-            raise UsageError(f"--also {os.fspath(given)}: needs a dump, as in --also target=DUMP")
+            raise UsageError(f"--also {os.fspath(text)}: needs a dump, as in --also target=DUMP")
         return also
 
 
@@ -74,10 +74,10 @@ def side_of(path: StrPath, runs: Sequence[Run], sides: dict[str, DumpSide]) -> s
 def _evidence(path: StrPath, runs: Sequence[Run], sides: dict[str, DumpSide]) -> Iterator[tuple[float, float]]:
     """Yield the similarity to the target and to the golden run, one kind of evidence after the other."""
     pairs = [[*_meeting(runs, sides[side].runs)] for side in SIDES]
-    yield _both(any(run.format == other.format for run, other in some) for some in pairs)
-    yield _both(any(_framework(run) == _framework(other) for run, other in some) for some in pairs)
-    yield _both(max((_of_names(run, other) for run, other in some), default=0.0) for some in pairs)
-    yield _both(max((_of_figures(run, other) for run, other in some), default=0.0) for some in pairs)
+    yield _both(any(run.format == other.format for run, other in side_pairs) for side_pairs in pairs)
+    yield _both(any(_framework(run) == _framework(other) for run, other in side_pairs) for side_pairs in pairs)
+    yield _both(max((_of_names(run, other) for run, other in side_pairs), default=0.0) for side_pairs in pairs)
+    yield _both(max((_of_figures(run, other) for run, other in side_pairs), default=0.0) for side_pairs in pairs)
     yield _both(_nearness(path, sides[side].path) for side in SIDES)
 
 

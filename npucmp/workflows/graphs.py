@@ -19,7 +19,7 @@ SEARCHED = 1 << 30  # bytes of graph files beside a dump that are read in all
 
 
 def with_graphs(
-    path: StrPath, runs: list[Run], other: StrPath, given: Sequence[Graph], context: ReadContext
+    path: StrPath, runs: list[Run], other: StrPath, loaded: Sequence[Graph], context: ReadContext
 ) -> list[Run]:
     """Return the runs of one side annotated with graphs. Graphs beside the dump of the other side are used too, since
     the network is the same."""
@@ -34,7 +34,7 @@ def with_graphs(
     from npucmp.dump.graphs.apply_graph import annotate
 
     notes: list[str] = []
-    known = list(given)
+    known = list(loaded)
     if not known:
         roots = (run.path for run in graphed if sources[run.format].of_device)  # may lie deep in the given dump
         for places in ([path, *roots], [other]):

@@ -83,25 +83,27 @@ def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> MergedRep
     _require_alike(paths, summaries)
     spool = ScratchFolder() if any(name.endswith(PARQUET) for folder in folders for name in folder.names) else None
     tables = [[*_tensors(folder, spool)] for folder in folders]
-    heads = {head: path for path, some in zip(paths, tables) for head, _ in some}
+    heads = {head: path for path, tables_of in zip(paths, tables) for head, _ in tables_of}
     if len(heads) > 1:
         raise UsageError(f"the columns of tensors.csv differ in {' and '.join([*heads.values()][:2])}")
-    shards = [[rows for _, part in some for rows in part] for some in tables]
-    _require_disjoint(paths, shards)
+    ranks = [[rows for _, part in tables_of for rows in part] for tables_of in tables]
+    _require_disjoint(paths, ranks)
     roots = [_roots(folder) for folder in folders]
     sources = [
-        SourceReport(folder.path, summary, [(one.step, one.rank) for one in some], _matrix(folder, some))
-        for folder, summary, some in zip(folders, summaries, shards)
+        SourceReport(folder.path, summary, [(one.step, one.rank) for one in tables_of], _matrix(folder, tables_of))
+        for folder, summary, tables_of in zip(folders, summaries, ranks)
     ]
-    for source, some, found in zip(sources, shards, roots):
-        _require_whole(source, some, found)
+    for source, tables_of, found in zip(sources, ranks, roots):
+        _require_whole(source, tables_of, found)
     compared = {numbers for one in sources for numbers in one.step_ranks}
     sources = [one._replace(paired=_is_paired(one, compared)) for one in sources]
     return MergedReport(
         paths=tuple(paths),
         sources=tuple(sources),
         columns=tuple(next(iter(heads)).split(",")),
-        rows=tuple(one.place for one in sorted((one for some in shards for one in some), key=lambda one: one.key)),
+        rows=tuple(
+            one.place for one in sorted((one for tables_of in ranks for one in tables_of), key=lambda one: one.key)
+        ),
         ranked=_rank_roots(roots),
         notes=_notes(sources),
         seconds=time.monotonic() - started,
@@ -196,9 +198,9 @@ def _rules(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
             key = str(rule.get("metric")), str(rule.get("dtype"))
             found.setdefault(key, []).append(json.dumps(rule, sort_keys=True))
     words = [str(word) for word in summary.get("argv", ())] if isinstance(summary.get("argv"), list) else []
-    given = [word for word in (word.partition("=")[0] for word in words) if word in SWITCHES]
-    given += [note for note in map(str, summary["notes"]) if note.startswith("judged without")]
-    return {**found, **{(word, ""): [] for word in given}}
+    switches = [word for word in (word.partition("=")[0] for word in words) if word in SWITCHES]
+    switches += [note for note in map(str, summary["notes"]) if note.startswith("judged without")]
+    return {**found, **{(word, ""): [] for word in switches}}
 
 
 def _tensors(folder: Folder, spool: Optional[ScratchFolder]) -> Iterator[tuple[str, list[RankRows]]]:
@@ -283,20 +285,20 @@ def _is_foreign(text: bytes, frame: Any) -> bool:
     return any(_FORMULA.match(str(cell).encode()) for cell in cells)
 
 
-def _require_disjoint(folders: Sequence[str], shards: Sequence[Sequence[RankRows]]) -> None:
+def _require_disjoint(folders: Sequence[str], ranks: Sequence[Sequence[RankRows]]) -> None:
     """Require each step and rank only once in all reports."""
     known: dict[tuple[int, int], str] = {}
-    for folder, some in zip(folders, shards):
-        for one in some:
+    for folder, folder_ranks in zip(folders, ranks):
+        for one in folder_ranks:
             if one.key in known:
                 step, rank = one.key
                 raise UsageError(f"step {step} rank {rank} is in {known[one.key]} and again in {folder}")
             known[one.key] = folder
 
 
-def _require_whole(source: SourceReport, shards: Sequence[RankRows], roots: Sequence[Mapping[str, str]]) -> None:
+def _require_whole(source: SourceReport, ranks: Sequence[RankRows], roots: Sequence[Mapping[str, str]]) -> None:
     """Require as many rows as the summary counts, so that no file is missing or belongs to another report."""
-    rows = (("tensor", "verdicts", sum(one.lines for one in shards)), ("root", "causes", len(roots)))
+    rows = (("tensor", "verdicts", sum(one.lines for one in ranks)), ("root", "causes", len(roots)))
     for what, name, found in rows:
         counted = int(sum(source.summary[name].values()))
         if found != counted:
@@ -307,12 +309,12 @@ def _require_whole(source: SourceReport, shards: Sequence[RankRows], roots: Sequ
         raise DumpError(Path(source.path, SUMMARY), words)
 
 
-def _matrix(folder: Folder, shards: Sequence[RankRows]) -> list[Mapping[str, str]]:
+def _matrix(folder: Folder, ranks: Sequence[RankRows]) -> list[Mapping[str, str]]:
     """Return the rows of matrix.csv; a report of one step and rank has none."""
     found = [*folder.rows("matrix.csv")]
     numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
     known = {(int(row["step"] or 0), int(row["rank"] or 0)) for row in numbered}
-    if (found or len(shards) > 1) and not {one.key for one in shards} <= known:
+    if (found or len(ranks) > 1) and not {one.key for one in ranks} <= known:
         path = Path(folder.path, "matrix.csv")
         raise DumpError(path, "lacks steps and ranks that the tables have; was it changed?")
     return found

@@ -87,8 +87,8 @@ class Options(CompareFields, RunSelection):
 
     def exclusion_words(self) -> str:
         """Return the options by which the user excluded steps and ranks, "" if there are none."""
-        given = ((name, getattr(self, name)) for name in ("step", "rank"))
-        return " and ".join(f"--{name} {value}" for name, value in given if value is not None)
+        selection = ((name, getattr(self, name)) for name in ("step", "rank"))
+        return " and ".join(f"--{name} {value}" for name, value in selection if value is not None)
 
     def context(self, *dumps: StrPath) -> ReadContext:
         if not self.also:
@@ -190,11 +190,11 @@ def other_settings(before: SavedReport, after: SavedReport) -> str:
     return ""
 
 
-def require_settings(baseline: SavedReport, kind: Any, given: Mapping[str, Any]) -> None:
-    """Raise UsageError if a report was made with other deciding options than `given`, options of this kind by name."""
+def require_settings(baseline: SavedReport, kind: Any, parameters: Mapping[str, Any]) -> None:
+    """Raise UsageError if a report was made with other deciding options than `parameters`, by name, of this kind."""
     from npucmp.model.saved_report import SavedReport
 
-    options = kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
+    options = kind(**{one.name: parameters[one.name] for one in fields(kind) if one.name in parameters})
     stored = baseline.summary.get(KEY)
     this = SavedReport("this run", baseline.command, {KEY: settings_of(options)}, {}, {})
     if isinstance(stored, dict) and (words := other_settings(baseline, this)):
@@ -223,8 +223,8 @@ def _from_rules(summary: Mapping[str, Any]) -> dict[str, Any]:
     for note in notes if isinstance(notes, list) else ():
         if str(note).startswith("judged without"):
             found["skip-rule"] = str(note)
-    given = {str(word).partition("=")[0] for word in words} if isinstance(words, list) else set()
-    return {**found, **{word[2:]: True for word in given & _SWITCHES}}
+    switches = {str(word).partition("=")[0] for word in words} if isinstance(words, list) else set()
+    return {**found, **{word[2:]: True for word in switches & _SWITCHES}}
 
 
 def _is_own(row: Any) -> bool:
@@ -271,20 +271,20 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
     plain = plain.replace(parameters=[*paths, options.replace(default=None)])
 
     @wraps(function)
-    def called(*args: Any, **given: Any) -> Any:
-        for name in given:
+    def called(*args: Any, **passed: Any) -> Any:
+        for name in passed:
             if name not in declared and name not in plain.parameters:
                 near = difflib.get_close_matches(name, declared, 1)
                 words = f"; did you mean {near[0]}?" if near else ""
                 raise TypeError(f"{function.__name__}() has no argument {name}{words}")
-        bound = plain.bind(*args, **{name: value for name, value in given.items() if name not in declared})
+        bound = plain.bind(*args, **{name: value for name, value in passed.items() if name not in declared})
         known = bound.arguments.get(options.name)
         if not isinstance(known, (kind, type(None))):
             wrong = (
                 hint or f"{function.__name__}(): {str(known)[:80]!r} are no {kind.__name__}; name options, as in jobs=2"
             )
             raise UsageError(wrong)
-        more = {name: value for name, value in given.items() if name in declared}
+        more = {name: value for name, value in passed.items() if name in declared}
         bound.arguments[options.name] = replace(known or kind(), **more)
         result = function(*bound.args, **bound.kwargs)
         if not isinstance(result, Result):

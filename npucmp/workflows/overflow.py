@@ -271,8 +271,8 @@ def _with_communicated(
     for where, one in zip(places, scans):
         events = []
         for event in one.events:
-            given = communications.given.get(where[event.order], ()) if event.order in where else ()
-            sender = next((readers[place] for place in given if place in readers), None)
+            senders = communications.senders.get(where[event.order], ()) if event.order in where else ()
+            sender = next((readers[place] for place in senders if place in readers), None)
             if sender and event.origin in ("born", "unknown") and not event.slot.startswith("input"):
                 who = Fact("another rank" if sender.run.rank is None else f"rank {sender.run.rank}")
                 evidence = *event.evidence, Evidence("arrived", "{who} had read it before", {"who": who})
@@ -288,10 +288,10 @@ def _roots(events: Sequence[Event]) -> list[Root]:
         if event.alarm and event.operator is not None and event.origin in CAUSES:
             by_operator[event.order].append(event)
     roots = []
-    for order, some in by_operator.items():
-        first = min(some, key=lambda event: (event.kind == "device", not event.outside, event.origin != "born"))
+    for order, events_at in by_operator.items():
+        first = min(events_at, key=lambda event: (event.kind == "device", not event.outside, event.origin != "born"))
         cause = Cause.GAP if first.outside else CAUSES[first.origin]
-        bits = [one.device_bits for one in some if one.device_bits][: first.kind != "device"]
+        bits = [one.device_bits for one in events_at if one.device_bits][: first.kind != "device"]
         device = (Evidence("device", "the device recorded {bits}", {"bits": Fact(text)}) for text in bits)
         pair = Pair(order, first.slot, first.operator, None, first.tensor, None)
         count = float(first.extremes.of(first.kind)[0]) if first.extremes is not None and first.counted else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
+from npucmp.align.assembled_run import assembled_run, collectives, golden_run, layout_words, placed
 from npucmp.align.layer_mates import follow_layers
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout, subset
 from npucmp.align.part_errors import odd_rank
@@ -236,5 +236,9 @@ def _facts(steps: Sequence[Assembled]) -> LayoutFacts:
     single = max(len({one.golden.rank for one in steps}), 1)
     words = [whole, "1 rank" if single == 1 else f"{single} ranks"]
     target, golden = words if first.of_target else words[::-1]
-    stages = max(partners.stages.values()) + 1
-    return LayoutFacts(target, golden, ranks, stages, partners.micro_batches, every, partners.missing)
+    stage = {rank: number for one in steps for rank, number in one.search.partners.stages.items()}
+    return LayoutFacts(
+        target, golden, ranks, max(partners.stages.values()) + 1, partners.micro_batches, every, partners.missing,
+        tuple(stage[rank] for rank in ranks),
+        tuple(found for one in steps for found in collectives(one.search, one.golden.step)),
+    )  # fmt: skip

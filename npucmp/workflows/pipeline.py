@@ -172,8 +172,8 @@ def _comparisons(
 def _parts(tasks: _Tasks, finished: Sequence[Finished], function: PartOf[Any], numbers: Sequence[int]) -> Iterator[Any]:
     """Yield the results of a function for comparisons, by their numbers. Raises RuntimeError with the reason if workers
     died."""
-    some = [([finished[at].one.number], (finished[at], at, function)) for at in numbers]
-    return tasks.every(rank_tasks.part, some)
+    calls = [([finished[at].one.number], (finished[at], at, function)) for at in numbers]
+    return tasks.every(rank_tasks.part, calls)
 
 
 class _Task(NamedTuple):
@@ -189,13 +189,13 @@ class _Tasks:
         self.work, self._executor = work, executor
 
     def every(
-        self, function: Callable[..., Any], some: Iterable[tuple[Iterable[int], tuple[Any, ...]]]
+        self, function: Callable[..., Any], calls: Iterable[tuple[Iterable[int], tuple[Any, ...]]]
     ) -> Iterator[Any]:
         """Yield the results of a function in order, or `Died`. Each task has the numbers of the steps and ranks whose
         results it needs, and its arguments."""
         store = self.work.store
         tasks = [
-            _Task(function, replace(self.work, store=store.about(numbers)), arguments) for numbers, arguments in some
+            _Task(function, replace(self.work, store=store.about(numbers)), arguments) for numbers, arguments in calls
         ]
         for answer, made in self._executor.map(_do, tasks, _unanswered):
             store.learn(made)
@@ -281,13 +281,13 @@ def _without_partner(places: Sequence[StepRank], measured: Sequence[Measured]) -
 
 def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
     """Return notes on options that match nothing in any step and rank, and on runs that do not belong together."""
-    unheard = [one.unheard for one in measured if one.unheard is not None]
-    if len(unheard) == len(measured):
-        raise unheard[0]
+    errors = [one.mismatch for one in measured if one.mismatch is not None]
+    if len(errors) == len(measured):
+        raise errors[0]
     if not any(one.wanted for one in measured):
         raise UsageError(f"nothing to compare: {options.nothing()}")
     said = [{_subject(words) for words in one.unfit} for one in measured]
-    unfit = [words for words in measured[0].unfit if all(_subject(words) in some for some in said)]
+    unfit = [words for words in measured[0].unfit if all(_subject(words) in unfit_of for unfit_of in said)]
     odd = dict.fromkeys(words for one in measured for words in one.odd)
     without = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     return (*unfit, *odd, *without)
@@ -296,12 +296,12 @@ def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
 def _recomputation_notes(found: Sequence[tuple[StepRank, Searched]]) -> Iterator[str]:
     """Yield a note on the number of recomputed operators in all steps and ranks."""
     shares = [(place, *one.recomputed) for place, one in found if one.recomputed is not None]
-    by_engine = sum((Counter(some) for _, some, _ in shares), Counter[str]())
+    by_engine = sum((Counter(numbers) for _, numbers, _ in shares), Counter[str]())
     done, every = sum(by_engine.values()), sum(count for *_, count in shares)
     if not done:
         return
     ranks, steps = ({getattr(place, name) for place, *_ in shares} for name in ("rank", "step"))
-    kinds = " and ".join(name for name, some in (("steps", steps), ("ranks", ranks)) if len(some) > 1)
+    kinds = " and ".join(name for name, numbers in (("steps", steps), ("ranks", ranks)) if len(numbers) > 1)
     places = f" of {len(shares):,} {kinds}" if len(shares) > 1 else ""
     by = " and ".join(f"{count:,} by {name}" for name, count in by_engine.items())
     by = by if len(by_engine) > 1 else f"by {next(iter(by_engine))}"
@@ -320,10 +320,10 @@ class _Steps:
         by_step: dict[int, list[StepRank]] = defaultdict(list)
         for place in places:
             by_step[place.step].append(place)
-        self._steps = [some for _, some in sorted(by_step.items())]
+        self._steps = [step_places for _, step_places in sorted(by_step.items())]
         self._before: dict[int, Optional[int]] = {}
         latest: dict[Optional[int], int] = {}
-        for place in (place for some in self._steps for place in some):
+        for place in (place for step_places in self._steps for place in step_places):
             self._before[place.number] = latest.get(place.rank)
             latest[place.rank] = place.number
         self.gone: list[tuple[str, Run]] = []
@@ -338,9 +338,9 @@ class _Steps:
         found: list[tuple[StepRank, Searched]] = []
         faulty, todo = False, self._steps
         while todo:
-            some = todo if found else todo[:1]
+            steps = todo if found else todo[:1]
             done = 0
-            for answers in self._search(some, faulty):
+            for answers in self._search(steps, faulty):
                 found += answers
                 done += 1
                 born = any(cause is not Cause.PROPAGATED for _, one in answers for _, cause in one.roots)
@@ -351,17 +351,17 @@ class _Steps:
         return found
 
     def _search(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, Searched]]]:
-        for some, answer in zip(steps, self._answers(steps, faulty)):
+        for ranks, answer in zip(steps, self._answers(steps, faulty)):
             if not isinstance(answer, FailedTask):
-                yield [*zip(some, answer)]
+                yield [*zip(ranks, answer)]
                 continue
-            alone = [[one] for one in some] if len(some) > 1 else []
+            alone = [[one] for one in ranks] if len(ranks) > 1 else []
             if alone:
                 self.notes.append(
-                    f"step {some[0].step}: its ranks were searched one by one, as a search of all of them ended the "
+                    f"step {ranks[0].step}: its ranks were searched one by one, as a search of all of them ended the "
                     f"process: {answer.because}"
                 )
-            answers = [*zip(some, self._answers(alone, faulty))] if alone else [(some[0], answer)]
+            answers = [*zip(ranks, self._answers(alone, faulty))] if alone else [(ranks[0], answer)]
             self.gone += [
                 ("target", _failed(one, f"judging it ended the process: {died.because}"))
                 for one, died in answers
@@ -370,12 +370,12 @@ class _Steps:
             yield [(one, of_rank[0]) for one, of_rank in answers if not isinstance(of_rank, FailedTask)]
 
     def _answers(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[Any]:
-        given = []
-        for some in steps:
-            before = [EarlierStep(self._before[one.number], faulty) for one in some]
-            needed = [*(one.number for one in some), *(one.number for one in before if one.number is not None)]
-            given.append((needed, (some[0], some, before)))
-        return self._tasks.every(rank_tasks.search, given)
+        calls = []
+        for ranks in steps:
+            before = [EarlierStep(self._before[one.number], faulty) for one in ranks]
+            needed = [*(one.number for one in ranks), *(one.number for one in before if one.number is not None)]
+            calls.append((needed, (ranks[0], ranks, before)))
+        return self._tasks.every(rank_tasks.search, calls)
 
 
 def _finished(found: Sequence[tuple[StepRank, Searched]]) -> list[Finished]:

@@ -52,7 +52,7 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
     steps, (ranks, notes) = _steps(asks, module, kind, options), _ranks(layout, options)
     if layout is not None:
         asks = asks._replace(level="mix")  # parameters and their gradients have names
-    asked = DumpRequest(
+    request = DumpRequest(
         asks, options.side, os.fspath(folder), kind, steps, ranks, (), options.model, options.layout or ""
     )
     again = _again(options, ops)
@@ -60,12 +60,12 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
     if options.before is None:
         if disk is not None:
             raise UsageError("--disk needs --from DUMP, an earlier dump of the same network, of values or statistics")
-        planned = make_plan(replace(asked, names=module.named(ops)), module, again, None, ())
+        planned = make_plan(replace(request, names=module.named(ops)), module, again, None, ())
         return replace(planned, notes=(*planned.notes, *notes))
-    runs = _earlier(options, module, asked)
+    runs = _earlier(options, module, request)
     names = _names(runs, ops, os.fspath(options.before)) if ops else ()
-    size, names, steps, warnings = _estimate(runs, asked, names, disk)
-    planned = make_plan(replace(asked, names=names, steps=steps), module, again, size, warnings)
+    size, names, steps, warnings = _estimate(runs, request, names, disk)
+    planned = make_plan(replace(request, names=names, steps=steps), module, again, size, warnings)
     return replace(planned, notes=(*planned.notes, *notes))
 
 
@@ -146,14 +146,14 @@ def _layout(asks: Question, module: Framework, options: PlanOptions) -> Optional
 def _ranks(sizes: Optional[LayoutSizes], options: PlanOptions) -> tuple[Ranges, list[str]]:
     """Return the ranks to dump, and notes: with a layout, the target's ranks of one data-parallel replica unless the
     user selects others."""
-    given = parse_numbers("ranks", options.ranks).ranges
+    selected = parse_numbers("ranks", options.ranks).ranges
     if sizes is None:
-        return given, []
+        return selected, []
     if options.side == "golden":
-        return (), ["--ranks selects ranks of the target; all ranks of the golden are recorded"] if given else []
+        return (), ["--ranks selects ranks of the target; all ranks of the golden are recorded"] if selected else []
     if sizes.ranks == 1:
-        return given, []
-    ranges = given or parse_numbers("ranks", ranks_in_words(sizes.replica(0))).ranges
+        return selected, []
+    ranges = selected or parse_numbers("ranks", ranks_in_words(sizes.replica(0))).ranges
     replicas = _whole_replicas(sizes, ranges)
     count = sizes.size("dp")
     if replicas is None:
@@ -177,9 +177,9 @@ def _whole_replicas(sizes: LayoutSizes, ranges: Ranges) -> Optional[int]:
 def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
     """Return the options that the plan of the other side needs too."""
     words = [f"--{options.kind}"] if options.kind else []
-    for name, given in (("steps", options.steps), ("ranks", options.ranks)):
-        if given is not None:
-            words += [f"--{name}", _written(parse_numbers(name, given).ranges)]
+    for name, selected in (("steps", options.steps), ("ranks", options.ranks)):
+        if selected is not None:
+            words += [f"--{name}", _written(parse_numbers(name, selected).ranges)]
     words += ["--layout", options.layout] if options.layout is not None else []
     words += [word for glob in ops for word in ("--ops", glob)]
     words += ["--from", os.fspath(options.before)] if options.before is not None else []
@@ -192,7 +192,7 @@ def _written(ranges: Ranges) -> str:
     return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def _earlier(options: PlanOptions, module: Framework, asked: DumpRequest) -> list[Run]:
+def _earlier(options: PlanOptions, module: Framework, request: DumpRequest) -> list[Run]:
     """Return the runs of the earlier dump with the requested steps and ranks; all runs if it has none of them."""
     assert options.before is not None
     choice = RunSelection(format=options.format, limits=options.limits)
@@ -200,7 +200,7 @@ def _earlier(options: PlanOptions, module: Framework, asked: DumpRequest) -> lis
     known = heads(options.before, options.format, context)
     if not known:
         raise UsageError(f"{os.fspath(options.before)}: has no run")
-    meant = [one for one in known if _has(asked.steps, one.step) and _has(asked.ranks, one.rank)]
+    meant = [one for one in known if _has(request.steps, one.step) and _has(request.ranks, one.rank)]
     runs = [open_head(one, context) for one in (meant or known)[:MOST]]
     strange = next((run.format for run in runs if run.format != module.FORMAT), "")
     if strange:
@@ -234,15 +234,15 @@ def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, .
 
 
 def _estimate(
-    runs: Sequence[Run], asked: DumpRequest, names: tuple[str, ...], disk: Optional[int]
+    runs: Sequence[Run], request: DumpRequest, names: tuple[str, ...], disk: Optional[int]
 ) -> tuple[Size, tuple[str, ...], Ranges, tuple[str, ...]]:
     """Return size, names, steps and warnings."""
-    steps = _count(asked.steps) or len({run.step for run in runs})
-    ranks = _count(asked.ranks) or len({run.rank for run in runs})
+    steps = _count(request.steps) or len({run.step for run in runs})
+    ranks = _count(request.ranks) or len({run.rank for run in runs})
     if disk is None:
-        return estimate_size(runs, asked.kind, steps, ranks, names), names, asked.steps, ()
-    found = fit_to_disk(runs, asked.kind, steps, ranks, names, disk, 1)
-    few = asked.steps if found.steps is None else _first(asked.steps, found.steps)
+        return estimate_size(runs, request.kind, steps, ranks, names), names, request.steps, ()
+    found = fit_to_disk(runs, request.kind, steps, ranks, names, disk, 1)
+    few = request.steps if found.steps is None else _first(request.steps, found.steps)
     return found.size, found.names, few, found.warnings
 
 

@@ -51,7 +51,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     started = time.monotonic()
     settings = CheckSettings() if options.rules is None else load_settings(os.fspath(options.rules), RULES, NAMES)
     rows = chosen(options.only, options.skip, settings)
-    given = UserInput(
+    user_input = UserInput(
         mixed=options.mixed,
         env=options.env,
         config=options.config,
@@ -67,10 +67,10 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     if any(without):
         if not all(without) or not (options.env or options.config or options.curve):
             raise UsageError('"-" must replace both dumps, and needs --env, --config or --curve')
-        both = RunPair((), (), context=options.context(), given=given)
+        both = RunPair((), (), context=options.context(), user_input=user_input)
         rows = [row for row in rows if not row.of_dumps]
     else:
-        both, broken, remarks = _opened(target, golden, options, given)
+        both, broken, remarks = _opened(target, golden, options, user_input)
     both.rows = {row.name: row.evaluate for row in ROWS if both.targets or not row.of_dumps}
     found: list[ItemResult] = []
     interrupted = False
@@ -130,7 +130,7 @@ def _curve_pair(one: Curves) -> CurvePair:
 
 
 def _opened(
-    target: StrPath, golden: StrPath, options: PrecheckOptions, given: UserInput
+    target: StrPath, golden: StrPath, options: PrecheckOptions, user_input: UserInput
 ) -> tuple[RunPair, tuple[tuple[str, Run], ...], tuple[str, ...]]:
     context = options.context(target, golden)
     lefts, rights = options.runs(target, context), options.runs(golden, context, golden=True)
@@ -150,7 +150,7 @@ def _opened(
     remarks += odd_pairs(together)
     jobs = options.jobs or default_jobs()
     meter = ProgressMeter(options.progress, sum(_bytes(run) for run in (*lefts, *rights)))
-    both = RunPair(lefts, rights, together, names, context, jobs, given, done=meter.add)
+    both = RunPair(lefts, rights, together, names, context, jobs, user_input, done=meter.add)
     return both, broken, tuple(remarks)
 
 

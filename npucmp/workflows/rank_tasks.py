@@ -162,7 +162,7 @@ class Measured(NamedTuple):
     products votes of products on their precision
     alike    whether a product keeps 11 bits on both sides
     odd      notes on the two runs; `unfit`: notes on options that match nothing in them
-    unheard  the reason if the two runs cannot be compared
+    mismatch  the reason if the two runs cannot be compared
     broken   runs that cannot be read, by side; `died`: reading them ended the process
     checkpoint_notes   notes on the checkpoint
     """
@@ -176,7 +176,7 @@ class Measured(NamedTuple):
     dtypes: frozenset[str] = frozenset()
     odd: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
-    unheard: Optional[UsageError] = None
+    mismatch: Optional[UsageError] = None
     broken: tuple[tuple[str, Run], ...] = ()
     checkpoint_notes: tuple[str, ...] = ()
     died: bool = False
@@ -191,14 +191,14 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     broken = tuple((side, run) for side, run in (("target", target), ("golden", golden)) if run.problem)
     if broken:
         return Measured(broken=broken)
-    unheard = None
+    globs_error = None
     try:
         unfit = unfit_globs(options, [target, golden])
     except UsageError as error:
-        unfit, unheard = [], error
+        unfit, globs_error = [], error
     alignment, unlike = align_or_part(target, golden, names, context)
-    if work.alone and (unheard or unlike):
-        raise unheard or unlike  # type: ignore[misc]
+    if work.alone and (globs_error or unlike):
+        raise globs_error or unlike  # type: ignore[misc]
     every = list(pairs(target, golden, alignment))
     todo, left_out = options.split(every)
     unfit += unfit_names(names, [target], [golden])
@@ -229,7 +229,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         dtypes=frozenset({tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor}),
         odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
         unfit=tuple(unfit),
-        unheard=unlike or unheard,
+        mismatch=unlike or globs_error,
         checkpoint_notes=remarks,
     )
 
@@ -281,12 +281,12 @@ def _measured(
 
 
 def _each_measured(
-    some: list[Pair], known: list[Measurement], closeness: Closeness, jobs: int, context: ReadContext
+    requested: list[Pair], known: list[Measurement], closeness: Closeness, jobs: int, context: ReadContext
 ) -> Iterator[tuple[Measurement, bool]]:
     """Yield the measurements of pairs, and whether each is new; the first ones are `known`."""
     yield from ((measurement, False) for measurement in known)
     read = {values_of(measurement.pair) for measurement in known} - {None}
-    left = some[len(known) :]
+    left = requested[len(known) :]
     recorded = measured_by_record(left)
     others = measure_pairs([pair for pair, one in zip(left, recorded) if one is None], closeness, jobs, context)
     for one in recorded:
@@ -362,16 +362,16 @@ class _Roots(NamedTuple):
 
 
 def search(
-    work: ComparisonWork, _: StepRank, some: Sequence[StepRank], before: Sequence[EarlierStep]
+    work: ComparisonWork, _: StepRank, places: Sequence[StepRank], before: Sequence[EarlierStep]
 ) -> list[Searched]:
     """Search all ranks of a step for operators in which an error originates."""
-    known = [_for_search(work, one) for one in some]
+    known = [_for_search(work, one) for one in places]
     updates = [_updates(work, one) for one in before]
-    estimators = [_estimator(work, *both, several=len(some) > 1) for both in zip(some, known)]
+    estimators = [_estimator(work, *both, several=len(places) > 1) for both in zip(places, known)]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
     return [
         _put_roots(work, one, _with_rows(work, one), answer, estimator)
-        for one, answer, estimator in zip(some, found, estimators)
+        for one, answer, estimator in zip(places, found, estimators)
     ]
 
 
@@ -463,7 +463,7 @@ def _put_roots(
         for row, (clock, root) in zip(rows, roots)
     ]
     coverage = coverage_of(findings, known.left_out, work.options.context(work.target, work.golden))
-    said, before = ([one[1:JUDGED] for one in some] for some in (findings, known.findings))
+    said, before = ([one[1:JUDGED] for one in findings_of] for findings_of in (findings, known.findings))
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
     notes = notes_of(findings, every, work.reduced, work.alike)
@@ -473,16 +473,16 @@ def _put_roots(
     return Searched(VerdictTally.of(counted), [(clock, root.cause) for clock, root in roots], share)
 
 
-def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:
+def _rows(findings: Sequence[Finding], selected: Iterable[Pair]) -> list[int]:
     """Return the row of each pair."""
-    some = [*some]
-    wanted = {pair.order for pair in some}
+    selected = [*selected]
+    wanted = {pair.order for pair in selected}
     orders: dict[int, list[int]] = defaultdict(list)
     for at, finding in enumerate(findings) if wanted else ():
         if finding.measurement.pair.order in wanted:
             orders[finding.measurement.pair.order].append(at)
     return [next((at for at in orders[pair.order] if findings[at].pair.slot == pair.slot), orders[pair.order][0])
-            for pair in some]  # fmt: skip
+            for pair in selected]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,9 @@ class GoldenOutputs(NamedTuple):
 def partners(target: Run, golden: Run, names: Names, context: ReadContext) -> GoldenOutputs:
     """Align two runs and return the golden outputs by outputs of the target; merged operators are left out."""
     own = {one.order: one.name for one in golden.operators}
-    some: Sequence[Pair] = [*pairs(target, golden, align(target, golden, names, context))]
+    paired: Sequence[Pair] = [*pairs(target, golden, align(target, golden, names, context))]
     found = {}
-    for pair in some:
+    for pair in paired:
         ops, tensors = (pair.target_op, pair.golden_op), (pair.target, pair.golden)
         if None in ops or None in tensors:
             continue
@@ -214,7 +214,9 @@ def _with_golden(found: ReplayResult, golden: StrPath, options: ReplayOptions, c
         if not include:
             return replace(found, notes=(*found.notes, f"no selected operator has a partner in {golden}"))
     again = replace(options, golden=None, budget_from=None, budget=1.0, include=include, strict=False, pair=())
-    steps, ranks = ([number or 0 for number in some] for some in zip(*((one.step, one.rank) for _, one in together)))
+    steps, ranks = (
+        [number or 0 for number in numbers] for numbers in zip(*((one.step, one.rank) for _, one in together))
+    )
     again = replace(again, step=steps, rank=ranks)
     other = replay(golden, again)
     theirs = {one.run.path: one for one in other.replays}
@@ -315,9 +317,9 @@ def _engines(options: ReplayOptions) -> tuple[tuple[Engine, ...], list[str]]:
     """Return the engines to use, and the packages that other engines need."""
     if options.engine is not None and options.engine not in ENGINES:
         raise UsageError(f"no engine {options.engine!r}", [*ENGINES])
-    asked = [one for name, one in ENGINES.items() if options.engine in (None, name)]
-    missing = [one.missing() for one in asked if one.missing()]
-    return tuple(one for one in asked if not one.missing()), missing
+    engines = [one for name, one in ENGINES.items() if options.engine in (None, name)]
+    missing = [one.missing() for one in engines if one.missing()]
+    return tuple(one for one in engines if not one.missing()), missing
 
 
 def _rows(operator: Operator, status: str, because: str) -> list[ReplayedOutput]:

@@ -117,8 +117,8 @@ def _between(
         return UndumpedCode(names, {}, {})
     settings = ReplaySettings()
     links, gaps = link_operators(tasks_of(run, calls_of(run, context)), context, settings, jobs)
-    some = [edge for edge in links.edges(gaps) if (edge.task.operator.order, edge.slot) in wanted]
-    edges = with_edges([], some, engines, context, settings, jobs) if some else ()
+    gap_edges = [edge for edge in links.edges(gaps) if (edge.task.operator.order, edge.slot) in wanted]
+    edges = with_edges([], gap_edges, engines, context, settings, jobs) if gap_edges else ()
     return UndumpedCode(
         names,
         {(gap.order, gap.slot): gap for gap in gaps if gap.function and (gap.order, gap.slot) in wanted},

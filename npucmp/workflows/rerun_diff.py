@@ -43,14 +43,14 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> RerunResult:
     started = time.monotonic()
     context = options.context(*paths)
     opened = [options.runs(path, context) for path in paths]
-    graphs = load_named_graphs(options.graph, [one for some in opened for one in some], context)
+    graphs = load_named_graphs(options.graph, [one for runs_of in opened for one in runs_of], context)
     sides = [
-        with_graphs(path, [one for one in some if not one.problem], paths[0], graphs, context)
-        for path, some in zip(paths, opened)
+        with_graphs(path, [one for one in runs_of if not one.problem], paths[0], graphs, context)
+        for path, runs_of in zip(paths, opened)
     ]
-    remarks = unfit_globs(options, [one for some in sides for one in some])
-    remarks += unfit_names(options.names(), [one for some in sides[1:] for one in some], sides[0])
-    broken = tuple(("target", one) for some in opened for one in some if one.problem)
+    remarks = unfit_globs(options, [one for runs_of in sides for one in runs_of])
+    remarks += unfit_names(options.names(), [one for runs_of in sides[1:] for one in runs_of], sides[0])
+    broken = tuple(("target", one) for runs_of in opened for one in runs_of if one.problem)
     unpaired: list[tuple[str, Run]] = []
     comparisons: list[Comparison] = []
     numbers: list[int] = []

@@ -85,7 +85,7 @@ class Scratch:
 
     def __init__(self, folder: str, names: Optional[Names] = None) -> None:
         self.folder = folder
-        self._names = {number: dict(some) for number, some in (names or {}).items()}
+        self._names = {number: dict(names_of) for number, names_of in (names or {}).items()}
         self.made: dict[int, dict[str, str]] = {}
 
     def about(self, numbers: Iterable[int]) -> Scratch:
@@ -128,13 +128,13 @@ class Scratch:
 
     def learn(self, made: Names) -> None:
         """Take over the names of the files that a task wrote; files that they replace are removed."""
-        for number, some in made.items():
+        for number, names_of in made.items():
             known = self._names.setdefault(number, {})
-            for kind, name in some.items():
+            for kind, name in names_of.items():
                 if known.get(kind, name) != name:
                     with suppress(OSError):
                         os.unlink(Path(self.folder, known[kind]))
-            known.update(some)
+            known.update(names_of)
 
 
 class _Hashing:

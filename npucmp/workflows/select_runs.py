@@ -46,9 +46,9 @@ class RunSelection(DumpFields):
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            given = getattr(self, one.name)
-            if one.default == () and isinstance(given, (str, PathLike)):  # a string is itself a sequence
-                object.__setattr__(self, one.name, (given,))
+            value = getattr(self, one.name)
+            if one.default == () and isinstance(value, (str, PathLike)):  # a string is itself a sequence
+                object.__setattr__(self, one.name, (value,))
 
     def context(self, *dumps: StrPath) -> ReadContext:
         """Return the context for reading these dumps within the limits."""
@@ -88,10 +88,10 @@ class RunSelection(DumpFields):
             if is_meant(run) or any(own.has(run) and is_meant(far.completed(run)) for own, far in ends)
         ]
         if not chosen:
-            asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
+            selected = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
             unnumbered = any(None in (run.step, run.rank) for run in runs)
             counts = " (a dump without numbers counts as step 0, rank 0)" if unnumbered else ""
-            raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}{counts}")
+            raise DumpError(path, f"has no {' '.join(selected)}; it holds {keys(runs)}{counts}")
         return chosen
 
     def partners(self) -> list[Partner]:
@@ -175,27 +175,27 @@ def pair_suggestion(targets: Sequence[NumberedRecord], goldens: Sequence[Numbere
     a, b = targets[0], goldens[0]
     steps = not {run.step or 0 for run in targets} & {run.step or 0 for run in goldens}
     ranks = not {run.rank or 0 for run in targets} & {run.rank or 0 for run in goldens}
-    some = [name for name, differ in (("step", steps or not ranks), ("rank", ranks or not steps)) if differ]
-    ends = ("/".join(f"{name}{getattr(run, name) or 0}" for name in some) for run in (a, b))
+    fields_differing = [name for name, differ in (("step", steps or not ranks), ("rank", ranks or not steps)) if differ]
+    ends = ("/".join(f"{name}{getattr(run, name) or 0}" for name in fields_differing) for run in (a, b))
     return f"; pair them by --pair {'='.join(ends)}, repeatable"
 
 
 def pair_runs(
-    targets: Sequence[One], goldens: Sequence[One], given: Sequence[Partner] = ()
+    targets: Sequence[One], goldens: Sequence[One], chosen: Sequence[Partner] = ()
 ) -> tuple[list[tuple[One, One]], tuple[tuple[str, One], ...]]:
     """Pair runs of the same step and rank. Single runs of both sides always pair, and an absent step or rank matches
     any.
 
-    Runs of the target that `given` names are paired with golden runs of other numbers, also several with one golden
-    run. Raises UsageError if a side lacks a run that `given` names.
+    Runs of the target that `chosen` names are paired with golden runs of other numbers, also several with one golden
+    run. Raises UsageError if a side lacks a run that `chosen` names.
     """
-    for one in given:
+    for one in chosen:
         _require("target", one, one.target, targets)
         _require("golden", one, one.golden, goldens)
     if len(targets) == len(goldens) == 1:
         return [(targets[0], goldens[0])], ()
     nearest = _Nearest(goldens)
-    named = [next((one.golden.completed(run) for one in given if one.target.has(run)), None) for run in targets]
+    named = [next((one.golden.completed(run) for one in chosen if one.target.has(run)), None) for run in targets]
     found: list[Optional[int]] = [
         nearest.to(run) if other is None else nearest.of_all(other) for run, other in zip(targets, named)
     ]
@@ -215,7 +215,7 @@ class _Nearest:
         self._left: dict[End, deque[int]] = {}  # indices of the runs that are not taken
         for at, run in enumerate(runs):
             self._left.setdefault(End(run.step, run.rank), deque()).append(at)
-        self._first = {key: some[0] for key, some in self._left.items()}
+        self._first = {key: runs_of[0] for key, runs_of in self._left.items()}
 
     def to(self, sought: NumberedRecord, in_doubt: bool = False) -> Optional[int]:
         """Take a run that is not yet taken: with equal numbers, or, `in_doubt`, with any numbers that match."""
@@ -304,8 +304,8 @@ def _micro_batches(run: Run) -> int:
 def _require(side: str, one: Partner, end: End, runs: Sequence[NumberedRecord]) -> None:
     if not any(map(end.has, runs)):
         numbers = (("step", end.step), ("rank", end.rank))
-        asked = " ".join(f"{word} {number}" for word, number in numbers if number is not None)
-        raise UsageError(f"--pair {one.text}: the {side} has no {asked}; it holds {keys(runs)}")
+        words = " ".join(f"{word} {number}" for word, number in numbers if number is not None)
+        raise UsageError(f"--pair {one.text}: the {side} has no {words}; it holds {keys(runs)}")
 
 
 def odd_pairs(together: Sequence[tuple[Run, Run]], called: tuple[str, str] = ("target", "golden")) -> Iterator[str]:

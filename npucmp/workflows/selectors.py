@@ -41,15 +41,15 @@ class NumberRanges(NamedTuple):
                 yield str(low) if low == high else f"{low}-{high}"
 
 
-def parse_numbers(name: str, asked: Numbers) -> NumberRanges:
+def parse_numbers(name: str, value: Numbers) -> NumberRanges:
     """Parse "0,8-15", a number, or several numbers. The UsageError names `name` and the mistake."""
-    if asked is None:
+    if value is None:
         return NumberRanges()
-    words = asked.split(",") if isinstance(asked, str) else [asked] if not isinstance(asked, Iterable) else [*asked]
+    words = value.split(",") if isinstance(value, str) else [value] if not isinstance(value, Iterable) else [*value]
     found = [_RANGE.fullmatch(str(word).strip()) for word in words]
     ranges = [(int(one[1]), int(one[2] or one[1])) for one in found if one]
     if not ranges or None in found or any(high < low for low, high in ranges):
-        raise UsageError(f"--{name} {asked}: needs numbers or ranges, as in --{name} 0,8-15")
+        raise UsageError(f"--{name} {value}: needs numbers or ranges, as in --{name} 0,8-15")
     return NumberRanges(tuple(ranges))
 
 
@@ -76,9 +76,9 @@ class Partner(NamedTuple):
     golden: End
 
 
-def partners(given: Sequence[str]) -> list[Partner]:
+def partners(texts: Sequence[str]) -> list[Partner]:
     """Parse `--pair`: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"; pairs with both numbers come first."""
-    found = dict.fromkeys(map(_partner, given))
+    found = dict.fromkeys(map(_partner, texts))
     known: dict[End, Partner] = {}
     for one in found:
         other = known.setdefault(one.target, one)
@@ -99,11 +99,11 @@ def _ends(text: str) -> Iterator[re.Match[str]]:
     return (found for word in text.split("=") if (found := _END.fullmatch(word.strip())))
 
 
-def in_bytes(name: str, given: Union[int, str, None]) -> Optional[int]:
+def in_bytes(name: str, value: Union[int, str, None]) -> Optional[int]:
     """Return bytes, None if no size is given. Units are powers of 1000, as on disks, or with "i" of 1024."""
-    if given is None or isinstance(given, int):
-        return given
-    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", given, re.IGNORECASE)
+    if value is None or isinstance(value, int):
+        return value
+    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", value, re.IGNORECASE)
     if not found or not float(found[1]):
-        raise UsageError(f"--{name} {given}: needs a positive size, as in --{name} 20GB")
+        raise UsageError(f"--{name} {value}: needs a positive size, as in --{name} 20GB")
     return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))

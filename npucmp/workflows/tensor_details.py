@@ -151,7 +151,7 @@ def with_accused(report: Report, context: ReadContext) -> Report:
         )
     except KeyboardInterrupt:  # the user does not want to wait for the data
         return report
-    every = sorted((one for some in found for one in some), key=lambda one: one.place)[:TICKET_FACTS_MOST]
+    every = sorted((one for suspects in found for one in suspects), key=lambda one: one.place)[:TICKET_FACTS_MOST]
     notes = [f"no figures by the vendor's rules of {one.op} {words}" for one in every for words in one.unread]
     return replace(report, accused=tuple(every), notes=(*report.notes, *notes))
 

@@ -113,8 +113,8 @@ class Bundle:
 
     def _accused(self, row: Cells) -> Mapping[str, Any]:
         """Return the ticket data of summary.json for a row; empty if it has none."""
-        some = self.folder.summary.get("accused")
-        for one in some if isinstance(some, list) else ():
+        accused = self.folder.summary.get("accused")
+        for one in accused if isinstance(accused, list) else ():
             if isinstance(one, dict) and _text(one.get("place")) == row.get("place"):
                 return one
         return {}

@@ -22,9 +22,9 @@ def unfit_globs(choice: RunSelection, runs: Iterable[Run], include: str = "--inc
     --include matches. `include` is the name of the option for the user."""
     operators = [operator for run in runs for operator in run.operators]
     names = dict.fromkeys(operator.name for operator in operators)
-    given = [(option, glob) for option, globs in (("--include", choice.include), ("--exclude", choice.exclude))
+    option_globs = [(option, glob) for option, globs in (("--include", choice.include), ("--exclude", choice.exclude))
              for glob in globs]  # fmt: skip
-    unfit = [one for one in given if not any(fnmatchcase(name, one[1]) for name in names)]
+    unfit = [one for one in option_globs if not any(fnmatchcase(name, one[1]) for name in names)]
     if names and choice.include and {("--include", glob) for glob in choice.include} <= {*unfit}:
         globs = " ".join(map(repr, choice.include))
         raise UsageError(f"no operator fits {include}{globs}", _near(choice.include[0], operators))

@@ -16,7 +16,7 @@ from tests.health.craft import Writer
 
 
 def both(targets, goldens, **given):
-    return RunPair(targets, goldens, pair_runs(targets, goldens)[0], given=UserInput(**given))
+    return RunPair(targets, goldens, pair_runs(targets, goldens)[0], user_input=UserInput(**given))
 
 
 def kernels(folder, rate):
@@ -48,7 +48,7 @@ def test_numbers_of_a_configuration(tmp_path, target, status, words):
     for name, tree in (("t.json", target), ("g.json", {"lr": 1e-4})):
         (tmp_path / name).write_text(json.dumps(tree))
     found = code.optimizer(
-        RunPair((), (), given=UserInput(config=(str(tmp_path / "t.json"), str(tmp_path / "g.json"))))
+        RunPair((), (), user_input=UserInput(config=(str(tmp_path / "t.json"), str(tmp_path / "g.json"))))
     )
     assert found.status.value == status and words in found.because
 

@@ -266,7 +266,7 @@ def test_text_of_users_stays_text(tmp_path, monkeypatch):
     for framework in ("pytorch", "tensorflow", "mindspore-graph", "acl", "mindie"):
         found = npucmp.plan("fusion-diff" if framework == "acl" else "compare", framework, HOSTILE, model=HOSTILE)
         npucmp.write_plan(found, force=True)
-        assert found.asked.dump == f"{HOSTILE}/dump"
+        assert found.request.dump == f"{HOSTILE}/dump"
         bash(
             "-c",
             " ; ".join(found.run).replace("python train.py", "true").replace("atc", "true").replace("./main", "true"),
@@ -326,9 +326,9 @@ def test_a_disk_takes_fewer_steps_then_the_first_operators(before):
     whole = planned(10**9).size.each
     assert (planned(10**9).warnings, listed(planned(10**9))) == ((), [])
     two = planned(2 * whole)
-    assert two.asked.steps == ((1, 2),) and two.warnings == ("2 of 3 steps fit",) and two.size.total == 2 * whole
+    assert two.request.steps == ((1, 2),) and two.warnings == ("2 of 3 steps fit",) and two.size.total == 2 * whole
     few = planned(3 * KB + 1)
-    assert few.asked.steps == ((1, 1),) and few.size.total == 3 * KB
+    assert few.request.steps == ((1, 1),) and few.size.total == 3 * KB
     assert listed(few) == [f"Functional.linear.{n}.forward" for n in range(3)]
     assert few.warnings[1].startswith(f"the first 3 of {whole // KB} operators in execution order fit")
     none = planned(KB - 1)

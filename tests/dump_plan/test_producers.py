@@ -196,8 +196,8 @@ def test_msprobe_of_mindspore_reads_the_files(tmp_path):
     told = [line for line in got.stdout.splitlines() if line.startswith(("tensor ", "statistics "))]
     assert got.returncode == 0, got.stdout[-2000:] + got.stderr[-2000:]
     assert told == [
-        f"{'tensor' if one.asked.kind == 'values' else 'statistics'} {one.asked.question.level} "
-        f"{one.asked.steps[0][1] + 1}"
+        f"{'tensor' if one.request.kind == 'values' else 'statistics'} {one.request.question.level} "
+        f"{one.request.steps[0][1] + 1}"
         for one in planned
     ]
 

@@ -288,17 +288,17 @@ def test_sends_and_receives_meet_by_peer_and_count():
     one = run(("recv", 0), ("send", 2))
     two = run(("recv", 0), ("recv", 1), ("recv", 0))
     told = Communications([zero, one, two], [0, 1, 2])
-    assert told.given == {
+    assert told.senders == {
         OperatorPlace(1, 0): [OperatorPlace(0, 1)], OperatorPlace(2, 0): [OperatorPlace(0, 0)], OperatorPlace(2, 1):
         [OperatorPlace(1, 1)], OperatorPlace(2, 2): [OperatorPlace(0, 2)],
     }  # fmt: skip
     clocks = told.clocks
-    assert all(clocks[send] < clocks[receive] for receive, (send,) in told.given.items())
+    assert all(clocks[send] < clocks[receive] for receive, (send,) in told.senders.items())
 
 
 def test_of_three_ranks_a_peer_that_is_not_told_is_not_guessed():
-    assert Communications([run(("send",)), run(("recv",)), run(("recv",))], [0, 1, 2]).given == {}
-    assert Communications([run(("send",)), run(("recv",))], [None, None]).given == {
+    assert Communications([run(("send",)), run(("recv",)), run(("recv",))], [0, 1, 2]).senders == {}
+    assert Communications([run(("send",)), run(("recv",))], [None, None]).senders == {
         OperatorPlace(1, 0): [OperatorPlace(0, 0)]
     }
 
@@ -327,7 +327,7 @@ def plain_clocks(told, sequences):
     at, now, clocks = [0] * len(sequences), [0] * len(sequences), {}
 
     def before(place):
-        return [one for one in told.given.get(place, ()) if one not in told.joint.get(place, ())]
+        return [one for one in told.senders.get(place, ()) if one not in told.joint.get(place, ())]
 
     def is_ready(rank):
         place = OperatorPlace(rank, at[rank])
@@ -362,7 +362,7 @@ def test_clocks_follow_the_rules_whatever_waits_for_whom(ranks):
 
 def test_a_broadcast_comes_from_one_rank():
     told = Communications([run(("broadcast", 1)) for _ in range(3)], [0, 1, 2])
-    assert told.given[OperatorPlace(0, 0)] == [OperatorPlace(1, 0)] and told.given[OperatorPlace(1, 0)] == []
+    assert told.senders[OperatorPlace(0, 0)] == [OperatorPlace(1, 0)] and told.senders[OperatorPlace(1, 0)] == []
     (one,) = run(("broadcast", 1))
     assert [is_buffer(one, one.tensors[0], rank) for rank in (0, 1)] == [True, False]
 
@@ -371,7 +371,7 @@ def test_a_sum_of_other_shapes_is_of_another_group():
     told = Communications(
         [[op("s", "all_reduce", 0, None, ((4,),))], [op("s", "all_reduce", 0, None, ((8,),))]], [0, 1]
     )
-    assert told.given == {OperatorPlace(0, 0): [], OperatorPlace(1, 0): []}
+    assert told.senders == {OperatorPlace(0, 0): [], OperatorPlace(1, 0): []}
 
 
 def test_groups_side_by_side_are_told_apart():
@@ -383,8 +383,8 @@ def test_groups_side_by_side_are_told_apart():
         return [Operator("Distributed.all_reduce.0.forward", "all_reduce", "", "forward", 0, tensors, arguments=more)]
 
     told = Communications([calls(0, 1), calls(1, 0), calls(2, 3), calls(2, 3)], [0, 1, 2, 3])
-    assert told.given == {OperatorPlace(at, 0): [OperatorPlace(at ^ 1, 0)] for at in range(4)}
-    assert len(Communications([calls()] * 4, [0, 1, 2, 3]).given[OperatorPlace(0, 0)]) == 3
+    assert told.senders == {OperatorPlace(at, 0): [OperatorPlace(at ^ 1, 0)] for at in range(4)}
+    assert len(Communications([calls()] * 4, [0, 1, 2, 3]).senders[OperatorPlace(0, 0)]) == 3
 
 
 def halves(name, noise=0.0, quarter=1.0, rounded=False):

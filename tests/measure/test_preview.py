@@ -60,14 +60,14 @@ def test_extremes_spread_and_elements(name, tmp_path, monkeypatch):
     if flat.size > 1000:
         edges = np.linspace(float(flat.min()), float(flat.max()), PARTS + 1)
         assert np.abs(np.histogram(flat.astype(np.float64), edges)[0] - found.values.counts).sum() <= 2
-    assert found.asked == ((0, flat[0].item()), (flat.size - 1, flat[-1].item()))
+    assert found.elements == ((0, flat[0].item()), (flat.size - 1, flat[-1].item()))
 
 
 def test_what_is_not_finite_is_no_extreme(tmp_path):
     values = np.float32([NAN, 3, INF, -1, -INF, 0])
     found = seen(tmp_path, values, [2])
     assert found.largest == ((1, 3.0), (5, 0.0), (3, -1.0)) and found.smallest == found.largest[::-1]
-    assert (sum(found.values.counts), found.zeros, found.asked) == (3, 1, ((2, INF),))
+    assert (sum(found.values.counts), found.zeros, found.elements) == (3, 1, ((2, INF),))
     assert seen(tmp_path, np.full((2, 2), NAN, np.float32)).values.counts == ()
     assert seen(tmp_path, np.empty((0, 3), np.float32)).corners == ()
 

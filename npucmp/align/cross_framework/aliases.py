@@ -144,7 +144,7 @@ def _classes(run: Run) -> dict[Path, str]:
 
 def _wrappers(left: Sequence[NeutralOperator], right: Sequence[NeutralOperator]) -> tuple[int, int]:
     """The number of leading words to remove on each side: as few as possible to make the most paths equal."""
-    sides = [{one.place for one in some if one.place} for some in (left, right)]
+    sides = [{one.place for one in operators if one.place} for operators in (left, right)]
     most = [_common_prefix(paths) for paths in sides]
     ends = [(i, j) for i in range(most[0] + 1) for j in range(most[1] + 1)]
     cut = [[{path[i:] for path in paths} for i in range(end + 1)] for paths, end in zip(sides, most)]
@@ -159,8 +159,8 @@ def _common_prefix(paths: set[Path]) -> int:
     return next((at for at, (a, b) in enumerate(zip(first, last)) if a != b), min(map(len, paths)))
 
 
-def _without(some: list[NeutralOperator], words: int) -> list[NeutralOperator]:
-    return [one._replace(place=one.place[words:]) for one in some]
+def _without(operators: list[NeutralOperator], words: int) -> list[NeutralOperator]:
+    return [one._replace(place=one.place[words:]) for one in operators]
 
 
 def _renamed(left: list[NeutralOperator], right: Sequence[NeutralOperator]) -> list[NeutralOperator]:
@@ -184,10 +184,10 @@ def _renamed(left: list[NeutralOperator], right: Sequence[NeutralOperator]) -> l
     return left
 
 
-def _by_class(some: Sequence[NeutralOperator]) -> dict[tuple[Path, str], set[Path]]:
+def _by_class(operators: Sequence[NeutralOperator]) -> dict[tuple[Path, str], set[Path]]:
     """Paths of modules by the path above them and their class."""
     found: dict[tuple[Path, str], set[Path]] = defaultdict(set)
-    for one in some:
+    for one in operators:
         if one.is_module and one.place:
             found[one.place[:-1], same_type(one.operator.op_type)].add(one.place)
     return found
@@ -204,10 +204,10 @@ def parameter(slot: str, names: Mapping[str, str] = PARAMETERS) -> str:
     return f"{role}:{names.get(name, name)}" if colon and role in ("param", "grad") else slot
 
 
-def executions(some: Sequence[NeutralOperator]) -> dict[tuple[Path, str, str], list[NeutralOperator]]:
+def executions(operators: Sequence[NeutralOperator]) -> dict[tuple[Path, str, str], list[NeutralOperator]]:
     """The operators by key, in order."""
     found: dict[tuple[Path, str, str], list[NeutralOperator]] = defaultdict(list)
-    for one in some:
+    for one in operators:
         found[one.key].append(one)
     return found
 

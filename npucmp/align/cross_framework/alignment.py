@@ -37,10 +37,10 @@ class CrossFrameworkAlignment(NamedTuple):
 
 
 def line_up(
-    target: Run, golden: Run, given: Sequence[Match], vendor: MsprobeMapping, context: ReadContext
+    target: Run, golden: Run, mapped: Sequence[Match], vendor: MsprobeMapping, context: ReadContext
 ) -> CrossFrameworkAlignment:
     """Match the operators of two runs from two frameworks. The result includes the matches that the user gave."""
-    work = _Work(target, golden, given, vendor, context)
+    work = _Work(target, golden, mapped, vendor, context)
     work.modules()
     work.projections(weight_match.groups_by_name(*work.unmatched()))
     if work.is_unnamed:
@@ -54,15 +54,15 @@ class _Work:
     """The matches found so far and the unmatched operators."""
 
     def __init__(
-        self, target: Run, golden: Run, given: Sequence[Match], vendor: MsprobeMapping, context: ReadContext
+        self, target: Run, golden: Run, mapped: Sequence[Match], vendor: MsprobeMapping, context: ReadContext
     ) -> None:
         self.open: dict[tuple[str, int], str] = {}
         self.vendor, self.context = vendor, context
-        self.matches = [self._with_slots(one) for one in given]
+        self.matches = [self._with_slots(one) for one in mapped]
         self.left, self.right = neutral_operators(target, golden, vendor)
         self.own = {one.operator.order: one for one in self.left}
         self.is_unnamed = ATB in (world_of(target), world_of(golden))  # its names have no module path
-        self.is_fused = has_parts(*({one.place for one in some} for some in (self.left, self.right)))
+        self.is_fused = has_parts(*({one.place for one in operators} for operators in (self.left, self.right)))
         bare_left = neutral_operators(target, golden, MsprobeMapping())[0]
         self.from_mapping = {one.operator.order for one, bare in zip(self.left, bare_left)
                      if one.key != bare.key} if vendor != MsprobeMapping() else set()  # fmt: skip
@@ -92,8 +92,8 @@ class _Work:
         """Match modules of one path, execution by execution, if their outputs are alike."""
         left, right = self.unmatched()
         known = executions([one for one in right if one.is_module])
-        for key, some in executions([one for one in left if one.is_module]).items():
-            for one, other in zip(some, known.get(key, ())):
+        for key, calls in executions([one for one in left if one.is_module]).items():
+            for one, other in zip(calls, known.get(key, ())):
                 why = self._unlike(one.operator, other.operator)
                 if why:
                     self._leave(one.operator, other.operator, why)
@@ -107,12 +107,12 @@ class _Work:
             return ""
         if any(one.slot.startswith("grad") for one in target.tensors):
             return ""
-        first = [some[0].shape for some in sides]
+        first = [operators[0].shape for operators in sides]
         if not alike(first[0], first[1]):
             return f"it writes {[*first[1]]}, this operator {[*first[0]]}"
         if not self.is_fused:
             return ""
-        more = [one for some in sides for one in some[min(map(len, sides)) :] if alike(one.shape, first[0])]
+        more = [one for operators in sides for one in operators[min(map(len, sides)) :] if alike(one.shape, first[0])]
         if more and not adds_up(target, golden):  # the residual beside the stream
             return f"it writes {len(sides[1])} tensors of this shape, this operator {len(sides[0])}"
         reads = [next((one.shape for one in op.tensors if one.slot == "input:0"), ()) for op in (target, golden)]
@@ -123,17 +123,18 @@ class _Work:
     def weights(self, is_golden: bool) -> None:
         """Match operators by their weights. If `is_golden`, the golden run's names have no module paths."""
         turn = -1 if is_golden else 1
-        some, others = [weight_match.weights_of(side, self.context) for side in self.unmatched()][::turn]
-        for found in weight_match.same(some, others, self.context):
+        weights, others = [weight_match.weights_of(side, self.context) for side in self.unmatched()][::turn]
+        for found in weight_match.same(weights, others, self.context):
             one, other = found[::turn]
             if _writes_alike(one.owner, other.owner):
                 slots = Api("", "", {one.tensor.slot: other.tensor.slot})
                 self.add(one.operator_with_weight, other.operator_with_weight, weight_match.VIA, 0.9, slots)
         left = [{each.operator.order for each in side} for side in self.unmatched()][::turn]
-        some, others = (
-            [each for each in side if each.owner.operator.order in orders] for side, orders in zip((some, others), left)
+        weights, others = (
+            [each for each in side if each.owner.operator.order in orders]
+            for side, orders in zip((weights, others), left)
         )
-        self.projections(weight_match.fused(some, others, is_golden, self.context))
+        self.projections(weight_match.fused(weights, others, is_golden, self.context))
 
     def projections(self, groups: Iterable[weight_match.FusedGroup]) -> None:
         """Match fused products with their parts."""
@@ -149,26 +150,26 @@ class _Work:
     def functions(self) -> None:
         """Match functions of one kind in one module, if both sides have equally many and their outputs are alike one by
         one."""
-        left, right = ([one for one in some if not one.is_module] for some in self.unmatched())
+        left, right = ([one for one in calls if not one.is_module] for calls in self.unmatched())
         known = executions(right)
-        for key, some in executions(left).items():
+        for key, calls in executions(left).items():
             others = known.get(key, [])
-            alike = len(some) == len(others) and key[0] and all(map(_writes_alike, some, others))
-            for one, other in zip(some, others if alike else ()):
+            alike = len(calls) == len(others) and key[0] and all(map(_writes_alike, calls, others))
+            for one, other in zip(calls, others if alike else ()):
                 self.add(one.operator, other.operator, VIA, 0.9)
 
     def rest(self) -> None:
         """Match the remaining operators by order between matches: those of one type and shape that are equally many on
         both sides, or have the same values."""
         left, right = (
-            [one for one in some if (side, one.operator.order) not in self.open]
-            for side, some in zip(("target", "golden"), self.unmatched())
+            [one for one in operators if (side, one.operator.order) not in self.open]
+            for side, operators in zip(("target", "golden"), self.unmatched())
         )
         stretches = self._stretches()
         groups: dict[object, tuple[list[NeutralOperator], list[NeutralOperator]]] = defaultdict(lambda: ([], []))
         of: dict[tuple[int, int], object] = {}  # by side and order
-        for side, some in enumerate((left, right)):
-            for one in some:
+        for side, operators in enumerate((left, right)):
+            for one in operators:
                 key = of[side, one.operator.order] = stretches.key(one, side)
                 groups[key][side].append(one)
         found = order.match(
@@ -183,9 +184,9 @@ class _Work:
             if sure or content([match.target], [match.golden], self.context).like[0, 0] > _ALIKE:
                 self.add(one.operator, other.operator, order.VIA, match.confidence)
         taken = self.unmatched()
-        free = [{one.operator.order for one in some} for some in taken]
-        for side, some in enumerate((left, right)):
-            for one in some:
+        free = [{one.operator.order for one in operators} for operators in taken]
+        for side, operators in enumerate((left, right)):
+            for one in operators:
                 if one.operator.order not in free[side]:
                     continue
                 rivals = groups[of[side, one.operator.order]][1 - side]
@@ -226,17 +227,19 @@ class _Stretches:
         return at, neutral.op_type, one.phase, written
 
 
-def _is_no_choice(some: Sequence[NeutralOperator], others: Sequence[NeutralOperator]) -> bool:
+def _is_no_choice(operators: Sequence[NeutralOperator], others: Sequence[NeutralOperator]) -> bool:
     """Return whether both sides have equally many candidates, or all on the longer side have equal records."""
-    longer = max(some, others, key=len)
-    return len(some) == len(others) or len({*map(_record, longer)}) == 1
+    longer = max(operators, others, key=len)
+    return len(operators) == len(others) or len({*map(_record, longer)}) == 1
 
 
 def _record(one: NeutralOperator) -> object:
     """The recorded statistics and checksums of an operator. Operators with equal records are interchangeable."""
-    some = one.operator.tensors
-    told = all(each.identity or (each.statistics and None not in each.statistics) for each in some)
-    return repr([(each.slot, each.shape, each.statistics, each.checksum) for each in some]) if told else id(one)
+    tensors = one.operator.tensors
+    has_content = all(each.identity or (each.statistics and None not in each.statistics) for each in tensors)
+    return (
+        repr([(each.slot, each.shape, each.statistics, each.checksum) for each in tensors]) if has_content else id(one)
+    )
 
 
 def _writes_alike(one: NeutralOperator, other: NeutralOperator) -> bool:

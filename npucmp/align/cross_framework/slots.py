@@ -209,8 +209,8 @@ def _residuals(target: Operator, golden: Operator) -> Iterator[tuple[TensorRef, 
 def _arguments(target: Operator, golden: Operator) -> dict[str, object]:
     """The golden's numeric arguments that both operators have, in the target's slots; all others are the target's
     own."""
-    told = {tensor_name(golden, slot): value for slot, value in golden.arguments.items()}
-    found = {slot: told.get(tensor_name(target, slot), value) for slot, value in target.arguments.items()}
+    values = {tensor_name(golden, slot): value for slot, value in golden.arguments.items()}
+    found = {slot: values.get(tensor_name(target, slot), value) for slot, value in target.arguments.items()}
     return {
         slot: value if type(value) in (int, float) and type(own) in (int, float) and value != own else own
         for (slot, value), own in zip(found.items(), target.arguments.values())

@@ -50,9 +50,9 @@ def groups_by_name(target: Sequence[NeutralOperator], golden: Sequence[NeutralOp
             if not place or phase != "forward" or (place, what, phase) in known:
                 continue
             for names in WHOLES.get(place[-1], ()):
-                some = [known.get(((*place[:-1], name), what, phase), []) for name in names]
-                if all(len(each) == len(wholes) for each in some):
-                    for whole, *parts in zip(wholes, *some):
+                parts_by_name = [known.get(((*place[:-1], name), what, phase), []) for name in names]
+                if all(len(each) == len(wholes) for each in parts_by_name):
+                    for whole, *parts in zip(wholes, *parts_by_name):
                         yield FusedGroup(
                             whole.operator, tuple(one.operator for one in parts), transpose_weight, tuple(names)
                         )
@@ -65,10 +65,10 @@ def matches_of(groups: Sequence[FusedGroup], context: ReadContext) -> tuple[list
         layouts[group.names].append((group, agrees(group, context)))
     found: list[Match] = []
     unsure: list[FusedGroup] = []
-    for some in layouts.values():
-        told = {known for _, known in some}
-        for group, _ in some:
-            fits = [] if True not in told and False in told else [*_matches(group, context)]
+    for candidates in layouts.values():
+        names_known = {known for _, known in candidates}
+        for group, _ in candidates:
+            fits = [] if True not in names_known and False in names_known else [*_matches(group, context)]
             found += fits
             unsure += [] if fits else [group]
     return found, unsure
@@ -91,9 +91,9 @@ def agrees(group: FusedGroup, context: ReadContext) -> Optional[bool]:
             for slot, whole in _slots(group.whole, role)
             for one, other in zip(*_cut(group, slot, whole, context))
         ]
-        told = [one for one in found if one is not None]
-        if told:
-            return any(told)
+        decided = [one for one in found if one is not None]
+        if decided:
+            return any(decided)
     return None
 
 
@@ -149,9 +149,9 @@ def _matches(group: FusedGroup, context: ReadContext) -> Iterator[Match]:
     views = cuts.get("output:0", ([], []))[0]
     if group.turned:
         for at, part in enumerate(group.parts if views else ()):
-            some = [each[at].in_slot(slot) for slot, (each, _) in cuts.items() if each]
-            some += [one for one in group.whole.tensors if one.slot.startswith("input")]
-            partner = partner_of(part, group.whole._replace(tensors=tuple(some)), context)
+            tensors = [each[at].in_slot(slot) for slot, (each, _) in cuts.items() if each]
+            tensors += [one for one in group.whole.tensors if one.slot.startswith("input")]
+            partner = partner_of(part, group.whole._replace(tensors=tuple(tensors)), context)
             yield Match(part, partner, FUSED_WEIGHTS_VIA, 0.9, (group.whole.order,), True)
         return
     first, last = group.parts[0], group.parts[-1]
@@ -238,11 +238,11 @@ class WeightPair(NamedTuple):
     there: WeightRead
 
 
-def weights_of(some: Sequence[NeutralOperator], context: ReadContext) -> list[WeightRead]:
+def weights_of(operators: Sequence[NeutralOperator], context: ReadContext) -> list[WeightRead]:
     """The inputs of operators that may be weights: parameters of modules, and inputs of functions in the slots of
     weights. For unknown types, all floats. `same` prefers a function to the module around it."""
     found: list[WeightRead] = []
-    for one in some:
+    for one in operators:
         operator = one.operator
         places = {f"input:{place}" for place in op_type(operator.op_type).parameters}
         for tensor in operator.tensors if one.phase == "forward" else ():
@@ -264,14 +264,14 @@ def transpose_weight(weight: WeightRead, context: ReadContext) -> Optional[Weigh
     return weight._replace(tensor=view, ends=ends_of(view._replace(slot="param:"), context), is_transposed=True)
 
 
-def same(some: Sequence[WeightRead], others: Sequence[WeightRead], context: ReadContext) -> Iterator[WeightPair]:
+def same(weights: Sequence[WeightRead], others: Sequence[WeightRead], context: ReadContext) -> Iterator[WeightPair]:
     """Match operators that share one weight, equally many on both sides, in order."""
     by_shape: dict[object, list[WeightRead]] = defaultdict(list)
     for other in others:
         by_shape[other.shape].append(other)
     partners: dict[tuple[int, ...], list[WeightRead]] = defaultdict(list)
     rivals: dict[tuple[int, ...], list[WeightRead]] = {}
-    for one in some:
+    for one in weights:
         for weight in (one, transpose_weight(one, context) if len(one.shape) == 2 else None):
             near = [other for other in by_shape.get(weight.shape, ()) if _is_near(weight, other)] if weight else []
             if weight is not None and near:
@@ -296,7 +296,7 @@ def _innermost(near: list[WeightRead], to: NeutralOperator) -> list[WeightRead]:
 
 
 def fused(
-    some: Sequence[WeightRead], others: Sequence[WeightRead], is_golden: bool, context: ReadContext
+    weights: Sequence[WeightRead], others: Sequence[WeightRead], is_golden: bool, context: ReadContext
 ) -> list[FusedGroup]:
     """Return operators whose weight consists of several weights of the other run, row after row. If `is_golden`,
     these operators belong to the golden run."""
@@ -305,7 +305,7 @@ def fused(
         if len(other.shape) == 2:
             by_width[other.shape[1]].append(other)
     found = []
-    for one in some:
+    for one in weights:
         for weight in (one, transpose_weight(one, context)) if len(one.shape) == 2 else ():
             chain = _chain(weight, by_width.get(weight.shape[1], []), context) if weight is not None else []
             if weight is not None and len(chain) > 1:
@@ -322,8 +322,8 @@ def _unlike(names: Sequence[str]) -> tuple[str, ...]:
 
 def _with(operator: Operator, weight: WeightRead) -> Operator:
     """The operator with the weight in a module's slot. Only its first other input is kept."""
-    kept = [one for one in operator.tensors if one.slot == "input:0" or one.is_output]
-    return operator._replace(tensors=(*kept, weight.tensor.in_slot("param:weight")))
+    activations = [one for one in operator.tensors if one.slot == "input:0" or one.is_output]
+    return operator._replace(tensors=(*activations, weight.tensor.in_slot("param:weight")))
 
 
 def _chain(weight: WeightRead, others: Sequence[WeightRead], context: ReadContext) -> list[WeightRead]:

@@ -284,7 +284,7 @@ def _folders(path: Path) -> list[Path]:
     """Return the folders directly below, sorted; links are skipped."""
     try:
         with os.scandir(path) as entries:
-            some = islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT + 1)
-            return [Path(folder) for folder in sorted(some)]
+            folders = islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT + 1)
+            return [Path(folder) for folder in sorted(folders)]
     except OSError:
         return []

@@ -142,8 +142,10 @@ def _execution(folder: str) -> Place:
     step = rank = None
     if len(parts) > 1 and _NUMBER.fullmatch(parts[-1]) and re.fullmatch(r"[0-9]+(_[0-9]+)?", parts[-2]):
         process = _PROCESS.fullmatch(parts[-2])
-        told = place_of(parts[:-2])
-        rank = told.rank if told.rank is not None else int(process[1]) if process else None  # each may see one device
+        labels = place_of(parts[:-2])
+        rank = (
+            labels.rank if labels.rank is not None else int(process[1]) if process else None
+        )  # each may see one device
         step, parts = int(parts[-1]), parts[:-1]
     return Place(os.path.join(*parts), step, rank)
 
@@ -220,11 +222,11 @@ def _operator(
 def _arguments(file: str, notes: list[str], context: ReadContext) -> dict[str, Any]:
     """Return the plain values of an operator's parameters; an unreadable file adds a note."""
     try:
-        told = json_object(read_text(file, "record_bytes", context), file, "parameters", digits=40)
+        values = json_object(read_text(file, "record_bytes", context), file, "parameters", digits=40)
     except DumpError as error:
         notes.append(f"{file}: ignored, {error.because}")
         return {}
-    return {key: value for key, value in told.items() if isinstance(value, (bool, int, float, str))}
+    return {key: value for key, value in values.items() if isinstance(value, (bool, int, float, str))}
 
 
 def _tensor(

@@ -160,9 +160,9 @@ def _step_and_rank(folder: Path) -> Place:
         step = int(parts[-1])
         rank = int(parts[-4]) if len(parts) >= 4 and parts[-4].isdecimal() else None
         root = len(parts) - 3
-    told = place_of(parts)
-    step, rank = step if told.step is None else told.step, rank if told.rank is None else told.rank
-    return Place(os.path.join(*parts[: max(root, told.depth)]), step, rank)
+    labels = place_of(parts)
+    step, rank = step if labels.step is None else labels.step, rank if labels.rank is None else labels.rank
+    return Place(os.path.join(*parts[: max(root, labels.depth)]), step, rank)
 
 
 def _model(folder: Path) -> str:

@@ -101,8 +101,8 @@ def _open_one_of_many(file: Path, context: ReadContext) -> Run:
 def _number(file: Path, word: str) -> Optional[int]:
     """Return a number from a file name such as "gpu_rank3.h5", else from its folders."""
     found = re.search(rf"(?:^|[^A-Za-z]){word}[_-]?([0-9]{{1,9}})(?![0-9])", file.stem)
-    told = place_of(file.absolute().parts[:-1])
-    return int(found[1]) if found else told.step if word == "step" else told.rank
+    labels = place_of(file.absolute().parts[:-1])
+    return int(found[1]) if found else labels.step if word == "step" else labels.rank
 
 
 def _open(path: Path, context: ReadContext) -> Run:

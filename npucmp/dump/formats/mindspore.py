@@ -309,12 +309,12 @@ def _recorded_order(groups: Sequence[Sequence[DumpedTensor]], beside: Companions
         if not group[0].name.is_parameter:
             kernels[group[0].folder].append(group)
     places: dict[int, tuple[int, int]] = {}
-    for folder, some in kernels.items():
-        found = beside.launch_order(Path(folder).absolute().parent.name, [group[0].name.op_name for group in some])
+    for folder, members in kernels.items():
+        found = beside.launch_order(Path(folder).absolute().parent.name, [group[0].name.op_name for group in members])
         if not found:
             return {}
-        start = min(_position(group)[0] for group in some)
-        places.update((id(group), (start, place)) for group, place in zip(some, found))
+        start = min(_position(group)[0] for group in members)
+        places.update((id(group), (start, place)) for group, place in zip(members, found))
     return places
 
 

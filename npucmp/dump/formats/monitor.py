@@ -99,8 +99,8 @@ def _rows(file: Path, notes: list[str], context: ReadContext) -> list[_FigureRow
         return []
     texts = [{key: value or "" for key, value in line.items() if isinstance(value, str)} for line in table]
     rounding = _rounding(line.get(name, "") for line in texts for name in _FIGURES)
-    told = (line for line in texts if all(line.get(name) != "nan" for name in _OF_TENSORS))
-    rows = [_row(kind["kind"] if kind else file.stem, line, rounding) for line in told]
+    lines = (line for line in texts if all(line.get(name) != "nan" for name in _OF_TENSORS))
+    rows = [_row(kind["kind"] if kind else file.stem, line, rounding) for line in lines]
     lost = rows.count(None)
     if lost:
         notes.append(f"{file}: {lost} rows name no tensor and are skipped")

@@ -273,8 +273,8 @@ def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
         framework = str(top.get("framework") or _framework(top["data"]))
         unclear = _unclear(top["data"])
         known = ((name, record) for name, record in top["data"].items() if name not in unclear)
-        told = ((name, call_of(name, record, framework)) for name, record in known)
-        found.update((f"{batch}/{name}" if batch else name, call) for name, call in told if call is not None)
+        recorded = ((name, call_of(name, record, framework)) for name, record in known)
+        found.update((f"{batch}/{name}" if batch else name, call) for name, call in recorded if call is not None)
     return found
 
 

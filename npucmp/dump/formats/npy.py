@@ -86,7 +86,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         where = path.joinpath(*(part for part in below if part not in micro))
         one = _run(folder, sorted(folder.iterdir()), context, read)
         runs.setdefault(str(where if micro else folder), []).append(("/".join(micro), one))
-    return [join_batches(where, some) if some[0][0] else some[0][1] for where, some in runs.items()]
+    return [join_batches(where, batches) if batches[0][0] else batches[0][1] for where, batches in runs.items()]
 
 
 def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set[Path]] = None) -> Run:

@@ -82,12 +82,12 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 
 def _with_weights(runs: list[Run]) -> list[Run]:
     """Add the weights beside the tokens of a device to the modules of the first token, so that they are read once."""
-    kept = {run.path: run for run in runs if run.step is None and all(map(_is_weights, run.operators))}
+    weights = {run.path: run for run in runs if run.step is None and all(map(_is_weights, run.operators))}
     first: dict[str, Run] = {}
     for run in sorted(runs, key=lambda run: run.step or 0):
-        if os.path.dirname(run.path) in kept:
+        if os.path.dirname(run.path) in weights:
             first.setdefault(os.path.dirname(run.path), run)
-    joined = {id(run): _with_parameters(run, kept[owner]) for owner, run in first.items()}
+    joined = {id(run): _with_parameters(run, weights[owner]) for owner, run in first.items()}
     return [joined.get(id(run), run) for run in runs if run.path not in first]
 
 

@@ -133,8 +133,10 @@ def _names(folder: Path, folders: bool) -> list[str]:
     """Return the sorted names of the files or folders in a folder, without links; [] if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            some = islice(entries, _ENTRIES)
-            return sorted(one.name for one in some if (one.is_dir if folders else one.is_file)(follow_symlinks=False))
+            scanned = islice(entries, _ENTRIES)
+            return sorted(
+                one.name for one in scanned if (one.is_dir if folders else one.is_file)(follow_symlinks=False)
+            )
     except (OSError, ValueError):
         return []
 

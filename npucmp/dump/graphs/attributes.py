@@ -59,9 +59,9 @@ def of_text(value: Message) -> Optional[Value]:
         if value.get(field):
             return _scalar(field, value[field][0])
     for field in ("i", "f", "b", "s"):
-        some = [_scalar(field, one) for part in lists for one in part.get(field, ())]
-        if some:
-            return _listed(some)
+        values = [_scalar(field, one) for part in lists for one in part.get(field, ())]
+        if values:
+            return _listed(values)
     return () if lists else None
 
 
@@ -69,8 +69,8 @@ def of_wire(cursor: Cursor, field: WireField) -> Optional[Value]:
     """Return the value of an AttrValue in wire format; None if it is not kept. Raises DumpError for malformed bytes."""
     for one in cursor.fields(field.start, field.end):
         if one.number == 1 and one.wire == 2:
-            some = [value for part in cursor.fields(one.start, one.end) for value in _wire_values(cursor, part)]
-            return _listed(some)
+            values = [value for part in cursor.fields(one.start, one.end) for value in _wire_values(cursor, part)]
+            return _listed(values)
         if one.number == 8 and one.wire == 2:
             return _of_wired_tensor(cursor, one)
         for found in _wire_values(cursor, one):

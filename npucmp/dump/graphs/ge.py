@@ -129,14 +129,14 @@ def _node(op: Message) -> Node:
 
 def _node_facts(found: Mapping[str, Message], entries: Sequence[Optional[tuple[str, int]]]) -> dict[str, Any]:
     """Return the kept attributes of an operator, and the names of its present inputs, in their order, as `inputs`."""
-    told = {key: attributes.of_text(found[key]) for key in found if key in attributes.WANTED}
-    told = {key: value for key, value in told.items() if value is not None}
-    names, places = told.pop(attributes.NAMES, ()), told.pop(attributes.PLACES, ())
+    values = {key: attributes.of_text(found[key]) for key in found if key in attributes.WANTED}
+    values = {key: value for key, value in values.items() if value is not None}
+    names, places = values.pop(attributes.NAMES, ()), values.pop(attributes.PLACES, ())
     if isinstance(names, tuple) and isinstance(places, tuple) and len(names) == len(places):
         there = [at for at, entry in enumerate(entries) if entry is None or entry[1] != _CONTROL]
         called = dict(zip(places, names))
-        told["inputs"] = tuple(str(called.get(i, "")) for i, at in enumerate(there) if entries[at] is not None)
-    return told
+        values["inputs"] = tuple(str(called.get(i, "")) for i, at in enumerate(there) if entries[at] is not None)
+    return values
 
 
 def _entry(text: str) -> Optional[tuple[str, int]]:

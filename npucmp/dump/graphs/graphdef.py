@@ -65,22 +65,22 @@ def _attributes(node: Message) -> dict[str, Any]:
     for entry in node.get("attr", ()):
         with suppress(ValueError, AttributeError):  # AttributeError: not a message
             keys, values = texts(entry, "key"), messages(entry, "value")
-            told = attributes.of_text(values[0]) if keys and values else None
-            if told is not None:
-                found[keys[0]] = told
+            value = attributes.of_text(values[0]) if keys and values else None
+            if value is not None:
+                found[keys[0]] = value
     return found
 
 
 def _raw_of_wire(cursor: Cursor, start: int, end: int) -> _Raw:
-    told: dict[str, Any] = {}
+    attributes_found: dict[str, Any] = {}
     words: dict[int, list[str]] = {_NAME: [""], _OP: [""], _INPUT: []}
     for field in cursor.fields(start, end):
         if field.number in words and field.wire == 2:
             words[field.number].append(cursor.text(field))
         elif field.number == _ATTR and field.wire == 2:
             with suppress(DumpError):  # skip malformed attributes, as in _told
-                told.update(_attribute(cursor, field))
-    return _Raw(words[_NAME][-1], words[_OP][-1], words[_INPUT], told)
+                attributes_found.update(_attribute(cursor, field))
+    return _Raw(words[_NAME][-1], words[_OP][-1], words[_INPUT], attributes_found)
 
 
 def _attribute(cursor: Cursor, entry: WireField) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def _attribute(cursor: Cursor, entry: WireField) -> dict[str, Any]:
     key = cursor.text(parts[_KEY]) if _KEY in parts and _VALUE in parts else ""
     if key not in attributes.WANTED and key != attributes.VALUE:
         return {}
-    told = attributes.of_wire(cursor, parts[_VALUE])
-    return {} if told is None else {key: told}
+    value = attributes.of_wire(cursor, parts[_VALUE])
+    return {} if value is None else {key: value}
 
 
 def _graph(raw: Sequence[_Raw], path: str) -> Graph:
@@ -100,8 +100,8 @@ def _graph(raw: Sequence[_Raw], path: str) -> Graph:
         if node.op in ("Copy", "CopyHost") and node.name.startswith("__copy_")
     }
     debug = {node.name for node in raw if node.op.startswith("Debug") and node.name.startswith("__dbg_")}
-    kept = [node for node in raw if node.name not in copies and node.name not in debug]
-    nodes = [_node(node, copies, debug) for node in kept]
+    computing = [node for node in raw if node.name not in copies and node.name not in debug]
+    nodes = [_node(node, copies, debug) for node in computing]
     return Graph(path, "", tuple(nodes[i]._replace(order=order) for order, i in enumerate(_order(nodes))))
 
 

@@ -66,19 +66,19 @@ def read_atb(file: RegularFile) -> AtbTensor:
     head, end, _ = file.read(0, min(file.size, MOST)).partition(_END)
     if not end:
         raise DumpError(file.path, f"no $End=1 in its first {MOST} bytes: cut short, or not an ATB file", 0)
-    told = _attributes(file, head)
-    dtype, layout, shape = _dtype(file, told), _layout(file, told), _shape(file, told)
+    attributes = _attributes(file, head)
+    dtype, layout, shape = _dtype(file, attributes), _layout(file, attributes), _shape(file, attributes)
     row = lookup(dtype)
     if row is None:
         raise DumpError(file.path, f"unsupported: elements of type {dtype}")
     tensor_size(file.path, shape, row.itemsize, file.limits)
-    if "data" in told:
-        return AtbTensor(dtype, shape, layout, None, told["data"])
-    offset, size = _value_range(file, told, len(head) + len(_END))
+    if "data" in attributes:
+        return AtbTensor(dtype, shape, layout, None, attributes["data"])
+    offset, size = _value_range(file, attributes, len(head) + len(_END))
     needed = row.stored(math.prod(shape))
     if size < needed:
         raise DumpError(file.path, f"shape {list(shape)} needs {needed} bytes, the file has {size}", offset)
-    if "$Object.data" not in told and size != needed:
+    if "$Object.data" not in attributes and size != needed:
         raise DumpError(file.path, f"holds {size} bytes of data, its header promises {needed}", offset)
     return AtbTensor(dtype, shape, layout, Payload(file.path, dtype, shape, offset))
 
@@ -90,41 +90,41 @@ def _attributes(file: RegularFile, head: bytes) -> dict[str, str]:
         raise DumpError(file.path, "its header is not text: not an ATB file", error.start) from None
     if not all(map(_LINE.fullmatch, lines)):
         raise DumpError(file.path, "a line of its header is not name=value")
-    told = dict(line.split("=") for line in lines)
-    if len(told) < len(lines):
+    attributes = dict(line.split("=") for line in lines)
+    if len(attributes) < len(lines):
         raise DumpError(file.path, "its header contains a name twice")
-    return told
+    return attributes
 
 
-def _dtype(file: RegularFile, told: dict[str, str]) -> str:
-    word = told.get("dtype", "")
+def _dtype(file: RegularFile, attributes: dict[str, str]) -> str:
+    word = attributes.get("dtype", "")
     dtype = GE_DATA_TYPE.get(int(word)) if _NUMBER.fullmatch(word) else None
     if dtype is None or dtype in NOT_NUMBERS:
         raise DumpError(file.path, f"unsupported: elements of type {dtype or word[:20]!r}")
     return dtype
 
 
-def _layout(file: RegularFile, told: dict[str, str]) -> str:
-    word = told.get("format", "2")
+def _layout(file: RegularFile, attributes: dict[str, str]) -> str:
+    word = attributes.get("format", "2")
     return OUTPUT_FORMAT.get(int(word), "") if _NUMBER.fullmatch(word) else ""
 
 
-def _shape(file: RegularFile, told: dict[str, str]) -> tuple[int, ...]:
-    if "dims" not in told:
+def _shape(file: RegularFile, attributes: dict[str, str]) -> tuple[int, ...]:
+    if "dims" not in attributes:
         raise DumpError(file.path, "its header has no dims")
-    words = told["dims"].split(",") if told["dims"] else []
+    words = attributes["dims"].split(",") if attributes["dims"] else []
     if not all(map(_NUMBER.fullmatch, words)):
-        raise DumpError(file.path, f"its dims are not a shape: {told['dims'][:40]!r}")
+        raise DumpError(file.path, f"its dims are not a shape: {attributes['dims'][:40]!r}")
     return tuple(map(int, words))
 
 
-def _value_range(file: RegularFile, told: dict[str, str], start: int) -> tuple[int, int]:
+def _value_range(file: RegularFile, attributes: dict[str, str], start: int) -> tuple[int, int]:
     """Return the offset and the byte count of the values."""
     held = file.size - start
-    promised = told.get("$Object.Length", str(held))
+    promised = attributes.get("$Object.Length", str(held))
     if not _NUMBER.fullmatch(promised) or int(promised) != held:
         raise DumpError(file.path, f"holds {held} bytes of data, its header promises {promised[:20]}", start)
-    words = told.get("$Object.data", f"0,{held}").split(",")
+    words = attributes.get("$Object.data", f"0,{held}").split(",")
     if len(words) != 2 or not all(map(_NUMBER.fullmatch, words)) or sum(map(int, words)) > held:
         raise DumpError(file.path, f"its values cannot be at {','.join(words)[:40]!r} of {held} bytes", start)
     return start + int(words[0]), int(words[1])

@@ -96,16 +96,16 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[RunFiles]:
         place = place_of(path.absolute().parts[:-1])
         return [RunFiles(place.step, place.rank, str(path), [("", path.name, str(path))], [])]
     runs: dict[str, RunFiles] = {}
-    given = len(path.absolute().parts)
+    depth = len(path.absolute().parts)
     for folder, names in folders(path):
         chosen = [name for name in names if name.endswith(endings)]
         if not chosen:
             continue
         parts = Path(folder).absolute().parts
         place = place_of(parts)
-        end = place.depth if place.depth >= given else _of_itself(parts)
-        micro = [part for part in parts[given : place.depth] if micro_of(part) is not None]
-        base = os.path.join(*(part for at, part in enumerate(parts[:end]) if at < given or part not in micro))
+        end = place.depth if place.depth >= depth else _of_itself(parts)
+        micro = [part for part in parts[depth : place.depth] if micro_of(part) is not None]
+        base = os.path.join(*(part for at, part in enumerate(parts[:end]) if at < depth or part not in micro))
         below = [*micro, *(part for part in parts[end:] if part not in DATA)]
         found = runs.setdefault(base, RunFiles(place.step, place.rank, base, [], []))
         found.paths.extend(("/".join(below), name, os.path.join(folder, name)) for name in chosen)
@@ -118,9 +118,9 @@ def labelled_folders(path: Path, endings: tuple[str, ...], most: int = 0) -> Ite
 
     At most the first `most` folders are searched; 0 means all.
     """
-    given = len(path.absolute().parts)
+    depth = len(path.absolute().parts)
     for at, (folder, names) in enumerate(folders(path)):
-        is_run = at == 0 or place_of(Path(folder).absolute().parts).depth > given
+        is_run = at == 0 or place_of(Path(folder).absolute().parts).depth > depth
         if is_run and any(name.endswith(endings) for name in names):
             yield Path(folder)
         if most and at >= most:

@@ -229,8 +229,8 @@ def with_strides(payload: Payload, strides: Sequence[int]) -> Payload:
     if len(strides) != len(shape) or any(stride < 0 for stride in strides):
         raise DumpError(payload.path, f"strides {list(strides)} do not fit shape {list(shape)}")
     if reach(shape, strides) > math.prod(shape):
-        kept = math.prod(shape)
-        raise DumpError(payload.path, f"strides {list(strides)} reach beyond the {kept} stored elements")
+        elements = math.prod(shape)
+        raise DumpError(payload.path, f"strides {list(strides)} reach beyond the {elements} stored elements")
     steps = compact(shape, strides)
     if steps and payload.dataset:
         raise DumpError(payload.path, "unsupported: strides of a dataset that is not contiguous")
@@ -331,7 +331,7 @@ def _unshuffle(data: bytes, parameters: Sequence[int], _: int) -> bytes:
 
 def _unsum(data: bytes, _: Sequence[int], __: int) -> bytes:
     """Check and drop Fletcher's checksum over big-endian 16-bit words, stored as 4 little-endian bytes at the end."""
-    body, kept = data[:-4], int.from_bytes(data[-4:], "little")
+    body, checksum = data[:-4], int.from_bytes(data[-4:], "little")
     words = np.frombuffer(body + bytes(len(body) % 2), ">u2").astype(np.uint64)
     low = high = 0
     for at in range(0, len(words), 1 << 16):  # blocks keep sums of 16-bit words times their positions within 64 bits
@@ -339,7 +339,7 @@ def _unsum(data: bytes, _: Sequence[int], __: int) -> bytes:
         high += len(part) * low + int((part * np.arange(len(part), 0, -1, dtype=np.uint64)).sum())
         low += int(part.sum())
         low, high = low % 65535, high % 65535
-    if kept % 65536 % 65535 != low or (kept >> 16) % 65535 != high:
+    if checksum % 65536 % 65535 != low or (checksum >> 16) % 65535 != high:
         raise ValueError("its checksum differs")
     return body
 

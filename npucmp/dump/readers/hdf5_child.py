@@ -29,9 +29,9 @@ from npucmp.errors import DumpError, MissingExtra
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder per line
 
 
-def write_facts(path: str, attributes: list[str], given: dict[str, int], seconds: int) -> None:
+def write_facts(path: str, attributes: list[str], limit_values: dict[str, int], seconds: int) -> None:
     """Write the facts, or {"error": why} or {"missing": package}."""
-    limits = Limits(**given)
+    limits = Limits(**limit_values)
     out = sys.stdout.buffer
     try:
         import h5py  # noqa: F401, with what it loads, before the limits

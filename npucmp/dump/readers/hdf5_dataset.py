@@ -26,13 +26,13 @@ _BFLOAT16 = (2, (15, 7, 8, 0, 7), 127)  # bytes; positions of sign, exponent, it
 
 def dataset_facts(file: H5File, dataset: Any, attributes: Sequence[str]) -> Fact:
     """Return the facts of a dataset (see hdf5_child.py); of the named attributes, those that are integers."""
-    some = _has_attributes(file, dataset)
-    kept = {name: _attribute(file, dataset, name.encode()) if some else [] for name in attributes}
+    has_attributes = _has_attributes(file, dataset)
+    found = {name: _attribute(file, dataset, name.encode()) if has_attributes else [] for name in attributes}
     try:
         with h5py_errors(file.path, file.limits):
-            return {"attributes": kept, **_storage_of(file, dataset)}
+            return {"attributes": found, **_storage_of(file, dataset)}
     except DumpError as error:
-        return {"attributes": kept, "problem": error.because}
+        return {"attributes": found, "problem": error.because}
 
 
 def _has_attributes(file: H5File, dataset: Any) -> bool:

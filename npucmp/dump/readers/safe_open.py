@@ -101,10 +101,10 @@ class RegularFile:
             raise DumpError(self.path, f"ended early: {self.size} bytes, {length} more are needed", offset)
         try:
             while done < length:
-                some = os.preadv(self._fd, [room[done:]], offset + done)
-                if not some:
+                count = os.preadv(self._fd, [room[done:]], offset + done)
+                if not count:
                     raise DumpError(self.path, "ended early: it became shorter while it was read", offset + done)
-                done += some
+                done += count
         except OSError as error:
             raise DumpError(self.path, f"cannot be read: {error.strerror}", offset) from None
 

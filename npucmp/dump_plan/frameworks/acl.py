@@ -28,23 +28,23 @@ GRAPH = "graph_model.json"  # the model converted by atc, beside the dump
 named = exact
 
 
-def _config(asked: DumpRequest) -> tool_configs.Row:
-    return tool_configs.acl([asked.model], asked.dump, asked.kind, asked.steps, asked.names)
+def _config(request: DumpRequest) -> tool_configs.Row:
+    return tool_configs.acl([request.model], request.dump, request.kind, request.steps, request.names)
 
 
-def _fields(asked: DumpRequest) -> dict[str, str]:
-    in_c = asked.at(CONFIG).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _fields(request: DumpRequest) -> dict[str, str]:
+    in_c = request.at(CONFIG).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return {
         "config_in_c": f'"{in_c}"',
-        "output": shlex.quote(f"--output={asked.model}"),
-        "fusion_switch": shlex.quote(f"--fusion_switch_file={asked.at(tensorflow.FUSION)}"),
-        "om": shlex.quote(f"--om={asked.model}.om"),
-        "json": shlex.quote(f"--json={asked.at(GRAPH)}"),
+        "output": shlex.quote(f"--output={request.model}"),
+        "fusion_switch": shlex.quote(f"--fusion_switch_file={request.at(tensorflow.FUSION)}"),
+        "om": shlex.quote(f"--om={request.model}.om"),
+        "json": shlex.quote(f"--json={request.at(GRAPH)}"),
     }
 
 
-def _fields_of_reference(asked: DumpRequest) -> dict[str, str]:
-    return {"folder": shlex.quote(os.path.abspath(asked.dump))}
+def _fields_of_reference(request: DumpRequest) -> dict[str, str]:
+    return {"folder": shlex.quote(os.path.abspath(request.dump))}
 
 
 PLAN = Template(

@@ -25,8 +25,8 @@ SCRIPTS = '"$MSPROBE_HOME_PATH/msprobe/scripts/atb'
 named = beginnings
 
 
-def _config(asked: DumpRequest) -> tool_configs.Row:
-    return tool_configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
+def _config(request: DumpRequest) -> tool_configs.Row:
+    return tool_configs.atb(request.kind, request.steps, request.ranks, request.names)
 
 
 PLAN = Template(

@@ -31,8 +31,8 @@ def _expression(glob: str) -> str:
     return "".join(wild.get(character, REPLACEABLE.sub(".", character)) for character in glob)
 
 
-def _config(asked: DumpRequest) -> tool_configs.Row:
-    return tool_configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
+def _config(request: DumpRequest) -> tool_configs.Row:
+    return tool_configs.mindspore(request.question.name, request.kind, request.steps, request.ranks, request.names)
 
 
 PLAN = Template(

@@ -21,9 +21,11 @@ CONFIG = "config.json"
 named = parts
 
 
-def config(asked: DumpRequest) -> tool_configs.Row:
+def config(request: DumpRequest) -> tool_configs.Row:
     """Return config.json of msprobe."""
-    return tool_configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, asked.question.level, asked.names)
+    return tool_configs.msprobe(
+        request.dump, request.kind, request.steps, request.ranks, request.question.level, request.names
+    )
 
 
 def debugger(

@@ -24,8 +24,8 @@ SERVES = True
 named = parts
 
 
-def _fields(asked: DumpRequest) -> dict[str, str]:
-    return {"path": shlex.quote(os.path.abspath(asked.at(pytorch.CONFIG)))}
+def _fields(request: DumpRequest) -> dict[str, str]:
+    return {"path": shlex.quote(os.path.abspath(request.at(pytorch.CONFIG)))}
 
 
 PLAN = replace(

@@ -29,7 +29,7 @@ REFERENCE = (VALUES,)
 REFUSED: dict[str, str] = {}
 SERVES = False
 FUSION = "fusion_switch.cfg"
-FUSION_FILE = ConfigFile(FUSION, lambda asked: tool_configs.FUSION_OFF, "unfused")
+FUSION_FILE = ConfigFile(FUSION, lambda request: tool_configs.FUSION_OFF, "unfused")
 GRAPH = (
     Variable("DUMP_GE_GRAPH", "2", "the compiled graph, without its weights: fusions and data flow"),
     Variable("DUMP_GRAPH_LEVEL", "3", "only its last stage, Build"),
@@ -67,12 +67,12 @@ def option_rows(spelled: Callable[[Option], str], where: str) -> tuple[Row, ...]
     return tuple(Row(spelled(one), where if one.name.startswith("enable_") else "", one.when) for one in OPTIONS)
 
 
-def fields(asked: DumpRequest) -> dict[str, str]:
+def fields(request: DumpRequest) -> dict[str, str]:
     """Return {layers}, the names that are dumped."""
-    strange = next((name for name in asked.names if name.split() != [name]), None)
+    strange = next((name for name in request.names if name.split() != [name]), None)
     if strange is not None:
         raise UsageError(f"--ops: the adapter separates names by blanks, so {strange!r:.80} cannot be selected")
-    return {"layers": " ".join(asked.names)}
+    return {"layers": " ".join(request.names)}
 
 
 def seeds(own: str) -> tuple[Row, ...]:

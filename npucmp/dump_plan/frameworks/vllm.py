@@ -25,9 +25,9 @@ SERVES = True
 named = parts
 
 
-def _fields(asked: DumpRequest) -> dict[str, str]:
-    told = {"dump_config_path": os.path.abspath(asked.at(pytorch.CONFIG))}
-    return {"additional": shlex.quote(json.dumps(told))}
+def _fields(request: DumpRequest) -> dict[str, str]:
+    settings = {"dump_config_path": os.path.abspath(request.at(pytorch.CONFIG))}
+    return {"additional": shlex.quote(json.dumps(settings))}
 
 
 PLAN = replace(  # vLLM-Ascend takes the path of config.json, vLLM needs lines in its code

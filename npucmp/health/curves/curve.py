@@ -42,14 +42,14 @@ class Curve(NamedTuple):
         """Return the points to draw: all, or the first, the extremes and the first non-finite value of each
         interval."""
         values, each = self.values, -(-len(self.values) // DRAWN)
-        kept = {*range(0, len(values), max(1, each)), len(values) - 1}
+        drawn = {*range(0, len(values), max(1, each)), len(values) - 1}
         for begin in range(0, len(values), each) if each > 1 else ():
-            some = values[begin : begin + each]
-            known = np.flatnonzero(np.isfinite(some))
-            odd = np.flatnonzero(~np.isfinite(some))[:1]
-            extremes = [known[some[known].argmin()], known[some[known].argmax()]] if len(known) else []
-            kept |= {begin + int(at) for at in (*extremes, *odd)}
-        order = sorted(kept) if len(values) else []
+            window = values[begin : begin + each]
+            known = np.flatnonzero(np.isfinite(window))
+            odd = np.flatnonzero(~np.isfinite(window))[:1]
+            extremes = [known[window[known].argmin()], known[window[known].argmax()]] if len(known) else []
+            drawn |= {begin + int(at) for at in (*extremes, *odd)}
+        order = sorted(drawn) if len(values) else []
         return LoggedCurve(self.name, tuple(self.steps[order].tolist()), tuple(values[order].tolist()))
 
 

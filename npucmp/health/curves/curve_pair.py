@@ -92,9 +92,9 @@ def compare_curves(target: Curve, golden: Curve, repeat: Optional[Curve] = None)
     paired = None if math.isnan(correlation) and not same else correlation >= SAME_BATCHES or same
     least = 0.0
     if repeat is not None:
-        some, a, b = _common(repeat, golden)
+        repeated, a, b = _common(repeat, golden)
         known = np.isfinite(a) & np.isfinite(b)
-        noise = [abs(one.relative) for one in _windows(some[known], a[known], b[known], False)]
+        noise = [abs(one.relative) for one in _windows(repeated[known], a[known], b[known], False)]
         least = REPEAT_FACTOR * max(noise, default=0.0)
     windows = _windows(steps, x, y, bool(paired), least)
     parted = [one for one in windows if one.differs]
@@ -133,7 +133,7 @@ def spikes(curve: Curve, deviations: float, times: float = 1.0) -> tuple[int, ..
     factor `times`."""
     found: list[int] = []
     for begin in range(0, len(curve.values) - BEFORE, BLOCK):
-        values, steps = (some[begin : begin + BLOCK + BEFORE] for some in (curve.values, curve.steps))
+        values, steps = (column[begin : begin + BLOCK + BEFORE] for column in (curve.values, curve.steps))
         before = np.lib.stride_tricks.sliding_window_view(values, BEFORE)[:-1]
         now, known = values[BEFORE:], np.isfinite(before).all(axis=1)
         median = np.median(before, axis=1)

@@ -72,11 +72,11 @@ def _records(tree: Any) -> list[Record]:
     if isinstance(tree, dict):
         if isinstance(tree.get("log_history"), list):
             return _records(tree["log_history"])
-        lists = {str(name): some for name, some in tree.items() if isinstance(some, list)}
+        lists = {str(name): column for name, column in tree.items() if isinstance(column, list)}
         if lists:
             rows: list[dict[str, Any]] = [{} for _ in range(max(map(len, lists.values())))]
-            for name, some in lists.items():
-                for row, value in zip(rows, some):
+            for name, column in lists.items():
+                for row, value in zip(rows, column):
                     row[name] = value
             return [*map(_numbers, rows)]
         return [_numbers(tree)]

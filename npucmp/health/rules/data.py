@@ -26,8 +26,8 @@ FEWEST = 4  # fewest samples of a verdict
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     """Examine data only: masks hold infinities on purpose."""
-    for some in data_in(health).values():
-        for step, one in some:
+    for tensors in data_in(health).values():
+        for step, one in tensors:
             x = one.figures.extremes
             if x is not None and (x.nan or x.inf):
                 yield Found(one, f"holds {'NaN' if x.nan else 'Inf'}", step=step)
@@ -46,9 +46,9 @@ def constant(health: Health, limit: Optional[float]) -> Finds:
     """Examine data only: token types and positions may be constant, and no layer reads masks of ones. If other data
     vary, a constant input of 0 is an initial state or a buffer to be filled. No clean run has it."""
     data = data_in(health)
-    varies = any(one.figures.constant is None for some in data.values() for _, one in some)
-    for place, some in enumerate(data.values()):
-        for step, one in some:
+    varies = any(one.figures.constant is None for tensors in data.values() for _, one in tensors)
+    for place, tensors in enumerate(data.values()):
+        for step, one in tensors:
             if (place or varies) and not op_type_of(one.operator).has("contracts", "normalises"):
                 break
             value = one.figures.constant
@@ -74,12 +74,12 @@ def same_samples(health: Health, limit: Optional[float]) -> Finds:
     """Report samples with equal bits, unless all their elements are equal. If other data differ between samples, an
     input that is equal in all steps is a constant expanded over the batch. No clean run has it."""
     data = data_in(health)
-    differ = any(len({*_samples(one)}) > 1 for some in data.values() for _, one in some)
-    for some in data.values():
-        bits = {one.figures.bits for _, one in some}
+    differ = any(len({*_samples(one)}) > 1 for tensors in data.values() for _, one in tensors)
+    for tensors in data.values():
+        bits = {one.figures.bits for _, one in tensors}
         if differ and len(bits) == 1:
             continue
-        for step, one in some:
+        for step, one in tensors:
             samples = _samples(one)
             if len(samples) > 1 and len({*samples}) == 1:
                 yield Found(one, f"all {len(samples)} samples have the same bits", step=step)
@@ -97,8 +97,8 @@ def same_samples(health: Health, limit: Optional[float]) -> Finds:
 )
 def duplicates(health: Health, limit: float) -> Finds:
     """Examine samples of at least eight elements only: shorter ones coincide by chance."""
-    for some in data_in(health).values():
-        for step, one in some:
+    for tensors in data_in(health).values():
+        for step, one in tensors:
             samples = _samples(one)
             twice = len(samples) - len({*samples})
             if len({*samples}) > 1 and twice > limit * len(samples) and math.prod(one.shape[1:]) >= 8:
@@ -122,13 +122,13 @@ def repeated(health: Health, limit: Optional[float]) -> Finds:
     moved = [one.same_bits() for one in health.parameters]
     if health.expect.get("repeated_input") or (moved and False not in moved):
         return
-    data = [some for some in data_in(health).values() if some[0][1].figures.constant is None]
-    bits = [[one.figures.bits for _, one in some] for some in data]
-    if any(len({*some}) > 1 for some in bits):
+    data = [column for column in data_in(health).values() if column[0][1].figures.constant is None]
+    bits = [[one.figures.bits for _, one in column] for column in data]
+    if any(len({*column}) > 1 for column in bits):
         return
-    for tensors, some in zip(data, bits):
-        if len(some) == len(health.steps) and all(some):
-            yield Found(tensors[0][1], f"has the same bits in {len(some)} steps", step=tensors[0][0])
+    for tensors, column in zip(data, bits):
+        if len(column) == len(health.steps) and all(column):
+            yield Found(tensors[0][1], f"has the same bits in {len(column)} steps", step=tensors[0][0])
 
 
 def _is_image(one: Tensor) -> bool:
@@ -151,8 +151,8 @@ def _is_raw(one: Tensor) -> bool:
 def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
     """Report images in [0, 255]. Images in [0, 1] are not reported: published rules fire on 21 of 22 clean image
     runs."""
-    for some in data_in(health).values():
-        step, one = some[0]
+    for tensors in data_in(health).values():
+        step, one = tensors[0]
         if _is_raw(one):
             yield Found(
                 one, f"values {one.figures.minimum:g} to {one.figures.maximum:g}", one.figures.maximum, step=step
@@ -171,8 +171,8 @@ def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
 def scale(health: Health, limit: float) -> Finds:
     """Report floats with a deviation above 10 or below 0.001, or a mean of more than 10 deviations. Images in [0, 255]
     are left to input.raw_pixels."""
-    for some in data_in(health).values():
-        step, one = some[0]
+    for tensors in data_in(health).values():
+        step, one = tensors[0]
         x = one.figures
         if not is_float(one) or _is_raw(one) or x.std is None or x.mean is None or x.constant is not None:
             continue
@@ -193,8 +193,8 @@ def feature_scales(health: Health, limit: float) -> Finds:
     """Compare the largest with the median deviation of the columns of a table with at least four samples."""
     import numpy as np
 
-    for some in data_in(health).values():
-        step, one = some[0]
+    for tensors in data_in(health).values():
+        step, one = tensors[0]
         values = full_values(one)
         if values is None or not is_float(one) or values.ndim != 2 or len(values) < FEWEST:
             continue
@@ -218,8 +218,8 @@ def feature_scales(health: Health, limit: float) -> Finds:
 )
 def outlier(health: Health, limit: float) -> Finds:
     """Report the largest distance from the mean, in deviations of all values."""
-    for some in data_in(health).values():
-        for step, one in some:
+    for tensors in data_in(health).values():
+        for step, one in tensors:
             x = one.figures
             if not is_float(one) or not x.std or x.mean is None or x.minimum is None or x.maximum is None:
                 continue
@@ -240,8 +240,8 @@ def outlier(health: Health, limit: float) -> Finds:
 def layout(health: Health, limit: Optional[float]) -> Finds:
     """Report images if the weight of their convolution expects the channels of axis 1, that number is unusual for
     images, and the last axis has a usual number of channels (1, 3 or 4)."""
-    for some in data_in(health).values():
-        step, one = some[0]
+    for tensors in data_in(health).values():
+        step, one = tensors[0]
         reader = next((op for op in health.steps[step].forward if op.operator is one.operator), None)
         if len(one.shape) != 4 or reader is None or not reader.type.has("contracts"):
             continue
@@ -264,8 +264,8 @@ def padding(health: Health, limit: float) -> Finds:
     """Report the share of the most frequent token."""
     import numpy as np
 
-    for some in data_in(health).values():
-        step, one = some[0]
+    for tensors in data_in(health).values():
+        step, one = tensors[0]
         values = full_values(one)
         if values is None or not is_whole(one) or values.ndim < 2 or one.figures.constant is not None:
             continue

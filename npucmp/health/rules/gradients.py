@@ -84,14 +84,14 @@ def _along_depth(health: Health) -> Iterator[tuple[int, float, Parameter, Parame
     and the last matrix. Scales of loss and batch cancel. Matrices that start at zero are skipped: they are still small,
     so all others would seem to vanish before such a head. If gates start near zero, matrices behind them have small
     gradients; then only peers are compared, which have similar gates."""
-    some = [one for one in health.matrices if not one.first.figures.is_zero]
+    matrices = [one for one in health.matrices if not one.first.figures.is_zero]
     if any(map(_is_gate, health.parameters)):
         peers: dict[object, list[Parameter]] = {}
-        for one in some:
+        for one in matrices:
             peers.setdefault((one.kind, one.shape), []).append(one)
-        some = max(peers.values(), key=len, default=[])
+        matrices = max(peers.values(), key=len, default=[])
     for step in range(len(health.steps)):
-        known = [(one, over) for one in some if (over := _over_weight(one, step))]
+        known = [(one, over) for one in matrices if (over := _over_weight(one, step))]
         quarter = max(1, len(known) // 4)
         if len(known) >= 4:
             first, last = ([over for _, over in part] for part in (known[:quarter], known[-quarter:]))
@@ -206,8 +206,8 @@ def _number(health: Health, step: int) -> int | str:
 def _share_of_own(health: Health, step: int) -> Optional[float]:
     """The share of matrices whose gradient has the norm of a backward output of this step; None without gradients."""
     written: dict[int, list[float]] = {}
-    for some in health.steps[step].backward.values():
-        for op in some:
+    for group in health.steps[step].backward.values():
+        for op in group:
             for one in op.outputs:
                 norm = _norm(one) if one.slot.startswith("output") and not op.is_module else None
                 if norm is not None:
@@ -216,7 +216,7 @@ def _share_of_own(health: Health, step: int) -> Optional[float]:
     norms = [(gradient.figures.elements, norm) for gradient in known if (norm := _norm(gradient))]
     if not norms:
         return None
-    ordered = {count: sorted(some) for count, some in written.items()}
+    ordered = {count: sorted(group) for count, group in written.items()}
     return sum(_is_near(norm, ordered.get(count, ())) for count, norm in norms) / len(norms)
 
 
@@ -266,7 +266,7 @@ def underflow16(health: Health, limit: Optional[float]) -> Finds:
     """Report the share of subnormal elements among nonzero float16 elements, over all outputs of the backward pass."""
     small = count = 0
     for step in health.steps:
-        for one in (one for some in step.backward.values() for op in some for one in op.outputs):
+        for one in (one for operators in step.backward.values() for op in operators for one in op.outputs):
             x = one.figures
             if one.dtype == "float16" and x.counted and x.extremes is not None and x.subnormal is not None:
                 small += x.subnormal
@@ -293,10 +293,10 @@ def rank_differs(health: Health, limit: Optional[float]) -> Finds:
                 if op.type.has("sums ranks") and not op.type.has("receives", "one to all"):
                     for tensor in op.outputs:
                         outputs.setdefault((op.name, tensor.slot), []).append((one.rank, tensor))
-        for some in outputs.values():
-            times = Counter(tensor.mark for _, tensor in some if tensor.mark)
-            alone = [rank for rank, tensor in some if times[tensor.mark] == 1]
-            same_shape = len({tensor.shape for _, tensor in some}) == 1
-            if len(some) > 1 and alone and same_shape and sum(times.values()) == len(some):
+        for tensors in outputs.values():
+            times = Counter(tensor.mark for _, tensor in tensors if tensor.mark)
+            alone = [rank for rank, tensor in tensors if times[tensor.mark] == 1]
+            same_shape = len({tensor.shape for _, tensor in tensors}) == 1
+            if len(tensors) > 1 and alone and same_shape and sum(times.values()) == len(tensors):
                 ranks = ", ".join(map(str, alone[:4]))
-                yield Found(some[0][1], f"its output on rank {ranks} has bits that no other rank has", step=step)
+                yield Found(tensors[0][1], f"its output on rank {ranks} has bits that no other rank has", step=step)

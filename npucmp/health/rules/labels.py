@@ -36,10 +36,10 @@ def _of_each(health: Health) -> Iterator[list[tuple[Loss, Tensor]]]:
 def single(health: Health, limit: Optional[float]) -> Finds:
     """Report equal labels in every step, if there are too many labels for chance: at least four labels of ten
     classes."""
-    for some in _of_each(health):
-        values = [labels.figures.constant for _, labels in some]
-        loss, labels = some[0]
-        chance = sum(max(0, one.figures.elements - 1) for _, one in some) * math.log(loss.classes)
+    for losses in _of_each(health):
+        values = [labels.figures.constant for _, labels in losses]
+        loss, labels = losses[0]
+        chance = sum(max(0, one.figures.elements - 1) for _, one in losses) * math.log(loss.classes)
         if None in values or loss.ignored in values or labels.figures.elements < FEWEST or chance < -math.log(CHANCE):
             continue
         words = f"all {labels.figures.elements} labels are class {values[0]:g}"
@@ -58,8 +58,8 @@ def in_order(health: Health, limit: Optional[float]) -> Finds:
     """Report labels that rise through a batch, or consecutive steps with disjoint classes."""
     import numpy as np
 
-    for some in _of_each(health):
-        recorded = [(loss, labels, full_values(labels)) for loss, labels in some]
+    for losses in _of_each(health):
+        recorded = [(loss, labels, full_values(labels)) for loss, labels in losses]
         counted = [(loss, labels, x[x != loss.ignored].ravel()) for loss, labels, x in recorded if x is not None]
         for loss, labels, x in counted:
             is_long = len(labels.shape) == 1 and len(x) >= SORTED and len(np.unique(x)) >= KINDS
@@ -83,8 +83,8 @@ def in_order(health: Health, limit: Optional[float]) -> Finds:
 )
 def out_of_range(health: Health, limit: Optional[float]) -> Finds:
     """Report a label of C or more, or below 0; the ignored label is allowed."""
-    for some in _of_each(health):
-        for loss, labels in some:
+    for losses in _of_each(health):
+        for loss, labels in losses:
             low, high, values = labels.figures.minimum, labels.figures.maximum, full_values(labels)
             if values is not None:
                 counted = values[values != loss.ignored]
@@ -111,8 +111,8 @@ def out_of_range(health: Health, limit: Optional[float]) -> Finds:
 )
 def none(health: Health, limit: Optional[float]) -> Finds:
     """Report labels that are all `ignore_index`, -100 by default."""
-    for some in _of_each(health):
-        for loss, labels in some:
+    for losses in _of_each(health):
+        for loss, labels in losses:
             if labels.figures.constant == loss.ignored:
                 words = f"all {labels.figures.elements} labels are {loss.ignored}, which is ignored"
                 yield Found(labels, words, float(loss.ignored), step=loss.step.index)
@@ -133,10 +133,10 @@ def imbalance(health: Health, limit: float) -> Finds:
     are never balanced."""
     import numpy as np
 
-    for some in _of_each(health):
-        recorded = [(loss, x) for loss, labels in some if (x := full_values(labels)) is not None]
+    for losses in _of_each(health):
+        recorded = [(loss, x) for loss, labels in losses if (x := full_values(labels)) is not None]
         every: Any = np.concatenate([x[x != loss.ignored].ravel() for loss, x in recorded]) if recorded else ()
-        loss, labels = some[0]
+        loss, labels = losses[0]
         if len(every) < max(MANY, OF_EACH * loss.classes):
             continue
         kinds, counts = np.unique(every, return_counts=True)

@@ -40,10 +40,10 @@ def exceeded_limit(
     return None
 
 
-def by_name(some: Iterable[Op]) -> dict[str, list[Op]]:
+def by_name(operators: Iterable[Op]) -> dict[str, list[Op]]:
     """Operators of all steps, grouped by name."""
     found: dict[str, list[Op]] = {}
-    for one in some:
+    for one in operators:
         found.setdefault(one.name, []).append(one)
     return found
 
@@ -93,11 +93,11 @@ def data_of(step: Step) -> tuple[Tensor, ...]:
     """The training data among the inputs of a step: the first tokens or batched floats, and other floats of the same
     batch size. Masks, positions, tables and buffers to be filled are left out."""
     losses = {id(one.operator) for one in step.losses}
-    some = [one for one in step.inputs if id(one.operator) not in losses and one.shape and not _is_filled(one)]
-    floats = [one for one in some if is_float(one) and len(one.shape) > 1 and one.shape[0] > 1]
-    tokens = [one for one in some if is_whole(one) and _looked_up(step, one)]
-    given = [one for one in some if one.is_output]  # a graph records inputs as outputs
-    first = next((one for one in some if any(one is other for other in (*floats, *tokens, *given))), None)
+    tensors = [one for one in step.inputs if id(one.operator) not in losses and one.shape and not _is_filled(one)]
+    floats = [one for one in tensors if is_float(one) and len(one.shape) > 1 and one.shape[0] > 1]
+    tokens = [one for one in tensors if is_whole(one) and _looked_up(step, one)]
+    outputs = [one for one in tensors if one.is_output]  # a graph records inputs as outputs
+    first = next((one for one in tensors if any(one is other for other in (*floats, *tokens, *outputs))), None)
     if first is None:
         return ()
     return (first, *(one for one in floats if one is not first and one.shape[0] == first.shape[0]))
@@ -105,8 +105,8 @@ def data_of(step: Step) -> tuple[Tensor, ...]:
 
 def _is_filled(tensor: Tensor) -> bool:
     """Whether the operator writes values of another tensor into this one."""
-    given = tensor.operator.tensors
-    others = [one for one in given if one is not tensor.ref and not one.is_output and is_float_type(one.dtype)]
+    tensors = tensor.operator.tensors
+    others = [one for one in tensors if one is not tensor.ref and not one.is_output and is_float_type(one.dtype)]
     return tensor.slot == "input:0" and op_type_of(tensor.operator).has("picks") and bool(others)
 
 

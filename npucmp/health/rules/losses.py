@@ -70,10 +70,10 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
 def negated(health: Health, limit: Optional[float]) -> Finds:
     """Examine the last step. All losses must be negated: adversarial trainings subtract one of several losses on
     purpose."""
-    some = [one for one in losses_in(health) if one.step is health.steps[-1] and one.flows]
-    highest = [one.flows[0].figures.maximum for one in some]
-    if some and all(value is not None and value < 0 for value in highest):
-        yield Found(some[0].op, f"the gradient that enters it is {highest[0]:g}", highest[0], limit=0.0)
+    losses = [one for one in losses_in(health) if one.step is health.steps[-1] and one.flows]
+    highest = [one.flows[0].figures.maximum for one in losses]
+    if losses and all(value is not None and value < 0 for value in highest):
+        yield Found(losses[0].op, f"the gradient that enters it is {highest[0]:g}", highest[0], limit=0.0)
 
 
 @rule(

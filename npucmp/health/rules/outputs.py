@@ -27,13 +27,15 @@ def same_for_all(health: Health, limit: float) -> Iterator[Found]:
     found: dict[str, list[tuple[Loss, Optional[float]]]] = {}
     for loss in losses_in(health):
         found.setdefault(loss.name, []).append((loss, _spread(loss)))
-    for some in found.values():
-        if any(spread is None or spread > limit for _, spread in some):
+    for spreads in found.values():
+        if any(spread is None or spread > limit for _, spread in spreads):
             continue
-        loss, spread = some[0]
+        loss, spread = spreads[0]
         assert loss.logits is not None
         zero = len(health.steps) == 1 and loss.logits.figures.is_zero
-        words = f"{loss.logits.shape[0]} samples have the same output" + (f" in {len(some)} steps" if some[1:] else "")
+        words = f"{loss.logits.shape[0]} samples have the same output" + (
+            f" in {len(spreads)} steps" if spreads[1:] else ""
+        )
         yield Found(loss.op, words + (", 0: does the head start at zero?" if zero else ""), spread,
                     "hint" if zero else "", limit=limit)  # fmt: skip
 

@@ -22,7 +22,7 @@ def is_unchanged(one: Parameter) -> Optional[bool]:
         return known
     figures = [weight.figures for weight in one.weights if weight is not None]
     kinds = {(x.minimum, x.maximum, x.mean, x.rms) for x in figures}
-    if len(figures) < 2 or any(None in some for some in kinds):
+    if len(figures) < 2 or any(None in values for values in kinds):
         return None
     return len(kinds) == 1
 

@@ -61,8 +61,8 @@ def pattern(measurement: Measurement, found: BitDifferences, context: ReadContex
 
 def _places(words: str, hint: str, **facts: int | str) -> tuple[Evidence, ...]:
     """The places of the differing elements, and a frequent cause."""
-    told = {name: Fact(value) for name, value in facts.items()}
-    return Evidence("places", words, told), Evidence("hint", f"hint: {hint}")
+    values = {name: Fact(value) for name, value in facts.items()}
+    return Evidence("places", words, values), Evidence("hint", f"hint: {hint}")
 
 
 def _block(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:

@@ -68,7 +68,10 @@ def reruns_of(
             seen[place_of(comparison, root.pair)].append(_OperatorRuns(root, tuple(different[order]), number, slots))
     present = _present(seen, comparisons, numbers)
     ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
-    return {where: _rerun(place, where, some, present[where], context) for place, (where, some) in enumerate(ranked, 1)}
+    return {
+        where: _rerun(place, where, operator_runs, present[where], context)
+        for place, (where, operator_runs) in enumerate(ranked, 1)
+    }
 
 
 def _present(
@@ -107,16 +110,18 @@ def place_of(comparison: Comparison, pair: Pair) -> FirstRunPlace:
     return FirstRunPlace(-1 if step is None else step, -1 if rank is None else rank, order)
 
 
-def _rank(some: Sequence[_OperatorRuns]) -> tuple[int, bool]:
+def _rank(operator_runs: Sequence[_OperatorRuns]) -> tuple[int, bool]:
     """The sort key: inputs of the network before BORN, BORN before other causes; random operators after the faults of
     their kind."""
-    worst = _worst(some).root
+    worst = _worst(operator_runs).root
     return -1 if is_fed(worst.cause, worst.evidence) else SEVERITY[worst.cause], bool(excuse(worst))
 
 
-def _worst(some: Sequence[_OperatorRuns]) -> _OperatorRuns:
+def _worst(operator_runs: Sequence[_OperatorRuns]) -> _OperatorRuns:
     """The gravest cause, in the run with the largest error."""
-    return min(some, key=lambda one: (SEVERITY[one.root.cause], -error_size(one.finding) if one.finding else 0.0))
+    return min(
+        operator_runs, key=lambda one: (SEVERITY[one.root.cause], -error_size(one.finding) if one.finding else 0.0)
+    )
 
 
 def excuse(root: Root) -> tuple[Evidence, ...]:
@@ -136,9 +141,13 @@ def excuse(root: Root) -> tuple[Evidence, ...]:
 
 
 def _rerun(
-    place: int, where: FirstRunPlace, some: Sequence[_OperatorRuns], present: Sequence[int], context: ReadContext
+    place: int,
+    where: FirstRunPlace,
+    operator_runs: Sequence[_OperatorRuns],
+    present: Sequence[int],
+    context: ReadContext,
 ) -> Rerun:
-    worst = _worst(some)
+    worst = _worst(operator_runs)
     root, finding = worst.root, worst.finding
     moments = finding.measurement.moments if finding is not None else None
     seen = _looked_at(root, finding, context) if place <= PATTERNS else None
@@ -153,7 +162,7 @@ def _rerun(
         evidence += pattern(finding.measurement, seen, context)
     if not any(one.kind == "random" for one in root.evidence):
         evidence += excuses
-    evidence += _run_of_figures(worst, some) if finding is not None else ()
+    evidence += _run_of_figures(worst, operator_runs) if finding is not None else ()
     return Rerun(
         place=place,
         step=None if where.step < 0 else where.step,
@@ -165,7 +174,7 @@ def _rerun(
         max_abs=moments.max_abs if moments is not None else None,
         rel_l2=_finite(finding.error) if finding is not None else None,
         max_ulp=moments.max_ulp if moments is not None else None,
-        odd=_odd(some, present, context),
+        odd=_odd(operator_runs, present, context),
         evidence=tuple(evidence),
         excused=bool(excuses),
         picture=seen.picture if seen is not None else None,
@@ -177,9 +186,9 @@ def _finite(error: Optional[float]) -> Optional[float]:
     return None if error is None or math.isnan(error) else error
 
 
-def _run_of_figures(worst: _OperatorRuns, some: Sequence[_OperatorRuns]) -> tuple[Evidence, ...]:
+def _run_of_figures(worst: _OperatorRuns, operator_runs: Sequence[_OperatorRuns]) -> tuple[Evidence, ...]:
     """The run of the figures and the words, if several runs differ from the first."""
-    if len(some) == 1:
+    if len(operator_runs) == 1:
         return ()
     words = "figures of run {run}, which has the largest error, against run 1"
     return (Evidence("run", words, {"run": Fact(worst.number)}),)
@@ -214,16 +223,16 @@ def _changed_on_the_way(finding: Optional[Finding]) -> tuple[Evidence, ...]:
     return (Evidence("changed on the way", words, {"writer": Fact(golden.source.rpartition(":")[0])}),)
 
 
-def _odd(some: Sequence[_OperatorRuns], present: Sequence[int], context: ReadContext) -> tuple[int, ...]:
+def _odd(operator_runs: Sequence[_OperatorRuns], present: Sequence[int], context: ReadContext) -> tuple[int, ...]:
     """The runs, from 1, that do not agree with the majority; all runs if no two agree."""
     alike: list[list[_OperatorRuns]] = []
-    for one in some:
+    for one in operator_runs:
         group = next((group for group in alike if _agree(one, group[0], context)), None)
         if group is None:
             alike.append([one])
         else:
             group.append(one)
-    numbers = {one.number for one in some}
+    numbers = {one.number for one in operator_runs}
     classes = [[number for number in present if number not in numbers]]  # these agree with the first run
     classes += [[one.number for one in group] for group in alike]
     largest = max(classes, key=len)

@@ -111,8 +111,8 @@ class Rulebook:
 
     def accusation(self, case: RuleContext, only: str = "") -> Optional[ErrorRule]:
         """The first rule in the list that accuses; None if no rule does. `only` names a single rule to try."""
-        asked = [rule for rule in self._of["accusation"] if only in ("", rule.name)]
-        return next((rule for rule in asked if rule.applies(case)), None)
+        rules = [rule for rule in self._of["accusation"] if only in ("", rule.name)]
+        return next((rule for rule in rules if rule.applies(case)), None)
 
     def holds(self, name: str, case: RuleContext) -> bool:
         """Whether a fact or an accusation applies; False for a rule that is switched off."""

@@ -17,7 +17,7 @@ def _accuses(case: RuleContext) -> bool:
         return False
     if case.finding.error is None or not any(True for _ in differing_arguments(pair.target_op, pair.golden_op)):
         return False
-    return case.error > max(OUTLIER_FACTOR * case.before, case.own_round_off)
+    return case.error > max(OUTLIER_FACTOR * case.input_error, case.own_round_off)
 
 
 RULE = ErrorRule(

@@ -37,14 +37,14 @@ def _were_ties(case: RuleContext) -> bool:
 
 def _bound(case: RuleContext) -> float:
     share = _changed(case)
-    flips = math.isfinite(share) and (case.before > REDUCED_ROUND_OFF or (share <= TIES and _were_ties(case)))
-    return math.inf if flips or share <= SHARE * math.sqrt(case.before) else 0.0
+    flips = math.isfinite(share) and (case.input_error > REDUCED_ROUND_OFF or (share <= TIES and _were_ties(case)))
+    return math.inf if flips or share <= SHARE * math.sqrt(case.input_error) else 0.0
 
 
 RULE = ErrorRule(
     "explanation",
     "choice",
     f"masks and indices: if the compared values have the error e, up to {SHARE:g} √e of the elements may change",
-    applies=lambda case: case.before > 0 and case.is_choice,
+    applies=lambda case: case.input_error > 0 and case.is_choice,
     bound=_bound,
 )

@@ -43,7 +43,7 @@ def _starts_downcast(node: OperatorFindings) -> bool:
 
 
 def _read(node: OperatorFindings) -> list[Finding]:
-    return [*(node.inputs or node.presumed), *node.context]
+    return [*(node.inputs or node.assumed_inputs), *node.extra_inputs]
 
 
 def _any_coarser(findings: Iterable[Finding]) -> bool:
@@ -62,7 +62,7 @@ def _accuses(case: RuleContext) -> bool:
         return False
     golden = lookup(case.pair.golden.dtype) if case.pair.golden else None
     read = [] if case.node is None else _read(case.node)
-    alone = not _any_coarser(read) if read else case.node is None and case.nowhere
+    alone = not _any_coarser(read) if read else case.node is None and case.no_producer
     return golden is not None and case.error > golden.round_off and alone and not is_rounded_once(case)
 
 
@@ -74,7 +74,7 @@ def is_rounded_once(case: RuleContext) -> bool:
     sides = [lookup(one.dtype) for one in (case.pair.target, case.pair.golden) if one is not None]
     rounding = sum(one.round_off for one in sides if one is not None)
     read = [one for one in case.node.inputs if round_off_of(one.pair)]
-    first_order = rounding + max(map(_largest, read), default=case.before)
+    first_order = rounding + max(map(_largest, read), default=case.input_error)
     return _largest(case.finding) <= (1.0 + rounding) * first_order
 
 

@@ -22,7 +22,7 @@ def _accuses(case: RuleContext) -> bool:
     own = deviations_of(case.finding) * math.copysign(1.0, case.factor)
     return (
         case.node is None
-        and case.nowhere
+        and case.no_producer
         and case.factor != 0.0
         and own > (0.0 if case.is_parameter else FACTOR_DEVIATIONS)
     )

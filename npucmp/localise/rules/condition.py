@@ -17,6 +17,6 @@ RULE = ErrorRule(
     "explanation",
     "condition",
     f"the incoming error times {CONDITION_FACTOR:g} times the condition number of the operator for these values",
-    applies=lambda case: case.before > 0 and not case.is_choice and case.amplification > 1,
-    bound=lambda case: CONDITION_FACTOR * case.before * case.amplification,
+    applies=lambda case: case.input_error > 0 and not case.is_choice and case.amplification > 1,
+    bound=lambda case: CONDITION_FACTOR * case.input_error * case.amplification,
 )

@@ -16,7 +16,7 @@ NAME = "constant_rows"
 
 def _bound(case: RuleContext) -> float:
     settled = case.finding.measurement.settled
-    return math.inf if settled is not None and settled <= max(case.finding.limit, GROWTH * case.before) else 0.0
+    return math.inf if settled is not None and settled <= max(case.finding.limit, GROWTH * case.input_error) else 0.0
 
 
 RULE = ErrorRule(

@@ -22,7 +22,7 @@ def _accuses(case: RuleContext) -> bool:
         return False
     same_file = bool(golden.file) and (read.pair.golden.file, read.pair.golden.shape) == (golden.file, golden.shape)
     is_copy = same_file or 0 != content_of(read) == content_of(finding)
-    return is_copy and case.error > (1.0 + SUM_ROUNDING) * case.before
+    return is_copy and case.error > (1.0 + SUM_ROUNDING) * case.input_error
 
 
 RULE = ErrorRule(

@@ -26,7 +26,13 @@ BIAS = 0.25  # round-offs in common: evidence: 0.05 at most
 
 def _accuses(case: RuleContext) -> bool:
     node, target, golden = case.node, case.pair.target, case.pair.golden
-    if case.before or node is None or not node.inputs or case.finding.error is None or case.finding.metric == "noise":
+    if (
+        case.input_error
+        or node is None
+        or not node.inputs
+        or case.finding.error is None
+        or case.finding.metric == "noise"
+    ):
         return False
     if target is None or golden is None or (target.dtype != golden.dtype and not node.operator.inserted):
         return False  # an inserted operator only rounds once, from any wider type
@@ -36,7 +42,7 @@ def _accuses(case: RuleContext) -> bool:
     if target.relation is not None and target.relation.is_partial:  # each rank rounds its term
         return case.error > ROUND_OFFS * row.round_off * target.relation.rounding
     moments = case.moments
-    if case.is_composed and case.flipped:
+    if case.is_composed and case.changed_choice_share:
         return False
     if moments is None or case.is_composed or target.dtype != golden.dtype or moments.compared < MIN_ELEMENTS:
         return case.error > BOTH_SIDES * row.round_off

@@ -18,7 +18,7 @@ ERROR_LIMIT = 64.0  # in √u: chosen: 1.6 % in float32, not measured
 def is_step(case: RuleContext) -> bool:
     """Whether an explained error grew from a smaller error that was itself below HOPELESS. More growth is not one of
     many steps but cancellation or flipped masks."""
-    return 0 < case.before <= _exceeds_limit(case) and case.error <= GROWTH * case.before
+    return 0 < case.input_error <= _exceeds_limit(case) and case.error <= GROWTH * case.input_error
 
 
 def _exceeds_limit(case: RuleContext) -> float:
@@ -30,5 +30,5 @@ RULE = ErrorRule(
     "gradual",
     f"no single operator enlarges the error much, but together they exceed {ERROR_LIMIT:g} √u (1.6 % in float32): the "
     "operator with the steepest growth is named",
-    applies=lambda case: case.grown and is_step(case) and case.error > _exceeds_limit(case),
+    applies=lambda case: case.grew_stepwise and is_step(case) and case.error > _exceeds_limit(case),
 )

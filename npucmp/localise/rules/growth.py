@@ -23,6 +23,6 @@ RULE = ErrorRule(
     "explanation",
     "growth",
     f"up to {GROWTH:g} times the incoming error; none of 5,497 outputs of clean runs reached 2.4 times",
-    applies=lambda case: not case.is_choice or not case.before,
-    bound=lambda case: GROWTH * case.before,
+    applies=lambda case: not case.is_choice or not case.input_error,
+    bound=lambda case: GROWTH * case.input_error,
 )

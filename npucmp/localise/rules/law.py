@@ -138,7 +138,7 @@ def _range_law(low: float, high: float) -> Callable[[RuleContext, Moments], Depa
 def _spread(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """The mean square of a normalised tensor is that of its weight and of its bias together."""
     found = []
-    for target, golden in _affine(case) if case.before <= INPUT_ERROR else ():
+    for target, golden in _affine(case) if case.input_error <= INPUT_ERROR else ():
         sides = zip((moments.target, moments.golden), (target, golden))
         x, y = (math.sqrt(one.squares / moments.elements / by.square) if by.square else 0.0 for one, by in sides)
         words = f"the spread is {x:.6g} times that expected of a norm, in the golden {y:.6g} times"
@@ -213,8 +213,8 @@ def _extremes(case: RuleContext, moments: Moments) -> Optional[Departure]:
     read = _input_floats(case)
     if len(read) != 1 or not case.scale.largest:
         return None
-    (_, given), largest = read[0], case.scale.largest
-    sides = (given.target, moments.target), (given.golden, moments.golden)
+    (_, source), largest = read[0], case.scale.largest
+    sides = (source.target, moments.target), (source.golden, moments.golden)
     x, y = (max(a.minimum - b.minimum, b.maximum - a.maximum, 0.0) / largest for a, b in sides)
     words = f"elements exceed the range of the input by {x:.2e} of the largest"
     return Departure(x, y, _tolerance_of(case, read), words)
@@ -225,8 +225,8 @@ def _moving_law(case: RuleContext, moments: Moments) -> Optional[Departure]:
     read = _input_floats(case)
     if len(read) != 1 or read[0][1].elements != moments.elements or not moments.golden.squares:
         return None
-    given = read[0][1]
-    sides = (given.target, moments.target), (given.golden, moments.golden)
+    source = read[0][1]
+    sides = (source.target, moments.target), (source.golden, moments.golden)
     x, y = (_distance(a, b, moments.elements) for a, b in sides)
     return Departure(x, y, _tolerance_of(case, read), f"extremes or sums differ from those of the input by {x:.2e}")
 
@@ -250,8 +250,8 @@ def _extreme(choose: Callable[..., float], name: str) -> Callable[[RuleContext, 
         if not read or not case.scale.largest:
             return None
         sides = [([one.target for _, one in read], moments.target), ([one.golden for _, one in read], moments.golden)]
-        ends = [(choose(getattr(one, name) for one in given), getattr(wrote, name)) for given, wrote in sides]
-        x, y = (abs(given - wrote) / case.scale.largest for given, wrote in ends)
+        ends = [(choose(getattr(one, name) for one in source), getattr(wrote, name)) for source, wrote in sides]
+        x, y = (abs(source - wrote) / case.scale.largest for source, wrote in ends)
         words = f"the {name} element is {ends[0][1]:.6g}, that of the inputs {ends[0][0]:.6g}"
         return Departure(x, y, _tolerance_of(case, read), words)
 
@@ -265,8 +265,8 @@ def _dropout_scale(case: RuleContext, moments: Moments) -> Optional[Departure]:
     read = _input_floats(case)
     if len(shares) != 1 or len(read) != 1 or not case.scale.largest:
         return None
-    factor, given = 1.0 / (1.0 - shares[0]), read[0][1]
-    sides = (given.target, moments.target), (given.golden, moments.golden)
+    factor, source = 1.0 / (1.0 - shares[0]), read[0][1]
+    sides = (source.target, moments.target), (source.golden, moments.golden)
     ends = [(max(abs(a.minimum), abs(a.maximum)) * factor, max(abs(b.minimum), abs(b.maximum))) for a, b in sides]
     x, y = (max(0.0, b - a) / case.scale.largest for a, b in ends)
     words = f"an element is {ends[0][1]:.6g}, but no kept element exceeds {ends[0][0]:.6g}"
@@ -276,12 +276,12 @@ def _dropout_scale(case: RuleContext, moments: Moments) -> Optional[Departure]:
 def _received(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """A rank receives the tensor that another rank sent."""
     content = content_of(case.finding)
-    for sent in case.node.context if case.node is not None and content else ():
-        given = sent.measurement.moments
-        if given is not None and content_of(sent) == content and given.elements == moments.elements:
+    for sent in case.node.extra_inputs if case.node is not None and content else ():
+        source = sent.measurement.moments
+        if source is not None and content_of(sent) == content and source.elements == moments.elements:
             x, y = (
                 _distance(a, b, moments.elements)
-                for a, b in ((given.target, moments.target), (given.golden, moments.golden))
+                for a, b in ((source.target, moments.target), (source.golden, moments.golden))
             )
             target, other = case.pair.target, sent.pair.target
             is_cast = target is None or other is None or target.dtype != other.dtype
@@ -298,19 +298,19 @@ def _returned(case: RuleContext, moments: Moments) -> Optional[Departure]:
     found, read = [], _input_floats(case)
     if len(read) > 1 and (case.node is None or not case.node.op.has("gradient")):
         return None
-    for one, given in read:
-        sides = (given.target, moments.target), (given.golden, moments.golden)
+    for one, source in read:
+        sides = (source.target, moments.target), (source.golden, moments.golden)
         sizes = [math.sqrt(min(a.squares, b.squares)) for a, b in sides]
-        arrived, size = math.sqrt(given.golden.squares), sizes[1]
+        arrived, size = math.sqrt(source.golden.squares), sizes[1]
         if not size:
             continue
-        x = abs(moments.target.total - given.target.total) / max(sizes)
-        y = abs(moments.golden.total - given.golden.total) / size
-        unit, squares = max(case.own_round_off, round_off_of(one.pair), DOUBLE), given.golden.squares
+        x = abs(moments.target.total - source.target.total) / max(sizes)
+        y = abs(moments.golden.total - source.golden.total) / size
+        unit, squares = max(case.own_round_off, round_off_of(one.pair), DOUBLE), source.golden.squares
         if abs(squares - moments.golden.squares) > BOTH_SIDES * unit * squares:  # elements were added or spread
             unit = max(unit, _round_off(case))
-        added = math.sqrt(max(1.0, given.elements / moments.elements))
-        room = unit * (DEVIATIONS * added + abs(given.golden.total) / size)
+        added = math.sqrt(max(1.0, source.elements / moments.elements))
+        room = unit * (DEVIATIONS * added + abs(source.golden.total) / size)
         room = BOTH_SIDES * (room + min(unit, SINGLE) * added * arrived / size)
         found.append(
             Departure(x, y, room, f"the sum differs from that of the incoming gradient by {x:.2e} of its size")
@@ -322,10 +322,10 @@ def _no_larger(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """A gradient that forwards some of the incoming elements, and zeros for the others, writes no element beyond them.
     The incoming tensor is the one whose extreme the golden forwards."""
     read, largest = _input_floats(case), case.scale.largest
-    for one, given in read if largest else ():
-        sides = (given.target, moments.target), (given.golden, moments.golden)
+    for one, source in read if largest else ():
+        sides = (source.target, moments.target), (source.golden, moments.golden)
         rounding = max(case.own_round_off, round_off_of(one.pair)) * largest
-        ends = (given.golden.minimum, moments.golden.minimum), (given.golden.maximum, moments.golden.maximum)
+        ends = (source.golden.minimum, moments.golden.minimum), (source.golden.maximum, moments.golden.maximum)
         if any(abs(a - b) <= rounding < abs(a) for a, b in ends):
             x, y = (max(a.minimum - b.minimum, b.maximum - a.maximum, 0.0) / largest for a, b in sides)
             words = f"elements exceed the range of the incoming gradient by {x:.2e} of the largest"

@@ -28,13 +28,13 @@ def _accuses(case: RuleContext) -> bool:
         return False
     if case.finding.metric != "rel_l2" or moments.compared < FEWEST or case.is_choice or case.is_non_smooth:
         return False
-    if case.flipped and (case.node.op.has("picks") or case.is_composed):
+    if case.changed_choice_share and (case.node.op.has("picks") or case.is_composed):
         return False
     if moments.max_abs <= LOST_SHARE * case.scale.largest:
         return False
     if case.cancels:
         return False
-    share = max(LOST_SHARE, LOST_GAIN * max(case.own_round_off, case.before * case.amplification))
+    share = max(LOST_SHARE, LOST_GAIN * max(case.own_round_off, case.input_error * case.amplification))
     share = max(share, OUTLIER_FACTOR * case.amplification * _input_error(case))
     return moments.max_abs > share * case.scale.largest
 

@@ -33,11 +33,11 @@ def _chosen_by(case: RuleContext) -> float:
     """The error of the values that decided the choice: the tensors that the forward read and wrote, if they were
     compared. The incoming gradient flips nothing. A module may enlarge the errors of its inputs before it chooses."""
     node = case.node
-    saved = [error_of(one) for one in node.context] if node is not None and not node.operator.path else []
+    saved = [error_of(one) for one in node.extra_inputs] if node is not None and not node.operator.path else []
     known = [error for error in saved if error is not None]
     if not known or len(known) < len(saved):
-        return case.before
-    return min(case.before, max(case.finding.limit, *known))
+        return case.input_error
+    return min(case.input_error, max(case.finding.limit, *known))
 
 
 def _one_flip(case: RuleContext) -> float:
@@ -60,7 +60,7 @@ def _may_be_flipped(case: RuleContext) -> bool:
 def _are_few(case: RuleContext) -> bool:
     """Whether as many elements as may flip can make up the error that growth does not explain: each element is off by
     the largest difference at most."""
-    moments, before = case.moments, case.before
+    moments, before = case.moments, case.input_error
     if moments is None or not math.isfinite(moments.sum_dd) or not math.isfinite(before):
         return True
     flipped = FLIP_SHARE * _chosen_by(case) * moments.compared + FLIP_COUNT
@@ -75,12 +75,12 @@ def _is_sparse(case: RuleContext) -> bool:
         return True
     if not _are_few(case):
         return False
-    read = [shares for shares in map(shares_beyond, node.inputs or node.presumed) if shares]
-    if not read or not math.isfinite(case.before):
+    read = [shares for shares in map(shares_beyond, node.inputs or node.assumed_inputs) if shares]
+    if not read or not math.isfinite(case.input_error):
         return True
     assert case.moments is not None
     flipped = FLIP_SHARE * _chosen_by(case) + FLIP_COUNT / case.moments.compared
-    least = math.ceil(math.log10(case.before)) + WHOLE_BIN + 1  # ten times the incoming error
+    least = math.ceil(math.log10(case.input_error)) + WHOLE_BIN + 1  # ten times the incoming error
     return all(
         own[decade] <= 2.0 * max(shares[decade - 1] for shares in read) + flipped
         for decade in range(max(least, 2), WHOLE_BIN + 1)
@@ -93,7 +93,11 @@ RULE = ErrorRule(
     "gradients of relu, max, clamp, where: an input error e moves elements across the threshold; these elements are "
     f"completely wrong, rel_l2 up to {math.sqrt(FLIP_SHARE):g} √e",
     applies=lambda case: (
-        case.before > 0 and not case.is_choice and case.is_non_smooth and _may_be_flipped(case) and _is_sparse(case)
+        case.input_error > 0
+        and not case.is_choice
+        and case.is_non_smooth
+        and _may_be_flipped(case)
+        and _is_sparse(case)
     ),
     bound=lambda case: max(math.sqrt(FLIP_SHARE * _chosen_by(case)), _one_flip(case)),
 )

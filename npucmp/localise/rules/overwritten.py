@@ -21,13 +21,13 @@ def _applies(case: RuleContext) -> bool:
     if node is None:
         return False
     if node.is_gradient:  # running statistics: the forward has updated them, and no gradient depends on them
-        return node.op.has("averages") and case.nowhere and is_vector(finding) and not is_few(finding)
+        return node.op.has("averages") and case.no_producer and is_vector(finding) and not is_few(finding)
     if finding.metric == "checksum":
         slots = node.op.overwritten or ((0,) if node.op.has("in place") else ())
         return finding.pair.slot in {f"input:{slot}" for slot in slots}
     if not node.op.has("in place"):
         return False
-    if case.nowhere and node.writes_to(finding):
+    if case.no_producer and node.writes_to(finding):
         return True
     content = content_of(finding)
     return content != 0 and any(content_of(other) == content for other in node.outputs)

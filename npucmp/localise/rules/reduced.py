@@ -43,9 +43,9 @@ RULE = ErrorRule(
 def _bound(case: RuleContext) -> float:
     """Bound the error by crossings; one crossing moves the share of an operand's largest element."""
     node, size = case.node, case.scale.rms
-    read = [] if node is None else [scale_of(one) for one in (*node.inputs, *node.context)]
+    read = [] if node is None else [scale_of(one) for one in (*node.inputs, *node.extra_inputs)]
     peaks = [one.largest / (one.rms * math.sqrt(one.elements)) for one in read if one.rms]
-    crossed = max(FACTOR * math.sqrt(STEP * case.before), FLIP_COUNT * STEP * max(peaks, default=0.0))
+    crossed = max(FACTOR * math.sqrt(STEP * case.input_error), FLIP_COUNT * STEP * max(peaks, default=0.0))
     enlarged = max(1.0, case.terms.spread / size) if size else 1.0
     return enlarged * min(crossed, FACTOR * REDUCED_ROUND_OFF)
 
@@ -53,7 +53,7 @@ def _bound(case: RuleContext) -> float:
 def _applies(case: RuleContext) -> bool:
     node = case.node
     is_single = case.own_round_off == SINGLE and not case.is_choice
-    return node is not None and node.op.has("contracts") and is_single and case.before > 0.0
+    return node is not None and node.op.has("contracts") and is_single and case.input_error > 0.0
 
 
 ALIKE = ErrorRule(

@@ -23,14 +23,15 @@ def _applies(case: RuleContext) -> bool:
     if case.finding.verdict is Verdict.SHAPE:
         return _is_routed(case)
     picks = (case.node.op.has("picks") and not case.chose_alike) if case.node is not None else True
-    return case.flipped > 0 and picks and not case.is_parameter
+    return case.changed_choice_share > 0 and picks and not case.is_parameter
 
 
 def _is_routed(case: RuleContext) -> bool:
     """Whether shapes differ along one axis, and a flipped choice may be the reason."""
     share = share_of_rows(case.finding)
     return share > 0 and (
-        case.flipped > 0 or (case.before > REDUCED_ROUND_OFF and share <= SHARE * math.sqrt(case.before))
+        case.changed_choice_share > 0
+        or (case.input_error > REDUCED_ROUND_OFF and share <= SHARE * math.sqrt(case.input_error))
     )
 
 
@@ -39,7 +40,7 @@ def _bound(case: RuleContext) -> float:
         return math.inf
     read = [] if case.node is None else [RuleContext(one) for one in case.node.inputs]
     rows = [one.share_changed for one in read if one.is_choice and one.moments is not None]
-    return ROWS * math.sqrt(max([case.flipped, *rows]))
+    return ROWS * math.sqrt(max([case.changed_choice_share, *rows]))
 
 
 def share_of_rows(finding: Finding) -> float:

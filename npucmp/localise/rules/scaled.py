@@ -33,13 +33,13 @@ def limit(case: RuleContext) -> float:
 
 def _accuses(case: RuleContext) -> bool:
     factor = abs(case.gain)
-    if not case.is_measured or (case.node is None and not case.nowhere):
+    if not case.is_measured or (case.node is None and not case.no_producer):
         return False
     if factor < COMMON_SHARE * case.error or not case.has_many:
         return False
     if case.cancels:
         return False
-    return factor > max(limit(case), SCALE_ROUND_OFFS * case.gain_before, OUTLIER_FACTOR * case.before)
+    return factor > max(limit(case), SCALE_ROUND_OFFS * case.input_gain, OUTLIER_FACTOR * case.input_error)
 
 
 def _evaluate(case: RuleContext) -> Finding:

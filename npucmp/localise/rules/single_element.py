@@ -27,7 +27,7 @@ def _accuses(case: RuleContext) -> bool:
         return False
     if case.is_parameter:
         return not case.inherited and moments.max_rel > FACTOR * case.round_off
-    return not (case.before or case.cancels) and moments.max_abs > finding.limit * case.scale.largest
+    return not (case.input_error or case.cancels) and moments.max_abs > finding.limit * case.scale.largest
 
 
 def _evaluate(case: RuleContext) -> Finding:

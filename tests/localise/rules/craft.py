@@ -47,10 +47,10 @@ def drawn(name: str):
     return normal, noisy
 
 
-def case(op, reads=(), wrote=None, saved=(), *, phase="forward", before=None, slot="output:0", arguments=({}, {}),
+def case(op, reads=(), wrote=None, saved=(), *, phase="forward", input_error=None, slot="output:0", arguments=({}, {}),
          round_off=None, path="", name="", node=True, record=True, **more) -> RuleContext:  # fmt: skip
-    """One tensor of one operator. Tensors are (target, golden[, dtype[, golden's dtype]]); `before` is by default the
-    largest error of what is read; values are measured in float64, whatever the types are said to be."""
+    """One tensor of one operator. Tensors are (target, golden[, dtype[, golden's dtype]]); `input_error` is by default
+    the largest error of what is read; values are measured in float64, whatever the types are said to be."""
     tensors = [(f"input:{place}", one) for place, one in enumerate(reads)]
     refs = [tuple(_ref(slot, one, side) for slot, one in [*tensors, (slot, wrote)]) for side in (0, 1)]
     target, golden = (
@@ -66,7 +66,11 @@ def case(op, reads=(), wrote=None, saved=(), *, phase="forward", before=None, sl
     found = OperatorFindings(own.pair, read, [own], kept)
     errors = [one.error or 0.0 for one in (*read, *kept)]
     return RuleContext(
-        own, found if node else None, max(errors, default=0.0) if before is None else before, precision, **more
+        own,
+        found if node else None,
+        max(errors, default=0.0) if input_error is None else input_error,
+        precision,
+        **more,
     )
 
 
@@ -94,7 +98,7 @@ def decision(case: RuleContext, rules: Rulebook, name: str):
     if kind == "explanation":
         found = rules.explanation(case)
         return found.rule if found else ""
-    if kind == "fact" or case.grown:
+    if kind == "fact" or case.grew_stepwise:
         return name if rules.holds(name, case) else ""
     accused = rules.accusation(case)
     return accused.name if accused else ""

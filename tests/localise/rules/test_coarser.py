@@ -19,7 +19,7 @@ class TestCoarser(RuleContract):
         "one operator of a hundred": case("softmax", [(X, X)], OFF, downcast_share=0.01),
         "behind a little noise": case("softmax", [(noisy(X, 1e-6), X)], OFF, downcast_share=0.05),
         "only inputs were recorded": case(
-            "softmax", [], OFF, slot="input:0", node=False, nowhere=True, downcast_share=0.0
+            "softmax", [], OFF, slot="input:0", node=False, no_producer=True, downcast_share=0.0
         ),
     }
     silent = {

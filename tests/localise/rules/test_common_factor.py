@@ -15,18 +15,20 @@ W, B = normal(64, 64), normal(4)
 
 class TestCommonFactor(RuleContract):
     name = "common_factor"
-    told = {"node": False, "round_off": 2.0**-9, "nowhere": True}
+    fields = {"node": False, "round_off": 2.0**-9, "no_producer": True}
     fires = {
-        "a weight": case("linear", [], (noisy(1.0003 * W, 1e-3), W), slot="input:1", factor=3e-4, **told),
-        "less than its noise": case("linear", [], (1.0003 * B, B), slot="input:2", factor=3e-4, **told),
-        "an input that may be a weight": case("matmul", [], (1.0003 * W, W), slot="input:1", factor=3e-4, **told),
+        "a weight": case("linear", [], (noisy(1.0003 * W, 1e-3), W), slot="input:1", factor=3e-4, **fields),
+        "less than its noise": case("linear", [], (1.0003 * B, B), slot="input:2", factor=3e-4, **fields),
+        "an input that may be a weight": case("matmul", [], (1.0003 * W, W), slot="input:1", factor=3e-4, **fields),
     }
     silent = {
-        "no factor": case("linear", [], (1.0003 * W, W), slot="input:1", **told),
-        "another sign": case("linear", [], (0.9997 * W, W), slot="input:1", factor=3e-4, **told),
-        "the same bits": case("linear", [], (W, W), slot="input:1", factor=3e-4, **told),
-        "an input with noise": case("matmul", [], (noisy(W, 1e-3), W), slot="input:1", factor=3e-4, **told),
-        "behind a root": case("linear", [], (1.0003 * W, W), slot="input:1", factor=3e-4, **{**told, "nowhere": False}),
+        "no factor": case("linear", [], (1.0003 * W, W), slot="input:1", **fields),
+        "another sign": case("linear", [], (0.9997 * W, W), slot="input:1", factor=3e-4, **fields),
+        "the same bits": case("linear", [], (W, W), slot="input:1", factor=3e-4, **fields),
+        "an input with noise": case("matmul", [], (noisy(W, 1e-3), W), slot="input:1", factor=3e-4, **fields),
+        "behind a root": case(
+            "linear", [], (1.0003 * W, W), slot="input:1", factor=3e-4, **{**fields, "no_producer": False}
+        ),
     }
 
 

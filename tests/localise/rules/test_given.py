@@ -16,7 +16,7 @@ BFLOAT16 = ("bfloat16",)
 
 
 def parameter(target, golden=Y, dtypes=BFLOAT16, slot="param:weight", **more):
-    return case("linear", wrote=(target, golden, *dtypes), slot=slot, node=False, before=0.0, **more)
+    return case("linear", wrote=(target, golden, *dtypes), slot=slot, node=False, input_error=0.0, **more)
 
 
 class TestGiven(RuleContract):

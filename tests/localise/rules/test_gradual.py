@@ -10,7 +10,7 @@ Y = normal(64, 64)
 
 
 def grown(error, before, **more):
-    return case("tanh", [(Y, Y)], (noisy(Y, error), Y), before=before, **{"grown": True, **more})
+    return case("tanh", [(Y, Y)], (noisy(Y, error), Y), input_error=before, **{"grew_stepwise": True, **more})
 
 
 class TestGradual(RuleContract):
@@ -20,5 +20,5 @@ class TestGradual(RuleContract):
         "not hopeless yet": grown(0.01, 0.003),
         "it was before": grown(0.05, 0.04),
         "at once": grown(0.05, 0.001),
-        "nobody looked at how": grown(0.05, 0.012, grown=False),
+        "nobody looked at how": grown(0.05, 0.012, grew_stepwise=False),
     }

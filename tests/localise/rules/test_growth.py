@@ -15,8 +15,8 @@ class TestGrowth(RuleContract):
     fires = {
         "handed on": case("tanh", READ, (noisy(Y, 1e-4), Y)),
         "seven times": case("tanh", READ, (noisy(Y, 7e-4), Y)),
-        "bigger before": case("tanh", READ, (noisy(Y, 0.1), Y), before=0.5),
-        "an infinite one": case("tanh", READ, (noisy(Y, 0.1), Y), before=float("inf")),
+        "bigger before": case("tanh", READ, (noisy(Y, 0.1), Y), input_error=0.5),
+        "an infinite one": case("tanh", READ, (noisy(Y, 0.1), Y), input_error=float("inf")),
     }
     silent = {
         "nine times": case("tanh", READ, (noisy(Y, 9e-4), Y)),

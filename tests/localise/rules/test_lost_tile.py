@@ -21,7 +21,7 @@ class TestLostTile(RuleContract):
     silent = {
         "rounding": case("linear", READ, (noisy(Y, 3e-3), Y, "float16")),
         "a flipped mask": case("relu", READ, (LOST, Y, "float16"), phase="backward"),
-        "an error came in that is as large": case("linear", READ, (LOST, Y, "float16"), before=0.1),
+        "an error came in that is as large": case("linear", READ, (LOST, Y, "float16"), input_error=0.1),
         "an element came in that is as far off": case("batch_norm", [(TORN, X)], (LOST, Y)),
         "few": case("linear", READ, (LOST[100:101, 200:208], Y[100:101, 200:208], "float16")),
         "rounding of terms": case("sub", [(1e6 * X, 1e6 * X), (1e6 * X, 1e6 * X)], (LOST, Y)),

@@ -31,7 +31,7 @@ class TestNonSmooth(RuleContract):
             "relu", [(noisy(X, 1e-5), X)], (FLIPPED, Y), [("input:0", (noisy(X, 1e-4), X))], phase="backward"
         ),
         "one element, where nothing was recorded of what it reads": case(
-            "MaxPoolGrad", [], (ONE, Y), phase="", before=1e-7
+            "MaxPoolGrad", [], (ONE, Y), phase="", input_error=1e-7
         ),
         "one element of few": case("relu", [(noisy(SMALL, 1e-5), SMALL)], (TWO, SMALL), phase="backward"),
     }
@@ -42,7 +42,7 @@ class TestNonSmooth(RuleContract):
         "smooth": case("tanh", READ, (FLIPPED, Y), phase="backward"),
         "a smooth layer": case("Linear", READ, (FLIPPED, Y), phase="backward", path="Module.fc"),
         "one factor, where nothing was recorded of what it reads": case(
-            "MaxPoolGrad", [], (1.01 * FLIPPED, FLIPPED), phase="", before=1e-7
+            "MaxPoolGrad", [], (1.01 * FLIPPED, FLIPPED), phase="", input_error=1e-7
         ),
         "errors of the gradient alone, which flip nothing": case(
             "relu",

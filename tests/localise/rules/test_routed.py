@@ -29,19 +29,25 @@ def shapes(target, golden, **more):
 class TestRouted(RuleContract):
     name = "routed"
     fires = {
-        "a row more": shapes((59, 32), (58, 32), flipped=0.01),
-        "with the errors of 16 bits any choice may fall otherwise": shapes((59, 32), (58, 32), before=3e-3),
-        "one row is another": case("index_select", [(X, X)], (OTHER, Y), before=1e-6, flipped=0.02),
+        "a row more": shapes((59, 32), (58, 32), changed_choice_share=0.01),
+        "with the errors of 16 bits any choice may fall otherwise": shapes((59, 32), (58, 32), input_error=3e-3),
+        "one row is another": case("index_select", [(X, X)], (OTHER, Y), input_error=1e-6, changed_choice_share=0.02),
         "as many rows as the indices that differ": case(
-            "index_select", [(X, X), (MOVED, PLACES, "int64")], (X[MOVED], X[PLACES]), before=1e-6, flipped=1e-4
+            "index_select",
+            [(X, X), (MOVED, PLACES, "int64")],
+            (X[MOVED], X[PLACES]),
+            input_error=1e-6,
+            changed_choice_share=1e-4,
         ),
-        "it came from nowhere": case("tanh", [], (OTHER, Y), before=1e-6, node=False, flipped=0.02),
+        "it came from nowhere": case("tanh", [], (OTHER, Y), input_error=1e-6, node=False, changed_choice_share=0.02),
     }
     silent = {
         "nothing was chosen": shapes((59, 32), (58, 32)),
-        "two axes": shapes((59, 32), (58, 64), flipped=0.01),
-        "another number of axes": shapes((59, 32), (59, 32, 1), flipped=0.01),
-        "half of the rows": shapes((59, 32), (30, 32), before=3e-5),
-        "more rows than fell otherwise": case("index_select", [(X, X)], (noisy(Y, 0.9), Y), before=1e-6, flipped=0.02),
-        "no operator that picks": case("tanh", [(X, X)], (OTHER, Y), before=1e-6, flipped=0.02),
+        "two axes": shapes((59, 32), (58, 64), changed_choice_share=0.01),
+        "another number of axes": shapes((59, 32), (59, 32, 1), changed_choice_share=0.01),
+        "half of the rows": shapes((59, 32), (30, 32), input_error=3e-5),
+        "more rows than fell otherwise": case(
+            "index_select", [(X, X)], (noisy(Y, 0.9), Y), input_error=1e-6, changed_choice_share=0.02
+        ),
+        "no operator that picks": case("tanh", [(X, X)], (OTHER, Y), input_error=1e-6, changed_choice_share=0.02),
     }

@@ -16,7 +16,7 @@ class TestScaled(RuleContract):
     fires = {
         "2 % under bfloat16, which no limit sees": case("layer_norm", ROUNDED, (1.02 * noisy(Y, 3e-3), Y, "bfloat16")),
         "a tensor from nowhere": case(
-            "linear", [], (1.02 * Y, Y, "bfloat16"), node=False, nowhere=True, slot="input:0"
+            "linear", [], (1.02 * Y, Y, "bfloat16"), node=False, no_producer=True, slot="input:0"
         ),
         "float32 beside rounding to float32, where the run works in bfloat16": case(
             "relu", [(noisy(X, 1e-7), X)], (1.0001 * noisy(Y, 1e-7), Y), round_off=2.0**-8
@@ -31,7 +31,7 @@ class TestScaled(RuleContract):
             "relu", ROUNDED, (1.0001 * noisy(Y, 4e-5), Y, "float32"), round_off=2.0**-8
         ),
         "a tensor from nowhere, by a number that may be of bfloat16": case(
-            "linear", [], (1.001 * Y, Y), node=False, nowhere=True, slot="input:0", round_off=2.0**-8
+            "linear", [], (1.001 * Y, Y), node=False, no_producer=True, slot="input:0", round_off=2.0**-8
         ),
         "float32, within its rounding": case("mul", SAME, ((1 + 1e-7) * Y, Y)),
     }

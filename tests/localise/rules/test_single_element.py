@@ -29,7 +29,7 @@ class TestSingleElement(RuleContract):
         **spelled("relu", lambda op: case(op, READ, (WRONG, Y))),
         "two": case("linear", READ, (off_by(5e-5, 300, 9), Y)),
         "a float16 value": case("linear", [(X, X, "float16")], (off_by(0.1, 300), Y, "float16")),
-        "a parameter": case("linear", wrote=(off_by(1e-6, 300), Y), slot="param:weight", node=False, before=1.0),
+        "a parameter": case("linear", wrote=(off_by(1e-6, 300), Y), slot="param:weight", node=False, input_error=1.0),
     }
     silent = {
         "a rounding": case("linear", READ, (off_by(5e-7, 300), Y)),
@@ -39,7 +39,7 @@ class TestSingleElement(RuleContract):
         "few elements": case("linear", READ, (WRONG[1:2, 40:50], Y[1:2, 40:50])),
         "an error came in": case("linear", [(noisy(X, 1e-7), X)], (WRONG, Y)),
         "a parameter that was updated": case(
-            "linear", wrote=(WRONG, Y), slot="param:weight", node=False, inherited=1e-3, before=0.0
+            "linear", wrote=(WRONG, Y), slot="param:weight", node=False, inherited=1e-3, input_error=0.0
         ),
         "HF32 somewhere before": case("linear", READ, (WRONG, Y), round_off=2.0**-11, precision=Precision(2.0**-11)),
     }
