@@ -70,6 +70,8 @@ class PlacementSearch:
         self._reform: set[str] = set()
         self._learned: dict[Hashable, Counter[Placements]] = {}
         self._zigzag = True
+        # float32 tensors of such a run hold the rounding of the 16-bit tensors that they were made of
+        self._is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)
         for _ in range(2):
             learned = self._walk()
             self._zigzag = any(one.kind == "zigzag" for some in learned.values() for each in some for one in each)
@@ -421,9 +423,7 @@ class PlacementSearch:
             return UNKNOWN if self.partners.missing else NO_SHAPE
         large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
         values = self.values and (one.array is not None or (large and one.payload is not None))
-        coarse = any(
-            "16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float
-        )
+        coarse = self._is_coarse or any(map(_is_short, (one, *by_op.values())))
         limit = (COARSE if coarse else AGREES) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         order = _in_order(fitting, known, linked)
@@ -484,6 +484,11 @@ class PlacementSearch:
     def state(self, golden: RankOperator, one: HeldTensor) -> str:
         found = self.found.get((golden.name, one.slot))
         return found.state if found is not None else ""
+
+
+def _is_short(one: HeldTensor) -> bool:
+    """Whether a tensor has floats of 16 bits or fewer."""
+    return one.is_float and ("16" in one.ref.dtype or "8" in one.ref.dtype)
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:

@@ -243,7 +243,7 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
     assert pair.golden_op is not None
     golden = search.golden.by_name.get(pair.golden_op.name)
     mesh = search.partners.mesh(golden) if golden is not None else None
-    if golden is None or mesh is None:
+    if golden is None or mesh is None or search.golden.is_update(golden):  # Adam divides by gradients near zero
         return None
 
     def errors_of(slot: str) -> dict[int, float]:
