@@ -18,8 +18,8 @@ from typing import NamedTuple, Optional, Sequence
 
 
 class Placement(NamedTuple):
-    """How the ranks along one axis hold a tensor. `blocks` are the relative sizes of the blocks of a shard; for rows, the
-    number of each row among those of the ranks."""
+    """How the ranks along one axis hold a tensor. `blocks` are the relative sizes of the blocks of a shard; for rows,
+    the number of each row among those of the ranks."""
 
     kind: str
     dim: int = 0

@@ -11,8 +11,8 @@ AXES = ("tp", "cp", "ep", "dp", "pp")  # fastest first, as Megatron numbers rank
 
 class Layout(NamedTuple):
     """Sizes; `micro`: micro batches of a step; sp: sequence parallel; zigzag: how cp splits the sequence; vpp: chunks
-    of layers on each stage, which the batch passes in turn; ep: experts are split over ranks; exchange: those ranks have
-    tokens of their own and exchange them, else all have the same and their sums are reduced."""
+    of layers on each stage, which the batch passes in turn; ep: experts are split over ranks; exchange: those ranks
+    have tokens of their own and exchange them, else all have the same and their sums are reduced."""
 
     tp: int = 1
     cp: int = 1

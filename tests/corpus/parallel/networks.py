@@ -34,8 +34,8 @@ class Design(NamedTuple):
     fused    "blocks": q, k and v of all heads in a row; "groups": by key head; "": three products
     gated    SiLU of a gate times the other half; else GELU
     tied     the head is the embedding
-    experts  of a mixture in place of the MLP, of which `choices` compute each token; permuted: tokens stand side by side
-             in the order of experts, else each expert picks its own
+    experts  of a mixture in place of the MLP, of which `choices` compute each token; permuted: tokens stand side by
+             side in the order of experts, else each expert picks its own
     parallel_loss  the loss is computed on parts of the vocabulary; else logits are gathered before it
     """
 
