@@ -79,11 +79,12 @@ def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
     pairs = [*zip(one.outputs, golden.outputs)]
     if len(one.inputs) == len(golden.inputs):
         pairs += zip(one.inputs, golden.inputs)
-    is_part = all(may_be_part(*both, most) for both in pairs)
-    if not is_part and not all(may_be_part(*both, most, rows=True) for both in pairs):
+    uneven = [both for both in pairs if not may_be_part(*both, most)]
+    if not all(may_be_part(*both, most, rows=True) for both in uneven):
         return 0.5 if one.op.path else 0.0
     alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
-    if not is_part and min(alike, default=0.0) < ROUTED and not _reads_equal_weight(one, golden):
+    tokens = [found for found in (share_of(*both) for both in uneven) if found is not None]
+    if uneven and min(tokens, default=0.0) < ROUTED and not _reads_equal_weight(one, golden):
         return 0.0
     return 1.0 + (2.0 * sum(alike) / len(alike) if alike else 0.0)
 

@@ -104,10 +104,11 @@ class PlacementSearch:
         inputs = [self.placed(golden, one) for one in golden.inputs]
         for at, one in enumerate(golden.outputs):
             self._output(golden, at, one, mesh, inputs, differ, forward)
-        rows = self._routed.orders.get(golden.name)
-        for one in golden.tensors if rows is not None and len(rows.lengths) > 1 and golden.type.has("picks") else ():
-            if not one.is_float and self.state(golden, one) in ("differs", "shape"):  # places among a rank's own rows
-                self.found[golden.name, one.slot] = LOCAL
+        placed = [self.placed(golden, one) for one in golden.tensors if one.is_float]
+        if golden.type.has("picks") and any(legal.splits_rows(held, mesh.split_axes) for held in placed):
+            for one in golden.tensors:
+                if not one.is_float and self.state(golden, one) in ("differs", "shape"):  # among a rank's own rows
+                    self.found[golden.name, one.slot] = LOCAL
 
     def _input(
         self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin],
@@ -177,6 +178,8 @@ class PlacementSearch:
     ) -> set[int]:  # fmt: skip
         if not one.is_float or golden.op.path:
             return set()
+        if golden.is_backward and all(o.operator and o.operator.type.name == "all_to_all" for o in origins.values()):
+            return {*mesh.split_axes} - legal.reduced_axes(mesh, origins)  # an exchange hands on partial sums
         if self.golden.is_update(golden):
             run = self.partners.ranks
             feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
@@ -271,7 +274,13 @@ class PlacementSearch:
         else:
             is_new = routed.receives(golden, one, origins, self.golden.origin(one).how == "none")
         rows = None if is_new else routed.known(mesh, get, one, names)
-        orders = [rows] if rows is not None else routed.fresh(mesh, get, one) if is_new else []
+        table = next((each for each in golden.inputs if each.is_float and len(each.shape) == len(one.shape)), None)
+        held_by = self.placed(golden, table) if table is not None else None
+        orders = [rows] if rows is not None else []
+        if is_new and origins is None:
+            orders = routed.picked(mesh, golden, one.shape[0], table, held_by)
+        if is_new and not orders:
+            orders = routed.fresh(mesh, get, one)
         large = max(one.size, *(get(op).size for op in mesh.cells.values())) > WHOLE
         found: list[tuple[Fit, RowOrder]] = []
         for order in orders:

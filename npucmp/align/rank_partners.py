@@ -7,6 +7,7 @@ from collections import defaultdict
 from itertools import chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
+from npucmp.align.expert_ranks import ExpertRanks
 from npucmp.align.lane_match import match_lane, may_be_part, share_of
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
@@ -68,6 +69,7 @@ class RankPartners:
         self._match_forward()
         self._match_backward()
         self._drop_other_stages()
+        self.experts = ExpertRanks(ranks, golden, self.stages, self.found)
         self._match_split_updates()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
@@ -83,7 +85,7 @@ class RankPartners:
         if not some:
             return None
         found = mesh_of(some, self._axes)
-        return found if found.is_full else None
+        return found if found.is_full and (self.missing or not self.experts.lacks_a_rank(golden)) else None
 
     def _axes(self, ranks: Sequence[int]) -> list[int]:
         if self.missing:
