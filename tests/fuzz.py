@@ -34,7 +34,7 @@ from npucmp.dump.readers import (
     torch_pt,
 )
 from npucmp.dump.readers.atb import read_atb
-from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
+from npucmp.dump.readers.inert_pickle import unpickle as load_pickle
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError

@@ -33,7 +33,7 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
     from npucmp.dump.graphs import load_graphs
     from npucmp.dump.readers import fusion_result, header, overflow_records, statistics_csv
     from npucmp.dump.readers.inert_pickle import RefusedPickle
-    from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
+    from npucmp.dump.readers.inert_pickle import unpickle as load_pickle
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.pairs import payload_of
 

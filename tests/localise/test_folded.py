@@ -55,7 +55,7 @@ def roots(folder, kind="Conv2D", stored=True, factor=1.5, data=1.0):
     walk = RootSearch(make_findings(list(measured), Tolerances(), Rulebook()))
     for node in walk.nodes:
         walk.visit(node)
-    _, found = walk.finished()
+    _, found = walk.results()
     return [(root.pair.operator.name, root.cause.value, root.because) for root in found]
 
 

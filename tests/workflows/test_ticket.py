@@ -168,11 +168,11 @@ def test_data_of_a_page_that_is_deflated(monkeypatch, report):
 
     text = (report / "report.html").read_text()
     data = json.loads(re.search('id="data">(.*?)</script>', text)[1])
-    packed = json.dumps({"deflate": html._deflated(json.dumps(data))})
+    packed = json.dumps({"deflate": html._deflate(json.dumps(data))})
     lambda_free = re.sub('(id="data">).*?(</script>)', lambda found: found[1] + packed + found[2], text)
     shown = ticket_zip._page(lambda_free.encode()).decode()
     found = json.loads(re.search('id="data">(.*?)</script>', shown)[1])
-    again = ticket_zip._deflated(found["deflate"])
+    again = ticket_zip._deflate(found["deflate"])
     assert (
         again == found["deflate"]
         and "/home/user" not in str(ticket_zip._remove_folders(data))
