@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npucmp import Tolerances
 from npucmp.align import align, pairs
-from npucmp.judge.tolerance import Tolerances
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.search import RootSearch
 from npucmp.localise.thresholds import make_findings

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp import ReplayOptions, replay, write_reports
 from npucmp.dump.formats import calls_of
 from npucmp.model import EdgeVerdict, ReplayVerdict
 from npucmp.recompute.permutations import places_in
 from npucmp.recompute.run import link_operators
 from npucmp.recompute.task import ReplaySettings, tasks_of
-from npucmp.report import answer_of, terminal, write_reports
+from npucmp.report import answer_of, terminal
 from npucmp.report.replay_tables import EDGES, GAPS
-from npucmp.workflows.replay import ReplayOptions, replay
 from tests.recompute.craft import Dump
 
 torch = pytest.importorskip("torch")

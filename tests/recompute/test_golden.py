@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp import replay, write_reports
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
 from npucmp.model import ReplayVerdict
 from npucmp.recompute.error_budget import vendor_level
-from npucmp.report import answer_of, terminal, write_reports
-from npucmp.workflows.replay import replay
+from npucmp.report import answer_of, terminal
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 

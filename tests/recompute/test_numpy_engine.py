@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import open_runs
+from npucmp import open_runs, replay
 from npucmp.model import ReplayVerdict
 from npucmp.recompute import torch_engine
 from npucmp.report import answer_of, terminal
-from npucmp.workflows.replay import replay
 from tests.recompute.craft import Dump
 from tests.recompute.graphs import GraphDump
 from tests.recompute.kernels import exp, matmul, softmax

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp import compare
+from npucmp import compare, write_reports
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
 from npucmp.model import Cause
-from npucmp.report import answer_of, terminal, write_reports
+from npucmp.report import answer_of, terminal
 from tests.recompute import kernels
 from tests.recompute.craft import pair
 

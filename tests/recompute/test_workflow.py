@@ -8,12 +8,12 @@ import click
 import numpy as np
 import pytest
 
+from npucmp import replay
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
 from npucmp.model import ReplayVerdict
 from npucmp.report import answer_of, terminal
 from npucmp.report.replay import COLUMNS
-from npucmp.workflows.replay import replay
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 
@@ -118,7 +118,7 @@ def test_a_clean_run_tells_what_is_due(tmp_path):
 
 
 def test_choice_of_operators_and_files(tmp_path):
-    from npucmp.report import write_reports
+    from npucmp import write_reports
 
     found = replay(SAMPLES / "msprobe_softmax" / "target", include="*softmax*forward")
     assert len(found.rows) == 2 and found.exit_status == 1

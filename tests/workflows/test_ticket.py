@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from npucmp import compare, write_reports
 from npucmp.cli import npucmp
 from npucmp.errors import DumpError, UsageError
 from npucmp.measure.ascend_criteria import vendor_of
-from npucmp.report import ticket_zip, write_reports
+from npucmp.report import ticket_zip
 from npucmp.report.sanitise import block, code, strip_folders
 from npucmp.report.ticket import page
 from npucmp.version import __version__
-from npucmp.workflows.compare import compare
 from npucmp.workflows.ticket import Bundle
 from tests.reports import named
 from tests.synthetic import chain, with_statistics, write_run
