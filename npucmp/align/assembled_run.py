@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from typing import Hashable, Iterator, Optional
 
+from npucmp.align.part_errors import part_errors
 from npucmp.align.placement import payload_of, statistics_of
 from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, RankOperator, tensor_in
 from npucmp.model import Operator, Run, TensorRef
-from npucmp.model.relation import LOCAL, PlacedTensor, Relation, ranks_in_words
+from npucmp.model.dtypes import size_of
+from npucmp.model.relation import LOCAL, PlacedCollective, PlacedTensor, Relation, ranks_in_words
 
 
 def assembled_run(search: PlacementSearch, path: str) -> Run:
@@ -92,6 +95,25 @@ def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTenso
             yield PlacedTensor(step, golden.name, one.slot, decision.state, relation)
 
 
+def collectives(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedCollective]:
+    """The collectives of all ranks by the operator of the golden before which they run, in its order."""
+    found: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+    for rank, run in sorted(search.partners.ranks.items()):
+        waiting: list[str] = []
+        for one in run.operators:
+            golden = search.partners.golden_of.get((rank, one.name))
+            if golden is None:
+                waiting += [one.name] if one.is_collective else []
+                continue
+            for name in waiting:
+                found[golden.order, golden.name, name].append(rank)
+            waiting = []
+        for name in waiting:
+            found[sys.maxsize, "", name].append(rank)
+    for (_, before, name), ranks in sorted(found.items(), key=lambda both: both[0][0]):
+        yield PlacedCollective(step, name, before, tuple(ranks))
+
+
 def layout_words(search: PlacementSearch) -> str:
     """The layout of the target in words: stated sizes, or recorded groups and stages."""
     partners = search.partners
@@ -112,14 +134,15 @@ SUMMED = 2.0  # chosen: a sum over ranks rounds its terms and, in a collective, 
 def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> Relation:
     """The relation of a decided tensor."""
     assert decision.fit is not None
-    axes = mesh.split_axes
+    axes = [axis for axis, size in enumerate(mesh.sizes) if size > 1 or decision.fit.placements[axis].kind == "rows"]
     operators = dict.fromkeys(
         (one.rank, one.name) for _, one in sorted(mesh.cells.items(), key=lambda both: both[0][::-1])
     )
     placements = tuple(decision.fit.placements[axis] for axis in axes)
     rounding = _rounding(search, golden, decision, mesh) if any(one.is_partial for one in placements) else 1.0
     known = decision.fit.scale, decision.by, decision.fit.error, rounding
-    return Relation(mesh.ranks, placements, tuple(operators), *known)
+    errors = part_errors(search, mesh, golden, decision) if golden.ref.is_output else {}
+    return Relation(mesh.ranks, placements, tuple(operators), *known, tuple(sorted(errors.items())))
 
 
 def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> float:
@@ -158,10 +181,14 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     if decision is None or decision.state in ("local", "unknown"):
         return None
     first = search.part(golden.name, mesh.first, ref.slot)
+    parts = [
+        found for op in mesh.cells.values() for found in [search.part(golden.name, op, ref.slot)] if found is not None
+    ]
     if first is None:
         return None
     if decision.fit is None:
         return first.ref
+    dtype = max((first, *parts), key=lambda one: size_of(one.ref.dtype, (1,))).ref.dtype  # one rank may be coarser
 
     def get(op: RankOperator) -> HeldTensor:
         one = search.part(golden.name, op, ref.slot)
@@ -173,8 +200,8 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     own = tensor_in(golden, ref.slot)
     relation = relation_of(search, own, decision, mesh) if own is not None else None
     return first.ref._replace(
-        shape=ref.shape, file=first.ref.file if payload is not None else "", payload=payload, statistics=figures,
-        checksum="", source="", rounding=first.ref.rounding, relation=relation,
+        slot=ref.slot, dtype=dtype, shape=ref.shape, file=first.ref.file if payload is not None else "",
+        payload=payload, statistics=figures, checksum="", source="", rounding=first.ref.rounding, relation=relation,
     )  # fmt: skip
 
 

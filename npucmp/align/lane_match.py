@@ -15,6 +15,7 @@ from npucmp.align.rank_run import HeldTensor, RankOperator
 SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
 SORTED = 1 << 18  # elements: work: larger tensors are not sorted
 ENDS = 20  # operators that must stand alike at the ends, of which 0.8 of the shorter side
+ROUTED = 0.3  # share of elements: chosen: tokens of two experts share fewer
 SURE = 3.0  # chosen: more than what similar content adds
 Matched = list[tuple[RankOperator, RankOperator]]
 Known = Optional[Callable[[RankOperator, RankOperator], Optional[bool]]]
@@ -78,25 +79,39 @@ def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
     pairs = [*zip(one.outputs, golden.outputs)]
     if len(one.inputs) == len(golden.inputs):
         pairs += zip(one.inputs, golden.inputs)
-    if not all(may_be_part(*both, most) for both in pairs):
+    is_part = all(may_be_part(*both, most) for both in pairs)
+    if not is_part and not all(may_be_part(*both, most, rows=True) for both in pairs):
         return 0.5 if one.op.path else 0.0
     alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
+    if not is_part and min(alike, default=0.0) < ROUTED and not _reads_equal_weight(one, golden):
+        return 0.0
     return 1.0 + (2.0 * sum(alike) / len(alike) if alike else 0.0)
+
+
+def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
+    """Whether both read one weight: the parameter of a product, all of whose values are those of the golden's."""
+    places = [at for at in golden.type.parameters if at < min(len(one.inputs), len(golden.inputs))]
+    shares = [share_of(one.inputs[at], golden.inputs[at]) for at in places]
+    return any(share is not None and share == 1.0 for share in shares)
 
 
 def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
     if one.key != golden.key or len(one.tensors) != len(golden.tensors) or len(one.outputs) != len(golden.outputs):
         return False
-    return all(may_be_part(*both, most) for both in zip(one.tensors, golden.tensors))
+    if not all(may_be_part(*both, most) for both in zip(one.tensors, golden.tensors)):
+        return False
+    weights = [(one.inputs[at], golden.inputs[at]) for at in one.type.parameters if at < len(one.inputs)]
+    return all(a.shape != b.shape or (share_of(a, b) or 1.0) > ROUTED for a, b in weights)  # another expert's
 
 
-def may_be_part(one: HeldTensor, golden: HeldTensor, most: float) -> bool:
-    """Whether a tensor of a rank may be a part of a golden tensor by its shape."""
+def may_be_part(one: HeldTensor, golden: HeldTensor, most: float, rows: bool = False) -> bool:
+    """Whether a tensor of a rank may be a part of a golden tensor by its shape. `rows`: any number of rows, as tokens
+    of an expert have."""
     if len(one.shape) != len(golden.shape) or one.is_float != golden.is_float:
         return False
     times = 1.0
-    for size, whole in zip(one.shape, golden.shape):
-        if size == whole:
+    for axis, (size, whole) in enumerate(zip(one.shape, golden.shape)):
+        if size == whole or (rows and not axis and len(one.shape) == 2 and size < whole):
             continue
         if not size or size > whole or (whole % size and len(one.shape) > 1):
             return False
@@ -116,7 +131,9 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
     if a.shape == b.shape:
         if one.content is not None and one.content == golden.content:
             return 1.0
-        return max(0.0, 1.0 - distance(a, b))
+        near = 1.0 - distance(a, b)
+        if near > ROUTED or len(a.shape) < 2:  # else its rows may be in another order
+            return max(0.0, near)
     whole = golden.ordered
     some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
     unit = float(np.sqrt((whole * whole).mean())) + 1e-300

@@ -13,6 +13,7 @@ from npucmp.align import partial_sums as legal
 from npucmp.align.placement import Placements, fit, fit_figures
 from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_run import HeldTensor, RankOperator
+from npucmp.align.row_order import has_rows
 
 
 def follow_layers(search: PlacementSearch) -> None:
@@ -28,7 +29,8 @@ def follow_layers(search: PlacementSearch) -> None:
         if golden.is_backward or search.golden.is_update(golden):
             continue
         for one in golden.inputs:
-            if search.state(golden, one) == "agrees" and legal.split_axes(search.placed(golden, one)):
+            held_by = search.placed(golden, one)
+            if search.state(golden, one) == "agrees" and legal.split_axes(held_by) and not has_rows(held_by):
                 held[search.class_of(golden, one)].append((golden.order, golden, one))
     odd = [found for tensors in held.values() for found in _switch(search, tensors, first)]
     if not odd:
@@ -55,7 +57,8 @@ def _switch(
 
 
 def _one_split_per_axis(search: PlacementSearch) -> None:
-    """One axis of ranks splits the sequence one way: what most of the data says."""
+    """One axis of ranks splits the sequence one way. If some data are held zigzag, which needs code of its own, data in
+    plain parts were forgotten."""
     data: dict[tuple[int, str], list[tuple[RankOperator, HeldTensor]]] = defaultdict(list)
     for golden in search.golden.operators:
         if golden.is_backward or search.golden.is_update(golden):
@@ -70,14 +73,11 @@ def _one_split_per_axis(search: PlacementSearch) -> None:
                 if each.is_split:
                     data[axis, each.kind].append((golden, one))
     for axis in {axis for axis, _ in data}:
-        zigzag, plain = data[axis, "zigzag"], data[axis, "shard"]
-        few = [] if not zigzag or not plain else plain if len(plain) <= len(zigzag) else zigzag
-        for golden, one in few:
+        for golden, one in data[axis, "shard"] if data[axis, "zigzag"] else ():
             placed = search.placed(golden, one)
             assert placed is not None
-            kind = "zigzag" if few is plain else "shard"
             if len(placed[axis].blocks) == 1:
-                _hold(search, golden, one, tuple(each._replace(kind=kind) if each.is_split and at == axis else each
+                _hold(search, golden, one, tuple(each._replace(kind="zigzag") if each.is_split and at == axis else each
                                               for at, each in enumerate(placed)))  # fmt: skip
 
 

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import math
+from typing import Optional, Sequence
 
-from npucmp.align.placement import ARRAYS, Get, fit_figures
-from npucmp.align.placement_search import Decision, PlacementSearch
-from npucmp.align.rank_mesh import Mesh, Misfit, assemble, chosen, same_copies
+from npucmp.align.placement import ARRAYS, BLOCK, PAYLOADS, Get, distance, fit_figures
+from npucmp.align.placement_search import AGREES_FIGURES, COARSE_FIGURES, Decision, PlacementSearch
+from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit
+from npucmp.align.rank_part import PartOfRank
 from npucmp.align.rank_run import HeldTensor, RankOperator
+from npucmp.dump.readers.values import blocks
+from npucmp.errors import NpucmpError
+from npucmp.model import Payload
 
+Figures = Sequence[Optional[float]]
 STANDS_OUT = 8.0  # times: chosen: parts of one tensor err alike within a factor of 3 in clean runs
 
 
 def part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> dict[int, float]:
-    """The relative error of each rank's part by rank; empty if the tensor is a sum, or its values are not known."""
+    """The relative error of each rank's part by rank, the largest of its micro batches; absolute where the golden's
+    part is zero. Empty if the tensor is a sum, or its values are not known. The search keeps the result."""
+    key = golden.operator.name, golden.slot
+    known = search.part_errors.get(key)
+    if known is None or known[0] != decision.fit:
+        known = search.part_errors[key] = decision.fit, _part_errors(search, mesh, golden, decision)
+    return known[1]
+
+
+def _part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> dict[int, float]:
     if decision.fit is None or any(one.is_partial for one in decision.fit.placements):
         return {}
 
@@ -22,30 +37,52 @@ def part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisio
         assert one is not None
         return one
 
+    parts = {at: get(op) for at, op in mesh.cells.items()}
     exact = golden.array
-    if exact is None or any(get(op).array is None for op in mesh.cells.values()):
+    if exact is None and (golden.payload is None or not search.values):
         return _by_figures(mesh, get, golden, decision)
+    shapes = {at: part.shape for at, part in parts.items()}
+    whole = PartOfRank(shapes, mesh.sizes, decision.fit.placements, ARRAYS() if exact is not None else PAYLOADS)
+    found: dict[int, float] = {}
+    known: dict[object, float] = {}  # copies of equal content have one error
+    for at, op in mesh.cells.items():
+        place = (whole.key(at), parts[at].content or at)
+        if place not in known:
+            error = _error(parts[at], golden, whole, at, decision.fit.scale)
+            if error is None:
+                return _by_figures(mesh, get, golden, decision)
+            known[place] = error
+        found[op.rank] = max(found.get(op.rank, 0.0), known[place])
+    return found
+
+
+def _error(part: HeldTensor, golden: HeldTensor, whole: PartOfRank, at: Coordinates, scale: float) -> Optional[float]:
+    """The error of one part; None if its values are not known or do not fit."""
+    try:
+        if golden.array is None:
+            own = whole.of(golden.payload, at)
+            return None if part.payload is None else _streamed_error(part.payload, own, golden, scale)
+        values = part.array
+        if values is None:
+            return None
+        exact = whole.of(golden.array, at)
+        error = distance(values, exact, scale)
+        if math.isinf(error) and not exact.any():
+            return math.sqrt(float((values * values).sum(dtype=float))) / scale
+        return error
+    except (Misfit, NpucmpError, ValueError, IndexError):
+        return None
+
+
+def _streamed_error(part: Payload, exact: Payload, golden: HeldTensor, scale: float) -> float:
+    """The same block by block, for tensors that are too large for memory; masks count."""
     import numpy as np
 
-    make = ARRAYS()
-    found: dict[int, float] = {}
-    for choice in same_copies(mesh, decision.fit.placements):
-        try:
-            values = assemble(chosen(mesh, choice, lambda op: get(op).array), decision.fit.placements, make)
-            owner = assemble(
-                chosen(mesh, choice, lambda op: np.full(get(op).shape, op.rank)), decision.fit.placements, make
-            )
-        except (Misfit, ValueError, IndexError):
-            return {}
-        if values.shape != exact.shape:
-            return {}
-        gap = values / decision.fit.scale - exact
-        for rank in np.unique(owner):
-            own = owner == rank
-            norm = float(np.linalg.norm(exact[own]))
-            error = float(np.linalg.norm(gap[own])) / norm if norm else float(np.linalg.norm(gap[own]))
-            found[int(rank)] = max(found.get(int(rank), 0.0), error)
-    return found
+    gap = norm = 0.0
+    for own, other in zip(blocks(part, BLOCK, context=golden.context), blocks(exact, BLOCK, context=golden.context)):
+        a, b = own.astype(np.float64), other.astype(np.float64)
+        gap, norm = gap + float(((a / scale - b) ** 2).sum()), norm + float((b * b).sum())
+    return math.sqrt(gap / norm) if norm else math.sqrt(gap)
 
 
 def _by_figures(mesh: Mesh, get: Get, golden: HeldTensor, decision: Decision) -> dict[int, float]:
@@ -60,6 +97,38 @@ def _by_figures(mesh: Mesh, get: Get, golden: HeldTensor, decision: Decision) ->
         if fitted is not None:
             found[op.rank] = max(found.get(op.rank, 0.0), fitted.error)
     return found
+
+
+def rank_beyond(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> Optional[int]:
+    """The one rank whose part is no part of the golden by its statistics: its largest value, its smallest or its norm
+    exceeds that of the whole. None if no rank, or several, hold such a part, or the tensor is no shard."""
+    known, fit = golden.figures, decision.fit
+    if known is None or fit is None or golden.array is not None or not any(one.is_split for one in fit.placements):
+        return None
+    if any(one.is_partial for one in fit.placements):
+        return None
+    room = COARSE_FIGURES if "16" in golden.ref.dtype else AGREES_FIGURES
+    found = set()
+    for op in mesh.cells.values():
+        part = search.part(golden.operator.name, op, golden.slot)
+        own = part.figures if part is not None else None
+        if own is not None and _exceeds(own, known, fit.scale, room):
+            found.add(op.rank)
+    return found.pop() if len(found) == 1 else None
+
+
+def _exceeds(own: Figures, whole: Figures, scale: float, room: float) -> bool:
+    """Whether statistics (largest, smallest, mean, norm) of a part exceed those of the whole by more than a share."""
+    size = max(abs(value) for value in whole[:2] if value is not None)
+    pairs = [(own[0], whole[0], size), (_negative(own[1]), _negative(whole[1]), size), (own[3], whole[3], whole[3])]
+    return any(
+        mine is not None and theirs is not None and unit and mine / scale - theirs > room * unit
+        for mine, theirs, unit in pairs
+    )
+
+
+def _negative(value: Optional[float]) -> Optional[float]:
+    return None if value is None else -value
 
 
 def odd_rank(errors: dict[int, float]) -> Optional[int]:

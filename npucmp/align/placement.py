@@ -60,7 +60,7 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
             some += (
                 _uneven(shapes.values(), golden.shape)
                 if local is None
-                else _splits(local, golden.shape, size, allowed.zigzag)
+                else splits(local, golden.shape, size, allowed.zigzag)
             )
         by_axis.append(some)
     return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden.shape)
@@ -94,7 +94,7 @@ def _complexity(placements: Placements) -> int:
 
 
 @lru_cache(maxsize=1 << 12)
-def _splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bool) -> list[Placement]:
+def splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bool) -> list[Placement]:
     """The splits of each dimension by `size` ranks. Faster axes may have joined parts before, so that a block may be
     smaller than a part of one rank."""
     found = []
@@ -286,8 +286,7 @@ def _figures_maker() -> Maker:
 
 def figures_of(mesh: Mesh, get: Get, placements: Placements, choice: Any) -> Optional[_PartFigures]:
     """The statistics of an assembly; None if they do not follow from those of the parts."""
-    plain = tuple(one._replace(blocks=(1,)) if one.kind == "shard" else one._replace(kind="shard")
-                  if one.kind == "zigzag" else one for one in placements)  # fmt: skip
+    plain = tuple(one._replace(kind="shard", blocks=(1,)) if one.is_split else one for one in placements)
 
     def own(op: RankOperator) -> Optional[_PartFigures]:
         one = get(op)

@@ -17,6 +17,8 @@ from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fi
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator, tensor_in
+from npucmp.align.routed_tokens import RoutedTokens
+from npucmp.align.row_order import RowOrder, ordered_placements
 from npucmp.model.relation import Placement
 
 AGREES = 1e-3  # chosen: rounding of deep gradients is below, other placements above 0.1
@@ -52,12 +54,14 @@ Key = tuple[str, str]  # operator and slot of the golden
 
 
 class PlacementSearch:
-    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients."""
+    """Placements of one step. `found`: by operator and slot of the golden; `scale`: of the target's gradients;
+    `part_errors`: errors of ranks with the fit that they belong to, as far as part_errors.py computed them."""
 
     def __init__(self, partners: RankPartners, values: bool) -> None:
         self.partners, self.values = partners, values
         self.golden = partners.golden
         self.found: dict[Key, Decision] = {}
+        self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
         self.scale: Optional[float] = None
         self.scaled_from = ""
         self._sources: dict[Key, dict[int, HeldTensor]] = {}
@@ -74,6 +78,7 @@ class PlacementSearch:
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
         self.found, self.scale, self._loss_parts, self._reform, self._sources = {}, None, None, set(), {}
+        self._routed = RoutedTokens(self.partners)
         self._new: dict[Hashable, Counter[Placements]] = defaultdict(Counter)
         for golden in self.golden.operators:
             mesh = self.partners.mesh(golden)
@@ -97,6 +102,10 @@ class PlacementSearch:
         inputs = [self.placed(golden, one) for one in golden.inputs]
         for at, one in enumerate(golden.outputs):
             self._output(golden, at, one, mesh, inputs, differ, forward)
+        rows = self._routed.orders.get(golden.name)
+        for one in golden.tensors if rows is not None and len(rows.lengths) > 1 and golden.type.has("picks") else ():
+            if not one.is_float and self.state(golden, one) in ("differs", "shape"):  # places among a rank's own rows
+                self.found[golden.name, one.slot] = LOCAL
 
     def _input(
         self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin],
@@ -110,8 +119,15 @@ class PlacementSearch:
             return
         sums = self._sums_of_input(golden, one, mesh, origins, linked, others)
         decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), False, self._zigzag), linked)
+        decision = self._by_rows(golden, one, mesh, decision, sums, origins)
         if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
             decision = decision._replace(illegal=True)
+        elif decision.state == "differs" and one.is_float and not golden.is_backward:
+            if self._routed.is_running_sum(golden, self.golden.origin(one), origins, mesh):
+                self._routed.running.add(golden.name)
+                decision = LOCAL
+            elif self._is_unreduced(golden, one, mesh, origins):
+                decision = decision._replace(illegal=True)
         if decision.state == "differs" and golden.is_backward and golden.name in self._reform:
             decision = LOCAL
         elif decision.state == "differs" and not one.is_float and self._may_be_local(golden, one, mesh, decision):
@@ -187,7 +203,12 @@ class PlacementSearch:
         sums = self._sums_of_output(golden, at, one, mesh, inputs, forward)
         maxima = golden.type.has("bounds") and bool(sums)
         allowed = Allowed(frozenset(sums), maxima, self._zigzag, not golden.is_backward)
+        if forward is not None and forward.name in self._routed.running:
+            self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None)
+        decision = self._by_rows(golden, one, mesh, decision, sums, None)
+        if golden.name in self._routed.running and decision.state == "differs":
+            decision = LOCAL
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
             if reform or (not one.is_float and (differ or split)):
@@ -209,11 +230,9 @@ class PlacementSearch:
             return {*mesh.split_axes}
         if not golden.is_backward:
             unknown = golden.name in self._reform and any(placed is None for placed in inputs) and not golden.op.path
-            return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, inputs, mesh)
-        if golden.op.path:
-            return set()
+            return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, one, inputs, mesh)
         if forward is None:
-            return {*mesh.split_axes}
+            return set() if golden.op.path else {*mesh.split_axes}
         source = _forward_input(golden, at, forward)
         own = self.placed(forward, source) if source is not None else None
         if own is not None and len(own) != len(mesh.sizes):
@@ -222,6 +241,66 @@ class PlacementSearch:
         if own is not None and golden.name in self._reform:
             return {axis for axis in mesh.split_axes if own[axis].kind == "whole"}
         return legal.sums_of_gradient(own, others, inputs, mesh)
+
+    # Tokens of experts
+
+    def _by_rows(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, decision: Decision, sums: set[int],
+        origins: Optional[Mapping[Any, Origin]],
+    ) -> Decision:  # fmt: skip
+        """The placement of a tensor whose rows stand in another order on the ranks; `origins` of an input."""
+        parts = {id(op): self.part(golden.name, op, one.slot) for op in mesh.cells.values()}
+        shapes = [part.shape if part is not None else () for part in parts.values()]
+        rows_differ = decision.state in ("differs", "shape") and self.values and one.is_float
+        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < 2 for shape in shapes):
+            return decision
+
+        def get(op: RankOperator) -> HeldTensor:
+            found = parts[id(op)]
+            assert found is not None
+            return found
+
+        routed, forward = self._routed, self._forward_of(golden)
+        producers = [key[0] for o in (origins or {}).values() for key in [self._golden_tensor(o)] if key is not None]
+        names = [golden.name, *([forward.name] if forward is not None else []), *producers]
+        if origins is None:
+            indexed = any(not each.is_float and each.size > 1 for each in golden.inputs)
+            is_new = golden.type.has("picks") and indexed and not golden.is_backward
+        else:
+            is_new = routed.receives(golden, one, origins, self.golden.origin(one).how == "none")
+        rows = None if is_new else routed.known(mesh, get, one, names)
+        orders = [rows] if rows is not None else routed.fresh(mesh, get, one) if is_new else []
+        large = max(one.size, *(get(op).size for op in mesh.cells.values())) > WHOLE
+        found: list[tuple[Fit, RowOrder]] = []
+        for order in orders:
+            for held in ordered_placements(mesh, get, one, order, sums):
+                for scale in self.scales(golden, one, mesh):
+                    fitted = (fit_blocks if large else fit)(mesh, get, one, held, scale)
+                    found += [(fitted, order)] if fitted is not None else []
+        if not found:
+            return decision
+        best, order = min(found, key=lambda both: both[0].error)
+        limit = COARSE if any("16" in get(op).ref.dtype for op in mesh.cells.values()) else AGREES
+        if is_new and best.error > NEAR:
+            return decision
+        routed.add(golden, order)
+        return Decision("agrees" if best.error <= limit else "differs", best, "agreement" if is_new else "flow")
+
+    def _pass_gradient(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> None:
+        """Take the gradient that arrives for that of an addend without one: the sum of a rank begins with zeros."""
+        same = next((each for each in golden.inputs if each.content is not None and each.content == one.content), None)
+        parts = {id(op): tensor_in(op, same.slot) for op in mesh.cells.values()} if same is not None else {}
+        found = {op: part for op, part in parts.items() if part is not None}
+        if found and len(found) == len(parts) and all(tensor_in(op, one.slot) is None for op in mesh.cells.values()):
+            self._sources[golden.name, one.slot] = found
+
+    def _is_unreduced(self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin]) -> bool:
+        """Whether each rank reads the sum over its own experts, and the sum of those agrees."""
+        read = [self._golden_tensor(origin) for origin in origins.values()]
+        if not read or any(key is None or key[0] not in self._routed.running for key in read[-1:]):
+            return False
+        fits = [self._decide(golden, one, mesh, Allowed(frozenset(mesh.split_axes), False, False), None)]
+        return any(each.state == "agrees" and legal.partial_axes(each.placements) for each in fits)
 
     # Facts
 
@@ -297,9 +376,10 @@ class PlacementSearch:
         return False
 
     def class_of(self, golden: RankOperator, one: HeldTensor) -> Hashable:
-        """A key that the same tensor of other layers shares."""
+        """A key that the same tensor of other layers shares: one call stack has the calls of all layers, one line those
+        of all linear layers."""
         forward = self._forward_of(golden) or golden
-        return golden.key, golden.op.phase, forward.op.stack[:1], one.shape, one.slot
+        return golden.key, golden.op.phase, forward.op.stack, one.shape, one.slot
 
     def scales(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> list[float]:
         """By which factors a tensor of the target may be larger."""
@@ -367,6 +447,7 @@ class PlacementSearch:
             return NO_SHAPE
         least = min(found.error for found in tried)
         near = max(least if one.size == 1 else 10 * least, EXACT)
+        near = min(near, limit) if least <= limit else near  # none that disagrees
         best = next(found for found in tried if found.error <= near)
         if best.error > limit and self.partners.missing:
             return UNKNOWN
@@ -406,12 +487,15 @@ class PlacementSearch:
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
-    """Whether the copies along an axis differ."""
+    """Whether the copies along an axis differ. Masks and indices of which extremes alone are recorded may differ."""
     import numpy as np
 
     groups: dict[Any, list[Any]] = defaultdict(list)
     for at, op in mesh.cells.items():
         one = tensor_in(op, slot)
+        figures = one.figures if one is not None and one.array is None else None
+        if figures is not None and figures[2:] == (None, None) and figures[0] != figures[1]:
+            return True
         groups[at[:axis] + at[axis + 1 :]].append(
             None if one is None else one.figures if one.array is None else one.array
         )

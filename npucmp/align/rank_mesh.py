@@ -157,6 +157,8 @@ def assemble(cells: Mapping[Coordinates, Any], placements: Sequence[Placement], 
 
 
 def _joined(parts: Sequence[Any], one: Placement, make: Maker) -> Any:
+    if one.kind == "rows":
+        return _picked(make.join(parts, 0) if len(parts) > 1 else parts[0], one.blocks, make)
     if len(parts) == 1 or one.kind == "whole":
         return parts[0]
     if one.is_partial:
@@ -182,6 +184,19 @@ def _joined(parts: Sequence[Any], one: Placement, make: Maker) -> Any:
         found += [make.part(part, one.dim, start, stop) for part in parts]
         start = stop
     return make.join(found, one.dim)
+
+
+def _picked(whole: Any, order: Sequence[int], make: Maker) -> Any:
+    """Rows in another order, by runs of neighbours."""
+    if make.length(whole, 0) != len(order):
+        raise Misfit
+    runs: list[list[int]] = []
+    for row in order:
+        if runs and runs[-1][1] == row:
+            runs[-1][1] += 1
+        else:
+            runs.append([row, row + 1])
+    return make.join([make.part(whole, 0, *run) for run in runs], 0) if len(runs) > 1 else whole
 
 
 def same_copies(mesh: Mesh, placements: Sequence[Placement]) -> list[dict[int, int]]:

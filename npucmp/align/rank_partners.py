@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Any, Hashable, Mapping, Optional, Sequence
+from itertools import chain
+from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.lane_match import match_lane, may_be_part, share_of
 from npucmp.align.layout_sizes import LayoutSizes
@@ -29,6 +30,26 @@ def missing_ranks(ranks: Mapping[int, RankRun]) -> list[int]:
     return sorted(({*range(max(ranks, default=0))} | named) - ranks.keys())
 
 
+def _is_call_of(one: RankOperator, gradients: RankOperator) -> bool:
+    """Whether an operator is a call of the module of a gradient record."""
+    return bool(one.op.path) and one.op.call.rpartition(".")[0] == gradients.op.call
+
+
+def _accumulates(records: Sequence[RankOperator], golden: RankOperator) -> Iterator[bool]:
+    """Whether the last record is nearer to the golden's gradient than the sum of all, in direction; for each tensor."""
+    import numpy as np
+
+    for one in golden.outputs if len(records) > 1 else ():
+        exact = one.array
+        arrays = [each.array for record in records for each in [tensor_in(record, one.slot)] if each is not None]
+        known = [each for each in arrays if exact is not None and each is not None and each.shape == exact.shape]
+        if exact is None or len(known) < len(records):
+            continue
+        sums = np.sum(known, axis=0)
+        last, whole = (float(np.vdot(each, exact)) / (float(np.linalg.norm(each)) or 1.0) for each in (known[-1], sums))
+        yield last >= whole
+
+
 class RankPartners:
     """Ranks of the target lined up with one golden run."""
 
@@ -41,6 +62,7 @@ class RankPartners:
         self.lanes = lanes_of(self.stages)
         self._groups = groups_of(ranks)
         self.found: dict[str, Partners] = defaultdict(dict)
+        self._updates: dict[int, dict[str, set[tuple[Any, str]]]] = {}
         self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
         self._match_forward()
@@ -88,21 +110,36 @@ class RankPartners:
 
     def _same_parameter(self, one: RankOperator, golden: RankOperator) -> Optional[bool]:
         """Whether two operators behind the backward pass read the parameter of forward operators that are partners."""
-        own, other = self._parameters(self.ranks[one.rank]), self._parameters(self.golden)
-        for mine, theirs in zip(one.inputs, golden.inputs):
-            readers, names = own.get(mine.content), other.get(theirs.content)
-            if mine.content is None or theirs.content is None or not readers or not names:
-                continue
-            partners = {(self.found[name].get((one.rank, 0)), slot) for name, slot in names}
-            return any((reader, slot) in partners for reader, slot in readers)
-        return None
+        own, other = self._updated(self.ranks[one.rank]).get(one.name), self._updated(self.golden).get(golden.name)
+        if not own or not other:
+            return None
+        partners = {(partner, slot) for name, slot in other for (rank, _), partner in self.found[name].items()
+                    if rank == one.rank}  # fmt: skip
+        return any(each in partners for each in own)
+
+    def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
+        """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads
+        which reads its output, by operator."""
+        if id(run) not in self._updates:
+            readers, found = self._parameters(run), self._updates.setdefault(id(run), {})
+            later: dict[Hashable, set[tuple[Any, str]]] = defaultdict(set)
+            for operator in reversed(run.update):
+                own = {
+                    each for one in operator.inputs if one.content is not None for each in readers.get(one.content, ())
+                }
+                own = own or {each for one in operator.outputs for each in later.get(one.content, ())}
+                found[operator.name] = own
+                for one in operator.inputs if own else ():
+                    if one.content is not None and one.content not in readers:
+                        later[one.content] |= own
+        return self._updates[id(run)]
 
     def _parameters(self, run: RankRun) -> dict[Hashable, list[tuple[Any, str]]]:
-        """The forward operators of the first micro batch that read each content: operators, or the names of the
+        """The forward operators that read each content from outside: operators, or the names of the
         golden's."""
         if id(run) not in self._readers:
             found: dict[Hashable, list[tuple[Any, str]]] = defaultdict(list)
-            for operator in run.micro_batches[0] if run.update else ():
+            for operator in chain.from_iterable(run.micro_batches) if run.update else ():
                 for each in operator.inputs:
                     if each.is_float and each.content is not None and run.origin(each).how == "none":
                         found[each.content].append((operator.name if run is self.golden else operator, each.slot))
@@ -131,6 +168,32 @@ class RankPartners:
                     )
                     if found is not None:
                         self.found[back.name][rank, batch] = found
+        self._match_gradient_records()
+
+    def _gradient_records(self, golden: RankOperator) -> dict[tuple[int, int], list[RankOperator]]:
+        """The records of a module's gradients that have no number of a call, by rank and micro batch: those of the
+        partners of its first call that the dump has beside each golden record."""
+        records = self.golden.of_call(golden.op.call)
+        forward = next((one for one in self.golden.operators if not one.is_backward and _is_call_of(one, golden)), None)
+        found: dict[tuple[int, int], list[RankOperator]] = {}
+        for (rank, batch), one in self.found.get(forward.name, {}).items() if forward is not None else ():
+            theirs = self.ranks[rank].of_call(one.op.call.rpartition(".")[0])
+            if batch == 0:
+                found[rank, batch] = theirs[records.index(golden) :: len(records)]
+        return found
+
+    def _match_gradient_records(self) -> None:
+        """Match the records of a module's gradients. Each micro batch makes one, and dump tools record either its own
+        gradient or the gradient accumulated so far, which the whole run shows."""
+        known = {one.name: self._gradient_records(one) for one in self.golden.operators
+                 if one.is_gradient_record and not self.found.get(one.name)}  # fmt: skip
+        votes = [nearer for name, some in known.items() for theirs in some.values()
+                 for nearer in _accumulates(theirs, self.golden.by_name[name])]  # fmt: skip
+        is_accumulated = sum(votes) * 2 >= len(votes)
+        for name, some in known.items():
+            for (rank, batch), theirs in some.items():
+                for number, one in enumerate(theirs[-1:] if is_accumulated else theirs):
+                    self.found[name][rank, batch + number] = one
 
     def _match_split_updates(self) -> None:
         """Match the updates that data-parallel ranks split: those without a partner with the parts of flat buffers, and

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional
 
 from npucmp.align.assembled_run import relation_of
-from npucmp.align.part_errors import STANDS_OUT, odd_rank, part_errors
+from npucmp.align.part_errors import STANDS_OUT, odd_rank, part_errors, rank_beyond
+from npucmp.align.placement import WEAK
 from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
@@ -44,6 +45,11 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     errors = part_errors(search, mesh, place.tensor, place.decision)
     rank = mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
     evidence = [*_sentences(search, place, root, errors, rank)]
+    if rank is None and not errors:
+        rank = rank_beyond(search, mesh, place.tensor, place.decision)
+        if rank is not None:
+            words = "the part of rank {rank} is no part of the golden: its statistics exceed those of the whole tensor"
+            evidence.append(reason("rank", words, rank=rank))
     relation = None if place.decision.fit is None else relation_of(search, place.tensor, place.decision, mesh)
     return replace(
         root, ranks=mesh.ranks, rank=rank, relation=relation.words if relation is not None else "",
@@ -212,7 +218,7 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
 
 def with_first_moved(one: Comparison, search: PlacementSearch) -> Comparison:
     """The comparison with a suspect for the first tensor whose statistics leave those that agreed before it, if no root
-    is there or before. Partial sums have a mean alone and are not asked."""
+    is there or before. Partial sums have a mean alone, which decides only beside what is made of them."""
     found = None if search.values else _first_moved(search)
     if found is None:
         return one
@@ -257,7 +263,22 @@ def _first_moved(search: PlacementSearch) -> Optional[tuple[RankOperator, HeldTe
             if any(one.is_partial for one in decision.fit.placements):
                 continue
             error = decision.fit.error
-            if error > max(COARSE_FLOOR if "16" in tensor.ref.dtype else FLOOR, JUMP * worst):
-                return golden, tensor, error, worst
+            most = max(COARSE_FLOOR if "16" in tensor.ref.dtype else FLOOR, JUMP * worst)
+            if error > most:
+                return _moved_sum(search, source, most, worst) or (golden, tensor, error, worst)
             worst = max(worst, error)
     return None
+
+
+def _moved_sum(
+    search: PlacementSearch, source: Optional[HeldTensor], most: float, worst: float
+) -> Optional[tuple[RankOperator, HeldTensor, float, float]]:
+    """The partial sum that a tensor is made of, if its mean left those before it too. A sum of terms whose mean agrees
+    was reduced wrongly behind it."""
+    decision = search.found.get((source.operator.name, source.slot)) if source is not None else None
+    if source is None or decision is None or decision.fit is None:
+        return None
+    is_sum = any(one.is_partial for one in decision.fit.placements)
+    if not is_sum or decision.fit.error in (WEAK, math.inf) or decision.fit.error <= most:
+        return None
+    return source.operator, source, decision.fit.error, worst

@@ -37,7 +37,7 @@ class UpdatedParameters:
         while pending and seen < DISTANCE:
             node, seen = pending.pop(0), seen + 1
             for one in node.inputs:
-                calls = self._calls.get(content_of(one), ()) if _elements(one) == size else ()
+                calls = self._calls.get(self._before_update(content_of(one)), ()) if _elements(one) == size else ()
                 found = [self._backward[call] for call in calls if call in self._backward]
                 if found:
                     return found
@@ -45,6 +45,22 @@ class UpdatedParameters:
                 readers = self._readers.get(content_of(one), ())
                 pending += [reader for reader in readers if reader.pair.order > node.pair.order]
         return []
+
+    def _before_update(self, content: int) -> int:
+        """The content of a parameter before operators of the update that read it alone, such as a decay; else the
+        content itself."""
+        while content in self._alone and content not in self._calls:
+            content = self._alone[content]
+        return content
+
+    @cached_property
+    def _alone(self) -> dict[int, int]:
+        """The content that the update's operators of one operand read, by the content that they wrote."""
+        found = {}
+        for node in self._by_order.values():
+            if len(node.inputs) == 1 == len(node.outputs) and content_of(node.inputs[0]):
+                found[content_of(node.outputs[0])] = content_of(node.inputs[0])
+        return {wrote: read for wrote, read in found.items() if wrote and wrote != read}
 
     @cached_property
     def _last_gradient(self) -> int:

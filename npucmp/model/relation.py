@@ -6,6 +6,7 @@ Along each axis of a layout (tensor parallel, data parallel, micro batches …) 
     shard(d)           each rank holds a contiguous part along dimension d
     shard(d, in 3 blocks)  the dimension is a row of blocks, and each rank holds a part of every block: fused qkv and
                        gate_up, batch x heads. Blocks of unequal size: shard(d, in blocks 2:1:1)
+    rows(0)            the rows of the ranks side by side in another order: tokens that experts get
     zigzag(d)          of 2k chunks, rank r of k holds chunks r and 2k-1-r: context parallelism
     sum, mean, max     the tensor is the sum, mean or largest element of what the ranks hold
     local              each rank computes with indices or masks of its own; what it makes of them is compared
@@ -17,7 +18,8 @@ from typing import NamedTuple, Optional, Sequence
 
 
 class Placement(NamedTuple):
-    """How the ranks along one axis hold a tensor. `blocks` are the relative sizes of the blocks of a shard."""
+    """How the ranks along one axis hold a tensor. `blocks` are the relative sizes of the blocks of a shard; for rows,
+    the number of each row among those of the ranks."""
 
     kind: str
     dim: int = 0
@@ -30,13 +32,13 @@ class Placement(NamedTuple):
 
     @property
     def is_split(self) -> bool:
-        return self.kind in ("shard", "zigzag")
+        return self.kind in ("shard", "zigzag", "rows")
 
     @property
     def words(self) -> str:
         if not self.is_split:
             return self.kind
-        if len(self.blocks) == 1:
+        if len(self.blocks) == 1 or self.kind == "rows":
             return f"{self.kind}({self.dim})"
         if len({*self.blocks}) == 1:
             return f"{self.kind}({self.dim}, in {len(self.blocks)} blocks)"
@@ -59,6 +61,7 @@ class Relation(NamedTuple):
     decided_by  "agreement", "other layers", "flow" or "shape"
     error       of the assembled tensor, None if it was not computed
     rounding    how much larger the rounding of a sum over ranks is than that of the sum, 1 for other relations
+    rank_errors relative error of the part of each rank, by (rank, error); empty for sums, inputs and unknown values
     """
 
     ranks: tuple[int, ...]
@@ -68,6 +71,7 @@ class Relation(NamedTuple):
     decided_by: str = ""
     error: Optional[float] = None
     rounding: float = 1.0
+    rank_errors: tuple[tuple[int, float], ...] = ()
 
     @property
     def is_partial(self) -> bool:
@@ -114,12 +118,23 @@ class PlacedTensor(NamedTuple):
     relation: Optional[Relation] = None
 
 
+class PlacedCollective(NamedTuple):
+    """A collective of the target. On these ranks it runs before an operator of the golden, "" behind the last one."""
+
+    step: Optional[int]
+    name: str
+    before: str
+    ranks: tuple[int, ...]
+
+
 class LayoutFacts(NamedTuple):
     """How the ranks of a target were put together.
 
     target, golden  the layouts in words; `ranks` of the target, `axes`: sizes of its axes, `stages`, `micro_batches`
     placed          the relation of every tensor of the golden, in its order
     missing         ranks of the layout that the dump lacks
+    stage_of        the pipeline stage of each of `ranks`
+    collectives     of all ranks, in the order of the golden's operators
     """
 
     target: str
@@ -129,6 +144,8 @@ class LayoutFacts(NamedTuple):
     micro_batches: int = 1
     placed: tuple[PlacedTensor, ...] = ()
     missing: tuple[int, ...] = ()
+    stage_of: tuple[int, ...] = ()
+    collectives: tuple[PlacedCollective, ...] = ()
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model import (
     Comparison,
@@ -38,7 +38,7 @@ from npucmp.report.verdict_sentence import sentence_of
 if TYPE_CHECKING:
     from npucmp.report.next_dump import NextDump
     from npucmp.report.rank_tables import RankTables, RowSettings
-    from npucmp.report.tensor_rows import Linked
+    from npucmp.report.tensor_rows import Linked, PairedOperators
 
 MEANING = {
     "BORN": "inputs agree, output differs",
@@ -237,7 +237,18 @@ class _Files:
 
         every = enumerate(self._comparisons)
         paired = [tensor_rows.paired_rows(one, self._cells(at), self._linked(at)) for at, one in every]
-        return tensor_rows.detail(paired, self._metrics, figures, self._parts.report.rules)
+        return tensor_rows.detail(paired, self._metrics, figures, self._parts.report.rules, self._ranks(paired))
+
+    def _ranks(self, paired: Sequence[PairedOperators]) -> Optional[Mapping[str, Any]]:
+        """Return the map of ranks of a page of one comparison, if its ranks were put together."""
+        layout = self._parts.report.layout
+        if layout is None or len(paired) != 1:
+            return None
+        from npucmp.report.rank_map import rank_map, ranks_held
+
+        (one,) = self._comparisons
+        ranks = ranks_held([finding.pair for finding in one.findings])
+        return rank_map(layout, one.step, ranks, paired[0].operators["op"]) if len(ranks) > 1 else None
 
 
 class _NextDump:

@@ -10,7 +10,7 @@ from npucmp.report.answer import ReportTable, Row
 from npucmp.report.phrases import count_of
 from npucmp.report.tables import table
 
-PLACEMENTS = tuple("step golden_op slot target_ops ranks placement decided_by error".split(" "))
+PLACEMENTS = tuple("step golden_op slot target_ops ranks placement decided_by error rank_errors".split(" "))
 _SHOWN = 4  # placements on the screen
 
 
@@ -30,6 +30,7 @@ def _row(one: PlacedTensor) -> Row:
         "placement": one.state if held is None else held.placement,
         "decided_by": "" if held is None else held.decided_by,
         "error": None if held is None else held.error,
+        "rank_errors": "" if held is None else ";".join(f"rank{rank}/{error!r}" for rank, error in held.rank_errors),
     }
 
 

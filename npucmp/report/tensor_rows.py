@@ -33,6 +33,7 @@ from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
 from npucmp.report.network import FixedColumn, Network, network_of
 from npucmp.report.phrases import where_words
+from npucmp.report.rank_map import rank_errors
 from npucmp.report.tables import OF_OPERATORS as COLUMNS_OF_OPERATORS
 from npucmp.report.tables import RELATIONS, SIDES, TENSOR_COLUMNS, columns_of_rows
 
@@ -59,11 +60,14 @@ def detail(
     metrics: Sequence[str],
     figures: Sequence[str],
     rules: Sequence[Tolerance],
+    ranks: Optional[Mapping[str, Any]] = None,
 ) -> Detail:
     """Return the rows of tensors.csv of these comparisons with the data of a page; `figures` are the columns shown
-    first."""
+    first, `ranks` is the map of rank_map.py."""
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
-    more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules], "readers": True}
+    more: dict[str, Any] = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules], "readers": True}
+    if ranks is not None:
+        more["ranks"] = ranks
     offsets = [*accumulate((one.length for one in parts), initial=0)]
     rows = _concatenate([one.rows for one in parts], [len(one.rows["slot"]) for one in parts])
     if rows:
@@ -143,6 +147,9 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
         "producer": [None if link is None else numbers[link.order] for link in linked],
         "linked": [None if link is None else link.how for link in linked],
     }
+    held = rank_errors(pairs)
+    if held is not None:
+        more["rank_errors"] = held
     rows = {name: column for name, column in rows.items() if name not in tables.PLACES}
     return PairedOperators(" · ".join(where_words(comparison.target)), of_operators, {**rows, **more})
 
@@ -207,7 +214,8 @@ def _root(root: Optional[Root]) -> Row:
     """Return the further cells of an operator that is a root cause."""
     if root is None:
         return {}
-    return {**tables.of_root(root), "input_error": root.input_error, "output_error": root.output_error}
+    more = {"input_error": root.input_error, "output_error": root.output_error, "root_rank": root.rank}
+    return {**tables.of_root(root), **more}
 
 
 def _arguments(target: Optional[Operator], golden: Optional[Operator]) -> tuple[str, ...]:

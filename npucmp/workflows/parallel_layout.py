@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align.assembled_run import assembled_run, golden_run, layout_words, placed
+from npucmp.align.assembled_run import assembled_run, collectives, golden_run, layout_words, placed
 from npucmp.align.layer_mates import follow_layers
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout, subset
 from npucmp.align.part_errors import odd_rank
@@ -74,7 +74,9 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
     together = [(one.target, one.golden) for one in steps]
     broken = [("target", run) for run in sides.targets if run.problem]
     broken += [("golden", run) for run in sides.goldens if run.problem]
-    source = ComparisonSource(sides.target_path, sides.golden_path, together, tuple(alone), broken, sides.also)
+    ranks = [{rank: own.run for rank, own in one.search.partners.ranks.items()} if one.of_target else {}
+             for one in steps]  # fmt: skip
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, tuple(alone), broken, sides.also, ranks)
     report = compare_steps(source, options)
     found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
     keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]
@@ -234,5 +236,9 @@ def _facts(steps: Sequence[Assembled]) -> LayoutFacts:
     single = max(len({one.golden.rank for one in steps}), 1)
     words = [whole, "1 rank" if single == 1 else f"{single} ranks"]
     target, golden = words if first.of_target else words[::-1]
-    stages = max(partners.stages.values()) + 1
-    return LayoutFacts(target, golden, ranks, stages, partners.micro_batches, every, partners.missing)
+    stage = {rank: number for one in steps for rank, number in one.search.partners.stages.items()}
+    return LayoutFacts(
+        target, golden, ranks, max(partners.stages.values()) + 1, partners.micro_batches, every, partners.missing,
+        tuple(stage[rank] for rank in ranks),
+        tuple(found for one in steps for found in collectives(one.search, one.golden.step)),
+    )  # fmt: skip

@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.dump.formats import open_head
 from npucmp.errors import DumpError, UsageError
@@ -54,7 +54,7 @@ Side = Union[RunHeader, Run]
 
 class ComparisonSource(NamedTuple):
     """The inputs of a comparison: two dumps, the paired runs or heads, runs without a partner, unreadable runs, and
-    further dumps as "side=DUMP"."""
+    further dumps as "side=DUMP". `ranks`: for each target that was put together, the runs of its ranks."""
 
     target: StrPath
     golden: StrPath
@@ -62,6 +62,7 @@ class ComparisonSource(NamedTuple):
     unpaired: Sequence[tuple[str, Side]] = ()
     broken: Sequence[tuple[str, Run]] = ()
     also: tuple[str, ...] = ()
+    ranks: Sequence[Mapping[int, Run]] = ()
 
     @property
     def is_open(self) -> bool:
@@ -92,8 +93,9 @@ def _compare_all(
     own = options if folder is None else replace(options, progress=None, jobs=1, executor=None)
     several = max(Counter(one.rank for one in places).values()) > 1
     work = ComparisonWork(
-        source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several
-    )
+        source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several,
+        ranks=tuple(source.ranks),
+    )  # fmt: skip
     tasks = _Tasks(work, executor)
     measured, interrupted = _measure_steps(tasks, places, options)
     broken = [*source.broken, *(side for one in measured for side in one.broken)]

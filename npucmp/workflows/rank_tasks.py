@@ -67,6 +67,7 @@ from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_nois
 if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint
     from npucmp.recompute.estimator import RecomputedOperators
+    from npucmp.recompute.rank_operators import RankOperators
 
 Names = Mapping[int, Mapping[str, str]]  # number of a step and rank → kind of result → the name of its file
 
@@ -135,7 +136,7 @@ class ComparisonWork:
     """The data that all tasks of a comparison share. `began` is in seconds since 1970; `alone`: there is one step and
     rank; `in_memory`: runs are open, and results stay in this process; `several_steps`: a rank has several steps;
     `reduced`: products keep 11 bits in all steps and ranks; `alike`: some do so on both sides. Both are known after the
-    measurement."""
+    measurement. `ranks`: for each target that was put together, the runs of its ranks."""
 
     target: StrPath
     golden: StrPath
@@ -147,6 +148,7 @@ class ComparisonWork:
     several_steps: bool = True
     reduced: bool = False
     alike: bool = False
+    ranks: Sequence[Mapping[int, Run]] = ()
 
     def rules(self) -> Rulebook:
         return Rulebook(self.options.skip_rules, self.alike)
@@ -373,7 +375,9 @@ def search(
     ]
 
 
-def _estimator(work: ComparisonWork, one: StepRank, known: Comparison, several: bool) -> Optional[RecomputedOperators]:
+def _estimator(
+    work: ComparisonWork, one: StepRank, known: Comparison, several: bool
+) -> Union[RecomputedOperators, RankOperators, None]:
     """Return the object that recomputes operators of a step and rank for the search; None if the user excluded
     recomputation, or if no value was compared."""
     if work.options.recompute == "none" or not _has_values(known.findings):
@@ -381,6 +385,11 @@ def _estimator(work: ComparisonWork, one: StepRank, known: Comparison, several: 
     from npucmp.recompute.estimator import RecomputedOperators
 
     context = work.options.context(work.target, work.golden)
+    if one.number < len(work.ranks) and work.ranks[one.number]:
+        from npucmp.recompute.rank_operators import RankOperators
+
+        assert isinstance(one.golden, Run)
+        return RankOperators(work.ranks[one.number], one.golden, context, work.reduced or work.alike)
 
     def runs() -> tuple[Run, Run]:
         known: Comparison = work.store.get(one.number, "judged")
@@ -445,7 +454,7 @@ def _put_roots(
     one: StepRank,
     known: Comparison,
     found: tuple[list[Finding], list[tuple[int, Root]]],
-    estimator: Optional[RecomputedOperators] = None,
+    estimator: Union[RecomputedOperators, RankOperators, None] = None,
 ) -> RankRoots:
     findings, roots = found
     rows = _rows(known.findings, (root.pair for _, root in roots))

@@ -171,6 +171,14 @@ SPELLINGS = {
         "HcomReduceScatter",
         "HcomReduceScatter",
     ),
+    "all_to_all": Spelling(
+        "Distributed.all_to_all_single",
+        "MintDistributed.all_to_all_single",
+        "AlltoAll",
+        "AlltoAll",
+        "HcomAllToAll",
+        "HcomAllToAll",
+    ),
     "send": Spelling("Distributed.send", "MintDistributed.send", "Send", "Send", "HcomSend", "HcomSend"),
     "recv": Spelling("Distributed.recv", "MintDistributed.recv", "Receive", "Receive", "HcomReceive", "HcomReceive"),
 }

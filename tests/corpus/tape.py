@@ -21,7 +21,7 @@ from tests.corpus.trace import Item, Record, Run, Tensor
 
 FLOATS = ("bfloat16", "float16", "float32", "float64")  # narrow to wide; of the first two bfloat16 gives way
 UNRECORDED = 1_000_000  # calls from here on leave no record and shift the numbers of no others
-MODELS = ("networks.py", "unseen.py")  # files whose lines a call stack shows
+MODELS = ("networks.py", "unseen.py", "experts.py")  # files whose lines a call stack shows
 
 
 Turn = Callable[[Array], Array]

@@ -17,7 +17,8 @@ import pytest
 
 import npucmp
 from npucmp import fusion_diff, overflow, replay, rerun_diff
-from npucmp.model import Cause
+from npucmp.model import Cause, Verdict
+from npucmp.model.relation import LayoutFacts, PlacedCollective, Placement, Relation
 from npucmp.report import answer_of, compare, html
 from npucmp.report import rerun_diff as reruns
 from npucmp.report.page_json import _column, page_data
@@ -86,6 +87,7 @@ def reports(tmp_path_factory):
         "growing": overflow(write_run(tmp_path_factory.mktemp("growing"), growing()), headroom=9),
         "replay": replay(SAMPLES / "overflow_exp" / "target", engine="numpy"),
         "cool": overflow(SAMPLES / "msprobe_clean" / "golden"),
+        "ranks": compared("msprobe_tensor_parallel"),
     }
 
 
@@ -93,10 +95,37 @@ def reports(tmp_path_factory):
 def pages(reports, tmp_path_factory):
     """The files of `reports`, and of a large and of a hostile report."""
     folder = tmp_path_factory.mktemp("pages")
-    made = {**reports, "large": large(20_000), "hostile": named(*HOSTILE)}
+    made = {
+        **reports,
+        "large": large(20_000),
+        "hostile": named(*HOSTILE),
+        "many ranks": held_by_ranks(large(5_000), 128),
+    }
     for name, report in made.items():
         (folder / f"{name}.html").write_text(page_of(report), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in made}
+
+
+def held_by_ranks(report, count):
+    """The report as one of ranks in 4 stages that hold the tensors of a quarter of the operators each; rank 7 differs
+    in one of them. The names of its collectives are hostile."""
+    (one,) = report.comparisons
+    stages = [range(stage * count // 4, (stage + 1) * count // 4) for stage in range(4)]
+    findings = []
+    for place, finding in enumerate(one.findings):
+        ranks = tuple(stages[4 * place // len(one.findings)])
+        errors = tuple((rank, 0.5 if (rank, place) == (7, 101) else 1e-9) for rank in ranks)
+        held = Relation(ranks, (Placement("shard"),), tuple((rank, "op") for rank in ranks), rank_errors=errors)
+        pair = finding.pair._replace(target=finding.pair.target._replace(relation=held))
+        verdict = Verdict.DIVERGED if place == 101 else Verdict.MATCH
+        findings.append(
+            finding._replace(measurement=finding.measurement._replace(pair=pair), verdict=verdict, limit=1e-6)
+        )
+    name = one.findings[300].pair.operator.name
+    every = tuple(PlacedCollective(one.step, hostile, name, (0, 1)) for hostile in HOSTILE)
+    stage_of = tuple(4 * rank // count for rank in range(count))
+    facts = LayoutFacts("", "", (*range(count),), 4, stage_of=stage_of, collectives=every)
+    return replace(report, comparisons=(replace(one, findings=tuple(findings), roots=()),), layout=facts)
 
 
 class Elements(HTMLParser):
@@ -133,7 +162,7 @@ def data_of(text: str):
     return first
 
 
-COMMANDS = ("compare", "clean", "overflow", "fusion-diff", "rerun-diff")
+COMMANDS = ("compare", "clean", "overflow", "fusion-diff", "rerun-diff", "ranks")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -250,6 +279,31 @@ def test_first_is_not_said_where_something_was_not_compared(reports):
 
 def test_extra_metrics_can_be_shown(reports):
     assert "snr" in data_of(page_of(reports["compare"], ["snr"]))["columns"]
+
+
+def test_the_map_of_ranks_has_the_error_of_each_part(reports):
+    data = data_of(page_of(reports["ranks"]))
+    assert data["ranks"]["ranks"] == [0, 1] and data["ranks"]["stages"] == [0, 0]
+    names, columns = _unpacked(data["operators"]["columns"]["op"]), data["rows"]["columns"]
+    cells, slots = _unpacked(columns["rank_errors"]), _unpacked(columns["slot"])
+    own, row = {}, 0
+    for name, count in zip(names, _unpacked(data["operators"]["columns"]["rows"])):
+        own.update({(name, slots[at]): cells[at] for at in range(row, row + count)})
+        row += count
+    wrong = own["Tensor.__add__.4.forward", "output:0"]
+    assert len(wrong) == 2 and min(wrong) > 0.1
+    assert own["Functional.linear.5.forward", "output:0"] == ["sum", "sum"]
+    assert max(own["Functional.linear.4.forward", "output:0"]) < 1e-6
+    before = {name: (names[at], ranks) for at, name, ranks in data["ranks"]["collectives"]}
+    assert before["Distributed.all_reduce.1.forward"][1] == [0, 1]
+    assert before["Distributed.all_reduce.1.forward"][0] == "Tensor.__add__.0.forward"
+    assert "ranks" not in data_of(page_of(reports["compare"]))
+
+
+def _unpacked(column):
+    if "codes" in column:
+        return [column["words"][code] for code in column["codes"]]
+    return column["values"]
 
 
 # In a real browser
@@ -498,6 +552,72 @@ def test_the_chart_leads_to_the_operator(show):
     canvas.click(position={"x": x, "y": y})
     assert page.locator("#operator h2").text_content() == "Functional.softmax.1.forward"
     assert page.locator("#rows tr.chosen").count() == 1
+
+
+@in_chromium
+def test_the_map_of_ranks_leads_to_the_tensor(show):
+    page = show("ranks")
+    place = """() => {
+      const bin = binOf(operators.op.indexOf("Tensor.__add__.4.forward")), line = rankMap.lines[1];
+      return [columnX(bin) + rankMap.step / 2, line.y + line.high / 2];
+    }"""
+    x, y = page.evaluate(place)
+    canvas = page.locator("#ranks .over")
+    canvas.scroll_into_view_if_needed()
+    canvas.hover(position={"x": x, "y": y})
+    words = page.locator("#hint").text_content()
+    assert words.startswith("Tensor.__add__.4.forwardrank 1 · output:0") and "its part differs" in words
+    assert "◆ GAP, place 1" in words
+    canvas.click(position={"x": x, "y": y})
+    assert page.locator("#operator h2").text_content() == "Tensor.__add__.4.forward"
+    assert page.locator("#rows tr.chosen").count() == 1
+    assert "10 differ" in canvas.get_attribute("aria-label")
+    assert page.locator("#ranks-key").text_content().count("its part differs") == 1
+
+
+@in_chromium
+def test_the_map_of_ranks_by_keyboard(show):
+    page = show("ranks")
+    page.locator("#ranks .over").focus()
+    for key in ("ArrowRight", "ArrowDown", "Home", "End", "ArrowLeft"):
+        page.keyboard.press(key)
+    last = page.evaluate("rankMap.bins.length - 2")
+    assert page.evaluate("[rankMap.cursor.line, rankMap.cursor.bin]") == [1, last]
+    named = page.evaluate("ofOperator('op', rankMap.lines[1].cells[rankMap.cursor.bin].operator)")
+    page.keyboard.press("Enter")
+    assert page.locator("#operator h2").text_content() == named
+
+
+@in_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_map_of_many_ranks_shows_the_worst_of_a_cell(show, scheme):
+    page = show("many ranks", color_scheme=scheme)
+    assert page.evaluate("rankMap.lines.length") <= 96 and page.evaluate("rankMap.bins.length") < 600
+    found = page.evaluate(
+        """() => rankMap.lines.flatMap((line) => line.cells.map((one) => [line, one]))
+             .filter(([, one]) => one.state === STATE.differs)
+             .map(([line, one]) => [line.label, one.rank, one.operator])"""
+    )
+    assert found == [["ranks 6–7", 7, 50]]
+    assert page.evaluate("rankMap.lines[0].cells.at(-1).state") == page.evaluate("STATE.absent")
+    assert page.evaluate("[...new Set(rankMap.lines.map((line) => line.stage))]") == [0, 1, 2, 3]
+    colours = """() => {
+      const line = rankMap.lines.find((one) => one.label === "ranks 6–7"), sharp = devicePixelRatio;
+      const bin = line.cells.findIndex((one) => one.state === STATE.differs);
+      const pen = document.querySelector("#ranks canvas").getContext("2d"), step = Math.round(rankMap.step * sharp);
+      const [x, y] = [columnX(bin) + 1, line.y + 1].map((one) => Math.floor(one * sharp));
+      const seen = pen.getImageData(x, y, step + 1, 1).data;
+      return [[...seen.slice(0, 4)], [...seen.slice(4 * step, 4 * step + 4)]];
+    }"""
+    wrong, right = page.evaluate(colours)
+    assert wrong[3] > 0 and wrong[0] > wrong[1] and right[3] == 0
+    drawn = page.evaluate(
+        "[1, 2, 3].map(() => { const from = performance.now(); drawRanks(); return performance.now() - from })"
+    )
+    assert min(drawn) < 300
+    page.evaluate("pointAt({ line: 0, bin: binOf(rankMap.before.keys().next().value) }, 9, 9)")
+    assert "collectives before these: </script><script>alert(1)</script>, " in page.locator("#hint").text_content()
+    assert page.locator("#hint script, #hint img").count() == 0
 
 
 @in_chromium

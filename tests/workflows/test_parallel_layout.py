@@ -26,7 +26,21 @@ def pair(folder, layout=Layout(tp=2), design=SMALL, fault=Fault(), **more):
     return make(Case("pair", layout, design, fault, seed=5, **more), folder)
 
 
-@pytest.mark.parametrize("layout", ["tp2", "tp2_sp", "dp2", "micro2", "pp2", "cp2_zigzag", "tp2_dp2", "pp2_vpp2_micro2_ahead", "dp2_zero1", "tp2_dp2_fsdp"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "tp2",
+        "tp2_sp",
+        "dp2",
+        "micro2",
+        "pp2",
+        "cp2_zigzag",
+        "tp2_dp2",
+        "pp2_vpp2_micro2_ahead",
+        "dp2_zero1",
+        "tp2_dp2_fsdp",
+    ],
+)
 def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
     written = pair(tmp_path, LAYOUTS[layout])
     report = npucmp.compare(written.target, written.golden, jobs=1)
@@ -73,6 +87,11 @@ def test_files_say_how_ranks_hold_a_tensor(tmp_path):
     row = placements["Functional.linear.0.forward", "output:0"]
     assert (row["placement"], row["ranks"], row["decided_by"]) == ("shard(2)", "0-1", "agreement")
     assert row["target_ops"] == "rank0/Functional.linear.0.forward;rank1/Functional.linear.0.forward"
+    wrong = placements["Functional.softmax.1.forward", "output:0"]["rank_errors"]
+    errors = {one.split("/")[0]: float(one.split("/")[1]) for one in wrong.split(";")}
+    assert errors["rank0"] < 1e-6 and 1e-3 < errors["rank1"] < 1.0
+    summed = placements["Functional.linear.1.forward", "output:0"]
+    assert (summed["placement"], summed["rank_errors"]) == ("sum", "")
     with open(tmp_path / "out" / "roots.csv", newline="") as stream:
         first = next(csv.DictReader(stream))
     assert (first["rank"], first["ranks"], first["relation"]) == ("1", "0-1", "concat(ranks 0-1, axis 1)")
@@ -130,11 +149,46 @@ def test_statistics_name_a_missing_reduction(tmp_path):
     assert report.exit_status == 1 and report.roots[0].pair.operator.name == "Tensor.__add__.0.forward"
 
 
+@pytest.mark.parametrize("layout", ["tp4", "dp4", "tp2_dp2_pp2"])
+def test_statistics_of_a_clean_layout_name_nothing(tmp_path, layout):
+    """Masks of a part of the vocabulary, of which extremes alone are recorded, and sums of which the mean alone is."""
+    (case,) = draw_cases(51, layout, 1, "statistics", most=0)
+    one = graded(case, tmp_path)
+    assert (one.grade, one.status) == ("silent", 2)
+
+
+def test_statistics_name_a_rank_whose_part_exceeds_the_whole(tmp_path):
+    case = next(one for one in draw_cases(51, "dp4", 1, "statistics", most=5) if one.fault.kind == "wrong part")
+    written = make(case, tmp_path)
+    root = npucmp.compare(written.target, written.golden, jobs=1).roots[0]
+    assert root.pair.golden_op.name in written.right and root.rank == case.fault.rank
+    assert f"the part of rank {root.rank} is no part of the golden" in root.because
+
+
+def test_statistics_name_the_sum_whose_mean_moved(tmp_path):
+    cases = draw_cases(51, "tp2_sp_cp2_zigzag", 1, "statistics", most=5)
+    case = next(one for one in cases if one.fault.kind == "wrong part")
+    assert graded(case, tmp_path).grade == "right"
+
+
 @pytest.mark.parametrize("layout", ["tp2", "tp2_dp2"])
 def test_large_tensors_are_read_block_by_block(tmp_path, layout, monkeypatch):
     """Placements of tensors that are not held in memory are decided from blocks."""
+    written = pair(tmp_path, LAYOUTS[layout])
+    held = rank_errors(npucmp.compare(written.target, written.golden, jobs=1))
     for module in (rank_run, placement_search):
         monkeypatch.setattr(module, "WHOLE", 32)
-    written = pair(tmp_path, LAYOUTS[layout])
     report = npucmp.compare(written.target, written.golden, jobs=1)
     assert report.exit_status == 0
+    streamed = rank_errors(report)
+    assert len(streamed) > 100 and streamed == {key: pytest.approx(held[key], abs=1e-9) for key in streamed}
+
+
+def rank_errors(report):
+    """The error of each rank's part, by operator, slot and rank; masked scores apart, of which blocks count the
+    masks."""
+    return {
+        (one.operator, one.slot, rank): error
+        for one in report.layout.placed if one.relation is not None and "masked_fill" not in one.operator
+        for rank, error in one.relation.rank_errors
+    }  # fmt: skip

@@ -214,6 +214,7 @@ function drawOver(one) {
 
 function markOperator() {
   for (const one of chart.panels) drawOver(one);
+  drawRankCursor();
 }
 
 // Return the mark nearest to a point: a search by order, then by height among neighbours.

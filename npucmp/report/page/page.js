@@ -129,6 +129,7 @@ function forPrint(on) {
   table.printing = on;
   drawRows();
   drawChart();
+  drawRanks();
   if (on && around.suspects.length) showAround(around.suspects[0]);
   else drawAround();
 }
@@ -143,6 +144,7 @@ async function startPage() {
   table.texts = [];
   fillChooser();
   startChart();
+  startRanks();
   startGraph();
   if (data.kind === "events") startChains();
   for (const chip of document.querySelectorAll("[data-filter]")) {

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.corpus.device import Device
 from tests.corpus.networks import Weights
+from tests.corpus.parallel.expert_faults import expert_faults
 from tests.corpus.parallel.faults import Fault, Place
 from tests.corpus.parallel.layout import Layout
 from tests.corpus.parallel.networks import Design, Network
@@ -30,7 +31,13 @@ LAYOUTS = {
     "pp2_vpp2_micro2_ahead": Layout(pp=2, vpp=2, micro=2, ahead=True), "tp2_pp2_vpp2": Layout(tp=2, pp=2, vpp=2),
     "dp2_zero1": Layout(dp=2, zero="zero1"), "dp4_zero1": Layout(dp=4, zero="zero1"),
     "tp2_dp2_zero1": Layout(tp=2, dp=2, zero="zero1"), "dp2_fsdp": Layout(dp=2, zero="fsdp"),
+    "dp2_zero1_backward": Layout(dp=2, zero="zero1_backward"), "dp2_zero1_each": Layout(dp=2, zero="zero1_each"),
+    "dp2_fsdp_flat": Layout(dp=2, zero="fsdp_flat"), "tp2_dp2_fsdp_flat": Layout(tp=2, dp=2, zero="fsdp_flat"),
     "dp4_fsdp": Layout(dp=4, zero="fsdp"), "tp2_dp2_fsdp": Layout(tp=2, dp=2, zero="fsdp"),
+    "ep2": Layout(ep=2), "ep4": Layout(ep=4), "ep2_exchange": Layout(ep=2, exchange=True),
+    "ep4_exchange": Layout(ep=4, exchange=True), "tp2_ep2": Layout(tp=2, ep=2), "ep2_pp2": Layout(ep=2, pp=2),
+    "ep2_dp2": Layout(ep=2, dp=2), "tp2_ep2_exchange": Layout(tp=2, ep=2, exchange=True),
+    "ep2_pp2_exchange": Layout(ep=2, pp=2, exchange=True), "ep2_dp2_exchange": Layout(ep=2, dp=2, exchange=True),
     "tp2_sp_dp2": Layout(tp=2, dp=2, sp=True), "pp2_dp2": Layout(pp=2, dp=2), "tp2_dp2_pp2": Layout(tp=2, dp=2, pp=2),
 }  # fmt: skip
 OPEN = (
@@ -119,6 +126,9 @@ def design_for(draw: np.random.RandomState, layout: Layout) -> Design:
         words=int(draw.choice([48, 64, 96])), fused=str(draw.choice(["groups", "blocks", ""])),
         gated=bool(draw.randint(2)), tied=bool(draw.randint(2)), rms=bool(draw.randint(2)),
         parallel_loss=bool(draw.randint(2)), rope=bool(draw.randint(2)),
+        clip=bool(layout.zero and layout.ranks == layout.dp and draw.randint(2)),
+        experts=int(draw.choice([4, 8])) if layout.ep > 1 else 0, permuted=layout.exchange, apart=layout.tp > 1,
+        choices=int(draw.choice([1, 2])) if layout.ep > 1 else 0,
     )  # fmt: skip
 
 
@@ -126,6 +136,9 @@ def faults(
     draw: np.random.RandomState, layout: Layout, d: Design
 ) -> Iterator[tuple[Fault, tuple[Place, ...], Optional[tuple[int, ...]]]]:
     """The faults that a layout can have, with their truths."""
+    if d.experts:
+        yield from expert_faults(draw, layout, d)
+        return
     layer = int(draw.randint(d.layers))
     at = f"layers.{layer}"
     layout.ranks - 1
@@ -193,13 +206,16 @@ def faults(
             (one,),
         )
     if layout.zero:
-        every = (("optimizer", "mul", "forward"), ("optimizer", "sub", "forward"))
+        norm_of_all = tuple(("optimizer.clip", kind, "forward") for kind in ("mul", "sum", "add", "rsqrt"))
+        every = (("optimizer", "mul", "forward"), ("optimizer", "sub", "forward"), *norm_of_all)
         yield Fault("stale shard", "", one, size=size), every, None
-        if layout.zero == "fsdp":
+        if layout.zero.startswith("fsdp"):
             first = ((f"{at}.up", "linear", "forward"),)
             yield Fault("shard gathered in another order", f"{at}.up.weight"), first, None
-        else:
-            behind = every
+            yield Fault("old shard gathered", f"{at}.up.weight", one, size=size), first, None
+        if d.clip:
+            yield Fault("norm not reduced over shards"), every, None
+        behind = (*behind, *norm_of_all) if layout.zero == "fsdp" else every
     if layout.dp > 1:
         yield Fault("undivided", updated), behind, None
         yield Fault("gradient not reduced", updated), behind, None

@@ -79,6 +79,18 @@ def reduce_scatter(
     return communicate(session, "reduce_scatter", group, parts, made, True, scope)
 
 
+def all_to_all(
+    session: Session, group: Sequence[int], parts: Mapping[int, Tensor], sent: Array, scope: str = ""
+) -> Tensors:
+    """Rows of each rank to each rank; `sent`: how many, by source and sink."""
+
+    def made(all: list[Array]) -> list[Array]:
+        cut = [np.split(one, np.cumsum(counts)[:-1]) for one, counts in zip(all, sent)]
+        return [np.concatenate([pieces[sink] for pieces in cut]) for sink in range(len(all))]
+
+    return communicate(session, "all_to_all", group, parts, made, True, scope)
+
+
 def joint(
     tapes: Mapping[int, Tape], group: Sequence[int], items: Vars, made: Tensors, back: Callable[[Tensors], Tensors]
 ) -> Vars:
@@ -109,6 +121,11 @@ def tensors(parts: Vars, group: Sequence[int]) -> Tensors:
 
 def alias(session: Session, one: Tensor) -> Tensor:
     return Tensor(one.values, one.dtype, one.key, one.needs_grad)
+
+
+def turned(session: Session, one: Tensor) -> Tensor:
+    """Rows in the opposite order."""
+    return Tensor(np.ascontiguousarray(one.values[::-1]), one.dtype, session.key(), one.needs_grad)
 
 
 def move(session: Session, source: int, sink: int, one: Tensor) -> Tensor:

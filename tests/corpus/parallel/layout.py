@@ -6,15 +6,17 @@ from typing import NamedTuple, Sequence
 
 import numpy as np
 
-AXES = ("tp", "cp", "dp", "pp")  # fastest first, as Megatron numbers ranks
+AXES = ("tp", "cp", "ep", "dp", "pp")  # fastest first, as Megatron numbers ranks
 
 
 class Layout(NamedTuple):
     """Sizes; `micro`: micro batches of a step; sp: sequence parallel; zigzag: how cp splits the sequence; vpp: chunks
-    of layers on each stage, which the batch passes in turn."""
+    of layers on each stage, which the batch passes in turn; ep: experts are split over ranks; exchange: those ranks
+    have tokens of their own and exchange them, else all have the same and their sums are reduced."""
 
     tp: int = 1
     cp: int = 1
+    ep: int = 1
     dp: int = 1
     pp: int = 1
     micro: int = 1
@@ -22,11 +24,26 @@ class Layout(NamedTuple):
     zigzag: bool = False
     ahead: bool = False  # all micro batches go forward before the first goes back, as in a pipeline
     vpp: int = 1
-    zero: str = ""  # "zero1" or "fsdp": how the optimizer is split over dp
+    zero: str = ""  # how the optimizer is split over dp, as sharded_update.py has it
+    exchange: bool = False
 
     @property
     def ranks(self) -> int:
-        return self.tp * self.cp * self.dp * self.pp
+        return self.tp * self.cp * self.ep * self.dp * self.pp
+
+    @property
+    def data_axes(self) -> tuple[str, ...]:
+        """The axes along which the batch is split."""
+        return ("ep", "dp") if self.exchange else ("dp",)
+
+    @property
+    def data_parts(self) -> int:
+        return self.dp * (self.ep if self.exchange else 1)
+
+    def data_part(self, rank: int) -> int:
+        """The part of the batch that a rank has."""
+        own = self.at(rank, "dp")
+        return own * self.ep + self.at(rank, "ep") if self.exchange else own
 
     @property
     def name(self) -> str:
@@ -35,6 +52,7 @@ class Layout(NamedTuple):
             [f"vpp{self.vpp}"] * (self.vpp > 1)
             + [f"micro{self.micro}"] * (self.micro > 1)
             + [self.zero] * bool(self.zero)
+            + ["exchange"] * self.exchange
             + ["sp"] * self.sp
             + ["zigzag"] * self.zigzag
             + ["ahead"] * self.ahead

@@ -16,7 +16,7 @@ import numpy as np
 from tests.corpus.device import Array
 from tests.corpus.networks import Weights
 from tests.corpus.parallel import collectives as among
-from tests.corpus.parallel import sharded_update
+from tests.corpus.parallel import experts, sharded_update
 from tests.corpus.parallel.collectives import Tensors, Vars
 from tests.corpus.parallel.faults import Fault
 from tests.corpus.parallel.layout import Layout, part, positions
@@ -34,6 +34,8 @@ class Design(NamedTuple):
     fused    "blocks": q, k and v of all heads in a row; "groups": by key head; "": three products
     gated    SiLU of a gate times the other half; else GELU
     tied     the head is the embedding
+    experts  of a mixture in place of the MLP, of which `choices` compute each token; permuted: tokens stand side by
+             side in the order of experts, else each expert picks its own
     parallel_loss  the loss is computed on parts of the vocabulary; else logits are gathered before it
     """
 
@@ -52,6 +54,10 @@ class Design(NamedTuple):
     parallel_loss: bool = True
     rope: bool = True
     clip: bool = False
+    experts: int = 0
+    choices: int = 2
+    permuted: bool = False
+    apart: bool = False  # the last bias of an expert is added behind its product
 
 
 class Network(Lockstep):
@@ -63,6 +69,7 @@ class Network(Lockstep):
         self.session, self.layout, self.design, self.weights, self.fault = session, layout, design, weights, fault
         self.tapes = {rank: Tape(session, rank) for rank in range(layout.ranks)}
         self._known: dict[tuple[int, str], Var] = {}
+        self.stored: dict[tuple[int, str], Array] = {}  # parameters of a rank before any gather
         self._replicated: set[str] = set()  # parameters that all tensor ranks hold whole
         self._shards: dict[str, Callable[[Array, int], Array]] = {}
         draw = np.random.RandomState([seed, 77])
@@ -123,7 +130,8 @@ class Network(Lockstep):
 
                     self._shards[path] = shard
                 values = self._shards[path](whole, rank)
-                if self.layout.zero == "fsdp":
+                self.stored[rank, path] = values
+                if self.layout.zero.startswith("fsdp"):
                     values = sharded_update.gather_parameter(self, rank, path, values)
                 if self.fault.strikes("replica differs", path, rank, self.session.step):
                     values = values + self.fault.size * np.abs(values).mean() * np.sign(
@@ -209,10 +217,10 @@ class Network(Lockstep):
     def _local(self, rank: int, values: Array, micro: int) -> Array:
         """The part of a batch (sequence, batch) that a rank computes in a micro batch."""
         layout = self.layout
-        data = layout.at(rank, "dp")
+        data = layout.data_part(rank)
         if self.fault.strikes("same data", "data", rank, self.session.step):
             data = 0
-        own = np.split(values, layout.dp, 1)[data]
+        own = np.split(values, layout.data_parts, 1)[data]
         own = np.split(own, layout.micro, 1)[micro]
         places = positions(layout, rank, len(values))
         if self.fault.strikes("contiguous data", "data", None, self.session.step):
@@ -449,11 +457,15 @@ class Network(Lockstep):
             first, last = chunk * d.layers // chunks, (chunk + 1) * d.layers // chunks
             for layer in range(first, last):
                 with self._inside(ranks, f"layers.{layer}"):
-                    h = self._attention(ranks, self._norm(ranks, "norm1", x))
-                    x = self._each(ranks, "add", x, h)
-                    h = self._mlp(ranks, self._norm(ranks, "norm2", x))
-                    x = self._each(ranks, "add", x, h)
+                    x = sharded_update.gathered(self, ranks, x, lambda x, ranks=ranks: self._layer(ranks, x))  # type: ignore[misc]
         return self._loss(layout.stage(layout.pp - 1), x, micro)
+
+    def _layer(self, ranks: Sequence[int], x: Vars) -> Vars:
+        h = self._attention(ranks, self._norm(ranks, "norm1", x))
+        x = self._each(ranks, "add", x, h)
+        h = self._norm(ranks, "norm2", x)
+        h = experts.mixture(self, ranks, h) if self.design.experts else self._mlp(ranks, h)
+        return self._each(ranks, "add", x, h)
 
     def _sent(self, sources: Sequence[int], sinks: Sequence[int], x: Vars, chunk: int) -> Vars:
         out: Vars = {}
@@ -512,20 +524,28 @@ class Network(Lockstep):
             if tied and not self.fault.strikes("tied not reduced", name, None, session.step):
                 for group in self._groups([*parts], "pp"):
                     parts.update(among.all_reduce(session, [r for r in group if r in parts], parts))
-            count = 1 if layout.zero else layout.dp * layout.cp
+            count = 1 if layout.zero else layout.data_parts * layout.cp
+            axes = ("dp",) if experts.is_expert(name) else layout.data_axes
             if count > 1 and not self.fault.strikes("gradient not reduced", name, None, session.step):
-                for group in self._groups([*parts], "cp", "dp"):
-                    parts.update(among.all_reduce(session, group, parts))
+                for group in self._groups([*parts], "cp", *axes):
+                    if len(group) > 1:
+                        parts.update(among.all_reduce(session, group, parts))
                 if not self.fault.strikes("undivided", name, None, session.step):
                     made = self._each([*parts], "div", {r: Var(one) for r, one in parts.items()}, float(count))
                     parts.update({r: one.tensor for r, one in made.items()})
+            if self.fault.strikes("doubled", name, None, session.step):
+                made = {r: Tensor(2 * one.values, one.dtype, session.key()) for r, one in parts.items()}
+                parts.update(made)
             for rank, one in parts.items():
                 session.weight_gradients[rank, name] = one
 
     def _update(self) -> None:
-        for name, parts in self._gradients().items():
-            ranks = [*parts]
-            free = {rank: Var(one) for rank, one in parts.items()}
+        gradients = {name: {r: Var(one) for r, one in parts.items()} for name, parts in self._gradients().items()}
+        if self.design.clip:
+            ranks = [*range(self.layout.ranks)]
+            gradients = dict(zip(gradients, sharded_update.clipped(self, ranks, [*gradients.values()])))
+        for name, free in gradients.items():
+            ranks = [*free]
             with self._inside(ranks, "optimizer"), self._inside(ranks, name):
                 step = self._each(ranks, "mul", free, RATE)
                 w = {rank: self.tapes[rank].detached(self._known[rank, name]) for rank in ranks}

@@ -17,15 +17,36 @@ def updated(design: Design, layout: Layout) -> dict[tuple[int, str], np.ndarray]
     session = Session(None, Precision("float64"), {}, 0, layout.ranks)
     Network(session, layout, design, Weights(3), 3).step()
     return {
-        (rank, one.scope): one.outputs[0].values
+        (rank, one.scope if "flat" not in one.scope else f"{one.scope}.{one.call}"): one.outputs[0].values
         for rank, one in session.records
         if one.scope.startswith("optimizer") and one.kind == "sub" and one.outputs[0] is not None
     }
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if not layout.zero])
 def test_a_step_on_ranks_is_the_step_on_one(name):
     design = design_for(np.random.RandomState(4), LAYOUTS[name])
     whole, parts = updated(design, Layout()), updated(design, LAYOUTS[name])
     same = [(found, whole[0, scope]) for (_, scope), found in parts.items() if found.shape == whole[0, scope].shape]
     assert same and max(float(np.abs(found - exact).max()) for found, exact in same) < 1e-13
+
+
+@pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.zero])
+@pytest.mark.parametrize("clip", [False, True])
+def test_split_updates_have_the_values_of_whole_ones(name, clip):
+    layout = LAYOUTS[name]
+    design = design_for(np.random.RandomState(4), layout)._replace(clip=clip and layout.ranks == layout.dp)
+    whole, parts = (values_of(updated(design, one)) for one in (Layout(), layout))
+    assert farthest(whole, parts) < 1e-12 and farthest(parts, whole) < 1e-12
+
+
+def values_of(tensors: dict[tuple[int, str], np.ndarray]) -> np.ndarray:
+    """All values in their order, without those that fill up a buffer."""
+    found = np.sort(np.concatenate([one.reshape(-1) for one in tensors.values()]))
+    return found[found != 0]
+
+
+def farthest(some: np.ndarray, others: np.ndarray) -> float:
+    """The largest distance of a value from the nearest of others."""
+    at = np.searchsorted(others, some).clip(1, len(others) - 1)
+    return float(np.minimum(np.abs(others[at] - some), np.abs(others[at - 1] - some)).max())

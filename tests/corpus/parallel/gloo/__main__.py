@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tests.corpus.parallel.cases import LAYOUTS, OPEN, draw_cases
+from tests.corpus.parallel.cases import OPEN
 from tests.corpus.parallel.gloo.record import patch_operators
 
 
@@ -22,23 +22,20 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     patch_operators()
-    from tests.corpus.parallel.gloo.cases import make
+    from tests.corpus.parallel.gloo.cases import KNOWN, draw_cases, make
     from tests.corpus.parallel.score import graded, printed, table
 
-    layouts = [*LAYOUTS] if options.layouts == "all" else options.layouts.split(",")
+    layouts = [*KNOWN] if options.layouts == "all" else options.layouts.split(",")
     found = []
     for seed in options.seeds:
         for layout in layouts:
-            if LAYOUTS[layout].ranks > 4:
-                continue
-            for case in draw_cases(
-                seed, layout, options.clean, options.style, options.level, options.base, options.most
-            ):
-                if options.only not in case.name:
+            drawn = draw_cases(seed, layout, options.clean, options.style, options.level, options.base, options.most)
+            for one in drawn:
+                if options.only not in one.case.name:
                     continue
-                one = graded(case, options.keep and options.keep / case.name, make)
-                found.append(one)
-                printed(one)
+                folder = options.keep and options.keep / one.case.name
+                found.append(graded(one.case, folder, lambda case, at, one=one: make(one, at)))
+                printed(found[-1])
     print(table(found))
 
 

@@ -15,10 +15,16 @@ import torch
 import torch.nn.functional as F
 
 STRENGTH: list[float] = []  # of an error of the next calls: empty for none
+COARSE: list[str] = []  # scopes whose next calls compute in bfloat16
 
 
 def _struck(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def call(*items: Any, **named: Any) -> torch.Tensor:
+        if COARSE:
+            wide = [
+                one.bfloat16() if isinstance(one, torch.Tensor) and one.is_floating_point() else one for one in items
+            ]
+            return made(*wide, **named).to(items[0].dtype)
         out = made(*items, **named)
         if STRENGTH and isinstance(out, torch.Tensor) and out.is_floating_point():
             factors = 1 + STRENGTH[0] * np.cos(np.arange(out.numel())).reshape(out.shape)
@@ -31,7 +37,7 @@ def _struck(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 def patch_operators() -> None:
     """Let operators err on demand. msprobe wraps what it finds when it is imported, behind that."""
-    for name in ("linear", "softmax", "gelu", "layer_norm", "silu"):
+    for name in ("linear", "softmax", "gelu", "layer_norm", "silu", "rms_norm", "scaled_dot_product_attention"):
         setattr(F, name, _struck(getattr(F, name)))
     torch.Tensor.__mul__ = _struck(torch.Tensor.__mul__)  # type: ignore[method-assign]
     import msprobe.pytorch  # once, for all processes  # noqa: F401
@@ -44,39 +50,63 @@ class Recorder:
         from msprobe.pytorch import PrecisionDebugger
 
         folder.mkdir(parents=True, exist_ok=True)
+        given = {"scope": [], "list": [], "data_mode": ["all"]}
         settings = {"task": task, "dump_path": str(folder), "rank": [], "step": [], "level": level,
-                    "async_dump": False, "tensor": {"scope": [], "list": [], "data_mode": ["all"]},
-                    "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}}  # fmt: skip
+                    "async_dump": False, "tensor": given,
+                    "statistics": {**given, "summary_mode": "statistics"}}  # fmt: skip
         path = folder.parent / f"config_{os.getpid()}.json"
         path.write_text(json.dumps(settings))
         self.debugger = PrecisionDebugger(config_path=str(path))
         path.unlink()
         self.places: dict[str, list[tuple[str, str]]] = {}  # by name of a record
-        self._inside: list[str] = []
+        self.own: dict[str, list[tuple[str, str]]] = {}  # without those that only follow a place
+        self.backward: dict[str, list[tuple[str, str]]] = {}  # the same, by the records before a place without any
+        self._open: list[tuple[int, tuple[str, str]]] = []  # places without a record, by the number of the next one
 
     def start(self, model: Any) -> None:
         self.debugger.start(model)
 
     def stop(self) -> None:
+        self._close()
+        self._open = []
         self.debugger.stop()
         self.debugger.step()
 
     def _names(self) -> list[str]:
         return list(self.debugger.service.data_collector.data_writer.cache_data.get("data", {}))
 
+    def _close(self) -> None:
+        """Put the first record behind a place without any into it."""
+        names = self._names()
+        pending = [(number, place) for number, place in self._open if number < len(names)]
+        for number, place in pending:
+            self.places.setdefault(names[number], []).append(place)
+        self._open = [one for one in self._open if one not in pending]
+
     @contextmanager
-    def at(self, scope: str, kind: str, strength: float = 0.0) -> Iterator[None]:
-        """A place; `strength` of the error of what is computed there."""
+    def at(self, scope: str, kind: str, strength: float = 0.0, is_coarse: bool = False) -> Iterator[None]:
+        """A place; `strength` of the error of its results; is_coarse: its kernels compute in bfloat16."""
+        self._close()
         before = len(self._names())
         if strength:
             STRENGTH.append(strength)
+        if is_coarse:
+            COARSE.append(scope)
         try:
             yield
         finally:
             if strength:
                 STRENGTH.pop()
-        for name in self._names()[before:]:
+            if is_coarse:
+                COARSE.pop()
+        names = self._names()
+        for name in names[before:]:
             self.places.setdefault(name, []).append((scope, kind))
+            self.own.setdefault(name, []).append((scope, kind))
+        if len(names) == before:
+            self._open.append((before, (scope, kind)))
+            if names:
+                self.backward.setdefault(names[-1], []).append((scope, kind))
 
 
 def run_ranks(world: int, store: Path, body: Callable[[int], Optional[dict[str, Any]]]) -> dict[str, Any]:

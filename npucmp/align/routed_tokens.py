@@ -1,0 +1,71 @@
+"""Tokens that a router sends to experts, of which each rank has its own: the orders of rows, and running sums.
+
+A golden operator of an expert has partners on the ranks that hold the expert. Its tokens may come from other ranks, and
+stand there in another order. If each rank adds up what its own experts make, the running sum of the golden is on no
+rank: it is local, and what reads the reduced sum is compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping, Optional
+
+from npucmp.align.placement import Get
+from npucmp.align.rank_mesh import Mesh
+from npucmp.align.rank_partners import RankPartners
+from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
+from npucmp.align.row_order import RowOrder, find_order, lengths_of, row_axes
+
+
+class RoutedTokens:
+    """The orders of rows by golden operator, and the operators whose sums run over the experts of one rank."""
+
+    def __init__(self, partners: RankPartners) -> None:
+        self._partners = partners
+        self.orders: dict[str, RowOrder] = {}
+        self.running: set[str] = set()
+        self._recent: dict[object, RowOrder] = {}
+        self._holders = {name: {rank for rank, _ in some} for name, some in partners.found.items()}
+
+    def add(self, golden: RankOperator, rows: RowOrder) -> None:
+        self.orders[golden.name] = self._recent[rows.lengths] = rows
+
+    def is_of_some_ranks(self, golden: RankOperator) -> bool:
+        """Whether some ranks of its stage do not have an operator."""
+        holders = self._holders.get(golden.name, set())
+        stages = {self._partners.stages[rank] for rank in holders}
+        return any(rank not in holders and stage in stages for rank, stage in self._partners.stages.items())
+
+    def known(self, mesh: Mesh, get: Get, golden: HeldTensor, names: Iterable[str]) -> Optional[RowOrder]:
+        """The order of the rows of one of these operators, or of the last one with as many rows on each rank."""
+        lengths = lengths_of(mesh, get)
+        rows = next((found for name in names for found in [self.orders.get(name)]
+                     if found is not None and found.lengths == lengths), None)  # fmt: skip
+        rows = rows or self._recent.get(lengths)
+        return rows if rows is not None and len(rows.order) == golden.shape[0] else None
+
+    def receives(self, golden: RankOperator, one: HeldTensor, origins: Mapping[Any, Origin], is_hidden: bool) -> bool:
+        """Whether an input may be the tokens of an expert, which no operator wrote that the golden has. `is_hidden`:
+        nor does the golden tell which operator wrote its own."""
+        if golden.is_backward or not golden.type.has("contracts") or one is not golden.inputs[0]:
+            return False
+        known = self._partners.golden_of
+        partners = [
+            None if o.operator is None else known.get((o.operator.rank, o.operator.name)) for o in origins.values()
+        ]
+        return not any(partners) and (self.is_of_some_ranks(golden) or (is_hidden and bool(self.orders)))
+
+    def fresh(self, mesh: Mesh, get: Get, golden: HeldTensor) -> list[RowOrder]:
+        """The orders that the values of a tensor show."""
+        some = (find_order(mesh, get, golden, axes) for axes in row_axes(mesh, get, golden.shape[0]))
+        return [one for one in some if one is not None and (len(mesh.cells) > 1 or not one.is_identity)]
+
+    def is_running_sum(self, golden: RankOperator, origin: Origin, origins: Mapping[Any, Origin], mesh: Mesh) -> bool:
+        """Whether an addend is the golden's sum over the experts before, of which the ranks of this expert have their
+        own or none. `origin`: of the golden's addend."""
+        producer = origin.operator
+        if producer is None or not golden.type.has("sums", "picks") or not self.is_of_some_ranks(golden):
+            return False
+        if not self.is_of_some_ranks(producer) or any(one.how == "collective" for one in origins.values()):
+            return False
+        elsewhere = self._holders.get(producer.name, set())
+        return producer.name in self.running or not elsewhere & {one.rank for one in mesh.cells.values()}

@@ -1,0 +1,162 @@
+"""The order of rows: tokens that a router sends to experts stand in another order on the ranks than in the golden.
+
+An order is found from the values of one tensor, where tokens are picked or where an expert receives them: each row of
+the golden has its nearest row among those of the ranks. All that is made of these rows has the same order. A tensor
+that is ordered otherwise differs.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Any, Iterable, NamedTuple, Optional, Sequence
+
+from npucmp.align.placement import Get, Placements, splits
+from npucmp.align.rank_mesh import Coordinates, Mesh
+from npucmp.align.rank_run import HeldTensor
+from npucmp.errors import NpucmpError
+from npucmp.model.relation import SUM, WHOLE, Placement
+
+MOST = 1 << 14  # rows: work
+WIDTH = 24  # chosen: rows that are unlike in so many projections of their values are unlike
+BLOCK = 1 << 16  # elements: work
+STEP = 512  # rows: work
+
+
+class RowOrder(NamedTuple):
+    """Where the rows of a golden tensor are: the axes of ranks along which rows stand side by side, and for each row of
+    the golden its number among them. `lengths`: rows of each rank, by rank."""
+
+    axes: tuple[int, ...]
+    order: tuple[int, ...]
+    lengths: tuple[tuple[int, int], ...]
+
+    @property
+    def placement(self) -> Placement:
+        return Placement("rows", 0, self.order)
+
+    @property
+    def is_identity(self) -> bool:
+        return self.order == tuple(range(len(self.order)))
+
+
+def lengths_of(mesh: Mesh, get: Get) -> tuple[tuple[int, int], ...]:
+    """The number of rows of a tensor on each rank; empty if it has none."""
+    shapes = {one.rank: get(one).shape for one in mesh.cells.values()}
+    return tuple(sorted((rank, shape[0]) for rank, shape in shapes.items())) if all(shapes.values()) else ()
+
+
+def row_axes(mesh: Mesh, get: Get, rows: int) -> list[tuple[int, ...]]:
+    """The sets of axes along which so many rows stand side by side; copies stand along the others."""
+    counts = {at: get(one).shape[0] for at, one in mesh.cells.items()}
+    found = []
+    for number in range(len(mesh.split_axes) + 1):
+        for axes in combinations(mesh.split_axes, number):
+            by_rest: dict[Coordinates, int] = {}
+            for at, count in counts.items():
+                rest = tuple(0 if axis in axes else place for axis, place in enumerate(at))
+                by_rest[rest] = by_rest.get(rest, 0) + count
+            if {*by_rest.values()} == {rows}:
+                found.append(axes or (len(mesh.sizes) - 1,))
+    return found
+
+
+def find_order(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) -> Optional[RowOrder]:
+    """The order of the rows of a tensor that ranks hold along these axes, by the nearest rows. None if rows are too
+    many, or their values are not known."""
+    import numpy as np
+
+    own = [(tuple(reversed(at)), get(one)) for at, one in mesh.cells.items()
+           if all(axis in axes or not place for axis, place in enumerate(at))]  # fmt: skip
+    parts = [one for _, one in sorted(own, key=lambda both: both[0])]
+    if golden.shape[0] > MOST or any(one.shape[1:] != golden.shape[1:] for one in parts):
+        return None
+    exact = _projected(golden)
+    projected = [each for each in map(_projected, parts) if each is not None]
+    if exact is None or len(projected) < len(parts):
+        return None
+    order = _nearest(np.concatenate(projected), exact)
+    return RowOrder(axes, order, lengths_of(mesh, get))
+
+
+def _projected(one: HeldTensor) -> Optional[Any]:
+    """A few projections of every row."""
+    import numpy as np
+
+    width = math.prod(one.shape[1:])
+    if not one.size:
+        return np.zeros((one.shape[0], WIDTH))
+    if one.payload is None:
+        return None
+    turn = np.random.RandomState(0).standard_normal((width, WIDTH))
+    found, rest = [], np.zeros(0)
+    try:
+        for block in one.blocks(max(BLOCK, width)):
+            rest = np.concatenate([rest, block.astype(np.float64)])
+            cut = len(rest) // width * width
+            found.append(np.einsum("ij,jk->ik", rest[:cut].reshape(-1, width), turn))
+            rest = rest[cut:]
+    except NpucmpError:
+        return None
+    return np.nan_to_num(np.concatenate(found), posinf=0.0, neginf=0.0)
+
+
+def _nearest(found: Any, exact: Any) -> tuple[int, ...]:
+    """For each row of `exact` a row of `found`, each one once: the nearest one that is free, closest pairs first."""
+    import numpy as np
+
+    squares = (found * found).sum(1)
+
+    def distances(rows: Any) -> Any:
+        return squares - 2.0 * np.einsum("ij,kj->ik", rows, found) + (rows * rows).sum(1)[:, None]
+
+    best, gap = np.empty(len(exact), int), np.empty(len(exact))
+    for start in range(0, len(exact), STEP):
+        apart = distances(exact[start : start + STEP])
+        best[start : start + STEP] = apart.argmin(1)
+        gap[start : start + STEP] = apart.min(1)
+    order, free = np.full(len(exact), -1), np.ones(len(found), bool)
+    for row in np.argsort(gap, kind="stable"):
+        if not free[best[row]]:
+            apart = distances(exact[row : row + 1])[0]
+            best[row] = np.where(free, apart, np.inf).argmin()
+        order[row], free[best[row]] = best[row], False
+    return tuple(order.tolist())
+
+
+def ordered_placements(
+    mesh: Mesh, get: Get, golden: HeldTensor, rows: RowOrder, sums: Iterable[int]
+) -> list[Placements]:
+    """The placements of a tensor whose rows have a known order."""
+    first = get(mesh.first).shape
+    choices: list[list[Placement]] = []
+    for axis, size in enumerate(mesh.sizes):
+        if axis in rows.axes:
+            choices.append([rows.placement if axis == max(rows.axes) else Placement("shard", 0)])
+            continue
+        some = [WHOLE]
+        if size > 1:
+            some += [SUM] * (axis in sums)
+            some += [one for one in splits(first, golden.shape, size, False) if one.dim]
+        choices.append(some)
+    return [held for held in _product(choices) if _shape(mesh, first, golden, held) == golden.shape]
+
+
+def _product(choices: Sequence[Sequence[Placement]]) -> list[Placements]:
+    found: list[Placements] = [()]
+    for some in choices:
+        found = [(*held, one) for held in found for one in some]
+    return found
+
+
+def _shape(mesh: Mesh, first: tuple[int, ...], golden: HeldTensor, held: Placements) -> tuple[int, ...]:
+    whole = [golden.shape[0], *first[1:]]
+    for size, one in zip(mesh.sizes, held):
+        if one.is_split and one.dim:
+            whole[one.dim] *= size
+    return tuple(whole)
+
+
+def has_rows(placements: Optional[Placements]) -> bool:
+    """Whether rows stand in another order."""
+    return any(one.kind == "rows" for one in placements or ())
