@@ -40,7 +40,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     context = options.context(target, golden)
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
-        sides = _opened(target, golden, options, context)
+        sides = _open_sides(target, golden, options, context)
         report = _put_together(sides, options, context) or compare_runs(sides, options)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
@@ -94,7 +94,7 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
     return pairing
 
 
-def _opened(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Sides:
+def _open_sides(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Sides:
     sides = Sides(target, options.runs(target, context), golden, options.runs(golden, context, golden=True))
     if options.also:
         sides = _with_further_dumps(sides, options, context)

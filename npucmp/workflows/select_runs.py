@@ -112,7 +112,7 @@ class RunSelection(DumpFields):
             return "no tensor passes --include and --exclude"
         return "no operator of the dumps holds a tensor"
 
-    def chosen(self, run: Run) -> list[Operator]:
+    def operators_of(self, run: Run) -> list[Operator]:
         """Return the selected operators of a run."""
         return [operator for operator in run.operators if self.wants(operator)]
 
