@@ -107,7 +107,8 @@ def order_of_indices(
     token[whole] = np.arange(len(whole))
     chosen = sorted((at for at in mesh.cells if all(axis in axes or not at[axis] for axis in range(len(at)))),
                     key=lambda at: at[::-1])  # fmt: skip
-    picked = [own[at].astype(int) + starts[at] for at in chosen if own[at] is not None]
+    known = [(at, own[at]) for at in chosen]
+    picked = [one.astype(int) + starts[at] for at, one in known if one is not None]
     if any(one.size and (one.min() < 0 or one.max() >= total) for one in picked):
         return None
     found = token[np.concatenate(picked)]
