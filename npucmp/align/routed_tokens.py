@@ -38,7 +38,7 @@ class RoutedTokens:
 
     def receives(self, golden: RankOperator, one: HeldTensor, origins: Mapping[Any, Origin], is_hidden: bool) -> bool:
         """Whether an input may be the tokens of an expert, which no operator wrote that the golden has. `is_hidden`:
-        nor does the golden tell which operator wrote its own."""
+        the golden does not record which operator wrote its own."""
         if golden.is_backward or not golden.type.has("contracts") or one is not golden.inputs[0]:
             return False
         known = self._partners.golden_of

@@ -22,7 +22,7 @@ from npucmp.model.roles import is_output
 
 BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
 STEPS = 4  # operators of the target between a collective and its reader: work
-NAMED = 8  # ranks in a sentence
+NAMED = 8  # ranks in a sentence: work
 EXPLAINED = 0.05  # relative: chosen: a difference is a multiple of a tensor, or a factor, to this share
 
 

@@ -34,7 +34,7 @@ FIGURES = "max", "min", "mean", "norm"
 ONE_VALUE = 0.01
 NORM = FIGURES.index("norm")
 SUMS = slice(2, None)  # slice of the figures
-# times sqrt(n) round-offs of a norm: measured: 1.5 in norms of broadcast gradients, which sum equal squares; parts of
+# times sqrt(n) round-offs of a norm: evidence: 1.5 in norms of broadcast gradients, which sum equal squares; parts of
 # another shape are summed in another order
 PARTS_ROUNDING = 2.0
 MASKED_TIMES = 100.0  # times the largest value: chosen: a number so far below is a mask, not measured
