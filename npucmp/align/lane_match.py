@@ -86,6 +86,7 @@ def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
     if not all(may_be_part(*both, most, rows=True) for both in uneven):
         return 0.5 if one.op.path else 0.0
     alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
+    uneven = [both for both in uneven if both[0].size]  # an expert may get no token
     tokens = [found for found in (share_of(*both) for both in uneven) if found is not None]
     if uneven and min(tokens, default=0.0) < ROUTED and not _reads_equal_weight(one, golden):
         return 0.0
