@@ -281,12 +281,16 @@ def _is_scaled(finding: Finding) -> bool:
 def _common_factor(parameters: Sequence[Finding]) -> float:
     """The common factor of all parameters, minus 1; 0 if noise would give it or nothing is known.
 
-    Only parameters with one type on both sides count: a coarser type loses small changes of an update.
+    Only parameters with one type on both sides count: a coarser type loses small changes of an update. A parameter that
+    differs by about its own size, and not by a factor, is another one, such as the weight of another expert.
     """
     found: dict[tuple[float, float], tuple[float, float]] = {}  # each tensor counts once
     for one in parameters:
         moments, kinds = one.measurement.moments, float_types(one.pair)
         if moments is None or moments.mismatched or moments.compared < AVERAGED_ELEMENTS or len(kinds) != 1:
+            continue
+        size = proven_size(one)
+        if size >= COMMON_SHARE and abs(gain_of(one)) < COMMON_SHARE * size:
             continue
         if away := deviations_of(one):
             found[moments.xy, moments.yy] = gain_of(one), away
