@@ -178,7 +178,7 @@ class PlacementSearch:
     ) -> set[int]:  # fmt: skip
         if not one.is_float or golden.op.path:
             return set()
-        if golden.is_backward and all(o.operator and o.operator.type.name == "all_to_all" for o in origins.values()):
+        if golden.is_backward and all(o.operator and o.operator.type.has("exchanges") for o in origins.values()):
             return {*mesh.split_axes} - legal.reduced_axes(mesh, origins)  # an exchange hands on partial sums
         if self.golden.is_update(golden):
             run = self.partners.ranks
