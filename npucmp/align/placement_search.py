@@ -471,7 +471,7 @@ class PlacementSearch:
 
     def _is_whole_without_missing(self, golden: RankOperator) -> bool:
         """Whether the ranks that are there make the golden's tensors: they are one replica, which computes the golden's
-        batch. What reads gradients that replicas have exchanged needs all of them."""
+        batch. A tensor made of exchanged gradients needs all replicas."""
         exchanged = golden.is_gradient_record or self.golden.is_update(golden)
         return self.partners.is_replica and bool(self._is_whole_batch) and not exchanged
 
