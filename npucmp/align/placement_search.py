@@ -80,6 +80,7 @@ class PlacementSearch:
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
         self.found, self.scale, self._loss_parts, self._reform, self._sources = {}, None, None, set(), {}
+        self._is_whole_batch: Optional[bool] = None  # the first data that is read
         self._routed = RoutedTokens(self.partners)
         self._new: dict[Hashable, Counter[Placements]] = defaultdict(Counter)
         for golden in self.golden.operators:
@@ -426,9 +427,10 @@ class PlacementSearch:
             return found
 
         fitting = candidates(mesh, get, one, allowed)
-        if self.partners.missing:
+        if self.partners.missing and not self.partners.is_replica:
             fitting = [held for held in fitting if all(each.kind == "whole" for each in held)]
         if not fitting:
+            self._is_whole_batch = bool(self._is_whole_batch)
             return UNKNOWN if self.partners.missing else NO_SHAPE
         large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
         values = self.values and (one.array is not None or (large and one.payload is not None))
@@ -458,12 +460,20 @@ class PlacementSearch:
         near = max(least if one.size == 1 else 10 * least, EXACT)
         near = min(near, limit) if least <= limit else near  # none that disagrees
         best = next(found for found in tried if found.error <= near)
-        if best.error > limit and self.partners.missing:
+        if self._is_whole_batch is None:
+            self._is_whole_batch = best.error <= limit
+        if best.error > limit and self.partners.missing and not self._is_whole_without_missing(golden):
             return UNKNOWN
         if best.error <= limit:
             self._learn(golden, one, best)
             return Decision("agrees", best, _reason(best, known, linked, tried, limit))
         return self._differing(best, tried, known, linked)
+
+    def _is_whole_without_missing(self, golden: RankOperator) -> bool:
+        """Whether the ranks that are there make the golden's tensors: they are one replica, which computes the golden's
+        batch. A tensor made of exchanged gradients needs all replicas."""
+        exchanged = golden.is_gradient_record or self.golden.is_update(golden)
+        return self.partners.is_replica and bool(self._is_whole_batch) and not exchanged
 
     def _learn(self, golden: RankOperator, one: HeldTensor, best: Fit) -> None:
         if golden.is_backward and one.is_float and one.size > 1 and self.scale is None and one.content is not None:

@@ -87,11 +87,17 @@ class RankPartners:
         found = mesh_of(some, self._axes)
         return found if found.is_full and (self.missing or not self.experts.lacks_a_rank(golden)) else None
 
+    @property
+    def is_replica(self) -> bool:
+        """Whether ranks are missing, and the others are one data-parallel replica of the stated layout."""
+        return self.sizes is not None and bool(self.missing) and self.sizes.is_replica(self.ranks)
+
     def _axes(self, ranks: Sequence[int]) -> list[int]:
-        if self.missing:
+        if self.missing and not self.is_replica:
             return [len(ranks)]
-        if self.sizes is not None and math.prod(self.sizes.within_stage) == len(ranks):
-            return [prime for size in self.sizes.within_stage for prime in primes(size)]
+        sizes = self.sizes.within_stage(of_replica=self.is_replica) if self.sizes is not None else []
+        if self.sizes is not None and math.prod(sizes) == len(ranks):
+            return [prime for size in sizes for prime in primes(size)]
         return axes_of(ranks, sorted(self._groups))
 
     def _match_forward(self) -> None:
