@@ -142,7 +142,7 @@ def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision,
     rounding = _rounding(search, golden, decision, mesh) if any(one.is_partial for one in placements) else 1.0
     known = decision.fit.scale, decision.by, decision.fit.error, rounding
     errors = part_errors(search, mesh, golden, decision) if golden.ref.is_output else {}
-    return Relation(mesh.ranks, placements, tuple(operators), *known, tuple(sorted(errors.items())))
+    return Relation(mesh.ranks, placements, tuple(operators), *known, tuple(sorted(errors.items())), decision.proven)
 
 
 def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> float:

@@ -60,6 +60,8 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
             told = known(one, golden[j]) if known is not None else None
             if told is False or (not told and _is_other_expert(one, golden[j], weights)):
                 continue
+            if known is not None and told is None and _is_other_flat(one, golden[j]):
+                continue
             gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
         diagonal = np.where(gains > 0, best[i, :-1] + gains, 0.0)
         best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
@@ -107,6 +109,14 @@ def _is_other_expert(one: RankOperator, golden: RankOperator, weights: AbstractS
     tokens = [share_of(a, b) for at, (a, b) in enumerate(zip(one.inputs, golden.inputs))
               if at not in golden.type.parameters and len(a.shape) == len(b.shape)]  # fmt: skip
     return all(share is None or share < ROUTED for share in tokens)
+
+
+def _is_other_flat(one: RankOperator, golden: RankOperator) -> bool:
+    """Whether an operator of an update reads a flat tensor of which the golden operator's has nothing. Lengths do not
+    show it, because a flat buffer has parts of any length."""
+    pairs = [(a, b) for a, b in zip(one.inputs, golden.inputs) if len(a.shape) == 1 and a.shape != b.shape]
+    shares = [share for pair in pairs for share in [share_of(*pair)] if share is not None]
+    return bool(shares) and max(shares) < ROUTED
 
 
 def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:

@@ -34,6 +34,7 @@ class Decision(NamedTuple):
     state   "agrees", "differs", "local" (each rank has its own, which is not compared), "shape" (none fits)
     by      "agreement", "other layers", "flow" or "shape"
     illegal whether it reads a partial sum that may not stand there
+    proven  whether the sum of the parts agrees, so that no earlier error explains the difference
     mates   the placement under which it would agree, in words, where other layers have another
     """
 
@@ -42,6 +43,7 @@ class Decision(NamedTuple):
     by: str = "agreement"
     illegal: bool = False
     mates: str = ""
+    proven: bool = False
 
     @property
     def placements(self) -> Optional[Placements]:
@@ -126,6 +128,9 @@ class PlacementSearch:
         decision = self._by_rows(golden, one, mesh, decision, sums, origins)
         if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
             decision = decision._replace(illegal=True)
+        elif decision.state == "differs" and one.size == 1 and self.golden.is_update(golden) and not sums:
+            if self._is_sum_of_parts(golden, one, mesh):  # a norm over the parts of gradients that a rank has
+                decision = decision._replace(illegal=True, proven=True)
         elif decision.state == "differs" and one.is_float and not golden.is_backward:
             if self._routed.is_running_sum(golden, self.golden.origin(one), origins, mesh):
                 self._routed.running.add(golden.name)
@@ -184,7 +189,8 @@ class PlacementSearch:
         if self.golden.is_update(golden):
             run = self.partners.ranks
             feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
-            if not feeds:
+            sums = golden.type.has("sums") and golden.outputs and golden.outputs[0].size == 1  # norms of gradients
+            if not feeds and not (sums and all(run[op.rank].feeds_reduction(op.outputs[0]) for op in mesh.cells.values())):
                 return set()
             reduced = (
                 legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
@@ -311,8 +317,11 @@ class PlacementSearch:
         read = [self._golden_tensor(origin) for origin in origins.values()]
         if not read or any(key is None or key[0] not in self._routed.running for key in read[-1:]):
             return False
-        fits = [self._decide(golden, one, mesh, Allowed(frozenset(mesh.split_axes), False, False), None)]
-        return any(each.state == "agrees" and legal.partial_axes(each.placements) for each in fits)
+        return self._is_sum_of_parts(golden, one, mesh)
+
+    def _is_sum_of_parts(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> bool:
+        found = self._decide(golden, one, mesh, Allowed(frozenset(mesh.split_axes), False, False), None)
+        return found.state == "agrees" and bool(legal.partial_axes(found.placements))
 
     # Facts
 

@@ -310,6 +310,7 @@ class RankRun:
         self._update = {one.name for one in self.update}
         self._writers: Optional[dict[Hashable, list[HeldTensor]]] = None
         self._readers: Optional[dict[Hashable, list[HeldTensor]]] = None
+        self._reduced: Optional[set[Hashable]] = None
 
     def is_update(self, operator: RankOperator) -> bool:
         """Whether an operator runs behind the last backward pass."""
@@ -348,6 +349,18 @@ class RankRun:
                         self._readers[one.content].append(one)
         some = self._readers.get(tensor.content, ()) if tensor.content is not None else ()
         return any(one.operator.order > tensor.operator.order for one in some)
+
+    def feeds_reduction(self, tensor: HeldTensor) -> bool:
+        """Whether sums behind the last backward pass hand on what a tensor holds to a collective that sums over
+        ranks."""
+        if self._reduced is None:
+            self._reduced = set()
+            for operator in reversed(self.operators):
+                sums_ranks = operator.is_collective and operator.type.has("sums ranks")
+                adds = self.is_update(operator) and operator.type.has("sums")
+                if sums_ranks or (adds and any(one.content in self._reduced for one in operator.outputs)):
+                    self._reduced |= {one.content for one in operator.inputs if one.content is not None}
+        return tensor.content in self._reduced
 
 
 def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator]], list[RankOperator]]:
