@@ -10,7 +10,8 @@ from typing import Hashable, Iterator, Optional
 
 from npucmp.align.part_errors import part_errors
 from npucmp.align.placement import payload_of, statistics_of
-from npucmp.align.placement_search import Decision, PlacementSearch
+from npucmp.align.placement_choice import Decision
+from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, RankOperator, tensor_in
 from npucmp.model import Operator, Run, TensorRef

@@ -61,9 +61,9 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
             told = known(one, golden[j]) if known is not None else None
             if told is False or (not told and _is_other_expert(one, golden[j], weights)):
                 continue
-            if known is not None and told is None:
-                if _is_other_flat(one, golden[j]) or (one.key in unequal and _is_of_numbers(one)):
-                    continue
+            is_number = one.key in unequal and _is_of_numbers(one)
+            if known is not None and told is None and (is_number or _is_other_flat(one, golden[j])):
+                continue
             gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
         diagonal = np.where(gains > 0, best[i, :-1] + gains, 0.0)
         best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
@@ -128,7 +128,8 @@ def _is_other_flat(one: RankOperator, golden: RankOperator) -> bool:
     """Whether an operator of an update reads a flat tensor that is no part of the golden operator's: it has none of its
     values, or not the length of an equal part, as a buffer of several parameters has."""
     pairs = [(a, b) for a, b in zip(one.inputs, golden.inputs) if len(a.shape) == 1 and a.shape != b.shape]
-    if not all(a.size in (b.size // k, -(-b.size // k)) for a, b in pairs for k in [max(1, round(b.size / max(a.size, 1)))]):
+    counts = [max(1, round(b.size / max(a.size, 1))) for a, b in pairs]
+    if any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(pairs, counts)):
         return True
     shares = [share for pair in pairs for share in [share_of(*pair)] if share is not None]
     return bool(shares) and max(shares) < ROUTED

@@ -5,8 +5,8 @@ joined before the layout of the parameter is looked for.
 
 In ZeRO-1, each rank updates a part of one flat buffer, which holds all parameters one behind the other. A golden
 parameter is a part of that buffer, which may cross the borders of ranks. Parameters before their update show where:
-they are found by their values, in the order of the golden or in the reverse order. The gradient and all else that the update makes stand at the
-same places.
+they are found by their values, in the order of the golden or in the reverse order. The gradient and all else that the
+update makes stand at the same places.
 Operators of an update are partners by type along the chain from gradient to parameter.
 """
 
