@@ -214,6 +214,13 @@ def _notes(search: PlacementSearch) -> tuple[str, ...]:
             f"{which} missing in the target: {count} tensors that need "
             f"{'it' if len(missing) == 1 else 'them'} are unknown",
         )
-    if not search.scaled_from or search.scale is None:
-        return ()
-    return (f"gradients of the target are {search.scale:g} times the golden's from {search.scaled_from} on",)
+    notes = []
+    if search.scaled_from and search.scale is not None:
+        notes.append(f"gradients of the target are {search.scale:g} times the golden's from {search.scaled_from} on")
+    decisions = ((search.golden.by_name[name], decision) for (name, _), decision in search.found.items())
+    partial = any(golden.is_gradient_record and any(one.is_partial for one in decision.placements or ())
+                  for golden, decision in decisions)  # fmt: skip
+    if (notes or partial) and not search.golden.update:
+        notes.append("the dumps have no optimizer step, which shows whether gradients are reduced and divided "
+                     "(npucmp plan --layout records it)")  # fmt: skip
+    return tuple(notes)
