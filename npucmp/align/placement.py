@@ -51,7 +51,7 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
     local = next(iter(shapes.values())) if alike else None
     by_axis: list[list[Placement]] = []
     for axis, size in enumerate(mesh.sizes):
-        reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums
+        reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums and not _has_copies(mesh, get, axis)
         some = [] if size > 1 and reduced else [WHOLE]
         if size > 1:
             some += [MAX] * allowed.maxima + [SUM] * (axis in allowed.sums)
@@ -64,6 +64,14 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
             )
         by_axis.append(some)
     return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden.shape)
+
+
+def _has_copies(mesh: Mesh, get: Get, axis: int) -> bool:
+    """Whether ranks along an axis have equal values."""
+    contents: dict[tuple[int, ...], set[Any]] = {}
+    for at, one in mesh.cells.items():
+        contents.setdefault(at[:axis] + at[axis + 1 :], set()).add(get(one).content)
+    return all(len(some) == 1 and None not in some for some in contents.values())
 
 
 @lru_cache(maxsize=1 << 12)
@@ -234,6 +242,16 @@ def distance(found: Any, exact: Any, scale: float = 1.0) -> float:
     if not math.isfinite(gap):
         return 0.0 if np.array_equal(found, exact, equal_nan=True) else math.inf
     return gap / norm if norm else 0.0 if not gap else math.inf
+
+
+def norm_of_terms(mesh: Mesh, get: Get, one: Fit) -> Optional[float]:
+    """The norm of the terms of a sum or mean over ranks, in units of the golden; None if it is not known."""
+    norms = [get(op).norm for op in mesh.cells.values()]
+    if any(norm is None for norm in norms):
+        return None
+    copies = math.prod(size for size, held in zip(mesh.sizes, one.placements) if held.kind == "whole")
+    means = math.prod(size for size, held in zip(mesh.sizes, one.placements) if held.kind == "mean")
+    return math.sqrt(sum(norm * norm for norm in norms if norm is not None) / copies) / means / one.scale
 
 
 def payload_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Payload]:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
-from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures
+from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures, norm_of_terms
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator, tensor_in
@@ -224,7 +224,8 @@ class PlacementSearch:
         is_loss = decision.state == "agrees" and one.is_float and one.size == 1 and not golden.is_backward
         if is_loss and not self.golden.is_update(golden) and decision.placements is not None:
             parts = [size for size, held in zip(mesh.sizes, decision.placements) if held.kind == "mean"]
-            self._loss_parts = math.prod(parts)
+            has_copies = len(parts) < sum(size > 1 for size in mesh.sizes)
+            self._loss_parts = None if golden.op.path and has_copies else math.prod(parts)
 
     def _sums_of_output(
         self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],
@@ -467,6 +468,10 @@ class PlacementSearch:
         if best.error <= limit:
             self._learn(golden, one, best)
             return Decision("agrees", best, _reason(best, known, linked, tried, limit))
+        if values and legal.partial_axes(best.placements):  # terms that cancel agree within their own rounding
+            terms = norm_of_terms(mesh, get, best)
+            if terms is not None and best.error * (one.norm or 0.0) <= limit * terms:
+                return Decision("agrees", best)
         return self._differing(best, tried, known, linked)
 
     def _is_whole_without_missing(self, golden: RankOperator) -> bool:
