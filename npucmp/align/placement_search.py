@@ -212,6 +212,8 @@ class PlacementSearch:
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None)
+        if decision.state == "differs" and golden.is_gradient_record:
+            decision = self._divided(golden, one, mesh, decision)
         decision = self._by_rows(golden, one, mesh, decision, sums, None)
         if golden.name in self._routed.running and decision.state == "differs":
             decision = LOCAL
@@ -226,6 +228,15 @@ class PlacementSearch:
             parts = [size for size, held in zip(mesh.sizes, decision.placements) if held.kind == "mean"]
             has_copies = len(parts) < sum(size > 1 for size in mesh.sizes)
             self._loss_parts = None if golden.op.path and has_copies else math.prod(parts)
+
+    def _divided(self, golden: RankOperator, one: HeldTensor, mesh: Mesh, decision: Decision) -> Decision:
+        """The decision of a gradient that each rank has a part of: if it was reduced and divided within the backward
+        pass, as FSDP does, the scale of the backward pass does not hold for it."""
+        scale, self.scale = self.scale, 1.0
+        divided = self._decide(golden, one, mesh, Allowed(zigzag=False), None)
+        self.scale = scale
+        has_parts = {*mesh.split_axes} <= legal.split_axes(divided.placements)
+        return divided if divided.state == "agrees" and has_parts else decision
 
     def _sums_of_output(
         self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],

@@ -24,7 +24,14 @@ CLOSE = {"float32": 1e-5, "bfloat16": 3e-2, "float64": 1e-12}  # relative: of th
 TASKS = {"values": "tensor", "statistics": "statistics"}
 BEHIND_THE_DUMP = ("undivided", "micro undivided", "gradient not reduced", "tied not reduced", "norm not reduced")
 """Faults that records of modules alone do not show: they strike the optimizer step."""
-KNOWN = {**{name: (layout, Style()) for name, layout in LAYOUTS.items() if layout.ranks <= 4}, **MIXTURES}
+KNOWN = {
+    **{
+        name: (layout, Style())
+        for name, layout in LAYOUTS.items()
+        if layout.ranks <= 4 and layout.vpp == 1 and not layout.zero
+    },
+    **MIXTURES,
+}
 
 
 class StyledCase(NamedTuple):
