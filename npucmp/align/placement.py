@@ -96,7 +96,7 @@ def _fitting(
 def _complexity(placements: Placements) -> int:
     return sum(
         0 if one.kind == "whole" else 3 if one.is_partial else 1 if one.kind == "shard" and len(one.blocks) == 1
-        else 2 if one.kind == "zigzag" or len(one.blocks) < 4 else 4
+        else 2 if len(one.blocks) < (2 if one.kind == "zigzag" else 4) else 4
         for one in placements
     )  # fmt: skip
 
@@ -115,7 +115,8 @@ def splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bo
         found += [Placement("shard", dim, (1,) * count) for count in counts]
         found += [Placement("shard", dim, (group, 1, 1)) for group in GROUPED if own % (group + 2) == 0]
         if zigzag and own % 2 == 0:
-            found.append(Placement("zigzag", dim))
+            batches = [count for count in counts if own % (2 * count) == 0] if len(local) <= 2 and not dim else [1]
+            found += [Placement("zigzag", dim, (1,) * count) for count in batches]
     return found
 
 
