@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
-from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures
+from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures, norm_of_terms
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator, tensor_in
@@ -205,6 +205,10 @@ class PlacementChoice:
         if best.error <= limit:
             self._learn(golden, one, best)
             return Decision("agrees", best, _reason(best, known, linked, tried, limit))
+        if values and legal.partial_axes(best.placements):  # terms that cancel agree within their own rounding
+            terms = norm_of_terms(mesh, get, best)
+            if terms is not None and best.error * (one.norm or 0.0) <= limit * terms:
+                return Decision("agrees", best)
         return self._differing(best, tried, known, linked)
 
     def _is_whole_without_missing(self, golden: RankOperator) -> bool:

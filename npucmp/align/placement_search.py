@@ -167,9 +167,15 @@ class PlacementSearch(PlacementChoice):
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None)
+        if decision.state == "differs" and golden.is_gradient_record:
+            decision = self._divided(golden, one, mesh, decision)
         decision = self._by_rows(golden, one, mesh, decision, sums, None)
         if golden.name in self._routed.running and decision.state == "differs":
             decision = LOCAL
+        if decision.state == "differs" and not one.is_float and one.size > 1:
+            counted = self._decide(golden, one, mesh, Allowed(frozenset(mesh.split_axes), False, False), None)
+            is_exact = counted.fit is not None and counted.state == "agrees" and not counted.fit.error
+            decision = counted if is_exact else decision  # numbers of occurrences among the parts of ranks add up
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
             if reform or (not one.is_float and (differ or split)):
@@ -179,7 +185,17 @@ class PlacementSearch(PlacementChoice):
         is_loss = decision.state == "agrees" and one.is_float and one.size == 1 and not golden.is_backward
         if is_loss and not self.golden.is_update(golden) and decision.placements is not None:
             parts = [size for size, held in zip(mesh.sizes, decision.placements) if held.kind == "mean"]
-            self._loss_parts = math.prod(parts)
+            has_copies = len(parts) < sum(size > 1 for size in mesh.sizes)
+            self._loss_parts = None if golden.op.path and has_copies else math.prod(parts)
+
+    def _divided(self, golden: RankOperator, one: HeldTensor, mesh: Mesh, decision: Decision) -> Decision:
+        """The decision of a gradient that each rank has a part of: if it was reduced and divided within the backward
+        pass, as FSDP does, the scale of the backward pass does not hold for it."""
+        scale, self.scale = self.scale, 1.0
+        divided = self._decide(golden, one, mesh, Allowed(zigzag=False), None)
+        self.scale = scale
+        has_parts = {*mesh.split_axes} <= legal.split_axes(divided.placements)
+        return divided if divided.state == "agrees" and has_parts else decision
 
     def _sums_of_output(
         self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],

@@ -149,7 +149,7 @@ def _places_in_order(values: Any, known: Sequence[tuple[str, HeldTensor]], ranks
             found[name], start = place, place + one.size
     sizes = sum(one.size for name, one in known if name in found)
     if len(found) < 2 and len(found) < len(known) and len(values) - sizes >= ranks:
-        return {}  # a parameter that does not fill the buffer may be there by chance
+        return {}  # a lone match in a buffer that it does not fill may be chance
     end = 0
     for number, (name, one) in enumerate(known):
         if name not in found:
