@@ -38,6 +38,8 @@ def pair(folder, layout=Layout(tp=2), design=SMALL, fault=Fault(), **more):
         "tp2_dp2",
         "pp2_vpp2_micro2_ahead",
         "dp2_zero1",
+        "dp2_zero1_backward",
+        "dp2_zero1_each",
         "tp2_dp2_fsdp",
     ],
 )
