@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.expert_ranks import ExpertRanks
-from npucmp.align.lane_match import match_lane, may_be_part, share_of
+from npucmp.align.lane_match import Matched, match_lane, may_be_part, share_of, similarity
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
 from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
@@ -108,13 +108,29 @@ class RankPartners:
                 own = [one for rank in lane if batch < len(self.ranks[rank].micro_batches)
                        for one in self.ranks[rank].micro_batches[batch]]  # fmt: skip
                 at = 0 if len(goldens) == 1 else self._golden_batch(number, batch, len(goldens))
-                for one, golden in match_lane(own, goldens[at], most):
+                for one, golden in self._with_producers(match_lane(own, goldens[at], most)):
                     self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
             for rank in lane:
                 for one, golden in match_lane(
                     self.ranks[rank].update, self.golden.update, len(self.lanes) / 2, self._same_parameter
                 ):
                     self.found[golden.name][rank, 0] = one
+
+    def _with_producers(self, pairs: Sequence[tuple[RankOperator, RankOperator]]) -> Matched:
+        """The pairs in which the operators that pick the tokens of an expert are partners, as their readers are: few
+        tokens may be among those of several experts, but a weight is of one."""
+        by_reader: dict[str, RankOperator] = {}  # by the golden's name
+        for one, golden in pairs:
+            if not one.weights or {each.content for each in one.weights} != {each.content for each in golden.weights}:
+                continue
+            for own, other in zip(one.inputs, golden.inputs):
+                producer, theirs = self.ranks[one.rank].origin(own).operator, self.golden.origin(other).operator
+                is_new = producer is not None and theirs is not None and theirs.name not in by_reader
+                if is_new and producer and theirs and similarity(producer, theirs, len(self.ranks)) > 0:
+                    by_reader[theirs.name] = producer
+        moved = {id(one) for one in by_reader.values()}
+        kept = [(one, golden) for one, golden in pairs if id(one) not in moved and golden.name not in by_reader]
+        return kept + [(one, self.golden.by_name[name]) for name, one in by_reader.items()]
 
     def _same_parameter(self, one: RankOperator, golden: RankOperator) -> Optional[bool]:
         """Whether two operators behind the backward pass read the parameter of forward operators that are partners."""

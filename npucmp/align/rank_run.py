@@ -345,6 +345,11 @@ class RankRun:
                 for one in operator.outputs:
                     if one.content is not None:
                         self._writers[one.content].append(one)
+        if not tensor.size:  # tokens of an expert that gets none
+            empty = (each for one in reversed(self.operators) if one.order < tensor.operator.order
+                     for each in one.outputs if each.shape == tensor.shape)  # fmt: skip
+            found = next(empty, None)
+            return NOWHERE if found is None else Origin("operator", found)
         if tensor.content is None:
             return NOWHERE
         before = [one for one in self._writers.get(tensor.content, ()) if one.operator.order < tensor.operator.order]
