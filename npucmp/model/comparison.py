@@ -104,7 +104,8 @@ class Comparison:
 
     `incomplete` describes the parts of the network that one side lacks, so that agreement of the rest is not
     sufficient. `left_out` are the tensors that the user excluded. `coverage` counts the golden tensors that are
-    accounted for.
+    accounted for. `aligned_by_content` is the line on an alignment by contents, "" without one, and `explained` lists
+    the candidates that the user wants to see.
     """
 
     target: Run
@@ -118,6 +119,8 @@ class Comparison:
     left_out: tuple[Pair, ...] = ()
     coverage: Coverage = Coverage()
     seconds: Optional[float] = None  # to open and measure it; None if several were processed together
+    aligned_by_content: str = ""
+    explained: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"

@@ -1,0 +1,161 @@
+"""Pairs of contents by weights: the one content of a size that descends from the partners of all weights that an
+operator reads, and from no other weight on the way.
+
+A weight that a compiler folded has no partner, and anchors nothing. Where one run adds a bias apart from the product,
+the partner is the sum. Where the weights leave a choice, learned types and nearness decide, or the content stays open.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+from npucmp.align.contents.content_graph import ContentGraph, operands
+from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
+from npucmp.align.contents.learned_types import LearnedTypes
+from npucmp.model.optypes import op_type
+
+VIA = "weights"
+CONFIDENCE = 0.85  # confidence: chosen: above structure, because values pair the weights
+REACH = 3  # steps: chosen: a decomposed product and bias are two
+DATA_REACH = 4  # steps: chosen: one more than the weights, for a view between
+MARGIN = 0.2  # score: chosen: the best of several candidates leads by so much
+_SUMS = ("add", "biasadd")  # types of the operator that adds a bias apart
+
+
+class _View(NamedTuple):
+    """One run as the side whose contents look for partners, and the other run. `side` is 0 for the target."""
+
+    side: int
+    own: ContentGraph
+    other: ContentGraph
+    known: dict[int, int]
+    back: dict[int, int]
+
+
+def match_weights(pairs: ContentPairs, types: LearnedTypes) -> int:
+    """Add the pairs by weights; return their number."""
+    count = 0
+    for view in (
+        _View(1, pairs.golden, pairs.target, pairs.to_target, pairs.to_golden),
+        _View(0, pairs.target, pairs.golden, pairs.to_golden, pairs.to_target),
+    ):
+        for content in view.own.contents:
+            if content.makers and not content.is_weight and pairs.is_open(view.side, content.number):
+                count += _match(pairs, types, view, content.number)
+    return count
+
+
+def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -> bool:
+    own, known = view.own, view.known
+    weights = [one for one in own.parents[number] if own.contents[one].is_weight]
+    data = [one for one in own.parents[number] if not own.contents[one].is_weight]
+    if not weights or any(one not in known for one in weights):
+        return False
+    if sum({*weights} <= {*own.parents[child]} for child in own.children[weights[0]]) != 1:
+        return False  # several operators read these weights
+    partners = {known[one] for one in weights}
+    found = _choose(pairs, types, view, number, _below(pairs, view, number, partners))
+    if found is None or not _reads_only(view, found, partners) or not pairs.same_pass(*_ordered(view, number, found)):
+        return False
+    if len(weights) < sum(view.other.contents[one].is_weight for one in view.other.parents[found]):
+        return False
+    if data and all(one in known for one in data):
+        expected = {known[one] for one in data}
+        above = view.other.cone(found, expected, DATA_REACH) | {*view.other.parents[found]}
+        if not expected <= above:
+            return False
+    elif data and not _is_related(pairs, view, number, found):
+        return False
+    if _adds_bias_below(view, number, found, partners):
+        return False
+    target, golden = _ordered(view, number, found)
+    if types.fit(target, golden) < _LEAST_FIT:
+        return False
+    names = "weight" if len(weights) == 1 else "weights"
+    reason = f"reads the same {len(weights)} {names}, the only content of this size below"
+    return pairs.add(ContentPair(target, golden, VIA, CONFIDENCE, reason))
+
+
+_LEAST_FIT = -0.3  # score: chosen: both types have other partners or none
+
+
+def _is_related(pairs: ContentPairs, view: _View, number: int, found: int) -> bool:
+    """Whether two contents share the nearest ancestors that have partners, apart from weights; True if one has none."""
+    here = {view.known[one] for one in view.own.ancestors(number, view.known) if not view.own.contents[one].is_weight}
+    there = {one for one in view.other.ancestors(found, view.back) if not view.other.contents[one].is_weight}
+    return not here or not there or bool(here & there)
+
+
+def _ordered(view: _View, number: int, found: int) -> tuple[int, int]:
+    return (number, found) if view.side == 0 else (found, number)
+
+
+def _below(pairs: ContentPairs, view: _View, number: int, partners: set[int]) -> list[int]:
+    """The open contents of the other run of this size that descend from all these weights within a few steps."""
+    common: Optional[set[int]] = None
+    for partner in partners:
+        seen: set[int] = set()
+        todo = [(child, 0) for child in view.other.children[partner]]
+        while todo:
+            child, steps = todo.pop()
+            if child in seen:
+                continue
+            seen.add(child)
+            if steps < REACH:
+                todo += [(one, steps + 1) for one in view.other.children[child]]
+        common = seen if common is None else common & seen
+    size = view.own.contents[number].size
+    return [
+        one
+        for one in sorted(common or ())
+        if view.other.contents[one].size == size and pairs.is_open(1 - view.side, one)
+    ]
+
+
+def _choose(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int, found: Sequence[int]) -> Optional[int]:
+    """The candidate for which learned types and values speak; None if they leave a choice."""
+    if len(found) > 1:
+        scored = sorted(((_score(pairs, types, *_ordered(view, number, one)), one) for one in found), reverse=True)
+        if scored[0][0] - scored[1][0] < MARGIN:
+            return None
+        found = [scored[0][1]]
+    if not found:
+        return None
+    best = found[0]
+    makers = view.own.maker(number), view.other.maker(best)
+    if makers[0] is None or makers[1] is None or len(operands(makers[0])) <= len(operands(makers[1])):
+        return best
+    sums = [one for one in view.other.children[best] if _is_bias_sum(view, best, one)]
+    return sums[0] if len(sums) == 1 else None
+
+
+def _score(pairs: ContentPairs, types: LearnedTypes, target: int, golden: int) -> float:
+    error, _ = pairs.learned_error(target, golden)
+    return types.fit(target, golden) + max(0.0, 1.0 - min(1.0, 1.0 if error is None else error))
+
+
+def _is_bias_sum(view: _View, product: int, number: int) -> bool:
+    """Whether a content is a product plus one weight, of the same size."""
+    other = view.other
+    if other.type_of(number) not in _SUMS or other.contents[number].size != other.contents[product].size:
+        return False
+    return sum(not other.contents[one].is_weight for one in other.parents[number]) == 1
+
+
+def _reads_only(view: _View, found: int, partners: set[int]) -> bool:
+    """Whether no weight but these is on the way to a content."""
+    cone = view.other.cone(found, partners, REACH)
+    return not any(view.other.contents[one].is_weight and one not in partners for one in cone)
+
+
+def _adds_bias_below(view: _View, number: int, found: int, partners: set[int]) -> bool:
+    """Whether the next operator of the other run adds a further weight to a product, of which the own product knows
+    nothing: then the sum is the partner."""
+    maker = view.own.maker(number)
+    if maker is None or not op_type(maker.op_type).has("contracts"):
+        return False
+    for child in view.other.children[found]:
+        more = [one for one in view.other.parents[child] if view.other.contents[one].is_weight and one not in partners]
+        if more and view.other.type_of(child) in _SUMS:
+            return True
+    return False
