@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
 _KNOWN = ("fused", "world", "parts", "weights")  # matchers that are as certain as equal names
+_ANCHORS = ("mapping", "name", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # order.match follows them
 
 
@@ -97,7 +98,8 @@ def align(
     if method == "content" or (method == "auto" and _leave_most_open(target, golden, matches, apart)):
         from npucmp.align.contents.matches import match_contents
 
-        contents = match_contents(target, golden, matches, context)
+        anchors = [one for one in matches if one.via in _ANCHORS]
+        contents = match_contents(target, golden, anchors, context)
         if contents is not None:
             return _of_contents(target, golden, found, contents)
         if method == "content":
@@ -129,7 +131,7 @@ def _of_contents(target: Run, golden: Run, found: Alignment, contents: ContentMa
     matches += [
         one
         for one in found.matches
-        if one.target.order in orders[0] and one.golden.order in orders[1] and one.via in ("mapping", "name", *_KNOWN)
+        if one.target.order in orders[0] and one.golden.order in orders[1] and one.via in _ANCHORS
     ]
     matches.sort(key=lambda match: match.target.order)
     only_target, only_golden = _unmatched(target, golden, matches)

@@ -25,6 +25,7 @@ from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of, number_findings
 from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
+from npucmp.localise.alignment_confidence import uncertain_cause
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.gaps import Gaps
 from npucmp.localise.intervals import WORDS, Intervals, OperatorReads, differs
@@ -207,6 +208,10 @@ class RootSearch:
     def _add(
         self, node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], reads: OperatorReads
     ) -> None:
+        uncertain = uncertain_cause(node, cause, own.finding)
+        if uncertain is not None:
+            cause, more = uncertain
+            reasons = [*more, *reasons]
         self._roots.append(root_of(node, cause, own, reasons, reads.error))
 
     # Operators that need no decision

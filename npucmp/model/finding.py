@@ -72,6 +72,7 @@ class Verdict(str, Enum):
     UNKNOWN = "unknown"  # statistics or checksums cannot decide
 
 
+BY_CONTENT = frozenset(("content", "structure", "pattern", "similar", "copy"))  # matchers of align/contents/ alone
 MEANINGLESS = ("meaningless", "overwritten")  # rules for tensors whose values need not be equal
 OTHER_NODE = "another autograd node"  # the rule for two outputs that are different tensors, neither of them wrong
 DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # verdicts for sides that are not the same

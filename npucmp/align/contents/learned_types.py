@@ -56,6 +56,12 @@ class LearnedTypes:
             return True
         return self.together[self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)] > 1
 
+    def are_inner(self, target: int, golden: int) -> bool:
+        """Whether the types of both contents had no partner wherever the runs agree: each computes what lies inside an
+        operator of the other run."""
+        types = self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)
+        return all(self.alone[side][one] and not self.seen[side][one] for side, one in enumerate(types))
+
     def fit(self, target: int, golden: int) -> float:
         """How much the types speak for a pair, from -0.6 to 0.4: how often they are partners, and how often one of them
         has none."""
@@ -65,7 +71,8 @@ class LearnedTypes:
         if count:
             often = count / max(self.seen[0][here], self.seen[1][there])
             return 0.1 + 0.3 * often - 0.2 * (lonely[0] > 2 * count) - 0.2 * (lonely[1] > 2 * count)
-        others = (lonely[0] + self.seen[0][here] >= 2) + (lonely[1] + self.seen[1][there] >= 2)
+        seen = self.seen[0][here], self.seen[1][there]
+        others = sum(alone > 0 if not partners else alone + partners >= 2 for alone, partners in zip(lonely, seen))
         same = self._pairs.target.types_of(target) & self._pairs.golden.types_of(golden)
         return (0.25 if same else 0.0) - 0.3 * others
 

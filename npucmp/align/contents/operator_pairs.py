@@ -127,7 +127,7 @@ class OperatorPairs:
         if not draft.partners and not sliced:
             return None
         if draft.partners:
-            slot, first = next(iter(draft.partners.items()))
+            first = next(iter(draft.partners.values()))
             draft.golden = first.recording.operator
         else:
             number = sliced[0]

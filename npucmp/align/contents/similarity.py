@@ -72,9 +72,9 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
     groups: dict[int, tuple[list[Content], list[Content]]] = defaultdict(lambda: ([], []))
     for side, graph in enumerate((pairs.target, pairs.golden)):
         for content in graph.contents:
-            if content.size >= FEWEST and (content.makers or len(content.shape) > 2):
-                if not (content.is_weight and content.makers) and pairs.is_open(side, content.number):
-                    groups[content.size][side].append(content)
+            fits = content.size >= FEWEST and (content.makers or len(content.shape) > 2)
+            if fits and not (content.is_weight and content.makers) and pairs.is_open(side, content.number):
+                groups[content.size][side].append(content)
     place = golden_place(pairs)
     width = 4 + 0.01 * len(pairs.golden.operators)
     relatives = _Relatives(pairs)
@@ -85,6 +85,8 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
         for row, column in _nearest(distances):
             target, golden, distance = targets[row], goldens[column], float(distances[row, column])
             if not (target.makers or golden.makers) or not pairs.same_pass(target.number, golden.number):
+                continue
+            if types.are_inner(target.number, golden.number):
                 continue
             apart = abs(place(target.first) - golden.first)
             common, kin = relatives.of(target.number, golden.number)

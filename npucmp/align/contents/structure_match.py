@@ -24,16 +24,16 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes) -> int:
     goldens: dict[Hashable, list[int]] = defaultdict(list)
     for content in pairs.golden.contents:
         parents = pairs.golden.parents[content.number]
-        if content.makers and parents and pairs.is_open(1, content.number):
-            if all(one in pairs.to_target for one in parents):
-                goldens[content.size, tuple(sorted(parents))].append(content.number)
+        is_open = content.makers and parents and pairs.is_open(1, content.number)
+        if is_open and all(one in pairs.to_target for one in parents):
+            goldens[content.size, tuple(sorted(parents))].append(content.number)
     known = pairs.with_copies
     targets: dict[Hashable, list[int]] = defaultdict(list)
     for content in pairs.target.contents:
         parents = pairs.target.parents[content.number]
-        if content.makers and parents and pairs.is_open(0, content.number):
-            if all(one in known for one in parents):
-                targets[content.size, tuple(sorted(known[one] for one in parents))].append(content.number)
+        is_open = content.makers and parents and pairs.is_open(0, content.number)
+        if is_open and all(one in known for one in parents):
+            targets[content.size, tuple(sorted(known[one] for one in parents))].append(content.number)
     count = 0
     for key, numbers in targets.items():
         for target in numbers:
@@ -41,6 +41,8 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes) -> int:
             if len(fitting) != 1 or sum(types.alike(one, fitting[0]) for one in numbers) != 1:
                 continue
             golden = fitting[0]
+            if types.are_inner(target, golden):
+                continue
             if _read_alike(pairs, target, golden) and pairs.same_pass(target, golden):
                 partners = len(pairs.target.parents[target])
                 reason = f"{partners} of {partners} inputs are partners, same type, the only one of this size"

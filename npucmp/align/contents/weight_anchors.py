@@ -7,7 +7,7 @@ the partner is the sum. Where the weights leave a choice, learned types and near
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional
 
 from npucmp.align.contents.content_graph import ContentGraph, operands
 from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
@@ -19,6 +19,8 @@ CONFIDENCE = 0.85  # confidence: chosen: above structure, because values pair th
 REACH = 3  # steps: chosen: a decomposed product and bias are two
 DATA_REACH = 4  # steps: chosen: one more than the weights, for a view between
 MARGIN = 0.2  # score: chosen: the best of several candidates leads by so much
+PER_STEP = 0.25  # score: chosen: a step farther from the weights; more than MARGIN, so that the first one is taken
+UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors tell nothing
 _SUMS = ("add", "biasadd")  # types of the operator that adds a bias apart
 
 
@@ -90,48 +92,51 @@ def _ordered(view: _View, number: int, found: int) -> tuple[int, int]:
     return (number, found) if view.side == 0 else (found, number)
 
 
-def _below(pairs: ContentPairs, view: _View, number: int, partners: set[int]) -> list[int]:
-    """The open contents of the other run of this size that descend from all these weights within a few steps."""
-    common: Optional[set[int]] = None
+def _below(pairs: ContentPairs, view: _View, number: int, partners: set[int]) -> dict[int, int]:
+    """The open contents of the other run of this size that descend from all these weights within a few steps, and how
+    many steps they are below the first of them."""
+    common: Optional[dict[int, int]] = None
     for partner in partners:
-        seen: set[int] = set()
-        todo = [(child, 0) for child in view.other.children[partner]]
-        while todo:
-            child, steps = todo.pop()
-            if child in seen:
-                continue
-            seen.add(child)
-            if steps < REACH:
-                todo += [(one, steps + 1) for one in view.other.children[child]]
-        common = seen if common is None else common & seen
+        steps: dict[int, int] = {}
+        level = {*view.other.children[partner]}
+        for step in range(REACH + 1):
+            for one in level:
+                steps.setdefault(one, step)
+            level = {child for one in level for child in view.other.children[one]} - steps.keys()
+        common = steps if common is None else {one: max(n, steps[one]) for one, n in common.items() if one in steps}
     size = view.own.contents[number].size
-    return [
-        one
-        for one in sorted(common or ())
+    found = {
+        one: steps
+        for one, steps in sorted((common or {}).items())
         if view.other.contents[one].size == size and pairs.is_open(1 - view.side, one)
-    ]
+    }
+    first = min(found.values(), default=0)
+    return {one: steps - first for one, steps in found.items()}
 
 
-def _choose(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int, found: Sequence[int]) -> Optional[int]:
-    """The candidate for which learned types and values speak; None if they leave a choice."""
-    if len(found) > 1:
-        scored = sorted(((_score(pairs, types, *_ordered(view, number, one)), one) for one in found), reverse=True)
-        if scored[0][0] - scored[1][0] < MARGIN:
-            return None
-        found = [scored[0][1]]
-    if not found:
+def _choose(
+    pairs: ContentPairs, types: LearnedTypes, view: _View, number: int, found: Mapping[int, int]
+) -> Optional[int]:
+    """The candidate for which learned types, nearness to the weights and values speak; None if they leave a choice."""
+    scored = sorted(
+        ((_score(pairs, types, *_ordered(view, number, one)) - PER_STEP * steps, one) for one, steps in found.items()),
+        reverse=True,
+    )
+    if not scored or (len(scored) > 1 and scored[0][0] - scored[1][0] < MARGIN):
         return None
-    best = found[0]
+    best = scored[0][1]
     makers = view.own.maker(number), view.other.maker(best)
     if makers[0] is None or makers[1] is None or len(operands(makers[0])) <= len(operands(makers[1])):
         return best
+    if len(operands(makers[0])) <= len(view.own.parents[number]):
+        return best  # its bias is one of the weights
     sums = [one for one in view.other.children[best] if _is_bias_sum(view, best, one)]
     return sums[0] if len(sums) == 1 else None
 
 
 def _score(pairs: ContentPairs, types: LearnedTypes, target: int, golden: int) -> float:
     error, _ = pairs.learned_error(target, golden)
-    return types.fit(target, golden) + max(0.0, 1.0 - min(1.0, 1.0 if error is None else error))
+    return types.fit(target, golden) + max(0.0, UNRELATED - (UNRELATED if error is None else error))
 
 
 def _is_bias_sum(view: _View, product: int, number: int) -> bool:

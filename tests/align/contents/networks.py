@@ -84,24 +84,24 @@ def torch_transformer(folder: Path, fault: Fault = None) -> None:
     for at, w in enumerate(transformer_weights()):
         p = f"layers_{at}_"
         linear = lambda a, w, b: a @ w.T + b  # noqa: E731
-        h = run(p + "LayerNorm_1", _norm, x, w["g1"], w["b1"])
-        q, k, v = (run(p + f"Linear_{n}", linear, h, w["w" + n], w["b" + n]) for n in "qkv")
+        h = run(p + "a_LayerNorm", _norm, x, w["g1"], w["b1"])
+        q, k, v = (run(p + f"{n}_Linear", linear, h, w["w" + n], w["b" + n]) for n in "qkv")
         q, k, v = (
-            run(p + f"Transpose_{n}", lambda a: a.reshape(B, S, HEADS, D).transpose(0, 2, 1, 3), a)
+            run(p + f"{n}_Transpose", lambda a: a.reshape(B, S, HEADS, D).transpose(0, 2, 1, 3), a)
             for n, a in zip("qkv", (q, k, v))
         )
-        s = run(p + "MatMul_qk", lambda a, b: a @ b.transpose(0, 1, 3, 2), q, k)
-        s = run(p + "Div_s", lambda a: a / np.sqrt(D), s)
-        a = run(p + "Softmax_s", _softmax, s)
-        o = run(p + "MatMul_av", lambda a, b: a @ b, a, v)
-        o = run(p + "Reshape_o", lambda a: a.transpose(0, 2, 1, 3).reshape(B, S, H), o)
-        o = run(p + "Linear_o", linear, o, w["wo"], w["bo"])
-        x = run(p + "Add_o", lambda a, b: a + b, x, o)
-        h = run(p + "LayerNorm_2", _norm, x, w["g2"], w["b2"])
-        h = run(p + "Linear_1", linear, h, w["w1"], w["c1"])
-        h = run(p + "Gelu_1", _gelu, h)
-        h = run(p + "Linear_2", linear, h, w["w2"], w["c2"])
-        x = run(p + "Add_2", lambda a, b: a + b, x, h)
+        s = run(p + "qk_MatMul", lambda a, b: a @ b.transpose(0, 1, 3, 2), q, k)
+        s = run(p + "qk_Div", lambda a: a / np.sqrt(D), s)
+        a = run(p + "qk_Softmax", _softmax, s)
+        o = run(p + "av_MatMul", lambda a, b: a @ b, a, v)
+        o = run(p + "o_Reshape", lambda a: a.transpose(0, 2, 1, 3).reshape(B, S, H), o)
+        o = run(p + "o_Linear", linear, o, w["wo"], w["bo"])
+        x = run(p + "a_Add", lambda a, b: a + b, x, o)
+        h = run(p + "b_LayerNorm", _norm, x, w["g2"], w["b2"])
+        h = run(p + "up_Linear", linear, h, w["w1"], w["c1"])
+        h = run(p + "up_Gelu", _gelu, h)
+        h = run(p + "down_Linear", linear, h, w["w2"], w["c2"])
+        x = run(p + "b_Add", lambda a, b: a + b, x, h)
 
 
 def tf_transformer(folder: Path, fault: Fault = None) -> None:
