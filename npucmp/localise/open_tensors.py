@@ -19,7 +19,7 @@ from npucmp.measure.views import Views
 from npucmp.model import DECIDED, Finding, Verdict
 from npucmp.model.finding import BY_CONTENT
 from npucmp.model.optypes import is_gradient
-from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.roles import is_golden_parameter, is_output, is_parameter
 
 _Key = Tuple[SharedRecords, bool]  # a content, and whether its readers are wanted
 
@@ -163,12 +163,11 @@ class Stretch:
     def _is_own_parameter(self, row: GoldenRow) -> bool:
         """Whether a row is a parameter of a golden operator that the target lacks, or computes with other parameters
         (align/contents/): a convolution into which a batch norm was folded."""
-        if not is_parameter(row.finding.pair):
-            return False
+        pair = row.finding.pair
+        if row.is_alone or pair.target is not None:
+            return row.is_alone and is_parameter(pair)
         others = self._graph.of_operator(row)
-        return row.is_alone or (
-            row.finding.pair.target is None and any(one.finding.pair.via in BY_CONTENT for one in others)
-        )
+        return is_golden_parameter(pair) and any(one.finding.pair.via in BY_CONTENT for one in others)
 
     def _is_parameter_gradient(self, row: GoldenRow) -> bool:
         """Whether a row is the gradient of a parameter that lies in a stretch, where the target has no backward."""
