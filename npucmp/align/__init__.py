@@ -25,7 +25,7 @@ from npucmp.model import Match, Operator, Pair, Run, TensorRef
 
 if TYPE_CHECKING:
     from npucmp.align.contents.matches import ContentMatches
-    from npucmp.align.contents.operator_pairs import TensorLink
+    from npucmp.align.contents.operator_pairs import TensorRow
 
 _pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
@@ -267,14 +267,14 @@ def _are_alike(pairs: Sequence[Pair]) -> bool:
 
 def _pairs(alignment: Alignment) -> Iterator[Pair]:
     repeated = {match.target.name for match in alignment.matches}, {match.golden.name for match in alignment.matches}
-    links: Mapping[tuple[int, str], TensorLink] = alignment.contents.links if alignment.contents is not None else {}
+    rows: Mapping[int, Sequence[TensorRow]] = alignment.contents.rows if alignment.contents is not None else {}
     for place, (left, right, match) in enumerate(_merge_orders(alignment)):
+        if match is not None and left is not None and left.order in rows:
+            for row in rows[left.order]:
+                yield Pair(place, row.slot, left, *row[1:])
+            continue
         for one, other, slot in _slots(left, right, match is not None and match.settled):
             both = one is not None and other is not None
-            link = links.get((left.order, slot)) if links and both and left is not None else None
-            if link is not None:
-                yield Pair(place, slot, left, right, one, other, *link)
-                continue
             yield Pair(
                 order=place,
                 slot=slot,

@@ -6,7 +6,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.contents.candidates import Candidates
 from npucmp.align.contents.content_alignment import align_contents
-from npucmp.align.contents.operator_pairs import OperatorPairs, TensorLink
+from npucmp.align.contents.operator_pairs import OperatorPairs, TensorRow
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Run
 
@@ -17,14 +17,14 @@ LEAST_WEIGHTS = 0.5  # share of weights: chosen: runs of one checkpoint share mo
 class ContentMatches(NamedTuple):
     """The matches of two runs by contents.
 
-    links       how the tensors of each match were paired, by the target's order and slot
+    rows        the tensors of each match, by the target's order
     line        the line that a report shows
     open        why operators have no partner, by side and order
     candidates  all candidates of a content, for `--explain`
     """
 
     matches: Sequence[Match]
-    links: Mapping[tuple[int, str], TensorLink]
+    rows: Mapping[int, Sequence[TensorRow]]
     line: str
     open: Mapping[tuple[str, int], str]
     candidates: Candidates
@@ -41,4 +41,4 @@ def match_contents(
     if not operators.matches:
         return None
     candidates = Candidates(found, operators.matches)
-    return ContentMatches(operators.matches, operators.links, found.words(), candidates.open_words(), candidates)
+    return ContentMatches(operators.matches, operators.rows, found.words(), candidates.open_words(), candidates)

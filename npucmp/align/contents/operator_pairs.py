@@ -31,12 +31,17 @@ from npucmp.model.optypes import same_type
 from npucmp.model.relation import SAME_ORDER, AxisOrder
 
 
-class TensorLink(NamedTuple):
-    """How two tensors were paired: fields of their Pair."""
+class TensorRow(NamedTuple):
+    """Two tensors of a match, or one without a partner: fields of their Pair. `golden_op` is the operator that has the
+    golden tensor, which need not be the partner of the target's operator."""
 
-    via: str
-    confidence: float
-    reason: str
+    slot: str
+    golden_op: Operator
+    target: Optional[TensorRef]
+    golden: Optional[TensorRef]
+    via: str = ""
+    confidence: float = 0.0
+    note: str = ""
 
 
 class _Partner(NamedTuple):
@@ -78,7 +83,7 @@ class _Draft:
 class OperatorPairs:
     """The matches of two runs that were aligned by contents.
 
-    links  how the tensors of each match were paired, by the target's order and slot
+    rows  the tensors of each match, by the target's order; those of the partner itself first
     """
 
     def __init__(self, found: ContentAlignment, context: ReadContext) -> None:
@@ -93,7 +98,8 @@ class OperatorPairs:
                 self._slices[one.whole].append(one)
         self._used: set[tuple[int, str]] = set()
         self._orders = self._learned_orders()
-        self.links: dict[tuple[int, str], TensorLink] = {}
+        self._partners: dict[tuple[int, int], Operator] = {}
+        self.rows: dict[int, list[TensorRow]] = {}
         self.matches: list[Match] = []
         drafts = [*filter(None, map(self._draft, range(len(self._target.operators))))]
         drafts += self._by_reads({one.place for one in drafts})
@@ -281,78 +287,74 @@ class OperatorPairs:
             self._add_match(draft, leftover)
 
     def _add_match(self, draft: _Draft, leftover: Sequence[TensorRef]) -> None:
-        mine: list[TensorRef] = []
-        theirs: list[TensorRef] = []
-        for tensor in draft.operator.tensors:
-            mine += self._linked(draft, tensor, theirs)
+        rows = [row for tensor in draft.operator.tensors for row in self._rows_of(draft, tensor)]
         for tensor, slot, pair in self._upstream_inputs(draft):
-            recording = self._golden_input(draft, tensor, pair)
-            both = self._both(tensor, _Partner(recording, pair))
-            if both is not None:
-                mine.append(both[0].in_slot(slot))
-                theirs.append(both[1].in_slot(slot))
-                self._link(draft, slot, pair)
-        slots = {one.slot for one in mine}
-        theirs += [one.in_slot(f"{one.slot} of the golden") if one.slot in slots else one for one in leftover]
-        golden = self._golden.operators[draft.golden]
-        partner = golden._replace(tensors=tuple(theirs), arguments=draft.operator.arguments)
-        first = next((one.pair for slot, one in draft.partners.items() if not slot.startswith("input")), None)
-        via = first.via if first is not None else draft.via
-        confidence = first.confidence if first is not None else draft.confidence
-        target = draft.operator._replace(tensors=tuple(mine))
-        self.matches.append(Match(target, partner, via, confidence, settled=True))
+            partner = _Partner(self._golden_input(draft, tensor, pair), pair)
+            row = self._row(draft, tensor, slot, partner)
+            rows += [row] if row is not None else []
+        own = self._golden_operator(draft, draft.golden)
+        slots = {one.slot for one in rows}
+        for tensor in leftover:
+            slot = f"{tensor.slot} of the golden" if tensor.slot in slots else tensor.slot
+            rows.append(TensorRow(slot, own, None, tensor, note="the target computes with other tensors"))
+        rows.sort(key=lambda row: row.golden_op is not own)
+        self.rows[draft.operator.order] = rows
+        self.matches.append(Match(draft.operator, own, draft.via_of, draft.confidence_of, settled=True))
 
-    def _linked(self, draft: _Draft, tensor: TensorRef, theirs: list[TensorRef]) -> list[TensorRef]:
-        """The tensor as it is compared, or its slices; their partners are added to `theirs`."""
+    def _golden_operator(self, draft: _Draft, place: int) -> Operator:
+        """The golden operator without arguments of its own, which other frameworks spell otherwise."""
+        key = draft.place, place
+        if key not in self._partners:
+            operator = self._golden.operators[place]
+            self._partners[key] = operator._replace(arguments=draft.operator.arguments)
+        return self._partners[key]
+
+    def _rows_of(self, draft: _Draft, tensor: TensorRef) -> list[TensorRow]:
+        """The row of a tensor, or those of its slices."""
+        own = self._golden_operator(draft, draft.golden)
         partner = draft.partners.get(tensor.slot)
+        row = None
         if partner is not None:
-            both = self._both(tensor, partner)
-            if both is None:
-                return [tensor]
-            theirs.append(both[1].in_slot(tensor.slot) if both[1].slot != tensor.slot else both[1])
-            self._link(draft, tensor.slot, partner.pair)
-            return [both[0]]
-        if tensor.slot in draft.exact:
+            row = self._row(draft, tensor, tensor.slot, partner)
+        elif tensor.slot in draft.exact:
             other, reason = draft.exact[tensor.slot]
             shaped = in_one_shape(tensor, other, SAME_ORDER, self._context)
             if shaped is not None:
-                theirs.append(shaped[1].in_slot(tensor.slot))
-                self.links[draft.operator.order, tensor.slot] = TensorLink(draft.via_of, draft.confidence_of, reason)
-                return [shaped[0]]
+                row = TensorRow(tensor.slot, own, *shaped, draft.via_of, draft.confidence_of, reason)
+        if row is not None:
+            return [row]
         number = self._target.content_of.get((draft.place, tensor.slot)) if tensor.is_output else None
-        if number is None:
-            return [tensor]
-        return self._sliced(draft, tensor, number, theirs) or [tensor]
+        found = [] if number is None else self._sliced(draft, tensor, number)
+        return found or [TensorRow(tensor.slot, own, tensor, None, note="the golden run has no such tensor")]
 
-    def _sliced(self, draft: _Draft, tensor: TensorRef, number: int, theirs: list[TensorRef]) -> list[TensorRef]:
-        found = []
+    def _row(self, draft: _Draft, tensor: TensorRef, slot: str, partner: _Partner) -> Optional[TensorRow]:
+        order = self._order_of(tensor, partner)
+        other, pair = partner.recording, partner.pair
+        both = None if order is None else in_one_shape(tensor, other.tensor, order, self._context)
+        if both is None:
+            return None
+        return TensorRow(
+            slot, self._golden_operator(draft, other.operator), *both, pair.via, pair.confidence, pair.reason
+        )
+
+    def _sliced(self, draft: _Draft, tensor: TensorRef, number: int) -> list[TensorRow]:
         if number in self._parts:
             one = self._parts[number]
-            whole = self._golden.contents[one.whole].tensor
-            view = columns_of(whole, one.start, one.width, tensor.shape, self._context)
+            whole = self._golden.contents[one.whole]
+            view = columns_of(whole.tensor, one.start, one.width, tensor.shape, self._context)
             if view is not None:
-                relation = view.relation._replace(of_golden=True)  # type: ignore[union-attr]
-                theirs.append(view._replace(relation=None).in_slot(tensor.slot))
-                self.links[draft.operator.order, tensor.slot] = _of_slice(one)
-                return [tensor._replace(relation=relation)]
+                target = tensor._replace(relation=view.relation._replace(of_golden=True))  # type: ignore[union-attr]
+                golden_op = self._golden_operator(draft, whole.makers[0])
+                return [TensorRow(tensor.slot, golden_op, target, view._replace(relation=None), *_of_slice(one))]
+        found = []
         for one in sorted(self._slices.get(number, ()), key=lambda each: each.start):
-            part = self._golden.contents[one.part].tensor
-            view = columns_of(tensor, one.start, one.width, part.shape, self._context)
+            part = self._golden.contents[one.part]
+            view = columns_of(tensor, one.start, one.width, part.tensor.shape, self._context)
             if view is not None:
                 slot = f"{tensor.slot}.{one.start}"
-                found.append(view.in_slot(slot))
-                theirs.append(part.in_slot(slot))
-                self.links[draft.operator.order, slot] = _of_slice(one)
+                golden_op = self._golden_operator(draft, part.makers[0])
+                found.append(TensorRow(slot, golden_op, view, part.tensor, *_of_slice(one)))
         return found
-
-    def _both(self, tensor: TensorRef, partner: _Partner) -> Optional[tuple[TensorRef, TensorRef]]:
-        order = self._order_of(tensor, partner)
-        if order is None:
-            return None
-        return in_one_shape(tensor, partner.recording.tensor, order, self._context)
-
-    def _link(self, draft: _Draft, slot: str, pair: ContentPair) -> None:
-        self.links[draft.operator.order, slot] = TensorLink(pair.via, pair.confidence, pair.reason)
 
     def _upstream_inputs(self, draft: _Draft) -> list[tuple[TensorRef, str, ContentPair]]:
         """The nearest tensors with partners from which inputs without partners are computed, each with a slot."""
@@ -374,6 +376,5 @@ class OperatorPairs:
         return [*found.values()]
 
 
-def _of_slice(one: ContentSlice) -> TensorLink:
-    reason = f"columns {one.start} to {one.start + one.width - 1} are equal"
-    return TensorLink(PARTS, OF_SLICES, reason)
+def _of_slice(one: ContentSlice) -> tuple[str, float, str]:
+    return PARTS, OF_SLICES, f"columns {one.start} to {one.start + one.width - 1} are equal"
