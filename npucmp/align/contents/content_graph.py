@@ -1,6 +1,7 @@
 """The data flow of one run between contents: which operator computes a content, which contents it is computed from.
 
-The edges come from the contents themselves, and from the producers that a graph names. A gradient is also computed from
+An operator that should change what it reads, but does not (a bias that is lost), writes a content of its own with the
+same values. The edges come from the contents themselves, and from the producers that a graph names. A gradient is also computed from
 what the forward pass of its call read. An operator that writes what it reads (a view, a copy, a module around others)
 computes nothing.
 """
@@ -15,6 +16,7 @@ from npucmp.dump.readers.names import file_name_of
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type, same_type
 
+_HANDING = ("views", "hands on", "copies", "drops", "collective", "constant", "stored", "in place")
 HOPS = 6  # steps: chosen: the farthest ancestor that is looked for, more than any fused operator has
 
 
@@ -54,7 +56,8 @@ class ContentGraph:
                 if sketch is None:
                     continue
                 content = by_key.get(sketch.key)
-                if content is None:
+                unchanged = content is not None and tensor.is_output and content.number in self.reads[place]
+                if content is None or (unchanged and not self.hands_on(place)):
                     content = by_key[sketch.key] = Content(len(self.contents), tensor, sketch, place)
                     self.contents.append(content)
                 content.recordings.append(Recording(place, tensor))
@@ -103,6 +106,11 @@ class ContentGraph:
 
     def _parents(self, content: Content) -> list[int]:
         return sorted({one for place in content.makers[:1] for one in self.reads[place] if one != content.number})
+
+    def hands_on(self, place: int) -> bool:
+        """Whether an operator may write what it reads: views, copies, casts, dropout, a record of a module."""
+        operator = self.operators[place]
+        return bool(operator.path) or op_type(operator.op_type).has(*_HANDING)
 
     def maker(self, number: int) -> Optional[Operator]:
         """The operator that computes a content; None for a weight or an input of the network."""

@@ -5,16 +5,16 @@ partner of its content, of whatever golden operator. If a direct input has no pa
 several operators what the golden computes in one, the nearest inputs upstream that have partners are added.
 
 Orders of axes are learned again, for tensors: at least two other pairs of these shapes, or of these ranks, must show
-an order. A tensor is never compared in an order of its own. A weight in another shape is the exception: only another
-layout makes it equal.
+an order. A tensor is never compared in an order of its own. A weight is the exception: each operator may want another
+layout of it, and if it is the wrong one, what the operator computes differs.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.align.contents.axis_orders import AxisOrders, possible_orders, reaches, without_units
+from npucmp.align.contents.axis_orders import AxisOrders, possible_orders, without_units
 from npucmp.align.contents.axis_views import columns_of, in_one_shape
 from npucmp.align.contents.content import Recording
 from npucmp.align.contents.content_alignment import ContentAlignment
@@ -97,12 +97,14 @@ class OperatorPairs:
             else:
                 self._slices[one.whole].append(one)
         self._used: set[tuple[int, str]] = set()
+        self._movers = {place for place in range(len(self._golden.operators)) if self._golden.hands_on(place)}
         self._orders = self._learned_orders()
         self._partners: dict[tuple[int, int], Operator] = {}
         self.rows: dict[int, list[TensorRow]] = {}
         self.matches: list[Match] = []
         drafts = [*filter(None, map(self._draft, range(len(self._target.operators))))]
         drafts += self._by_reads({one.place for one in drafts})
+        drafts += self._inner({one.place for one in drafts})
         drafts.sort(key=lambda one: one.place)
         self._finish(drafts)
 
@@ -223,6 +225,31 @@ class OperatorPairs:
                 found.append(draft)
         return found
 
+    def _inner(self, taken: set[int]) -> list[_Draft]:
+        """Operators of the target that compute a part of what a golden operator computes: their inputs are compared
+        with the inputs of the golden operator that reads most of them."""
+        found = []
+        for place, operator in enumerate(self._target.operators):
+            if place in taken or not any(tensor.is_output for tensor in operator.tensors):
+                continue
+            pairs = [self._partner_pair(one) for one in self._target.reads[place]]
+            readers = Counter(
+                reader
+                for pair in pairs
+                if pair is not None
+                for reader in {*self._golden.contents[pair.golden].readers}
+                if reader not in self._movers
+            )
+            if not readers:
+                continue
+            most = max(readers.values())
+            golden = min(one for one, count in readers.items() if count == most)
+            draft = _Draft(place, operator, golden, via=next(pair.via for pair in pairs if pair is not None))
+            self._add_inputs(draft)
+            if draft.partners:
+                found.append(draft)
+        return found
+
     # Orders of axes
 
     def _learned_orders(self) -> AxisOrders:
@@ -260,10 +287,8 @@ class OperatorPairs:
             learned = [SAME_ORDER]
         contents = self._target.contents[pair.target], self._golden.contents[pair.golden]
         is_weight = contents[0].is_weight and contents[1].is_weight
-        if is_weight and pair.order is not None and not any(reaches(one, *shapes) for one in learned):
-            learned = [pair.order]
-        if is_weight and shapes[0] != shapes[1] and len(shapes[0]) > 1:
-            learned += [one for one in possible_orders(*shapes) if one not in learned and reaches(one, *shapes)]
+        if is_weight and pair.error is not None:
+            learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
             return learned[0] if learned else None
         return self._pairs.tensor_order(tensor, other, shapes, learned, strict=False)
@@ -291,7 +316,7 @@ class OperatorPairs:
         for tensor, slot, pair in self._upstream_inputs(draft):
             partner = _Partner(self._golden_input(draft, tensor, pair), pair)
             row = self._row(draft, tensor, slot, partner)
-            rows += [row] if row is not None else []
+            rows += [row._replace(target=row.target and row.target.in_slot(slot))] if row is not None else []
         own = self._golden_operator(draft, draft.golden)
         slots = {one.slot for one in rows}
         for tensor in leftover:

@@ -86,7 +86,7 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
             target, golden, distance = targets[row], goldens[column], float(distances[row, column])
             if not (target.makers or golden.makers) or not pairs.same_pass(target.number, golden.number):
                 continue
-            if types.are_inner(target.number, golden.number):
+            if types.are_inner(target.number, golden.number) or lacks_bias(pairs, target.number, golden.number):
                 continue
             apart = abs(place(target.first) - golden.first)
             common, kin = relatives.of(target.number, golden.number)
@@ -99,6 +99,23 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
             fit = types.fit(target.number, golden.number)
             score = 1 - distance + 0.6 * kin + 0.3 * below + fit + 0.3 * math.exp(-apart / width)
             yield Likeness(score, target.number, golden.number, distance, kin)
+
+
+def lacks_bias(pairs: ContentPairs, target: int, golden: int) -> bool:
+    """Whether one content is computed from a weight whose partner is added to the other content only below: then the
+    sum is the partner, and not the product."""
+    for one, other, near, far, known in (
+        (target, golden, pairs.target, pairs.golden, pairs.to_golden),
+        (golden, target, pairs.golden, pairs.target, pairs.to_target),
+    ):
+        own = {known.get(parent) for parent in near.parents[one]}
+        missing = {parent for parent in far.parents[other] if far.contents[parent].is_weight} - own
+        size = near.contents[one].size
+        for child in near.children[one]:
+            more = {known.get(parent) for parent in near.parents[child]}
+            if near.contents[child].size == size and missing & more:
+                return True
+    return False
 
 
 class _Relatives:
