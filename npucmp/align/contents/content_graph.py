@@ -16,6 +16,7 @@ from npucmp.dump.readers.names import file_name_of
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type, same_type
 
+_GIVEN = ("placeholder", "read_variable")  # types of operators that give a weight or an input of the network
 _HANDING = ("views", "hands on", "copies", "drops", "collective", "constant", "stored", "in place")
 HOPS = 6  # steps: chosen: the farthest ancestor that is looked for, more than any fused operator has
 
@@ -89,7 +90,7 @@ class ContentGraph:
             plain = [place for place in computing if not self.operators[place].path]
             content.makers = plain or computing or content.makers[:1]
             content.is_weight = not content.makers or all(
-                op_type(self.operators[place].op_type).has("constant", "stored") or self._types[place] == "placeholder"
+                op_type(self.operators[place].op_type).has("constant", "stored") or self._types[place] in _GIVEN
                 for place in content.makers
             )
 
