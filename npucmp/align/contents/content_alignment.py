@@ -15,7 +15,7 @@ from npucmp.align.contents.slices import ContentSlice, find_slices
 from npucmp.align.contents.structure_match import add_copies, match_structure
 from npucmp.align.contents.value_match import VIA as BY_VALUE
 from npucmp.align.contents.value_match import match_values
-from npucmp.align.contents.weight_anchors import match_weights
+from npucmp.align.contents.weight_anchors import match_operands, match_weights
 from npucmp.align.rank_run import Values
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Run
@@ -92,7 +92,7 @@ def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: 
 def _match_graph(pairs: ContentPairs, types: LearnedTypes, patterns: LayerPatterns) -> None:
     """Pair what the graphs decide, until nothing is new."""
     for _ in range(STEPS):
-        found = match_structure(pairs, types) + match_weights(pairs, types)
+        found = match_structure(pairs, types) + match_weights(pairs, types) + match_operands(pairs)
         if not found and not patterns.match():
             return
 

@@ -88,7 +88,7 @@ class ContentGraph:
         for content in self.contents:
             computing = [place for place in content.makers if content.number not in self.reads[place]]
             plain = [place for place in computing if not self.operators[place].path]
-            content.makers = plain or computing or content.makers[:1]
+            content.makers = plain or computing
             content.is_weight = not content.makers or all(
                 op_type(self.operators[place].op_type).has("constant", "stored") or self._types[place] in _GIVEN
                 for place in content.makers

@@ -24,6 +24,39 @@ UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors tell no
 _SUMS = ("add", "biasadd")  # types of the operator that adds a bias apart
 
 
+def match_operands(pairs: ContentPairs) -> int:
+    """Add the pairs of data that two products read with the same weights, each the only product that reads these;
+    return their number. A product is not decomposed, so what it reads corresponds."""
+    count = 0
+    for weight, partner in list(pairs.to_golden.items()):
+        contents = pairs.target.contents[weight], pairs.golden.contents[partner]
+        if not (contents[0].is_weight and contents[1].is_weight):
+            continue
+        operands = _data_of_product(pairs.target, weight), _data_of_product(pairs.golden, partner)
+        if operands[0] is None or operands[1] is None:
+            continue
+        target, golden = operands
+        sizes = pairs.target.contents[target].size, pairs.golden.contents[golden].size
+        is_open = pairs.is_open(0, target) and pairs.is_open(1, golden) and pairs.same_pass(target, golden)
+        if is_open and sizes[0] == sizes[1]:
+            reason = "read with the same weight, by the only products that read it"
+            count += pairs.add(ContentPair(target, golden, VIA, CONFIDENCE, reason))
+    return count
+
+
+def _data_of_product(graph: ContentGraph, weight: int) -> Optional[int]:
+    """What the only product that reads a weight reads besides weights; None if there are several."""
+    readers = [
+        place
+        for place in graph.contents[weight].readers
+        if weight not in graph.writes[place] and not graph.operators[place].path and not graph.gradients[place]
+    ]
+    if len(readers) != 1 or not op_type(graph.operators[readers[0]].op_type).has("contracts"):
+        return None
+    data = [one for one in graph.reads[readers[0]] if not graph.contents[one].is_weight]
+    return data[0] if len(data) == 1 else None
+
+
 class _View(NamedTuple):
     """One run as the side whose contents look for partners, and the other run. `side` is 0 for the target."""
 
