@@ -12,7 +12,7 @@ from typing import Optional, Sequence
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise import evidence
 from npucmp.model import Cause, Evidence, Finding
-from npucmp.model.finding import BY_CONTENT
+from npucmp.model.finding import BY_CONTENT, UNBOUNDED
 from npucmp.model.roles import is_parameter
 
 OUTPUT = 0.8  # confidence: definition: a pair below it proves no error (specification of alignment without names)
@@ -45,6 +45,9 @@ def uncertain_cause(node: OperatorFindings, cause: Cause, own: Finding) -> Optio
         found = unsure.pair
         facts = {"slot": found.slot, "via": found.via, "confidence": f"{found.confidence:g}"}
         return Cause.UNKNOWN, [evidence.reason("alignment", words, **facts)]
+    if any(one.pair.note == UNBOUNDED for one in data):
+        words = "what the operator reads was computed from tensors without a partner"
+        return Cause.UNKNOWN, [evidence.reason("alignment", words)]
     if data and not any(_is_telling(one) for one in paired):
         words = "no tensor that the operator reads was paired with one of the golden run"
         return Cause.UNKNOWN, [evidence.reason("alignment", words)]

@@ -113,6 +113,19 @@ class ContentGraph:
         operator = self.operators[place]
         return bool(operator.path) or op_type(operator.op_type).has(*_HANDING)
 
+    def is_bounded(self, number: int, known: Container[int]) -> bool:
+        """Whether every content upstream has a partner, or is computed from such contents or from nothing."""
+        seen, todo = {number}, [number]
+        while todo:
+            one = todo.pop()
+            if not self.parents[one] and not self.contents[one].is_weight:
+                return False
+            for parent in self.parents[one]:
+                if parent not in seen and parent not in known:
+                    seen.add(parent)
+                    todo.append(parent)
+        return True
+
     def maker(self, number: int) -> Optional[Operator]:
         """The operator that computes a content; None for a weight or an input of the network."""
         makers = self.contents[number].makers
@@ -139,29 +152,24 @@ class ContentGraph:
     def ancestors(self, number: int, known: Container[int], hops: int = HOPS) -> set[int]:
         """The nearest contents upstream that are `known`, within so many steps."""
         found: set[int] = set()
-        todo, seen = [(one, 1) for one in self.parents[number]], {number}
-        while todo:
-            one, steps = todo.pop()
-            if one in seen:
-                continue
-            seen.add(one)
-            if one in known:
-                found.add(one)
-            elif steps < hops:
-                todo += [(parent, steps + 1) for parent in self.parents[one]]
+        seen, level = {number}, {*self.parents[number]}
+        for _ in range(hops):
+            level -= seen
+            seen |= level
+            near = {one for one in level if one in known}
+            found |= near
+            level = {parent for one in level - near for parent in self.parents[one]}
         return found
 
     def cone(self, number: int, stop: Container[int], hops: int) -> set[int]:
         """All contents upstream within so many steps, but nothing above a weight or a content of `stop`."""
         found: set[int] = set()
-        todo = [(one, 1) for one in self.parents[number]]
-        while todo:
-            one, steps = todo.pop()
-            if one in found:
-                continue
-            found.add(one)
-            if one not in stop and steps < hops and not self.contents[one].is_weight:
-                todo += [(parent, steps + 1) for parent in self.parents[one]]
+        level = {*self.parents[number]}
+        for _ in range(hops):
+            level -= found
+            found |= level
+            inner = [one for one in level if one not in stop and not self.contents[one].is_weight]
+            level = {parent for one in inner for parent in self.parents[one]}
         return found
 
     def upstream(self, numbers: Sequence[int]) -> set[int]:

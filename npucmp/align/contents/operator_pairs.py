@@ -27,8 +27,12 @@ from npucmp.align.contents.structure_match import CONFIDENCE as OF_COPIES
 from npucmp.align.contents.structure_match import COPY, STRUCTURE
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, TensorRef
+from npucmp.model.finding import UNBOUNDED
 from npucmp.model.optypes import same_type
 from npucmp.model.relation import SAME_ORDER, AxisOrder
+
+
+UPSTREAM = 24  # steps: chosen: more than any decomposed operator has
 
 
 class TensorRow(NamedTuple):
@@ -97,7 +101,11 @@ class OperatorPairs:
             else:
                 self._slices[one.whole].append(one)
         self._used: set[tuple[int, str]] = set()
-        self._movers = {place for place in range(len(self._golden.operators)) if self._golden.hands_on(place)}
+        self._movers = {
+            place
+            for place, operator in enumerate(self._golden.operators)
+            if not operator.path and self._golden.hands_on(place)
+        }
         self._orders = self._learned_orders()
         self._partners: dict[tuple[int, int], Operator] = {}
         self.rows: dict[int, list[TensorRow]] = {}
@@ -350,7 +358,11 @@ class OperatorPairs:
             return [row]
         number = self._target.content_of.get((draft.place, tensor.slot)) if tensor.is_output else None
         found = [] if number is None else self._sliced(draft, tensor, number)
-        return found or [TensorRow(tensor.slot, own, tensor, None, note="the golden run has no such tensor")]
+        note = "the golden run has no such tensor"
+        read = self._target.content_of.get((draft.place, tensor.slot))
+        if not tensor.is_output and read is not None and not self._target.is_bounded(read, self._pairs.with_copies):
+            note = UNBOUNDED
+        return found or [TensorRow(tensor.slot, own, tensor, None, note=note)]
 
     def _row(self, draft: _Draft, tensor: TensorRef, slot: str, partner: _Partner) -> Optional[TensorRow]:
         order = self._order_of(tensor, partner)
@@ -387,7 +399,7 @@ class OperatorPairs:
         direct = {one.pair.target for one in draft.partners.values()}
         found: dict[int, tuple[TensorRef, str, ContentPair]] = {}
         for number in draft.open_inputs:
-            for ancestor in sorted(self._target.ancestors(number, known)):
+            for ancestor in sorted(self._target.ancestors(number, known, UPSTREAM)):
                 pair = self._partner_pair(ancestor)
                 if ancestor in direct or ancestor in found or pair is None:
                     continue
