@@ -113,10 +113,10 @@ def align(
 
 def _leave_most_open(target: Run, golden: Run, matches: Sequence[Match], apart: bool) -> bool:
     """Whether names and order leave the partners of most operators open: the runs would be refused, or their names are
-    those of two frameworks and less than half of the smaller run has a partner. A mapping of the user is no evidence
+    those of two frameworks and less than half of the smaller run has a partner. A mapping of operators is no evidence
     that other operators are paired."""
     try:
-        _require_one_network(target, golden, [one for one in matches if one.via != "mapping"])
+        _require_one_network(target, golden, [one for one in matches if apart or one.via != "mapping"])
     except DifferentNetworks:
         return True
     smaller = min(sum(not operator.inserted for operator in run.operators) for run in (target, golden))

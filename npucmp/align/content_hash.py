@@ -13,8 +13,11 @@ def hash_values(values: Any) -> int:
     import numpy as np
 
     bits = (values + 0.0).view(np.uint64)
-    with np.errstate(over="ignore"):
-        mixed = bits * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(32)
-        mixed *= np.uint64(0xD6E8FEB86659FD93)
+    with np.errstate(over="ignore"):  # the finalizer of splitmix64: each bit, that of the sign too, changes half of all
+        mixed = bits + np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(30)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(27)
+        mixed *= np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
         return int(mixed.sum(dtype=np.uint64))

@@ -100,15 +100,31 @@ class AxisOrders:
         return [*dict.fromkeys([*seen, *possible_orders(target, golden)])]
 
     def learned(self, target: Shape, golden: Shape, own: int = 0) -> list[AxisOrder]:
-        """The orders that at least two pairs of these shapes show, or of these ranks in the whole run; most frequent
-        first. If none is known, the same order for equal shapes, or for shapes that differ in the borders of axes.
-        `own` is 1 if the pair itself was counted."""
+        """The orders that at least two pairs of these shapes show, most frequent first; without any, those that two
+        pairs in the whole run show, and the same order. `own` is 1 if the pair itself was counted."""
         found = [o for o, count in self._by_shapes[target, golden].most_common() if count >= LEARNED + own]
         if not found:
             counted = self._by_rank[len(target), len(golden)].most_common()
             found = [o for o, count in counted if count >= LEARNED + own and reaches(o, target, golden)]
-        if not found and reaches(SAME_ORDER, target, golden):
+            if len(target) != len(golden):
+                found += self._with_other_borders(target, golden)
+            found += [SAME_ORDER] if reaches(SAME_ORDER, target, golden) and (target == golden or found) else []
+        if not found and len(target) != len(golden) and reaches(SAME_ORDER, target, golden):
             found = [SAME_ORDER]
+        return [*dict.fromkeys(found)]
+
+    def _with_other_borders(self, target: Shape, golden: Shape) -> list[AxisOrder]:
+        """Orders that pairs with as many axes as the side with more axes show, for a pair in which the other side has
+        merged some."""
+        rank = max(len(target), len(golden))
+        found = []
+        for order, count in self._by_rank[rank, rank].most_common():
+            if count < LEARNED or order == SAME_ORDER:
+                continue
+            if len(target) < rank:
+                order = AxisOrder(tuple(sorted(range(rank), key=order.axes.__getitem__)), True)
+            if reaches(order, target, golden):
+                found.append(order)
         return found
 
     def words(self) -> str:

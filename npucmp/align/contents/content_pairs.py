@@ -159,13 +159,15 @@ class ContentPairs:
                 break
         return best if least <= 4 * self.noise or not strict else None
 
-    def are_equal(self, target: TensorRef, golden: TensorRef, limit: float) -> bool:
-        """Whether the recorded values of two tensors of one size are equal in their C orders, masks included."""
+    def are_equal(self, target: TensorRef, golden: TensorRef, limit: float, order: AxisOrder = SAME_ORDER) -> bool:
+        """Whether the recorded values of two tensors of one size are equal in an order of axes, masks included."""
         import numpy as np
 
         x, y = self._reader.flat(target), self._reader.flat(golden)
         if x is None or y is None:
             return False
+        x = in_order(x, order, without_units(target.shape), False)
+        y = in_order(y, order, without_units(golden.shape), True)
         with np.errstate(all="ignore"):
             return bool(np.allclose(x, y, rtol=limit, atol=0.0, equal_nan=True))
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Optional, Sequence
 
+from npucmp.align.contents.axis_orders import possible_orders, without_units
+from npucmp.align.contents.content import FEWEST
 from npucmp.align.contents.content_graph import ContentGraph
 from npucmp.align.contents.content_pairs import ContentPairs
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import lookup
+from npucmp.model.relation import SAME_ORDER, AxisOrder
 
 if TYPE_CHECKING:
     from npucmp.align.contents.operator_pairs import _Draft
@@ -49,11 +52,21 @@ def _pair_equal(
 ) -> None:
     for tensor in [*mine]:
         for other in theirs:
-            if math.prod(tensor.shape) == math.prod(other.shape) and pairs.are_equal(tensor, other, EQUAL):
-                _take(draft, tensor, other, "equal values", used)
+            order = _equal_order(tensor, other, pairs)
+            if order is not None:
+                _take(draft, tensor, other, "equal values", used, order)
                 mine.remove(tensor)
                 theirs.remove(other)
                 break
+
+
+def _equal_order(tensor: TensorRef, other: TensorRef, pairs: ContentPairs) -> Optional[AxisOrder]:
+    """The order of axes in which two tensors are equal, first the same; None if they differ."""
+    if math.prod(tensor.shape) != math.prod(other.shape):
+        return None
+    shapes = without_units(tensor.shape), without_units(other.shape)
+    orders = [SAME_ORDER, *possible_orders(*shapes)] if math.prod(tensor.shape) >= FEWEST else [SAME_ORDER]
+    return next((order for order in orders if pairs.are_equal(tensor, other, EQUAL, order)), None)
 
 
 def _pair_last(
@@ -71,6 +84,13 @@ def _form(tensor: TensorRef) -> tuple[int, Optional[str]]:
     return math.prod(tensor.shape), "i" if kind is not None and kind.kind in "iu" else kind.kind if kind else None
 
 
-def _take(draft: _Draft, tensor: TensorRef, other: TensorRef, reason: str, used: set[tuple[int, str]]) -> None:
-    draft.exact[tensor.slot] = other, reason
+def _take(
+    draft: _Draft,
+    tensor: TensorRef,
+    other: TensorRef,
+    reason: str,
+    used: set[tuple[int, str]],
+    order: AxisOrder = SAME_ORDER,
+) -> None:
+    draft.exact[tensor.slot] = other, reason, order
     used.add((draft.golden, other.slot))

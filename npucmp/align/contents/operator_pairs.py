@@ -66,7 +66,7 @@ class _Draft:
         self.place, self.operator, self.golden = place, operator, golden
         self.partners: dict[str, _Partner] = {}
         self.open_inputs: list[int] = []
-        self.exact: dict[str, tuple[TensorRef, str]] = {}
+        self.exact: dict[str, tuple[TensorRef, str, AxisOrder]] = {}
         self.via, self.confidence = via, 0.8 if via else 0.0
 
     @property
@@ -350,8 +350,8 @@ class OperatorPairs:
         if partner is not None:
             row = self._row(draft, tensor, tensor.slot, partner)
         elif tensor.slot in draft.exact:
-            other, reason = draft.exact[tensor.slot]
-            shaped = in_one_shape(tensor, other, SAME_ORDER, self._context)
+            other, reason, order = draft.exact[tensor.slot]
+            shaped = in_one_shape(tensor, other, order, self._context)
             if shaped is not None:
                 row = TensorRow(tensor.slot, own, *shaped, draft.via_of, draft.confidence_of, reason)
         if row is not None:
