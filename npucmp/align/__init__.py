@@ -75,6 +75,8 @@ def align(
         from npucmp.align import mapping
 
         own, vendor = mapping.split_mapping(names, target.operators)
+        if method == "auto" and not isinstance(names, MsprobeMapping) and mapping.BY_CONTENT.items() <= names.items():
+            method = "content"
         matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
     apart = cross_framework.differ_in_framework(target, golden, vendor)

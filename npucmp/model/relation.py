@@ -180,6 +180,11 @@ class AxisOrder(NamedTuple):
         return f"{words} of the golden" if self.of_golden else words
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """None: a single tensor holds it."""
+        return ()
+
+    @property
     def operators(self) -> tuple[tuple[int, str], ...]:
         """None: a single tensor holds it."""
         return ()
@@ -214,6 +219,11 @@ class SliceRelation(NamedTuple):
         """The relation as tensors.csv has it."""
         words = f"slice(axis {self.axis}, {self.start}-{self.stop - 1})"
         return f"{words} of the golden" if self.of_golden else words
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """None: a single tensor holds it."""
+        return ()
 
     @property
     def operators(self) -> tuple[tuple[int, str], ...]:

@@ -220,8 +220,8 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     contents = alignment.contents
     judged = Comparison(*known, left_out=tuple(others), seconds=took)
     if contents is not None:
-        explained = tuple(line for name in options.explain for line in contents.candidates.explain(name))
-        judged = replace(judged, aligned_by_content=contents.line, explained=explained)
+        lines = (f"explain: {line}" for name in options.explain for line in contents.candidates.explain(name))
+        judged = replace(judged, aligned_by_content=contents.line, notes=(*judged.notes, *lines))
     _put_judged(work, one, judged, rows)
     records = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
     return Measured(

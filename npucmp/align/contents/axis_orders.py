@@ -136,4 +136,4 @@ class AxisOrders:
         return ""
 
 
-_NAMED = {(0, 3, 1, 2): "NHWC → NCHW", (0, 2, 3, 1): "NCHW → NHWC"}
+_NAMED: dict[tuple[int, ...], str] = {(0, 3, 1, 2): "NHWC → NCHW", (0, 2, 3, 1): "NCHW → NHWC"}

@@ -1,9 +1,9 @@
 """The data flow of one run between contents: which operator computes a content, which contents it is computed from.
 
 An operator that should change what it reads, but does not (a bias that is lost), writes a content of its own with the
-same values. The edges come from the contents themselves, and from the producers that a graph names. A gradient is also computed from
-what the forward pass of its call read. An operator that writes what it reads (a view, a copy, a module around others)
-computes nothing.
+same values. The edges come from the contents themselves, and from the producers that a graph names. A gradient is also
+computed from what the forward pass of its call read. An operator that writes what it reads (a view, a copy, a module
+around others) computes nothing.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class ContentGraph:
         for place, operator in enumerate(self.operators):
             for tensor in operator.tensors:
                 if tensor.source and not tensor.is_output and (place, tensor.slot) not in self.content_of:
-                    number = made.get(file_name_of(tensor.source))
-                    if number is not None and number not in self.reads[place]:
-                        self.reads[place].append(number)
-                        self.contents[number].readers.append(place)
+                    producer = made.get(file_name_of(tensor.source))
+                    if producer is not None and producer not in self.reads[place]:
+                        self.reads[place].append(producer)
+                        self.contents[producer].readers.append(place)
 
     def _settle_makers(self) -> None:
         """Keep the operators that compute a content. A record of a module counts if no other operator does."""

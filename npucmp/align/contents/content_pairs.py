@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.contents.axis_orders import AxisOrders, Shape, in_order, places_in, without_units
 from npucmp.align.contents.content import MASKED, ContentReader
@@ -73,8 +73,9 @@ class ContentPairs:
 
     def is_open(self, side: int, number: int) -> bool:
         """Whether a content of the target (side 0) or the golden (1) may still get a partner."""
-        known: AbstractSet[int] = (self.to_golden.keys() | self.copies.keys()) if side == 0 else self.to_target.keys()
-        return number not in known and number not in self.right[side]
+        if number in self.right[side]:
+            return False
+        return number not in self.to_target if side else not (number in self.to_golden or number in self.copies)
 
     def same_pass(self, target: int, golden: int) -> bool:
         """Whether both contents belong to the forward, or both to the backward, as far as both runs know."""

@@ -29,8 +29,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, TensorRef
 from npucmp.model.finding import UNBOUNDED
 from npucmp.model.optypes import same_type
-from npucmp.model.relation import SAME_ORDER, AxisOrder
-
+from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
 
 UPSTREAM = 24  # steps: chosen: more than any decomposed operator has
 
@@ -220,15 +219,16 @@ class OperatorPairs:
                 key = same_type(operator.op_type), frozenset(self._golden.reads[place])
                 goldens[key].append(place)
         targets: dict[object, list[int]] = defaultdict(list)
+        known = self._pairs.with_copies
         for place, operator in enumerate(self._target.operators):
             if place in taken or self._target.writes[place] or not self._target.reads[place]:
                 continue
-            partners = [self._pairs.with_copies.get(one) for one in self._target.reads[place]]
-            if None not in partners:
-                targets[same_type(operator.op_type), frozenset(partners)].append(place)
-        for key, places in targets.items():
-            if len(places) == len(goldens.get(key, ())) == 1:
-                draft = _Draft(places[0], self._target.operators[places[0]], goldens[key][0], via=STRUCTURE)
+            if all(one in known for one in self._target.reads[place]):
+                partners = frozenset(known[one] for one in self._target.reads[place])
+                targets[same_type(operator.op_type), partners].append(place)
+        for reads, places in targets.items():
+            if len(places) == len(goldens.get(reads, ())) == 1:
+                draft = _Draft(places[0], self._target.operators[places[0]], goldens[reads][0], via=STRUCTURE)
                 self._add_inputs(draft)
                 found.append(draft)
         return found
@@ -380,7 +380,8 @@ class OperatorPairs:
             whole = self._golden.contents[one.whole]
             view = columns_of(whole.tensor, one.start, one.width, tensor.shape, self._context)
             if view is not None:
-                target = tensor._replace(relation=view.relation._replace(of_golden=True))  # type: ignore[union-attr]
+                relation = SliceRelation(len(whole.shape) - 1, one.start, one.start + one.width, of_golden=True)
+                target = tensor._replace(relation=relation)
                 golden_op = self._golden_operator(draft, whole.makers[0])
                 return [TensorRow(tensor.slot, golden_op, target, view._replace(relation=None), *_of_slice(one))]
         found = []

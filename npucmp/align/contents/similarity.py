@@ -26,6 +26,7 @@ LEAST = 1.1  # score: chosen: nearness alone (1.0) is not enough
 FARTHEST = 0.7  # distance: chosen: unrelated values have 1.4
 CLOSE = 0.2  # distance: chosen: so near values need no common relatives
 MOST_SURE = 0.85  # confidence: chosen: never as sure as equal values
+MANY = 1024  # contents: work: more of one size are compared in blocks
 _TRIED = 4  # candidates: work: of each content
 _UNKNOWN = 9.0  # distance: definition: of contents in shapes whose order of axes was not learned
 _FLOOR = 1e-12  # definition: keeps a quotient finite
@@ -81,9 +82,7 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
     for targets, goldens in groups.values():
         if not targets or not goldens:
             continue
-        distances = value_distances(pairs, targets, goldens)
-        for row, column in _nearest(distances):
-            target, golden, distance = targets[row], goldens[column], float(distances[row, column])
+        for target, golden, distance in _near(pairs, targets, goldens, place, width):
             if not (target.makers or golden.makers) or not pairs.same_pass(target.number, golden.number):
                 continue
             if types.are_inner(target.number, golden.number) or lacks_bias(pairs, target.number, golden.number):
@@ -116,6 +115,30 @@ def lacks_bias(pairs: ContentPairs, target: int, golden: int) -> bool:
             if near.contents[child].size == size and missing & more:
                 return True
     return False
+
+
+def _near(
+    pairs: ContentPairs,
+    targets: Sequence[Content],
+    goldens: Sequence[Content],
+    place: Callable[[int], float],
+    width: float,
+) -> Iterator[tuple[Content, Content, float]]:
+    """Yield the nearest candidates and their distances. Of very many contents of one size, those are compared that are
+    near in the order of execution."""
+    if len(targets) * len(goldens) <= MANY**2:
+        blocks = [(targets, goldens)]
+    else:
+        sorted_targets = sorted(targets, key=lambda one: one.first)
+        blocks = []
+        for start in range(0, len(targets), MANY // 4):
+            some = sorted_targets[start : start + MANY // 4]
+            low, high = place(some[0].first) - 8 * width, place(some[-1].first) + 8 * width
+            blocks.append((some, [one for one in goldens if low <= one.first <= high]))
+    for rows, columns in blocks:
+        distances = value_distances(pairs, rows, columns) if rows and columns else None
+        for row, column in _nearest(distances) if distances is not None else ():
+            yield rows[row], columns[column], float(distances[row, column])
 
 
 class _Relatives:

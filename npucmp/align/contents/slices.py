@@ -39,7 +39,7 @@ class ContentSlice(NamedTuple):
 
 def find_slices(pairs: ContentPairs) -> list[ContentSlice]:
     """The slices that values show, of contents without a partner."""
-    found = []
+    found: list[ContentSlice] = []
     for of_golden in (False, True):
         wholes, parts = (pairs.golden, pairs.target) if of_golden else (pairs.target, pairs.golden)
         known, back = (pairs.to_target, pairs.to_golden) if of_golden else (pairs.to_golden, pairs.to_target)

@@ -32,10 +32,9 @@ def match_operands(pairs: ContentPairs) -> int:
         contents = pairs.target.contents[weight], pairs.golden.contents[partner]
         if not (contents[0].is_weight and contents[1].is_weight):
             continue
-        operands = _data_of_product(pairs.target, weight), _data_of_product(pairs.golden, partner)
-        if operands[0] is None or operands[1] is None:
+        target, golden = _data_of_product(pairs.target, weight), _data_of_product(pairs.golden, partner)
+        if target is None or golden is None:
             continue
-        target, golden = operands
         sizes = pairs.target.contents[target].size, pairs.golden.contents[golden].size
         is_open = pairs.is_open(0, target) and pairs.is_open(1, golden) and pairs.same_pass(target, golden)
         if is_open and sizes[0] == sizes[1]:
