@@ -22,6 +22,7 @@ from npucmp.align.shape_match import same_but_for_rows, same_shapes
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
+from npucmp.model.finding import FOUND_BY_CONTENT
 
 if TYPE_CHECKING:
     from npucmp.align.contents.matches import ContentMatches
@@ -75,7 +76,7 @@ def align(
         from npucmp.align import mapping
 
         own, vendor = mapping.split_mapping(names, target.operators)
-        if method == "auto" and not isinstance(names, MsprobeMapping) and mapping.BY_CONTENT.items() <= names.items():
+        if method == "auto" and not isinstance(names, MsprobeMapping) and FOUND_BY_CONTENT.items() <= names.items():
             method = "content"
         matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
@@ -115,14 +116,16 @@ def align(
 
 def _leave_most_open(target: Run, golden: Run, matches: Sequence[Match], apart: bool) -> bool:
     """Whether names and order leave the partners of most operators open: the runs would be refused, or their names are
-    those of two frameworks and less than half of the smaller run has a partner. A mapping of operators is no evidence
-    that other operators are paired."""
+    those of two frameworks, or the user named a few partners, and less than half of the smaller run has one."""
+    smaller = min(sum(not operator.inserted for operator in run.operators) for run in (target, golden))
+    few = 2 * sum(1 + len(one.inside) for one in matches) < smaller
+    if apart or any(one.via == "mapping" for one in matches):
+        return few
     try:
-        _require_one_network(target, golden, [one for one in matches if apart or one.via != "mapping"])
+        _require_one_network(target, golden, matches)
     except DifferentNetworks:
         return True
-    smaller = min(sum(not operator.inserted for operator in run.operators) for run in (target, golden))
-    return apart and 2 * sum(1 + len(one.inside) for one in matches) < smaller
+    return False
 
 
 def _of_contents(target: Run, golden: Run, found: Alignment, contents: ContentMatches) -> Alignment:

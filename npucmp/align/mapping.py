@@ -18,8 +18,8 @@ from npucmp.dump.readers.names import parse_tensor_name
 from npucmp.dump.readers.text import load_toml, read_text
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
+from npucmp.model.finding import FOUND_BY_CONTENT
 
-BY_CONTENT = {"npucmp": "content"}  # the entry of a mapping that an alignment by contents wrote
 _LARGEST = 16 * 2**20  # bytes; also limits a YAML alias bomb
 
 
@@ -62,7 +62,7 @@ def split_mapping(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[
     known = runs.names
     if known.issuperset(names):
         return names, MsprobeMapping()
-    names = {here: there for here, there in names.items() if here not in BY_CONTENT}
+    names = {here: there for here, there in names.items() if here not in FOUND_BY_CONTENT}
     whole = {here: there for here, there in names.items() if here in known}
     slots: dict[str, dict[str, str]] = defaultdict(dict)
     cells = {}

@@ -46,7 +46,7 @@ def uncertain_cause(node: OperatorFindings, cause: Cause, own: Finding) -> Optio
         facts = {"slot": found.slot, "via": found.via, "confidence": f"{found.confidence:g}"}
         return Cause.UNKNOWN, [evidence.reason("alignment", words, **facts)]
     if any(one.pair.note == UNBOUNDED for one in data):
-        words = "what the operator reads was computed from tensors without a partner"
+        words = "the inputs were computed from tensors without a partner"
         return Cause.UNKNOWN, [evidence.reason("alignment", words)]
     if data and not any(_is_telling(one) for one in paired):
         words = "no tensor that the operator reads was paired with one of the golden run"

@@ -73,6 +73,7 @@ class Verdict(str, Enum):
 
 
 BY_CONTENT = frozenset(("content", "structure", "pattern", "similar", "copy"))  # matchers of align/contents/ alone
+FOUND_BY_CONTENT = {"npucmp": "content"}  # the entry of a mapping that an alignment by contents wrote
 # the note of an input of the target without a partner, if the tensors from which it is computed have none either
 UNBOUNDED = "the golden run has no such tensor, and none from which it is computed"
 MEANINGLESS = ("meaningless", "overwritten")  # rules for tensors whose values need not be equal

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from typing import Iterator
 
-from npucmp.align.mapping import BY_CONTENT
 from npucmp.model import Comparison, Report, map_comparisons
-from npucmp.model.finding import BY_CONTENT as MATCHERS
+from npucmp.model.finding import BY_CONTENT, FOUND_BY_CONTENT
 from npucmp.model.roles import is_output
 from npucmp.report.answer import Text
 
@@ -26,7 +25,7 @@ def mapping_texts(report: Report) -> Iterator[Text]:
         for target, golden in partners.items():
             found.setdefault(target, golden)
     if found:
-        rows = {**BY_CONTENT, **found}
+        rows = {**FOUND_BY_CONTENT, **found}
         lines = (f"{_quoted(one)}: {_quoted(other)}\n" for one, other in rows.items())
         yield Text(FILE, _HEAD + "".join(lines))
 
@@ -38,7 +37,7 @@ def _partners(_: int, one: Comparison) -> dict[str, str]:
         pair = finding.pair
         if pair.target_op is None or pair.golden_op is None or pair.target is None or pair.golden is None:
             continue
-        if is_output(pair) and pair.via in (*MATCHERS, "weights", "parts", "mapping"):
+        if is_output(pair) and pair.via in (*BY_CONTENT, "weights", "parts", "mapping"):
             found.setdefault(pair.target_op.name, pair.golden_op.name)
     return found
 

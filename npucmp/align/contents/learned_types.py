@@ -1,7 +1,7 @@
-"""What the pairs by value show about types of operators: which are partners, and which have none.
+"""Types of operators that are partners, and types that have none, as the pairs by value show them.
 
 A graph compiler folds: behind it a Conv is the partner of a batch norm, and not of a convolution. Types are therefore
-learned from each pair of runs. What lies upstream of an agreement is right: if such a content has no partner by value,
+learned from each pair of runs. A content upstream of an agreement is right: if it has no partner by value,
 it has none at all, because the other run does not compute it.
 """
 
@@ -78,7 +78,7 @@ class LearnedTypes:
 
 
 def _agree_on_weights(pairs: ContentPairs) -> None:
-    """What one run computes is no weight of the other, which did not record the code that computes it."""
+    """Let a content that one run computes be no weight of the other, which did not record the code that computes it."""
     for one in pairs:
         here, there = pairs.target.contents[one.target], pairs.golden.contents[one.golden]
         if here.is_weight != there.is_weight:

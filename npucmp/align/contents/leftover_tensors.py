@@ -1,6 +1,6 @@
 """Tensors of two operators that correspond, but are no contents: ids, masks, constants, single numbers.
 
-That two of them are equal does not pair their operators. Once operators are paired, they are compared: with a tensor
+Equal tensors of this kind do not pair their operators. Once operators are paired, they are compared: with a tensor
 of equal values, or with the only one that is left of this size and kind in an operator of one type.
 """
 

@@ -124,8 +124,8 @@ def _near(
     place: Callable[[int], float],
     width: float,
 ) -> Iterator[tuple[Content, Content, float]]:
-    """Yield the nearest candidates and their distances. Of very many contents of one size, those are compared that are
-    near in the order of execution."""
+    """Yield the nearest candidates and their distances. If very many contents have one size, only
+    those that are near in the order of execution are compared."""
     if len(targets) * len(goldens) <= MANY**2:
         blocks = [(targets, goldens)]
     else:

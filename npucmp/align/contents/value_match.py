@@ -22,7 +22,7 @@ _ROOM = 1e-5  # distance: chosen: below it two candidates are equally near in fl
 _CHUNK = 512  # contents: work
 
 
-class Candidate(NamedTuple):
+class NearContents(NamedTuple):
     """Two contents of one size whose sketches are near."""
 
     distance: float
@@ -32,8 +32,8 @@ class Candidate(NamedTuple):
 
 def match_values(pairs: ContentPairs) -> None:
     """Add the pairs of contents with the same values."""
-    near: dict[int, list[Candidate]] = defaultdict(list)
-    rivals: dict[int, list[Candidate]] = defaultdict(list)
+    near: dict[int, list[NearContents]] = defaultdict(list)
+    rivals: dict[int, list[NearContents]] = defaultdict(list)
     for one in _candidates(pairs):
         near[one.target].append(one)
         rivals[one.golden].append(one)
@@ -41,7 +41,7 @@ def match_values(pairs: ContentPairs) -> None:
         _match(pairs, near[target], rivals)
 
 
-def _match(pairs: ContentPairs, near: Sequence[Candidate], rivals: dict[int, list[Candidate]]) -> None:
+def _match(pairs: ContentPairs, near: Sequence[NearContents], rivals: dict[int, list[NearContents]]) -> None:
     first = near[0]
     if pairs.target.contents[first.target].sketch.quantiles is None or first.distance > pairs.noise:
         _match_figures(pairs, near, rivals)
@@ -78,12 +78,12 @@ def _match(pairs: ContentPairs, near: Sequence[Candidate], rivals: dict[int, lis
 _TELLING = 16  # elements: chosen: the order of axes of fewer elements agrees by chance
 
 
-def _is_near(pairs: ContentPairs, one: Candidate, error: float) -> bool:
+def _is_near(pairs: ContentPairs, one: NearContents, error: float) -> bool:
     found, _ = pairs.best_order(one.target, one.golden, error + _ROOM)
     return found is not None and found <= FAR * error + _ROOM
 
 
-def _match_figures(pairs: ContentPairs, near: Sequence[Candidate], rivals: dict[int, list[Candidate]]) -> None:
+def _match_figures(pairs: ContentPairs, near: Sequence[NearContents], rivals: dict[int, list[NearContents]]) -> None:
     """Pair two contents of which one has recorded statistics alone."""
     first = near[0]
     sketches = pairs.target.contents[first.target].sketch, pairs.golden.contents[first.golden].sketch
@@ -96,17 +96,17 @@ def _match_figures(pairs: ContentPairs, near: Sequence[Candidate], rivals: dict[
     pairs.add(ContentPair(first.target, first.golden, VIA, NEAR_SECOND, reason, SAME_ORDER))
 
 
-def _same_type(pairs: ContentPairs, one: Candidate) -> bool:
+def _same_type(pairs: ContentPairs, one: NearContents) -> bool:
     return bool(pairs.target.types_of(one.target) & pairs.golden.types_of(one.golden))
 
 
-def _place(pairs: ContentPairs, one: Candidate) -> float:
+def _place(pairs: ContentPairs, one: NearContents) -> float:
     """How far apart two contents are in the order of both runs, as shares of the runs."""
     here = pairs.target.contents[one.target].first / max(1, len(pairs.target.operators))
     return here - pairs.golden.contents[one.golden].first / max(1, len(pairs.golden.operators))
 
 
-def _candidates(pairs: ContentPairs) -> Iterator[Candidate]:
+def _candidates(pairs: ContentPairs) -> Iterator[NearContents]:
     """Yield the nearest contents of one size, of each content of the target in order of distance."""
     import numpy as np
 
@@ -129,7 +129,7 @@ def _candidates(pairs: ContentPairs) -> Iterator[Candidate]:
                 for column in sorted(columns, key=lambda at: float(distances[row, at])):
                     if distances[row, column] < 30 * pairs.noise:
                         target, golden = targets[start + row].number, goldens[int(column)].number
-                        yield Candidate(float(distances[row, column]), target, golden)
+                        yield NearContents(float(distances[row, column]), target, golden)
 
 
 def _vector(content: Content, values: bool) -> Any:

@@ -20,7 +20,7 @@ REACH = 3  # steps: chosen: a decomposed product and bias are two
 DATA_REACH = 4  # steps: chosen: one more than the weights, for a view between
 MARGIN = 0.2  # score: chosen: the best of several candidates leads by so much
 PER_STEP = 0.25  # score: chosen: a step farther from the weights; more than MARGIN, so that the first one is taken
-UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors tell nothing
+UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors show nothing
 _SUMS = ("add", "biasadd")  # types of the operator that adds a bias apart
 
 
@@ -44,7 +44,7 @@ def match_operands(pairs: ContentPairs) -> int:
 
 
 def _data_of_product(graph: ContentGraph, weight: int) -> Optional[int]:
-    """What the only product that reads a weight reads besides weights; None if there are several."""
+    """The data that the only product with a weight reads; None if there are several."""
     readers = [
         place
         for place in graph.contents[weight].readers
