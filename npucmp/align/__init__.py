@@ -119,8 +119,9 @@ def _leave_most_open(target: Run, golden: Run, matches: Sequence[Match], apart: 
     those of two frameworks, or the user named a few partners, and less than half of the smaller run has one."""
     smaller = min(sum(not operator.inserted for operator in run.operators) for run in (target, golden))
     few = 2 * sum(1 + len(one.inside) for one in matches) < smaller
-    if apart or any(one.via == "mapping" for one in matches):
-        return few
+    is_named = any(one.via == "mapping" for one in matches)
+    if few and (apart or is_named):
+        return True
     try:
         _require_one_network(target, golden, matches)
     except DifferentNetworks:

@@ -180,8 +180,8 @@ def _is_bias_sum(view: _View, product: int, number: int) -> bool:
 
 
 def _reads_only(view: _View, found: int, partners: set[int]) -> bool:
-    """Whether no weight but these is on the way to a content."""
-    cone = view.other.cone(found, partners, REACH)
+    """Whether no weight but these is on the way from contents with partners to a content."""
+    cone = view.other.cone(found, view.back, REACH)
     return not any(view.other.contents[one].is_weight and one not in partners for one in cone)
 
 

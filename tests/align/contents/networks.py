@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -28,10 +29,6 @@ class Recorder:
             np.save(self.folder / f"input_{name}.{at}.{time}.npy", one)
         np.save(self.folder / f"{name}.0.{time}.npy", out)
         return out
-
-
-def noise(name: str, out: Array) -> Array:
-    return out
 
 
 def _softmax(x: Array) -> Array:
@@ -67,7 +64,7 @@ def transformer_weights(seed: int = 0) -> list[dict[str, Array]]:
     return [
         {
             "g1": 1 + draw(H), "b1": draw(H), "g2": 1 + draw(H), "b2": draw(H),
-            **{name: draw(H, H) for name in ("wq", "wk", "wv", "wo")}, **{name: draw(H) for name in ("bq", "bk", "bv", "bo")},
+            **{f"w{name}": draw(H, H) for name in "qkvo"}, **{f"b{name}": draw(H) for name in "qkvo"},
             "w1": draw(4 * H, H), "c1": draw(4 * H), "w2": draw(H, 4 * H), "c2": draw(H),
         }
         for _ in range(LAYERS)
@@ -104,25 +101,28 @@ def torch_transformer(folder: Path, fault: Fault = None) -> None:
         x = run(p + "b_Add", lambda a, b: a + b, x, h)
 
 
+def _dense(run: Recorder, p: str, name: str, a: Array, weight: Array, bias: Array) -> Array:
+    product = run(p + name + "__MatMul", lambda a, b: a @ b, a, np.ascontiguousarray(weight.T))
+    return run(p + name + "__BiasAdd", lambda a, b: a + b, product, bias)
+
+
+def _decomposed_norm(run: Recorder, p: str, name: str, a: Array, g: Array, b: Array) -> Array:
+    m = run(p + name + "__Mean", lambda a: a.mean(-1, keepdims=True), a)
+    d = run(p + name + "__Sub", lambda a, b: a - b, a, m)
+    v = run(p + name + "__Mean_1", lambda a: (a**2).mean(-1, keepdims=True), d)
+    r = run(p + name + "__Rsqrt", lambda a: 1 / np.sqrt(a + 1e-5), v)
+    n = run(p + name + "__Mul", lambda a, b: a * b, d, r)
+    n = run(p + name + "__Mul_1", lambda a, b: a * b, n, g)
+    return run(p + name + "__Add", lambda a, b: a + b, n, b)
+
+
 def tf_transformer(folder: Path, fault: Fault = None) -> None:
     """Decomposed operators: MatMul and BiasAdd, norms in six steps, the scale before the product; (S,B,H)."""
     run, x = Recorder(folder, fault), np.ascontiguousarray(sentence().transpose(1, 0, 2))
     for at, w in enumerate(transformer_weights()):
         p = f"block{at}__"
 
-        def dense(name: str, a: Array, weight: Array, bias: Array) -> Array:
-            product = run(p + name + "__MatMul", lambda a, b: a @ b, a, np.ascontiguousarray(weight.T))
-            return run(p + name + "__BiasAdd", lambda a, b: a + b, product, bias)
-
-        def norm(name: str, a: Array, g: Array, b: Array) -> Array:
-            m = run(p + name + "__Mean", lambda a: a.mean(-1, keepdims=True), a)
-            d = run(p + name + "__Sub", lambda a, b: a - b, a, m)
-            v = run(p + name + "__Mean_1", lambda a: (a**2).mean(-1, keepdims=True), d)
-            r = run(p + name + "__Rsqrt", lambda a: 1 / np.sqrt(a + 1e-5), v)
-            n = run(p + name + "__Mul", lambda a, b: a * b, d, r)
-            n = run(p + name + "__Mul_1", lambda a, b: a * b, n, g)
-            return run(p + name + "__Add", lambda a, b: a + b, n, b)
-
+        dense, norm = partial(_dense, run, p), partial(_decomposed_norm, run, p)
         h = norm("ln_a", x, w["g1"], w["b1"])
         q, k, v = (dense("proj_" + n, h, w["w" + n], w["b" + n]) for n in "qkv")
         q, k, v = (
