@@ -156,12 +156,11 @@ def aten(module: torch.nn.Module, given: torch.Tensor, strike: Optional[Strike] 
     return tape.calls
 
 
-_PROGRAMS: dict[int, Any] = {}
+_PROGRAMS: list[tuple[torch.nn.Module, Any]] = []  # the last exported network
 
 
 def _exported(module: torch.nn.Module, given: torch.Tensor) -> Any:
-    if id(module) not in _PROGRAMS:
+    if not _PROGRAMS or _PROGRAMS[0][0] is not module:
         with torch.no_grad():
-            _PROGRAMS.clear()
-            _PROGRAMS[id(module)] = torch.export.export(module, (given,), strict=False).run_decompositions()
-    return _PROGRAMS[id(module)]
+            _PROGRAMS[:] = [(module, torch.export.export(module, (given,), strict=False).run_decompositions())]
+    return _PROGRAMS[0][1]
