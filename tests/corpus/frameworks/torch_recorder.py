@@ -1,4 +1,4 @@
-"""Records a torch network: eagerly by the names of msprobe (APIs and modules), and as the aten graph of torch.export."""
+"""Records a torch network: eagerly by the names of msprobe (APIs and modules), and as the aten graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from tests.corpus.frameworks.tape import Call, Strike, Tape
 
 UNRECORDED = {  # neither a computation nor recorded by msprobe
-    "size", "dim", "__get__", "item", "numel", "contiguous", "tolist", "is_floating_point", "stride", "detach", "__set__",
+    "size", "dim", "__get__", "item", "numel", "contiguous", "tolist", "is_floating_point", "stride", "detach",
 }  # fmt: skip
 
 
