@@ -1,6 +1,7 @@
 """The suite of pairs of two frameworks: small networks recorded by torch, aten, ONNX Runtime, TensorFlow and JAX.
 
-The suite needs an environment of its own (torch, onnx, onnxruntime, onnxscript, tensorflow-cpu, jax, and what npucmp needs):
+The suite needs an environment with torch, onnx, onnxruntime, onnxscript, tensorflow-cpu, jax and the dependencies of
+npucmp:
 
     python -m tests.corpus.frameworks SEED… [--suite open|held] [--networks bert,vit] [--pairs ort/msprobe] [--clean]
         [--faults N] [--keep FOLDER] [--records FILE]

@@ -9,7 +9,7 @@ import time
 import warnings
 from pathlib import Path
 
-from tests.corpus.frameworks import OPEN_NETWORKS, HELD_NETWORKS
+from tests.corpus.frameworks import HELD_NETWORKS, OPEN_NETWORKS
 from tests.corpus.frameworks.families import PAIRS, make
 from tests.corpus.frameworks.score import Result, cases, described, graded, table
 

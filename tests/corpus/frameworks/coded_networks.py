@@ -142,7 +142,6 @@ def unet(b: Coding, x: Value) -> Value:
     one = b.conv_norm(x, "down1")
     two = b.conv_norm(b.max_pool(one, k=2), "down2")
     y = b.conv2d(b.max_pool(two, k=2), "middle")
-    batch, height, width, depth = y.shape
     y = _group_norm(b, y, "norm", 4)
     y = b.silu(y)
     y = b.conv_norm(b.concat(b.upsample(y), two, axis=3), "up1")

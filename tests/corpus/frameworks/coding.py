@@ -257,7 +257,7 @@ class TensorFlow(Coding):
 
 
 class Jax(Coding):
-    """As flax codes it: einsum without transposes, softmax of primitives, variance by mean of squares, select for masks."""
+    """As flax codes it: einsum without transposes, softmax of primitives, variance by mean of squares."""
 
     framework = "jax"
 

@@ -37,6 +37,12 @@ def tensorflow() -> Dialect:
         found = r.FusedBatchNormV3(x=x, scale=w, offset=b, mean=mean, variance=var, epsilon=epsilon, is_training=False)
         return found[0]
 
+    def max_pool(x: Any, k: int) -> Any:
+        return r.MaxPool(input=x, ksize=[1, k, k, 1], strides=[1, k, k, 1], padding="VALID")
+
+    def upsample(x: Any) -> Any:
+        return r.ResizeNearestNeighbor(images=x, size=[2 * x.shape[1], 2 * x.shape[2]])
+
     return {
         "add": ("AddV2", binary(r.AddV2)), "sub": ("Sub", binary(r.Sub)), "mul": ("Mul", binary(r.Mul)),
         "div": ("RealDiv", binary(r.RealDiv)), "bias": ("BiasAdd", lambda x, b: r.BiasAdd(value=x, bias=b)),
@@ -61,8 +67,7 @@ def tensorflow() -> Dialect:
         "pad": ("Pad", lambda x, pads: r.Pad(input=x, paddings=[list(p) for p in pads])),
         "conv": ("Conv2D", conv), "depthwise": ("DepthwiseConv2dNative", conv),
         "batch_norm": ("FusedBatchNormV3", batch_norm),
-        "max_pool": ("MaxPool", lambda x, k: r.MaxPool(input=x, ksize=[1, k, k, 1], strides=[1, k, k, 1], padding="VALID")),
-        "upsample": ("ResizeNearestNeighbor", lambda x: r.ResizeNearestNeighbor(images=x, size=[2 * x.shape[1], 2 * x.shape[2]])),
+        "max_pool": ("MaxPool", max_pool), "upsample": ("ResizeNearestNeighbor", upsample),
         "stack": ("Pack", lambda *x, axis: r.Pack(values=x, axis=axis)),
     }  # fmt: skip
 
@@ -123,7 +128,8 @@ def torch() -> Dialect:
         "add": ("Tensor.__add__", t.add), "sub": ("Tensor.__sub__", t.sub), "mul": ("Tensor.__mul__", t.mul),
         "div": ("Tensor.__truediv__", t.div), "bias": ("Tensor.__add__", t.add), "ge": ("Tensor.__ge__", t.ge),
         "exp": ("Torch.exp", t.exp), "rsqrt": ("Torch.rsqrt", t.rsqrt), "square": ("Torch.square", t.square),
-        "sqrt": ("Torch.sqrt", t.sqrt), "erf": ("Torch.erf", t.erf), "tanh": ("Torch.tanh", t.tanh), "pow": ("Torch.pow", t.pow),
+        "sqrt": ("Torch.sqrt", t.sqrt), "erf": ("Torch.erf", t.erf), "tanh": ("Torch.tanh", t.tanh),
+        "pow": ("Torch.pow", t.pow),
         "sigmoid": ("Torch.sigmoid", t.sigmoid), "neg": ("Tensor.__neg__", t.neg), "relu": ("Functional.relu", F.relu),
         "gelu": ("Functional.gelu", F.gelu), "silu": ("Functional.silu", F.silu),
         "max": ("Torch.amax", lambda x, axes: t.amax(x, tuple(axes), True)),
@@ -134,7 +140,8 @@ def torch() -> Dialect:
         "sum": ("Tensor.sum", lambda x, axes: t.sum(x, tuple(axes), True)),
         "reshape": ("Tensor.reshape", lambda x, shape: x.reshape(tuple(shape))),
         "transpose": ("Tensor.permute", lambda x, axes: x.permute(tuple(axes))),
-        "concat": ("Torch.cat", lambda *x, axis: t.cat(x, axis)), "stack": ("Torch.stack", lambda *x, axis: t.stack(x, axis)),
+        "concat": ("Torch.cat", lambda *x, axis: t.cat(x, axis)),
+        "stack": ("Torch.stack", lambda *x, axis: t.stack(x, axis)),
         "split": ("Torch.chunk", lambda x, parts, axis: t.chunk(x, parts, axis)),
         "slice": ("Tensor.__getitem__", lambda x, axis, start, stop: _sliced(x, axis, start, stop)),
         "gather": ("Functional.embedding", lambda w, i: F.embedding(i, w)),

@@ -101,9 +101,11 @@ def _transpose_before(type: str, inputs: Arrays, arguments: dict[str, Any], rand
 
 
 def _is_mask(one: np.ndarray) -> bool:
-    if one.size < 8:
-        return False
-    return one.dtype == np.bool_ or (one.dtype.kind == "f" and float(one.min()) <= -1e3 and float(one.max()) == 0)
+    """Whether a tensor is bool, or holds 0 and one large negative number."""
+    if one.size < 8 or one.dtype == np.bool_:
+        return one.dtype == np.bool_ and one.size >= 8
+    numbers = np.unique(one)
+    return one.dtype.kind == "f" and len(numbers) == 2 and float(numbers[0]) <= -1e3 and float(numbers[1]) == 0
 
 
 def _mask_before(type: str, inputs: Arrays, arguments: dict[str, Any], random: Random) -> None:

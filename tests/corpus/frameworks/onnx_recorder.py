@@ -1,4 +1,4 @@
-"""Records the ONNX export of a torch network, run node by node by ONNX Runtime: as exported, or as its optimiser left it."""
+"""Records the ONNX export of a torch network, run node by node by ONNX Runtime: plain, or optimised by it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,13 @@
 """Compares the pairs and prints how often npucmp is right.
 
-Columns: refused (NpucmpError); found (share of the golden's contents that the target has too, paired with the same
-content; behind garbage a column of its own); wrong (share of the rows that pair contents of other values) and of these
-how many are called match, and how many operators of roots with such a row are called BORN; first (place 1 is a right operator),
-of these BORN or GAP; clean (no root, exit 0 or 2).
+Columns:
+
+    refused   npucmp raised NpucmpError
+    found     the share of the golden's contents that the target has too, paired with the same content
+    garbage   the same, of the cases with that fault, which are no part of `found`
+    wrong     the share of the rows that pair contents of other values; of these the rows called match, and BORN roots
+    first     place 1 is a right operator; of these BORN or GAP
+    clean     no root, exit 0 or 2
 """
 
 from __future__ import annotations
@@ -84,7 +88,8 @@ def graded(place: Path, pair: str, fault: str, known: dict[str, Any], options: d
             matches += finding.verdict.value == "match"
             wrong_operators.add(row.operator.name)
             wrong_rows.append(
-                f"{finding.verdict.value} {row.operator.name} {row.target.slot} = {row.golden_op.name} {row.golden.slot} ({row.via})"
+                f"{finding.verdict.value} {row.operator.name} {row.target.slot} = "
+                f"{row.golden_op.name} {row.golden.slot} ({row.via})"
             )
     roots = [root for root in report.roots if root.cause.value != "PROPAGATED"]
     first = roots[0] if roots else None

@@ -1,4 +1,4 @@
-"""A tape executes the operators of a network one by one and records them; a strike makes one of them compute wrongly."""
+"""A tape executes the operators of a network one by one and records them; a strike makes one compute wrongly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Strike(NamedTuple):
 
 
 class Tape:
-    """Recorded calls; `alter` is the fault of the call `strike`: it changes inputs, arguments or outputs of the computation."""
+    """Recorded calls. The fault of a strike changes inputs, arguments or outputs of one computation."""
 
     def __init__(self, strike: Optional[Strike] = None) -> None:
         self.calls: list[Call] = []

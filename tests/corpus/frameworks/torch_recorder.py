@@ -1,4 +1,4 @@
-"""Records a torch network: eagerly by the names of msprobe (APIs and modules), and as the aten graph of torch.export."""
+"""Records a torch network: eagerly by the names of msprobe (APIs and modules), and as the aten graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from tests.corpus.frameworks.tape import Call, Strike, Tape
 
 UNRECORDED = {  # neither a computation nor recorded by msprobe
-    "size", "dim", "__get__", "item", "numel", "contiguous", "tolist", "is_floating_point", "stride", "detach", "__set__",
+    "size", "dim", "__get__", "item", "numel", "contiguous", "tolist", "is_floating_point", "stride", "detach",
 }  # fmt: skip
 
 
@@ -156,12 +156,11 @@ def aten(module: torch.nn.Module, given: torch.Tensor, strike: Optional[Strike] 
     return tape.calls
 
 
-_PROGRAMS: dict[int, Any] = {}
+_PROGRAMS: list[tuple[torch.nn.Module, Any]] = []  # the last exported network
 
 
 def _exported(module: torch.nn.Module, given: torch.Tensor) -> Any:
-    if id(module) not in _PROGRAMS:
+    if not _PROGRAMS or _PROGRAMS[0][0] is not module:
         with torch.no_grad():
-            _PROGRAMS.clear()
-            _PROGRAMS[id(module)] = torch.export.export(module, (given,), strict=False).run_decompositions()
-    return _PROGRAMS[id(module)]
+            _PROGRAMS[:] = [(module, torch.export.export(module, (given,), strict=False).run_decompositions())]
+    return _PROGRAMS[0][1]

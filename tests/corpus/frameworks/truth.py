@@ -121,7 +121,7 @@ def _parts(array: np.ndarray, count: int) -> Iterable[np.ndarray]:
 def right_names(
     operator: str, target: Side, golden: Side, found: Truth, struck: Sequence[Call], clean: Sequence[Call]
 ) -> list[str]:
-    """Return the names that are right for a strike at a target's operator; none if both sides have no tensor that shows it.
+    """Return the names that are right for a strike at a target's operator; none if no tensor of both sides shows it.
 
     Right are the operator, the ways from it to the first contents that the golden has too, the golden's makers of
     these, and golden operators inside what the target has fused or otherwise decomposed.
