@@ -40,7 +40,7 @@ class _ReaderGone(Exception):
     differ."""
 
 
-class _Ended(SystemExit):
+class _SignalReceived(SystemExit):
     """The process was ended by a signal. Not an Exception, so that no code takes it for an error of a dump. Its
     arguments are messages."""
 
@@ -122,7 +122,7 @@ def npucmp() -> None:
 def main() -> None:
     """Run the command line and exit: 0 agrees, 1 differs, 2 could not, 130 interrupted, 143 ended by SIGTERM."""
     _end_in_order()
-    sys.excepthook = _failed
+    sys.excepthook = _exit_on_bug
     gc.set_threshold(100_000)  # a run has hundreds of thousands of records, and hardly any cycles
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of numpy would compete with the workers
     from npucmp.errors import NpucmpError
@@ -131,7 +131,7 @@ def main() -> None:
         status = npucmp.main(prog_name="npucmp", standalone_mode=False)
     except click.exceptions.Abort:
         status = _print_error("interrupted", 130)
-    except _Ended as end:
+    except _SignalReceived as end:
         status = _print_error("; ".join(end.args), end.status)
     except click.ClickException as error:
         with suppress(OSError):
@@ -150,7 +150,7 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _failed(*error: Any) -> NoReturn:
+def _exit_on_bug(*error: Any) -> NoReturn:
     """End after an internal error with its traceback, and with 2 instead of Python's 1, which means that dumps
     differ."""
     sys.__excepthook__(*error)
@@ -166,7 +166,7 @@ def _end_in_order() -> None:
     def end(number: int, _: Any) -> NoReturn:
         for one in ending:
             signal.signal(one, signal.SIG_IGN)
-        raise _Ended(number)
+        raise _SignalReceived(number)
 
     with suppress(ValueError):  # not the main thread
         for one in ending:

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from npucmp.dump.formats import open_runs, sniffs
+from npucmp import open_runs
+from npucmp.dump.formats import sniffs
 from npucmp.dump.readers import values as reader
 from npucmp.errors import DumpError
 from npucmp.measure.kernel.merge import merge

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Iterator
 
-from npucmp.dump.formats import open_runs
+from npucmp import compare, open_runs, overflow, precheck
 from npucmp.dump.graphs import load_graphs as load_graph
 from npucmp.dump.readers import (
     cann_raw,
@@ -34,15 +34,12 @@ from npucmp.dump.readers import (
     torch_pt,
 )
 from npucmp.dump.readers.atb import read_atb
-from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
+from npucmp.dump.readers.inert_pickle import unpickle as load_pickle
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload, Verdict
 from npucmp.report import answer_of, render
-from npucmp.workflows.compare import compare
-from npucmp.workflows.overflow import overflow
-from npucmp.workflows.precheck import precheck
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 SLOW = 20.0

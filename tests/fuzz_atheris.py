@@ -29,11 +29,11 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
     """By target: the place below the folder of the file that is spoilt, and what reads it or the dump around it."""
     import numpy as np
 
-    from npucmp.dump.formats import open_runs
+    from npucmp import open_runs
     from npucmp.dump.graphs import load_graphs
     from npucmp.dump.readers import fusion_result, header, overflow_records, statistics_csv
     from npucmp.dump.readers.inert_pickle import RefusedPickle
-    from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
+    from npucmp.dump.readers.inert_pickle import unpickle as load_pickle
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.pairs import payload_of
 

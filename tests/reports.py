@@ -25,7 +25,7 @@ from npucmp.model import (
     Tolerance,
     Verdict,
 )
-from npucmp.report import answer_of, terminal
+from npucmp.report import answer_of
 
 KINDS = ("linear", "softmax", "layer_norm", "matmul", "add", "gelu", "dropout", "reshape")
 LIMIT = 4.77e-7
@@ -33,7 +33,7 @@ LIMIT = 4.77e-7
 
 def screen(result: Result) -> str:
     """What the terminal shows."""
-    return terminal.render(answer_of(result))
+    return f"{result}\n"
 
 
 def table(result: Result, file: str) -> list[dict[str, object]]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp import RULES
 from npucmp.dump.catalogue import PRODUCERS, format_lines
 from npucmp.dump.formats import FORMATS
-from npucmp.localise.rules import KINDS, RULES
+from npucmp.localise.rules import KINDS
 from tests.command import npucmp as run
 from tests.synthetic import chain, write_run
 

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from npucmp import cli
+from npucmp import cli, write_reports
 from npucmp.errors import DumpError
 from npucmp.measure.checkpoint import FILE
-from npucmp.report import write_reports
 from npucmp.workflows import compare as recipe
 from npucmp.workflows import rank_tasks
 from tests.synthetic import chain, write_run

@@ -14,13 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import open_runs
-from npucmp.dump.limits import Limits
+from npucmp import Limits, compare, fusion_diff, open_runs, overflow
 from npucmp.errors import NpucmpError
 from npucmp.model import Verdict
-from npucmp.workflows.compare import compare
-from npucmp.workflows.fusion_diff import fusion_diff
-from npucmp.workflows.overflow import overflow
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"

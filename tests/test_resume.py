@@ -16,16 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp import cli
+from npucmp import cli, open_runs, write_reports
 from npucmp.align import align, pairs
-from npucmp.dump.formats import open_runs
 from npucmp.errors import DumpError
 from npucmp.measure import checkpoint
 from npucmp.measure.checkpoint import FILE, Checkpoint
 from npucmp.measure.pairs import measure_pairs
 from npucmp.model import Measurement, Moments, Side, Statistics
 from npucmp.model.table import ROW
-from npucmp.report import write_reports
 from npucmp.workflows import compare as recipe
 from npucmp.workflows import rank_tasks
 from tests.synthetic import chain, write_run

@@ -15,9 +15,10 @@ from typing import Callable
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import FORMATS, open_runs
+from npucmp import Limits, open_runs
+from npucmp.dump.formats import FORMATS
 from npucmp.dump.graphs import load_graphs as load_graph
-from npucmp.dump.limits import NAMES, Limits, ReadContext
+from npucmp.dump.limits import NAMES, ReadContext
 from npucmp.dump.readers import cann_raw, fusion_result, hdf5, header, overflow_records, statistics_csv
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError, UsageError

@@ -89,6 +89,7 @@ def align(
     joined = None if apart or matches or method == "content" else name.join(target.operators, golden.operators)
     if joined is not None:
         return Alignment(tuple(joined), (), ())
+    matches = matches or name.join_assembled(target.operators, golden.operators)
     by_content: Matcher = partial(updates.match, context=context)
     in_order: Matcher = partial(_in_order, context=context)
     for matcher in () if apart else (by_content, *MATCHERS, in_order):

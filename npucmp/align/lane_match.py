@@ -7,7 +7,7 @@ them, the common sequence of the largest similarity is taken.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Callable, Optional, Sequence
+from typing import AbstractSet, Any, Callable, Hashable, Optional, Sequence
 
 from npucmp.align.placement import distance
 from npucmp.align.rank_run import HeldTensor, RankOperator
@@ -52,12 +52,15 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     by_key: dict[str, list[int]] = defaultdict(list)
     for at, one in enumerate(golden):
         by_key[one.key].append(at)
+    weights = {each for one in golden for each in _weights(one)}
     best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
     for i, one in enumerate(lane):
         gains = np.zeros(len(golden), np.float32)
         for j in by_key.get(one.key, ()):
             told = known(one, golden[j]) if known is not None else None
-            gains[j] = 0.0 if told is False else similarity(one, golden[j], most) + SURE * bool(told)
+            if told is False or (not told and _is_other_expert(one, golden[j], weights)):
+                continue
+            gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
         diagonal = np.where(gains > 0, best[i, :-1] + gains, 0.0)
         best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
     found, i, j = [], len(lane), len(golden)
@@ -79,13 +82,31 @@ def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
     pairs = [*zip(one.outputs, golden.outputs)]
     if len(one.inputs) == len(golden.inputs):
         pairs += zip(one.inputs, golden.inputs)
-    is_part = all(may_be_part(*both, most) for both in pairs)
-    if not is_part and not all(may_be_part(*both, most, rows=True) for both in pairs):
+    uneven = [both for both in pairs if not may_be_part(*both, most)]
+    if not all(may_be_part(*both, most, rows=True) for both in uneven):
         return 0.5 if one.op.path else 0.0
     alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
-    if not is_part and min(alike, default=0.0) < ROUTED and not _reads_equal_weight(one, golden):
+    uneven = [both for both in uneven if both[0].size]  # an expert may get no token
+    tokens = [found for found in (share_of(*both) for both in uneven) if found is not None]
+    if uneven and min(tokens, default=0.0) < ROUTED and not _reads_equal_weight(one, golden):
         return 0.0
     return 1.0 + (2.0 * sum(alike) / len(alike) if alike else 0.0)
+
+
+def _weights(one: RankOperator) -> list[Hashable]:
+    """The contents of the parameters that an operator reads."""
+    some = [one.inputs[at] for at in one.type.parameters if at < len(one.inputs)]
+    return [each.content for each in some if each.is_float and len(each.shape) > 1 and each.content is not None]
+
+
+def _is_other_expert(one: RankOperator, golden: RankOperator, weights: AbstractSet[Hashable]) -> bool:
+    """Whether an operator reads a weight of another golden operator, and no tokens of this one."""
+    own, other = _weights(one), _weights(golden)
+    if not own or own == other or not {*own} <= weights:
+        return False
+    tokens = [share_of(a, b) for at, (a, b) in enumerate(zip(one.inputs, golden.inputs))
+              if at not in golden.type.parameters and len(a.shape) == len(b.shape)]  # fmt: skip
+    return all(share is None or share < ROUTED for share in tokens)
 
 
 def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
@@ -101,7 +122,8 @@ def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
     if not all(may_be_part(*both, most) for both in zip(one.tensors, golden.tensors)):
         return False
     weights = [(one.inputs[at], golden.inputs[at]) for at in one.type.parameters if at < len(one.inputs)]
-    return all(a.shape != b.shape or (share_of(a, b) or 1.0) > ROUTED for a, b in weights)  # another expert's
+    shares = [share_of(a, b) for a, b in weights if a.shape == b.shape]
+    return all(share is None or share > ROUTED for share in shares)  # else it is another expert's
 
 
 def may_be_part(one: HeldTensor, golden: HeldTensor, most: float, rows: bool = False) -> bool:
@@ -121,7 +143,7 @@ def may_be_part(one: HeldTensor, golden: HeldTensor, most: float, rows: bool = F
 
 def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
     """The share of a tensor that is found in a golden tensor, from 0 to 1; None if it cannot be known."""
-    if not one.is_float or one.size < 2 or golden.size > SORTED:
+    if not one.is_float or min(one.size, golden.size) < 2 or golden.size > SORTED:
         return None
     a, b = one.array, golden.array
     if a is None or b is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.errors import UsageError
 from npucmp.model.relation import ranks_in_words
@@ -41,10 +41,15 @@ class LayoutSizes(NamedTuple):
         """The ranks of one data-parallel replica."""
         return [rank for rank in range(self.ranks) if self.at(rank).get("dp", 0) == number]
 
-    @property
-    def within_stage(self) -> list[int]:
-        """The sizes of the axes of one stage."""
-        return [size for name, size in self.sizes if name != "pp" and size > 1]
+    def is_replica(self, ranks: Iterable[int]) -> bool:
+        """Whether these are the ranks of one data-parallel replica."""
+        found = sorted(ranks)
+        return bool(found) and found[0] < self.ranks and found == self.replica(self.at(found[0]).get("dp", 0))
+
+    def within_stage(self, of_replica: bool = False) -> list[int]:
+        """The sizes of the axes of one stage, or of one data-parallel replica of it."""
+        without = ("pp", "dp") if of_replica else ("pp",)
+        return [size for name, size in self.sizes if name not in without and size > 1]
 
     def contradiction(self, groups: Sequence[Sequence[int]], stages: Mapping[int, int]) -> Optional[str]:
         """Return a contradiction between the layout and the records; None if they agree."""

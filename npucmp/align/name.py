@@ -60,6 +60,13 @@ def join(target: Sequence[Operator], golden: Sequence[Operator]) -> Optional[lis
     return [*map(_match, zip(target, golden, repeat(VIA), repeat(1.0), repeat(()), repeat(False)))]
 
 
+def join_assembled(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
+    """Match the operators that were put together from several ranks: they have the names of their partners."""
+    by_name = {operator.name: operator for operator in golden}
+    pairs = [(one, by_name[one.name]) for one in target if one.name in by_name]
+    return [Match(one, other, VIA, 1.0, (), True) for one, other in pairs if one.own_name or other.own_name]
+
+
 def _is_increasing(orders: Sequence[int]) -> bool:
     return all(map(lt, orders, orders[1:]))
 

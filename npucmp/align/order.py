@@ -97,7 +97,7 @@ class _Aligner:
             return [match for piece in pieces for match in self._stretch(*piece)]
         scores, unlike = _scores(*_features(target, golden))
         other = np.zeros(scores.shape, bool)
-        if Counter(map(_shaped, target)) != Counter(map(_shaped, golden)):  # else the order leaves no choice
+        if Counter(map(_shapes_of, target)) != Counter(map(_shapes_of, golden)):  # else the order leaves no choice
             like, other, same = content(target, golden, self.context)
             unlike &= ~same
             elsewhere = (same.any(1)[:, None] | same.any(0)[None, :]) & ~same  # one has the weight of another operator
@@ -241,10 +241,10 @@ def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[d
     """The compared keys as small integers, so that numpy can compare all with all. An empty value is -1 on one side and
     -2 on the other, so that it equals nothing."""
     numbers: dict[Any, int] = {}
-    return _numbered(target, numbers, -1), _numbered(golden, numbers, -2)
+    return _feature_numbers(target, numbers, -1), _feature_numbers(golden, numbers, -2)
 
 
-def _numbered(operators: Sequence[Operator], numbers: dict[Any, int], nothing: int) -> dict[str, Any]:
+def _feature_numbers(operators: Sequence[Operator], numbers: dict[Any, int], nothing: int) -> dict[str, Any]:
     import numpy as np
 
     columns: dict[str, list[int]] = defaultdict(list)
@@ -271,7 +271,7 @@ def _type(operator: Operator) -> tuple[str, str]:
     return operator.op_type.strip("_").lower(), operator.phase
 
 
-def _shaped(operator: Operator) -> tuple[object, ...]:
+def _shapes_of(operator: Operator) -> tuple[object, ...]:
     return _type(operator), output_shapes(operator)
 
 

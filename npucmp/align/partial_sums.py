@@ -32,6 +32,11 @@ def split_axes(placements: Placements) -> set[int]:
     return {axis for axis, one in enumerate(placements or ()) if one.is_split}
 
 
+def splits_rows(placements: Placements, axes: Sequence[int]) -> bool:
+    """Whether ranks along some of these axes have rows of their own."""
+    return any(axis in axes and one.is_split and not one.dim for axis, one in enumerate(placements or ()))
+
+
 def reduced_axes(mesh: Mesh, origins: Mapping[tuple[int, ...], Origin]) -> set[int]:
     """The axes over which the collectives before a tensor communicated; all, if a group is not recorded."""
     by_rank = {one.rank: at for at, one in mesh.cells.items()}

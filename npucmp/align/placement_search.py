@@ -70,6 +70,8 @@ class PlacementSearch:
         self._reform: set[str] = set()
         self._learned: dict[Hashable, Counter[Placements]] = {}
         self._zigzag = True
+        # float32 tensors of such a run hold the rounding of the 16-bit tensors that they were made of
+        self._is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)
         for _ in range(2):
             learned = self._walk()
             self._zigzag = any(one.kind == "zigzag" for some in learned.values() for each in some for one in each)
@@ -78,6 +80,7 @@ class PlacementSearch:
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
         self.found, self.scale, self._loss_parts, self._reform, self._sources = {}, None, None, set(), {}
+        self._is_whole_batch: Optional[bool] = None  # the first data that is read
         self._routed = RoutedTokens(self.partners)
         self._new: dict[Hashable, Counter[Placements]] = defaultdict(Counter)
         for golden in self.golden.operators:
@@ -102,10 +105,11 @@ class PlacementSearch:
         inputs = [self.placed(golden, one) for one in golden.inputs]
         for at, one in enumerate(golden.outputs):
             self._output(golden, at, one, mesh, inputs, differ, forward)
-        rows = self._routed.orders.get(golden.name)
-        for one in golden.tensors if rows is not None and len(rows.lengths) > 1 and golden.type.has("picks") else ():
-            if not one.is_float and self.state(golden, one) in ("differs", "shape"):  # places among a rank's own rows
-                self.found[golden.name, one.slot] = LOCAL
+        placed = [self.placed(golden, one) for one in golden.tensors if one.is_float]
+        if golden.type.has("picks") and any(legal.splits_rows(held, mesh.split_axes) for held in placed):
+            for one in golden.tensors:
+                if not one.is_float and self.state(golden, one) in ("differs", "shape"):  # among a rank's own rows
+                    self.found[golden.name, one.slot] = LOCAL
 
     def _input(
         self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin],
@@ -175,6 +179,8 @@ class PlacementSearch:
     ) -> set[int]:  # fmt: skip
         if not one.is_float or golden.op.path:
             return set()
+        if golden.is_backward and all(o.operator and o.operator.type.has("exchanges") for o in origins.values()):
+            return {*mesh.split_axes} - legal.reduced_axes(mesh, origins)  # an exchange hands on partial sums
         if self.golden.is_update(golden):
             run = self.partners.ranks
             feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
@@ -269,7 +275,13 @@ class PlacementSearch:
         else:
             is_new = routed.receives(golden, one, origins, self.golden.origin(one).how == "none")
         rows = None if is_new else routed.known(mesh, get, one, names)
-        orders = [rows] if rows is not None else routed.fresh(mesh, get, one) if is_new else []
+        table = next((each for each in golden.inputs if each.is_float and len(each.shape) == len(one.shape)), None)
+        held_by = self.placed(golden, table) if table is not None else None
+        orders = [rows] if rows is not None else []
+        if is_new and origins is None:
+            orders = routed.picked(mesh, golden, one.shape[0], table, held_by)
+        if is_new and not orders:
+            orders = routed.fresh(mesh, get, one)
         large = max(one.size, *(get(op).size for op in mesh.cells.values())) > WHOLE
         found: list[tuple[Fit, RowOrder]] = []
         for order in orders:
@@ -415,15 +427,14 @@ class PlacementSearch:
             return found
 
         fitting = candidates(mesh, get, one, allowed)
-        if self.partners.missing:
+        if self.partners.missing and not self.partners.is_replica:
             fitting = [held for held in fitting if all(each.kind == "whole" for each in held)]
         if not fitting:
+            self._is_whole_batch = bool(self._is_whole_batch)
             return UNKNOWN if self.partners.missing else NO_SHAPE
         large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
         values = self.values and (one.array is not None or (large and one.payload is not None))
-        coarse = any(
-            "16" in part.ref.dtype or "8" in part.ref.dtype for part in (one, *by_op.values()) if part.is_float
-        )
+        coarse = self._is_coarse or any(map(_is_short, (one, *by_op.values())))
         limit = (COARSE if coarse else AGREES) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         order = _in_order(fitting, known, linked)
@@ -449,12 +460,20 @@ class PlacementSearch:
         near = max(least if one.size == 1 else 10 * least, EXACT)
         near = min(near, limit) if least <= limit else near  # none that disagrees
         best = next(found for found in tried if found.error <= near)
-        if best.error > limit and self.partners.missing:
+        if self._is_whole_batch is None:
+            self._is_whole_batch = best.error <= limit
+        if best.error > limit and self.partners.missing and not self._is_whole_without_missing(golden):
             return UNKNOWN
         if best.error <= limit:
             self._learn(golden, one, best)
             return Decision("agrees", best, _reason(best, known, linked, tried, limit))
         return self._differing(best, tried, known, linked)
+
+    def _is_whole_without_missing(self, golden: RankOperator) -> bool:
+        """Whether the ranks that are there make the golden's tensors: they are one replica, which computes the golden's
+        batch. A tensor made of exchanged gradients needs all replicas."""
+        exchanged = golden.is_gradient_record or self.golden.is_update(golden)
+        return self.partners.is_replica and bool(self._is_whole_batch) and not exchanged
 
     def _learn(self, golden: RankOperator, one: HeldTensor, best: Fit) -> None:
         if golden.is_backward and one.is_float and one.size > 1 and self.scale is None and one.content is not None:
@@ -484,6 +503,11 @@ class PlacementSearch:
     def state(self, golden: RankOperator, one: HeldTensor) -> str:
         found = self.found.get((golden.name, one.slot))
         return found.state if found is not None else ""
+
+
+def _is_short(one: HeldTensor) -> bool:
+    """Whether a tensor has floats of 16 bits or fewer."""
+    return one.is_float and ("16" in one.ref.dtype or "8" in one.ref.dtype)
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:

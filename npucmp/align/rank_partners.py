@@ -7,6 +7,7 @@ from collections import defaultdict
 from itertools import chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
+from npucmp.align.expert_ranks import ExpertRanks
 from npucmp.align.lane_match import match_lane, may_be_part, share_of
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
@@ -68,6 +69,7 @@ class RankPartners:
         self._match_forward()
         self._match_backward()
         self._drop_other_stages()
+        self.experts = ExpertRanks(ranks, golden, self.stages, self.found)
         self._match_split_updates()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
@@ -83,13 +85,19 @@ class RankPartners:
         if not some:
             return None
         found = mesh_of(some, self._axes)
-        return found if found.is_full else None
+        return found if found.is_full and (self.missing or not self.experts.lacks_a_rank(golden)) else None
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether ranks are missing, and the others are one data-parallel replica of the stated layout."""
+        return self.sizes is not None and bool(self.missing) and self.sizes.is_replica(self.ranks)
 
     def _axes(self, ranks: Sequence[int]) -> list[int]:
-        if self.missing:
+        if self.missing and not self.is_replica:
             return [len(ranks)]
-        if self.sizes is not None and math.prod(self.sizes.within_stage) == len(ranks):
-            return [prime for size in self.sizes.within_stage for prime in primes(size)]
+        sizes = self.sizes.within_stage(of_replica=self.is_replica) if self.sizes is not None else []
+        if self.sizes is not None and math.prod(sizes) == len(ranks):
+            return [prime for size in sizes for prime in primes(size)]
         return axes_of(ranks, sorted(self._groups))
 
     def _match_forward(self) -> None:

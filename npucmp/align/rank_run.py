@@ -76,17 +76,35 @@ class Values:
             return None
         kind = np.float32 if flat.dtype in (np.float16, np.float32) else np.float64
         found = flat.astype(kind, copy=False).reshape(tensor.shape)
+        self._hold(key, found)
+        return found
+
+    def ordered(self, tensor: TensorRef) -> Optional[Any]:
+        """All values of a tensor in order of size; None if there are none, or too many."""
+        import numpy as np
+
+        key = "ordered", tensor.payload or (tensor.file, tensor.label)
+        if key in self._held:
+            self._held.move_to_end(key)
+            return self._held[key]
+        values = self.array(tensor)
+        if values is None:
+            return None
+        found = np.sort(values.reshape(-1))
+        self._hold(key, found)
+        return found
+
+    def _hold(self, key: object, found: Any) -> None:
         self._held[key] = found
         self._size += found.nbytes
         while self._size > HELD and len(self._held) > 1:
             self._size -= self._held.popitem(last=False)[1].nbytes
-        return found
 
 
 class HeldTensor:
     """A tensor of one rank, or of the golden run."""
 
-    __slots__ = ("_content", "_sorted", "_values", "is_float", "operator", "ref", "size")
+    __slots__ = ("_content", "_values", "is_float", "operator", "ref", "size")
 
     def __init__(self, operator: RankOperator, ref: TensorRef, values: Values) -> None:
         self.operator, self.ref, self._values = operator, ref, values
@@ -94,7 +112,6 @@ class HeldTensor:
         self.is_float = row is not None and row.kind == "f"
         self.size = math.prod(ref.shape)
         self._content: Optional[Hashable] = None
-        self._sorted: Optional[Any] = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -189,13 +206,9 @@ class HeldTensor:
     @property
     def ordered(self) -> Any:
         """The values in order of size."""
-        import numpy as np
-
-        if self._sorted is None:
-            values = self.array
-            assert values is not None
-            self._sorted = np.sort(values.reshape(-1))
-        return self._sorted
+        found = self._values.ordered(self.ref)
+        assert found is not None
+        return found
 
 
 def _is_simple(value: Any) -> bool:

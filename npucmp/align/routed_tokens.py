@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Mapping, Optional
 
-from npucmp.align.placement import Get
+from npucmp.align.placement import Get, Placements
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
-from npucmp.align.rank_run import HeldTensor, Origin, RankOperator
-from npucmp.align.row_order import RowOrder, find_order, lengths_of, row_axes
+from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
+from npucmp.align.row_order import RowOrder, find_order, lengths_of, order_of_indices, row_axes
 
 
 class RoutedTokens:
@@ -24,16 +24,9 @@ class RoutedTokens:
         self.orders: dict[str, RowOrder] = {}
         self.running: set[str] = set()
         self._recent: dict[object, RowOrder] = {}
-        self._holders = {name: {rank for rank, _ in some} for name, some in partners.found.items()}
 
     def add(self, golden: RankOperator, rows: RowOrder) -> None:
         self.orders[golden.name] = self._recent[rows.lengths] = rows
-
-    def is_of_some_ranks(self, golden: RankOperator) -> bool:
-        """Whether some ranks of its stage do not have an operator."""
-        holders = self._holders.get(golden.name, set())
-        stages = {self._partners.stages[rank] for rank in holders}
-        return any(rank not in holders and stage in stages for rank, stage in self._partners.stages.items())
 
     def known(self, mesh: Mesh, get: Get, golden: HeldTensor, names: Iterable[str]) -> Optional[RowOrder]:
         """The order of the rows of one of these operators, or of the last one with as many rows on each rank."""
@@ -45,27 +38,48 @@ class RoutedTokens:
 
     def receives(self, golden: RankOperator, one: HeldTensor, origins: Mapping[Any, Origin], is_hidden: bool) -> bool:
         """Whether an input may be the tokens of an expert, which no operator wrote that the golden has. `is_hidden`:
-        nor does the golden tell which operator wrote its own."""
+        the golden does not record which operator wrote its own."""
         if golden.is_backward or not golden.type.has("contracts") or one is not golden.inputs[0]:
             return False
         known = self._partners.golden_of
         partners = [
             None if o.operator is None else known.get((o.operator.rank, o.operator.name)) for o in origins.values()
         ]
-        return not any(partners) and (self.is_of_some_ranks(golden) or (is_hidden and bool(self.orders)))
+        return not any(partners) and (
+            self._partners.experts.is_of_some_ranks(golden) or (is_hidden and bool(self.orders))
+        )
 
     def fresh(self, mesh: Mesh, get: Get, golden: HeldTensor) -> list[RowOrder]:
         """The orders that the values of a tensor show."""
         some = (find_order(mesh, get, golden, axes) for axes in row_axes(mesh, get, golden.shape[0]))
         return [one for one in some if one is not None and (len(mesh.cells) > 1 or not one.is_identity)]
 
+    def picked(self, mesh: Mesh, golden: RankOperator, rows: int, source: Optional[HeldTensor],
+               placements: Optional[Placements]) -> list[RowOrder]:  # fmt: skip
+        """The orders in which so many rows of a tensor are picked by number."""
+        numbers = next((one for one in golden.inputs if not one.is_float and one.shape == (rows,)), None)
+        if numbers is None or source is None or placements is None or any(one.is_partial for one in placements):
+            return []
+        parts = {id(op): (tensor_in(op, numbers.slot), tensor_in(op, source.slot)) for op in mesh.cells.values()}
+        if any(None in pair for pair in parts.values()) or any(one.is_split and one.dim for one in placements):
+            return []
+
+        def index(op: RankOperator) -> HeldTensor:
+            return parts[id(op)][0]  # type: ignore[return-value]
+
+        def table(op: RankOperator) -> HeldTensor:
+            return parts[id(op)][1]  # type: ignore[return-value]
+
+        some = (order_of_indices(mesh, index, numbers, table, placements, axes) for axes in row_axes(mesh, index, rows))
+        return [one for one in some if one is not None]
+
     def is_running_sum(self, golden: RankOperator, origin: Origin, origins: Mapping[Any, Origin], mesh: Mesh) -> bool:
         """Whether an addend is the golden's sum over the experts before, of which the ranks of this expert have their
         own or none. `origin`: of the golden's addend."""
-        producer = origin.operator
-        if producer is None or not golden.type.has("sums", "picks") or not self.is_of_some_ranks(golden):
+        producer, experts = origin.operator, self._partners.experts
+        if producer is None or not golden.type.has("sums", "picks") or not experts.is_of_some_ranks(golden):
             return False
-        if not self.is_of_some_ranks(producer) or any(one.how == "collective" for one in origins.values()):
+        if not experts.is_of_some_ranks(producer) or any(one.how == "collective" for one in origins.values()):
             return False
-        elsewhere = self._holders.get(producer.name, set())
+        elsewhere = experts.holders(producer)
         return producer.name in self.running or not elsewhere & {one.rank for one in mesh.cells.values()}

@@ -11,8 +11,8 @@ import math
 from itertools import combinations
 from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
-from npucmp.align.placement import Get, Placements, splits
-from npucmp.align.rank_mesh import Coordinates, Mesh
+from npucmp.align.placement import ARRAYS, Get, Placements, splits
+from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit, assemble, same_copies
 from npucmp.align.rank_run import HeldTensor
 from npucmp.errors import NpucmpError
 from npucmp.model.relation import SUM, WHOLE, Placement
@@ -79,6 +79,46 @@ def find_order(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) 
     return RowOrder(axes, order, lengths_of(mesh, get))
 
 
+def order_of_indices(
+    mesh: Mesh, get: Get, golden: HeldTensor, source: Get, placements: Placements, axes: tuple[int, ...]
+) -> Optional[RowOrder]:
+    """The order of rows that are picked by number: `golden` has the numbers, `source` is the tensor of which each rank
+    has rows by these placements. Tokens that are picked several times stand in one order everywhere. None if the ranks
+    do not pick the golden's rows."""
+    import numpy as np
+
+    exact = golden.array
+    own = {at: get(one).array for at, one in mesh.cells.items()}
+    if exact is None or any(one is None for one in own.values()):
+        return None
+    starts, total = {}, 0
+    for at, one in mesh.cells.items():
+        starts[at] = total
+        total += source(one).shape[0]
+    try:
+        choice = same_copies(mesh, placements)[0]
+        cells = {tuple(0 if axis in choice else place for axis, place in enumerate(at)):
+                 np.arange(source(one).shape[0]) + starts[at] for at, one in mesh.cells.items()
+                 if all(at[axis] == place for axis, place in choice.items())}  # fmt: skip
+        whole = assemble(cells, placements, ARRAYS())
+    except (Misfit, ValueError, IndexError):
+        return None
+    token = np.full(total, -1)
+    token[whole] = np.arange(len(whole))
+    chosen = sorted((at for at in mesh.cells if all(axis in axes or not at[axis] for axis in range(len(at)))),
+                    key=lambda at: at[::-1])  # fmt: skip
+    known = [(at, own[at]) for at in chosen]
+    picked = [one.astype(int) + starts[at] for at, one in known if one is not None]
+    if any(one.size and (one.min() < 0 or one.max() >= total) for one in picked):
+        return None
+    found = token[np.concatenate(picked)]
+    if not np.array_equal(np.sort(found), np.sort(exact.astype(int))):
+        return None
+    order = np.empty(len(found), int)
+    order[np.argsort(exact, kind="stable")] = np.argsort(found, kind="stable")
+    return RowOrder(axes, tuple(order.tolist()), lengths_of(mesh, get))
+
+
 def _projected(one: HeldTensor) -> Optional[Any]:
     """A few projections of every row."""
     import numpy as np
@@ -121,6 +161,11 @@ def _nearest(found: Any, exact: Any) -> tuple[int, ...]:
             apart = distances(exact[row : row + 1])[0]
             best[row] = np.where(free, apart, np.inf).argmin()
         order[row], free[best[row]] = best[row], False
+    _, kinds, counts = np.unique(exact, axis=0, return_inverse=True, return_counts=True)
+    kinds = kinds.reshape(-1)
+    for kind in np.flatnonzero(counts > 1):  # a token that several experts get stands in the order of experts
+        same = kinds == kind
+        order[same] = np.sort(order[same])
     return tuple(order.tolist())
 
 

@@ -92,11 +92,11 @@ def shape_pair(pair: Pair) -> Pair:
         words = f"in {target.layout or 'plain order'}, the other in {golden.layout or 'plain order'}, and no file gives"
         return pair._replace(target=target._replace(problem=f"{words} a shape"))
     if target.is_unshaped:
-        return pair._replace(target=_shaped(target, golden))
-    return pair._replace(golden=_shaped(golden, target))
+        return pair._replace(target=_with_shape(target, golden))
+    return pair._replace(golden=_with_shape(golden, target))
 
 
-def _shaped(one: TensorRef, other: TensorRef) -> TensorRef:
+def _with_shape(one: TensorRef, other: TensorRef) -> TensorRef:
     if one.problem or other.problem or not other.slot or one.payload is None:
         return one
     count = one.shape[0]

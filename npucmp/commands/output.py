@@ -80,7 +80,7 @@ def carry_out(context: click.Context, parameters: dict[str, Any], work: Callable
     elif not screen.quiet:
         paint, columns = terminal.colours(shows_colour(screen.color)), width()
         shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
-        write_stdout(_wrapped(shown, columns) if columns else shown, is_needed=not folder)
+        write_stdout(_wrap(shown, columns) if columns else shown, is_needed=not folder)
     result.close()
     context.exit(answer.result.exit_status)
 
@@ -104,7 +104,7 @@ def _resumable(has_journal: bool) -> Iterator[None]:
         raise
 
 
-def _wrapped(text: str, columns: int) -> str:
+def _wrap(text: str, columns: int) -> str:
     """Return the text, wrapped to the width of a terminal."""
     from npucmp.report.terminal import wrap_text
 
@@ -223,7 +223,7 @@ def mark_known(answer: Answer, baseline: SavedReport) -> Answer:
     return replace(
         answer,
         result=result,
-        suspects=_marked(answer.suspects, found),
+        suspects=_mark_known(answer.suspects, found),
         notes=[*answer.notes, listed, Listing("baseline", [_words(found, baseline, result.exit_status)], "")],
         facts=lambda: {**answer.facts(), "baseline": facts},
     )
@@ -236,7 +236,7 @@ def _words(found: Difference, baseline: SavedReport, status: int) -> str:
     return f"{', '.join(words)}, compared with {baseline.path}: exit status {status}"
 
 
-def _marked(suspects: Suspects, found: Difference) -> Suspects:
+def _mark_known(suspects: Suspects, found: Difference) -> Suspects:
     """Return the suspects with known ones marked; a suspect of several steps and ranks is known if all of them are."""
     new = {(one.key.op, one.key.slot) for one in (*found.new, *found.worse)}
 

@@ -37,12 +37,12 @@ def _table(kind: Any) -> Iterator[str]:
     for one in fields(kind):
         if one.name not in inherited:
             spelling = spelling_of(one)
-            cells = _typed(one.name, spelling), _python(one.name, spelling), _default(one), meaning(one)
+            cells = _shell_text(one.name, spelling), _python(one.name, spelling), _default(one), meaning(one)
             yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""
 
 
-def _typed(name: str, spelling: Optional[Spelling]) -> str:
+def _shell_text(name: str, spelling: Optional[Spelling]) -> str:
     """Return the spelling in a shell."""
     if spelling is None:
         return ""

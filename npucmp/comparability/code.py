@@ -73,13 +73,13 @@ def optimizer(both: RunPair) -> ItemResult:
                 if not math.isclose(a, b, rel_tol=EQUAL, abs_tol=0.0):
                     odd.append(f"{pair.target_op.name} {pair.slot}: {a:.6g} against {b:.6g}")
     if not known:
-        return _configured(both)
+        return _optimizer_settings(both)
     if odd:
         return differs(first_of(odd, 2), places=len(odd), first=odd[0].partition(":")[0])
     return same(f"{known} numbers", places=known)
 
 
-def _configured(both: RunPair) -> ItemResult:
+def _optimizer_settings(both: RunPair) -> ItemResult:
     sides: list[dict[str, Any]] = []
     for side in (0, 1):
         parameters = parameters_of(both, side) or {}

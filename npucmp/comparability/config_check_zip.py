@@ -209,7 +209,7 @@ def options_of(text: str) -> dict[str, Any]:
     """The --name value pairs of a command line or script; a name without a value is True."""
     text = re.sub(r"(?m)^\s*#.*$", "", text).replace("\\\n", " ")
     assigned = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(text)}
-    text = _substituted(_substituted(text, assigned), assigned)  # twice: a variable may refer to others
+    text = _substitute(_substitute(text, assigned), assigned)  # twice: a variable may refer to others
     found: dict[str, Any] = {}
     for name, value in _OPTION.findall(text):
         if len(found) < LEAVES:
@@ -217,7 +217,7 @@ def options_of(text: str) -> dict[str, Any]:
     return found
 
 
-def _substituted(text: str, assigned: Mapping[str, str]) -> str:
+def _substitute(text: str, assigned: Mapping[str, str]) -> str:
     """Substitute variables by their values; return the text unchanged if the result exceeds 4 MiB."""
     made = _USED.sub(lambda one: assigned.get(one[1] or one[2], one[0])[:4096], text[: 1 << 20])
     return made if len(made) <= 4 << 20 else text

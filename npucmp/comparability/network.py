@@ -72,12 +72,12 @@ def types(both: RunPair) -> ItemResult:
     operators = {(id(pair.target_op), pair.order): pair.operator for pair in odd}
     kinds = Counter(op_type(one.op_type).name or one.op_type for one in operators.values())
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
-    words = f"{many(operators, 'operator')} in {here} against {there} ({most}){_mixed(both)}"
+    words = f"{many(operators, 'operator')} in {here} against {there} ({most}){_precision_words(both)}"
     severity = "note" if both.user_input.mixed else "warning"
     return differs(words, severity, places=len(operators), first=odd[0].operator.name, target=here, golden=there)
 
 
-def _mixed(both: RunPair) -> str:
+def _precision_words(both: RunPair) -> str:
     """Words for a side in mixed precision (float32 weights, 16-bit products) or only in 16 bits; "" for
     neither."""
     for side, runs in (("target", both.targets), ("golden", both.goldens)):

@@ -16,7 +16,7 @@ from npucmp.comparability.run_pair import Curves, MatchedParameter, RunPair
 from npucmp.comparability.weights import same_start
 from npucmp.health.curves.curve import Curve
 from npucmp.health.curves.curve_pair import CurveComparison, compare_curves
-from npucmp.health.curves.reading import read_log
+from npucmp.health.curves.log_reader import read_log
 from npucmp.health.facts import Op, Parameter, Step, Tensor
 from npucmp.model import Pair, first_of
 from npucmp.model.optypes import op_type_of
@@ -174,7 +174,7 @@ def optimizer(both: RunPair) -> ItemResult:
         return not_applicable(f"requires that {trouble} is the same")
     if not same_start(both):
         return not_applicable("requires the same inputs and weights")
-    found = [*_stepped(both)]
+    found = [*_moves(both)]
     if not found:
         return unknown("needs the values of parameters in two steps of both")
     gradients = [one.gradients for one in found if one.gradients is not None]
@@ -197,7 +197,7 @@ def optimizer(both: RunPair) -> ItemResult:
     return differs(f"{words}: another optimizer, weight decay or learning rate per group", **more)
 
 
-def _stepped(both: RunPair) -> Iterator[MoveComparison]:
+def _moves(both: RunPair) -> Iterator[MoveComparison]:
     done = 0
     for one in both.weights:
         if done >= MATRICES:

@@ -115,13 +115,13 @@ def to_logical(values: Array, layout: str, origin: str, shape: Shape, groups: in
         return np.empty(shape, values.dtype)
     c0, n0 = values.shape[-1], values.shape[-2]
     if layout == "FRACTAL_Z" and groups > 1:
-        return _ungrouped(values, origin, shape, groups)
+        return _join_groups(values, origin, shape, groups)
     plan = _plan(layout, origin, shape)
     found = _join_blocks(values.reshape(_dims(plan, c0, n0)), plan)
     if layout == "FRACTAL_Z_C04":
         size = dict(zip(origin, shape))
         found = found.reshape(size["N"], size["H"], size["W"], 4)[..., : size["C"]]
-        return _reordered(found, "NHWC", origin)
+        return _reorder(found, "NHWC", origin)
     return found.reshape(shape)
 
 
@@ -186,7 +186,7 @@ def _join_blocks(stored: Array, plan: _LayoutPlan) -> Array:
     if axes[-1] == axes[-2]:
         stored, axes = np.diagonal(stored, axis1=-2, axis2=-1), axes[:-1]
     order = "".join(axis for letter in plan.order for axis in (letter, letter.lower()) if axis in axes)
-    stored = _reordered(stored, axes, order)
+    stored = _reorder(stored, axes, order)
     if order.isupper():
         return stored
     made = np.empty(plan.sizes, stored.dtype)
@@ -199,7 +199,7 @@ def _join_blocks(stored: Array, plan: _LayoutPlan) -> Array:
     return made
 
 
-def _reordered(values: Array, axes: str, order: str) -> Array:
+def _reorder(values: Array, axes: str, order: str) -> Array:
     found: Array = values.transpose([axes.index(axis) for axis in order])
     return found
 
@@ -240,7 +240,7 @@ def _grouped_dims(origin: str, shape: Shape, c0: int, groups: int, n0: int) -> S
     return (-(-groups // bundle) * c1, *dims)
 
 
-def _ungrouped(values: Array, origin: str, shape: Shape, groups: int) -> Array:
+def _join_groups(values: Array, origin: str, shape: Shape, groups: int) -> Array:
     """Return the weights of all groups, from a FRACTAL_Z of matching shape."""
     c0, n0 = values.shape[-1], values.shape[-2]
     size = dict(zip(origin, shape))
@@ -253,4 +253,4 @@ def _ungrouped(values: Array, origin: str, shape: Shape, groups: int) -> Array:
     row = group % bundle * n + np.arange(n)[:, None]  # in the bundle: groups, n, 1
     column = group % bundle * c + np.arange(c)  # groups, 1, c
     found: Array = stored[group // bundle * c1 + column // c0, :, :, row, column % c0]  # groups, n, c, h, w
-    return _reordered(found.reshape(groups * n, c, h, w), "NCHW", origin)
+    return _reorder(found.reshape(groups * n, c, h, w), "NCHW", origin)

@@ -69,7 +69,7 @@ class Limits:
 
         Raises UsageError for an unknown name and for a value that is not a positive number.
         """
-        return replace(self, **dict(map(_parsed, texts)))
+        return replace(self, **dict(map(_parse_limit, texts)))
 
     def require(self, path: object, name: str, size: int, what: str, at: Optional[int] = None) -> None:
         """Raise DumpError if a size that a file requests exceeds the named limit; {} in `what` becomes the size."""
@@ -85,7 +85,7 @@ NAMES = tuple(field.name for field in fields(Limits))
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 
-def _parsed(text: str) -> tuple[str, int]:
+def _parse_limit(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     name = name.strip()
     if name not in NAMES:

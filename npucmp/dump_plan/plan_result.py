@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.dump_plan.dump_config import FORMATS, RecordedOperators, RunFacts, SideSelection, recorded_operators
-from npucmp.dump_plan.plan_template import Framework, filled
+from npucmp.dump_plan.plan_template import Framework, fill_template
 from npucmp.dump_plan.request import DETECTION, DUMP, VALUES, DumpInstructions, DumpRequest, ScriptLine
 from npucmp.model import Run
 
@@ -170,7 +170,7 @@ def make_plan(
     request: DumpRequest, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
 ) -> Planned:
     """Return the whole plan; `again` are the options that the other side takes too."""
-    prepared = filled(framework.PLAN, request)
+    prepared = fill_template(framework.PLAN, request)
     name = request.question.name
     files = {**prepared.files, RUN: run_sh(request, framework, prepared)}
     run = f"bash {shlex.quote(request.at(RUN))} {prepared.command}"

@@ -1,4 +1,5 @@
-"""The plan of a framework as a template: rows of text, each with the requests in which it stands; `filled` fills it.
+"""The plan of a framework as a template: rows of text, each with the requests in which it stands; `fill_template` fills
+it.
 
 A row stands if all words of its `when` hold for the request; `!word` must not hold. The words:
 
@@ -137,10 +138,10 @@ def _words_of(request: DumpRequest) -> dict[str, bool]:
     }
 
 
-def filled(template: Template, request: DumpRequest) -> DumpInstructions:
+def fill_template(template: Template, request: DumpRequest) -> DumpInstructions:
     """Return the plan of one request."""
     if request.is_reference and template.reference is not None:
-        return filled(template.reference, request)
+        return fill_template(template.reference, request)
     words = _words_of(request)
     fields = {
         "dump": request.dump,
@@ -150,18 +151,18 @@ def filled(template: Template, request: DumpRequest) -> DumpInstructions:
         **template.fields(request),
     }
 
-    def stands(when: str) -> bool:
+    def applies(when: str) -> bool:
         return all(words[word.lstrip("!")] is not word.startswith("!") for word in when.split())
 
     def texts(rows: Iterable[Row]) -> tuple[str, ...]:
-        return tuple(row.text.format_map(fields) for row in rows if stands(row.when))
+        return tuple(row.text.format_map(fields) for row in rows if applies(row.when))
 
-    script = (row for row in template.script if stands(row.when))
+    script = (row for row in template.script if applies(row.when))
     return DumpInstructions(
-        files={one.name: tool_configs.text_of(one.content(request)) for one in template.files if stands(one.when)},
+        files={one.name: tool_configs.text_of(one.content(request)) for one in template.files if applies(one.when)},
         command=" ".join(texts(template.command)),
         script=tuple(ScriptLine(row.text.format_map(fields), row.where) for row in script),
-        exports=tuple(Export(one.name, one.value, one.why) for one in template.exports if stands(one.when)),
+        exports=tuple(Export(one.name, one.value, one.why) for one in template.exports if applies(one.when)),
         before=texts(template.before),
         after=texts(template.after),
         steps=tuple(" ".join(texts(rows)) for rows in template.steps),

@@ -60,7 +60,7 @@ def _setting(run: Run, need: str) -> str:
 def _values(looked: CheckedRun) -> str:
     if looked.has(_is_stored):
         return ""
-    kinds = ("statistics", _of_axes), ("checksums", _checksum), ("XOR checksums", _xor), ("statistics", _figured)
+    kinds = ("statistics", _of_axes), ("checksums", _checksum), ("XOR checksums", _xor), ("statistics", _has_statistics)
     what = next((name for name, is_kind in kinds if looked.has(is_kind)), "names")
     return f"no values, only {what}: they prove neither agreement nor the size of an error"
 
@@ -120,7 +120,7 @@ def _steps(looked: CheckedRun) -> str:
     return "" if len(looked.steps) > 1 else "one step: updates of the weights are unknown"
 
 
-def _compiled(looked: CheckedRun) -> str:
+def _compiler_words(looked: CheckedRun) -> str:
     if looked.run.format in ("cann", "mindspore"):
         return ""
     return "operators ran one by one and no compiler fused them: compare two dumps of a compiled graph"
@@ -138,7 +138,7 @@ def _is_stored(tensor: TensorRef) -> bool:
     return bool(tensor.file) and not tensor.problem
 
 
-def _figured(tensor: TensorRef) -> bool:
+def _has_statistics(tensor: TensorRef) -> bool:
     return tensor.statistics is not None
 
 
@@ -159,7 +159,7 @@ _WHOLE = ("cann", "mindspore", "atb", "tfdbg", "npy")  # formats that do not dis
 NEEDS: dict[str, Callable[[CheckedRun], str]] = {
     "values": _values, "sums": _sums, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs,
     "data": _data, "order": _order, "backward": _backward, "modules": _modules, "steps": _steps,
-    "compiled": _compiled, "graph": _graph,
+    "compiled": _compiler_words, "graph": _graph,
 }  # fmt: skip
 
 SETTINGS: dict[str, dict[str, str]] = {  # by the format of the dump; as in tool_configs.py

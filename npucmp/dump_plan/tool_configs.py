@@ -29,7 +29,7 @@ def msprobe(path: str, kind: str, steps: Ranges, ranks: Ranges, level: str, name
     keys. A single card must have no rank.
     """
     what = {"scope": [], "list": [*names], "data_mode": ["all"]}
-    where = {"dump_path": path, "rank": _listed(ranks), "step": _listed(steps), "level": level}
+    where = {"dump_path": path, "rank": _as_items(ranks), "step": _as_items(steps), "level": level}
     if kind == VALUES:
         return {"task": "tensor", **where, "tensor": what}
     summary = {"summary_mode": "md5" if kind == MD5 else "statistics"}
@@ -117,7 +117,7 @@ def format_ranges(ranges: Ranges) -> str:
     return "|".join(map(_range, ranges))
 
 
-def _listed(ranges: Ranges) -> list[Union[int, str]]:
+def _as_items(ranges: Ranges) -> list[Union[int, str]]:
     return [low if low == high else f"{low}-{high}" for low, high in ranges]
 
 

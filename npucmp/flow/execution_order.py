@@ -203,7 +203,7 @@ def ran_again(findings: Sequence[Finding]) -> frozenset[int]:
     for of_target in (True, False):
         executions = [*_executions(findings, of_target)]
         found |= {one.order for one in executions if one.again and one.alone}
-        found |= {*_between(executions)}
+        found |= {*_repeated_places(executions)}
     return frozenset(found)
 
 
@@ -224,7 +224,7 @@ def _executions(findings: Sequence[Finding], of_target: bool) -> Iterator[_Execu
         yield _Execution(order, alone, again, None if contents else _figures(operator, rows, of_target))
 
 
-def _between(executions: Sequence[_Execution]) -> Iterator[int]:
+def _repeated_places(executions: Sequence[_Execution]) -> Iterator[int]:
     """The places of operators with inconclusive outputs whose values equal those of an earlier operator of their type,
     between operators that ran again."""
     held: set[Hashable] = set()

@@ -1,7 +1,7 @@
 """Probes: measurements beyond the figures of a single tensor, computed in the same pass at the request of gather.py.
 
 A probe reads the blocks of all tensors of a StatsTask together; each StatsTask has a new instance. Rules read the
-result of `found` under the probe's name: `Parameter.moves`, `Tensor.found["channels"]`, `Op.found["dropped"]`.
+result of `result()` under the probe's name: `Parameter.moves`, `Tensor.found["channels"]`, `Op.found["dropped"]`.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class ParameterMoves:
                 if gradient is not None:
                     self.sums[k, 4:] += np.dot(gradient, gradient), np.dot(moved, gradient)
 
-    def found(self) -> list[Optional[StepChange]]:
-        return [self._moved(k) if self.has[k] and self.has[k + 1] else None for k in range(self.steps - 1)]
+    def result(self) -> list[Optional[StepChange]]:
+        return [self._step_change(k) if self.has[k] and self.has[k + 1] else None for k in range(self.steps - 1)]
 
-    def _moved(self, k: int) -> Optional[StepChange]:
+    def _step_change(self, k: int) -> Optional[StepChange]:
         count, size, moved, squares, steep, dot = map(float, self.sums[k])
         if not count:
             return StepChange(self.same[k], 0.0, 0.0) if self.same[k] else None
@@ -102,7 +102,7 @@ class Channels:
             at = np.flatnonzero(block != 0) + start
             self.alive[at // self.below % self.channels] = True
 
-    def found(self) -> Optional[tuple[int, int, int]]:
+    def result(self) -> Optional[tuple[int, int, int]]:
         if not len(self.alive):
             return None
         return int(np.count_nonzero(~self.alive)), self.channels, self.each
@@ -122,7 +122,7 @@ class ZeroRows:
         if blocks[0] is not None and self.each:
             self.alive[(np.flatnonzero(blocks[0] != 0) + start) // self.each] = True
 
-    def found(self) -> Optional[tuple[int, int]]:
+    def result(self) -> Optional[tuple[int, int]]:
         return (int(np.count_nonzero(~self.alive)), len(self.alive)) if self.each else None
 
 
@@ -141,7 +141,7 @@ class ChannelMeans:
             with np.errstate(all="ignore"):
                 self.sums += np.bincount(at, wide(blocks[0]), self.channels)
 
-    def found(self) -> Optional[Array]:
+    def result(self) -> Optional[Array]:
         return self.sums / self.each if self.each else None
 
 
@@ -164,7 +164,7 @@ class Samples:
             self.digests[row].update(_bits(block[at : at + count]))
             at += count
 
-    def found(self) -> Optional[tuple[bytes, ...]]:
+    def result(self) -> Optional[tuple[bytes, ...]]:
         return tuple(one.digest() for one in self.digests) if self.rows else None
 
 
@@ -179,7 +179,7 @@ class FullValues:
         if self.blocks is not None and blocks[0] is not None:
             self.blocks.append(blocks[0].copy())
 
-    def found(self) -> Optional[Array]:
+    def result(self) -> Optional[Array]:
         if not self.blocks:
             return None
         joined = np.concatenate(self.blocks)
@@ -201,7 +201,7 @@ class MagnitudeShares:
             self.elements += len(size)
             self.counts = [count + int(np.count_nonzero(size > one)) for count, one in zip(self.counts, self.SIZES)]
 
-    def found(self) -> Optional[dict[float, float]]:
+    def result(self) -> Optional[dict[float, float]]:
         if not self.elements:
             return None
         return {size: count / self.elements for size, count in zip(self.SIZES, self.counts)}
@@ -220,7 +220,7 @@ class IntervalShare:
             self.elements += len(values)
             self.inside += int(np.count_nonzero((values >= self.start) & (values <= self.end)))
 
-    def found(self) -> Optional[float]:
+    def result(self) -> Optional[float]:
         return 100.0 * self.inside / self.elements if self.elements else None
 
 
@@ -238,7 +238,7 @@ class DropoutZeros:
             self.there += int(np.count_nonzero(there))
             self.zeroed += int(np.count_nonzero(there & (written == 0)))
 
-    def found(self) -> Optional[tuple[int, int]]:
+    def result(self) -> Optional[tuple[int, int]]:
         return (self.zeroed, self.there) if self.both else None
 
 

@@ -88,7 +88,7 @@ def order_symptoms(symptoms: Sequence[Symptom]) -> list[Symptom]:
     """Return the symptoms in order: roots by severity, each followed by its consequences. `place` and `follows` are
     set."""
     causes = [_cause(one, symptoms) for one in symptoms]
-    symptoms = _raised(symptoms, causes)
+    symptoms = _raise_hints(symptoms, causes)
     roots = [at for at, cause in enumerate(causes) if cause is None]
     roots.sort(key=lambda at: (-_gravity(symptoms[at]), _depth(symptoms[at].rule), symptoms[at].order, at))
     ordered = [one for root in roots for one in _family(root, causes, symptoms)]
@@ -113,7 +113,7 @@ def _cause(one: Symptom, symptoms: Sequence[Symptom]) -> Optional[int]:
     return next((at for at, other in enumerate(symptoms) if _is_graver(other, one)), None)
 
 
-def _raised(symptoms: Sequence[Symptom], causes: Sequence[Optional[int]]) -> list[Symptom]:
+def _raise_hints(symptoms: Sequence[Symptom], causes: Sequence[Optional[int]]) -> list[Symptom]:
     """Return the symptoms with each hint that explains a warning or an error raised to a warning."""
     graver = {cause for one, cause in zip(symptoms, causes) if cause is not None and one.severity != "hint"}
     return [

@@ -41,7 +41,7 @@ class _ReadPlan:
             self.works.append(work)
             self.claimed |= {one for one in key if one is not None}
 
-    def found(self, tensors: Sequence[TensorRef]) -> Mapping[str, Any]:
+    def probe_results(self, tensors: Sequence[TensorRef]) -> Mapping[str, Any]:
         """The probe results of tensors that were read together; empty if they were not."""
         return self.together.get(tuple(map(_key, tensors)), NONE)
 
@@ -125,7 +125,7 @@ def _plan(steps: Sequence[_Read], plan: _ReadPlan) -> None:
                 )
     for step in steps:
         for one in step.forward:
-            pair = _dropped(one)
+            pair = _dropout_tensors(one)
             if pair:
                 plan.side_by_side(StatsTask(pair, {"dropped": PROBES["dropped"]}))
         wanted = _probes(step)
@@ -155,7 +155,7 @@ def _through_steps(name: str, steps: Sequence[_Read]) -> list[TensorRef]:
     return weights + gradients
 
 
-def _dropped(operator: Operator) -> tuple[TensorRef, ...]:
+def _dropout_tensors(operator: Operator) -> tuple[TensorRef, ...]:
     """The input and the output of a dropout; () for other operators, or if the shapes differ."""
     if not op_type_of(operator).has("drops"):
         return ()
@@ -210,8 +210,8 @@ def _step(index: int, step: _Read, plan: _ReadPlan) -> Step:
 
 def _op(step: int, operator: Operator, plan: _ReadPlan) -> Op:
     tensors = tuple(plan.tensor((operator, tensor)) for tensor in operator.tensors)
-    pair = _dropped(operator)
-    return Op(operator, step, tensors, plan.found(pair) if pair else NONE)
+    pair = _dropout_tensors(operator)
+    return Op(operator, step, tensors, plan.probe_results(pair) if pair else NONE)
 
 
 def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _ReadPlan) -> Parameter:
@@ -227,14 +227,14 @@ def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _ReadPlan) 
         tuple(plan.tensor(held.gradient) if held and held.gradient else None for held in parameters),
         tuple(_moves(name, steps, plan)),
         one.named,
-        found=plan.found(_through_steps(name, steps[:SIDE_BY_SIDE])) or next(filter(None, weights)).found,
+        found=plan.probe_results(_through_steps(name, steps[:SIDE_BY_SIDE])) or next(filter(None, weights)).found,
     )
 
 
 def _moves(name: str, steps: Sequence[_Read], plan: _ReadPlan) -> Iterator[tuple[int, int, StepChange]]:
     for at in range(0, len(steps), SIDE_BY_SIDE):
         window = steps[at : at + SIDE_BY_SIDE]
-        found = plan.found(_through_steps(name, window)).get("moves") or ()
+        found = plan.probe_results(_through_steps(name, window)).get("moves") or ()
         for number, move in enumerate(found, at):
             if move is not None:
                 yield number, number + 1, move
@@ -246,7 +246,7 @@ def _of_kernels(steps: Sequence[_Read], plan: _ReadPlan) -> list[Parameter]:
     for index, step in enumerate(steps):
         names = parameter_names(step.run, plan.tensor) if step.groups else {}
         for group in step.groups:
-            nearest = plan.found(group.tensors(NOTHING)).get("steps") or ()
+            nearest = plan.probe_results(group.tensors(NOTHING)).get("steps") or ()
             for one in parameters_of(index, group, nearest, plan.tensor, names):
                 found.setdefault(one.name, [None] * len(steps))[index] = one
     return sorted((_merged_parameter(parameters) for parameters in found.values()), key=lambda one: one.order)

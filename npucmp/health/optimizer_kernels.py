@@ -76,20 +76,20 @@ def _update(operator: Operator) -> Optional[Update]:
     words = [str(name) for name in names] if isinstance(names, (tuple, list)) else []
     named = {word: slots.get(f"input:{place}") for place, word in enumerate(words)}
 
-    def called(*spellings: str) -> Optional[TensorRef]:
+    def tensor_named(*spellings: str) -> Optional[TensorRef]:
         return next((named[word] for word in spellings if named.get(word) is not None), None)
 
-    first = called(*AFTER) or slots.get("input:0")
+    first = tensor_named(*AFTER) or slots.get("input:0")
     if first is None or kind_of(first.dtype) != "f":
         return None
     own = [one for one in operator.tensors if one.slot.startswith("input:") and one.shape == first.shape]
-    gradient = called(*GRADIENT) or (own[-1] if len(own) > 1 else None)
-    moment = called(*MOMENT)
+    gradient = tensor_named(*GRADIENT) or (own[-1] if len(own) > 1 else None)
+    moment = tensor_named(*MOMENT)
     others = [one for one in own if one not in (first, gradient, moment)]
     plain = bool(words) and not others and not operator.attributes.get("use_nesterov")
     written = slots.get("output:0")
     after = written if written is not None and written.shape == first.shape else first
-    return Update(operator, after, gradient, moment, called(*RATE), plain and gradient is not None)
+    return Update(operator, after, gradient, moment, tensor_named(*RATE), plain and gradient is not None)
 
 
 def _parameters_read(operator: Operator) -> Iterator[Held]:
@@ -127,7 +127,7 @@ class NearestCandidate:
                     sizes = len(d), np.abs(before).sum(), np.abs(d).sum()
                     self.sums[k, c] += (*sizes, d @ d, d @ g, d @ m, g @ g, m @ m, before @ before)
 
-    def found(self) -> list[Optional[tuple[int, tuple[float, ...]]]]:
+    def result(self) -> list[Optional[tuple[int, tuple[float, ...]]]]:
         """(index of the candidate, sums) of each update; None if no candidate has finite sums."""
         made: list[Optional[tuple[int, tuple[float, ...]]]] = []
         for k in range(self.updates):

@@ -178,7 +178,7 @@ def _own_votes(one: Multiplication, context: ReadContext) -> Optional[tuple[floa
 def _products(findings: Sequence[Finding]) -> Iterator[tuple[str, MatrixProduct]]:
     """The float32 products of a run with the names of their operators."""
     nodes = nodes_of(findings)
-    unwritten = _Unwritten(findings) if any(_is_product(one) and not one.outputs for one in nodes) else None
+    unwritten = _UnrecordedProducts(findings) if any(_is_product(one) and not one.outputs for one in nodes) else None
     before = 0.0  # the largest error so far, the assumed error of operands that were not recorded
     for node in nodes:
         if unwritten is not None:
@@ -231,7 +231,7 @@ def _multiplications(node: OperatorFindings) -> Iterator[Multiplication]:
     results = [one for one in node.extra_inputs if is_output(one.pair)] if node.is_gradient else node.outputs
     if operands is None or len(results) != 1 or not all(map(_elements, results)):
         return
-    multiplied = _multiplied(node.op, *map(_shape, (*operands, results[0])))
+    multiplied = _multiplication_count(node.op, *map(_shape, (*operands, results[0])))
     if not node.is_gradient:
         addends = [one for one in node.inputs if len(_shape(one)) == 1]
         yield Multiplication(operands, results[0], multiplied / _elements(results[0]), addends)
@@ -253,7 +253,7 @@ def _may_be_output(node: OperatorFindings, finding: Finding) -> bool:
     a, b, y = map(_shape, (*operands, finding))
     if node.op.name.startswith(("conv", "depthwise")):
         return len(y) == len(a) and y[0] == a[0] and (y[1] == b[0] or y[-1] == b[-1])
-    terms = _multiplied(node.op, a, b, y) / math.prod(y)
+    terms = _multiplication_count(node.op, a, b, y) / math.prod(y)
     return terms in a and terms in b
 
 
@@ -276,7 +276,7 @@ def _elements(finding: Finding) -> int:
     return math.prod(_shape(finding))
 
 
-def _multiplied(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> float:
+def _multiplication_count(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> float:
     """The number of multiplications in a product of shapes `a` and `b` with the result shape `y`; 0 if an axis has
     length 0."""
     sizes = one, other, wrote = math.prod(a), math.prod(b), math.prod(y)
@@ -301,7 +301,7 @@ def _figures(finding: Finding) -> Optional[OperandFigures]:
     return OperandFigures(rms, metrics.rel_l2(moments), moments.elements, bits > SHORT_BITS[-1])
 
 
-class _Unwritten:
+class _UnrecordedProducts:
     """Products whose outputs were not recorded: an operator soon behind them reads a tensor that has no other
     producer."""
 

@@ -37,7 +37,7 @@ class UnwrittenTensor(NamedTuple):
     side: Side
 
 
-def unwritten(findings: Sequence[Finding]) -> list[UnwrittenTensor]:
+def unwritten_tensors(findings: Sequence[Finding]) -> list[UnwrittenTensor]:
     """The tensors of the target that no operator wrote, each at its first read, in merged graph order."""
     written: set[int] = set()
     for finding in findings:
@@ -111,7 +111,7 @@ def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: Abstra
         if wrote and len(lost) == len(wrote):
             dead.append((order, lost))
     terms = {key for key, parts in unread.items() if _add_up(parts, sums[key[1]])}
-    reads = unwritten(findings) if dead else []
+    reads = unwritten_tensors(findings) if dead else []
     for order, lost in dead:
         gap = bisect_right(matched, order)
         if any((gap, elements_of(one)) in terms for one in lost):

@@ -77,14 +77,14 @@ def reason(kind: str, words: str, **facts: Union[str, int, float, Fact, None]) -
     return Evidence(kind, words, {name: fact if isinstance(fact, Fact) else Fact(fact) for name, fact in facts.items()})
 
 
-def measured(value: Union[str, float, None], finding: Finding) -> Fact:
+def tensor_fact(value: Union[str, float, None], finding: Finding) -> Fact:
     """A fact about a tensor."""
     return Fact(value, finding.pair.operator.name, finding.pair.slot)
 
 
 def tensor_reason(finding: Finding) -> Evidence:
     """The reason with the words of the tensor's own row."""
-    return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=measured(finding.because, finding))
+    return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=tensor_fact(finding.because, finding))
 
 
 def own_reasons(pair: Pair, own: Finding, worst: WorstInput, reads: bool) -> list[Evidence]:
@@ -105,7 +105,7 @@ def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:
     statement = "inputs agree" if how == "agree" else "inputs differ, but their errors are explained"
     if worst.error == 0 or worst.finding is None:
         return reason(f"inputs {how}", f"{statement} ({worst.alike})")
-    error, pair = measured(worst.error, worst.finding), worst.finding.pair
+    error, pair = tensor_fact(worst.error, worst.finding), worst.finding.pair
     if pair.order == own.pair.order:
         return reason(f"inputs {how}", f"{statement} (largest rel_l2 {{error}})", error=error)
     words = f"{statement} (largest rel_l2 {{error}}, of {{op}} {{slot}})"
@@ -123,7 +123,7 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
         what = "the incoming gradient differs"
     name = "{slot}" if read.pair.order == pair.order and not saved else "{op} {slot}"
     known = math.isfinite(error_size(read))
-    error = measured(error_size(read) if known else read.because, read)
+    error = tensor_fact(error_size(read) if known else read.because, read)
     words = f"{what}: {name}, {'rel_l2 ' if known else ''}{{error}}"
     return reason(kind, words, op=read.pair.operator.name, slot=read.pair.slot, error=error)
 
@@ -188,7 +188,7 @@ def passed_reasons(own: Finding, worst: WorstInput) -> list[Evidence]:
     if worst.differs and worst.finding is not None:
         got = _differing(own.pair, worst.finding, worst.saved)
     elif worst.finding is not None:
-        pair, error = worst.finding.pair, measured(worst.error, worst.finding)
+        pair, error = worst.finding.pair, tensor_fact(worst.error, worst.finding)
         name = "{slot}" if pair.order == own.pair.order else "{op} {slot}"
         words = f"an input has an error below its limit (largest rel_l2 {{error}}, of {name})"
         got = reason("inputs differ", words, op=pair.operator.name, slot=pair.slot, error=error)
@@ -202,7 +202,7 @@ def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Findin
     words = "no operator increases the error of its inputs more than {most} times, but errors grow to {error} at {op}"
     op = f"{worst.pair.operator.name} {worst.pair.slot}"
     return [
-        reason("gradual", words, most=f"{most:g}", error=measured(worst.error, worst), op=op),
+        reason("gradual", words, most=f"{most:g}", error=tensor_fact(worst.error, worst), op=op),
         reason("steepest", "this operator has the largest increase: {growth} times", growth=f"{growth:.1f}"),
         tensor_reason(steepest),
     ]
@@ -229,7 +229,7 @@ def pattern_reasons(finding: Finding) -> list[Evidence]:
     if abs(scale) > COMMON_SHARE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
         factor = f"{1 + scale:.6g}" if abs(scale) >= 1e-4 else f"1{scale:+.1e}"
         words = "the whole target is {factor} times the golden"
-        return [reason("factor", words, factor=measured(factor, finding))]
+        return [reason("factor", words, factor=tensor_fact(factor, finding))]
     return []
 
 
@@ -256,7 +256,7 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Ev
         "{slot} appears rounded to {dtype}: its minimum and maximum are exact {dtype} numbers, those of the golden "
         "are not"
     )
-    return [reason("type", words, slot=one.pair.slot, dtype=measured(kind, one)) for one, kind in found[:1]]
+    return [reason("type", words, slot=one.pair.slot, dtype=tensor_fact(kind, one)) for one, kind in found[:1]]
 
 
 def fused_reasons(pair: Pair) -> list[Evidence]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.localise.evidence import argument_reasons, first_names, measured, pattern_reasons, reason
+from npucmp.localise.evidence import argument_reasons, first_names, pattern_reasons, reason, tensor_fact
 from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Evidence, Finding, Pair
@@ -44,7 +44,7 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     """Return the evidence of an input that differs although everything dumped upstream agrees."""
     before, writer, alone, left_out = around.last, around.writer, around.alone, around.left_out
     numbers = _numbers(gap)
-    slot, because = gap.pair.slot, measured(gap.because, gap)
+    slot, because = gap.pair.slot, tensor_fact(gap.because, gap)
     if numbers:
         return [_number_reason(gap, *numbers), *([_alone_reason("preceding operators: {}", alone)] if alone else ())]
     more, so_far = [*argument_reasons(gap.pair), *pattern_reasons(gap)], _before_words(around)
@@ -145,7 +145,7 @@ def _tells_outputs(pair: Pair) -> bool:
 
 def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
     """Return the evidence of an input that differs and comes from an output that was not compared."""
-    because = measured(read.because, read)
+    because = tensor_fact(read.because, read)
     differs = reason("inputs differ", "{slot} differs ({because})", slot=read.pair.slot, because=because)
     return [differs, _writer_reason(writer), *pattern_reasons(read)]
 

@@ -85,7 +85,7 @@ class GoldenGraph:
             content = None if writes or not tensor.source else named.get(file_name_of(tensor.source))
             content = content or known.get(number)
             if content is None and not writes:
-                content = self._expanded(row, latest)
+                content = self._expanded_record(row, latest)
             if content is None:
                 content = SharedRecords()
                 if number:
@@ -98,7 +98,7 @@ class GoldenGraph:
             if finding.verdict is Verdict.MATCH and (constant := constant_of(row)) is not None:
                 self._constants.add(constant)
 
-    def _expanded(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[SharedRecords]:
+    def _expanded_record(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[SharedRecords]:
         """The content that an input expands: the input holds each of its elements several times."""
         written = [one for one in latest if is_expansion(one, row)] if row.is_alone else []
         return self._contents[written[-1].finding.row] if written else None

@@ -161,7 +161,7 @@ class Intervals:
 
     def _of_input(self, node: OperatorFindings, finding: Finding, source: Optional[TensorSource]) -> Interval:
         if self.is_overwritten(node, finding):
-            return self._overwritten(node, finding)
+            return self._overwritten_interval(node, finding)
         known = self._interval_of_values(finding)
         if known is None:
             return NO_DATA if source is None else self._of_producer(source.finding)
@@ -185,7 +185,7 @@ class Intervals:
         known = self._interval_of_values(finding)
         return NO_DATA if known is None else known._replace(source="written")
 
-    def _overwritten(self, node: OperatorFindings, finding: Finding) -> Interval:
+    def _overwritten_interval(self, node: OperatorFindings, finding: Finding) -> Interval:
         """The latest error of that shape; zero for running statistics, on which a gradient does not depend."""
         if node.is_gradient:
             return Interval(source="overwritten")
@@ -233,7 +233,7 @@ class Intervals:
                 yield self._unrecorded_parameters(node)
             return
         yield self.unknown_producer(finding)
-        yield self._saved(finding)
+        yield self._saved_interval(finding)
 
     def _operands(self, node: OperatorFindings, finding: Finding) -> Interval:
         """Operands that are added, multiplied or divided element by element have the shape of the result: if no input
@@ -255,7 +255,7 @@ class Intervals:
         presumed = [] if node.inputs else map(error_size, node.assumed_inputs)
         return Interval(0.0, max(self._seen.largest_left, *presumed, 0.0), "left of a sum")
 
-    def _saved(self, finding: Finding) -> Interval:
+    def _saved_interval(self, finding: Finding) -> Interval:
         """The interval of an unrecorded tensor that a forward saved for its backward: each side rounded it."""
         return Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
 

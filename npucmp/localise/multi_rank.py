@@ -202,7 +202,7 @@ class _Ranks:
     def results(self) -> Iterator[SearchResult]:
         """Yield the findings of each rank, and its roots with their clocks."""
         for rank, walk in enumerate(self._walks):
-            findings, roots = walk.finished()
+            findings, roots = walk.results()
             places = {node.pair.order: OperatorPlace(rank, at) for at, node in enumerate(walk.nodes)}
             explained = [self._explain_root(places, walk.carriers, root) for root in roots]
             yield findings, [(self._clocks[places[root.pair.order]], root) for root in explained]

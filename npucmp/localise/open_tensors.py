@@ -189,18 +189,18 @@ def still_open(
     if not any(row.finding.verdict in DECIDED for row in golden):
         return open_rows
     graph = GoldenGraph(findings, golden)
-    left = _unaccounted(graph, open_rows)
+    left = _remaining_rows(graph, open_rows)
     proof = ValueProof(findings, graph, Views(context)) if left and context is not None else None
     while left and proof is not None:
         proven = {row.finding.row for row in left if proof.proves(row)}
         if not proven:
             break
         graph.prove(proven)
-        left = _unaccounted(graph, open_rows)
+        left = _remaining_rows(graph, open_rows)
     return left
 
 
-def _unaccounted(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenRow]:
+def _remaining_rows(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenRow]:
     """The rows that remain after recordings of compared tensors and closed stretches are removed."""
     left = [row for row in open_rows if not graph.is_again(row)]
     loose = {row.finding.row for row in left}

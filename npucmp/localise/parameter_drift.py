@@ -85,10 +85,10 @@ class Updates:
         self.factor = 0.0  # common factor of all parameters of the step itself, minus 1
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
-        self._averaged: dict[tuple[str, str], float] = {}  # running statistics: error added per step, as rms
+        self._statistic_error: dict[tuple[str, str], float] = {}  # running statistics: error added per step, as rms
         self._figures: dict[tuple[str, str], Optional[_Figures]] = {}
         self._usual_step = 0.0  # of an element, the median over the golden's parameters
-        known = sorted(error for error in map(_proven, findings) if error is not None and math.isfinite(error))
+        known = sorted(error for error in map(_proven_error, findings) if error is not None and math.isfinite(error))
         self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
         # Operators that were not recorded round as well, to the coarsest type that a good part of the run has.
         self._unrecorded = max(self._usual, usual_precision(findings).round_off) if self._usual else 0.0
@@ -105,10 +105,10 @@ class Updates:
         for node in nodes:
             for finding in node.inputs:
                 key = _key(finding)
-                self._errors[key] = _proven(finding) or 0.0
+                self._errors[key] = _proven_error(finding) or 0.0
                 self._figures[key] = _figures(finding)
                 if finding.pair.slot in {f"input:{place}" for place in node.op.overwritten}:
-                    self._averaged[key] = _averaged(node)
+                    self._statistic_error[key] = _statistic_error(node)
                 if not is_parameter(finding.pair):  # a graph does not always mark parameters
                     self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))
                     continue
@@ -130,7 +130,7 @@ class Updates:
         moved = sorted(step for step in map(self._extremes_moved, findings) if step is not None)
         self._usual_step = moved[len(moved) // 2] if moved else 0.0
         parameters = [one for one in findings if is_parameter(one.pair)]
-        self.factor = _common_factor([one for one in parameters if _key(one) not in self._averaged])
+        self.factor = _common_factor([one for one in parameters if _key(one) not in self._statistic_error])
         differing = [one for one in parameters if one.verdict is Verdict.DIVERGED]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
         spread = sum(self._is_spread(one, FLIP_COUNT if self._may_flip(one) else 0.0) for one in differing)
@@ -143,7 +143,7 @@ class Updates:
         in the bias of keys: noise alone decides the step there."""
         key, moments = _key(finding), finding.measurement.moments
         gradient, rms, step = self._gradient_of(key), scale_of(finding).rms, self._step(finding)
-        if key not in self._errors or key in self._averaged or gradient >= 1.0 or not step:
+        if key not in self._errors or key in self._statistic_error or gradient >= 1.0 or not step:
             return False
         if moments is None or moments.mismatched or not moments.compared or is_vector(finding):
             return False
@@ -167,9 +167,9 @@ class Updates:
         key = _key(finding)
         if key not in self._errors or self._is_wrong or self.factor:
             return 0.0
-        if key in self._averaged:
+        if key in self._statistic_error:
             rms = scale_of(finding).rms
-            averaged = self._averaged[key] / rms if rms else math.inf if self._averaged[key] else 0.0
+            averaged = self._statistic_error[key] / rms if rms else math.inf if self._statistic_error[key] else 0.0
             return ERROR_GROWTH * self._errors[key] + averaged
         gradient = self._gradient_of(key)
         update = math.inf if gradient > 1.0 else max(UPDATE * math.sqrt(gradient), self._one_sign(finding))
@@ -231,7 +231,7 @@ class Updates:
     def _size(self, finding: Finding) -> Optional[float]:
         """The error of a gradient. Statistics give only a lower bound and may agree by chance, so it is at least the
         usual error."""
-        proven, statistics = _proven(finding), finding.measurement.bound is not None
+        proven, statistics = _proven_error(finding), finding.measurement.bound is not None
         return max(proven, self._usual) if proven is not None and statistics else proven
 
 
@@ -281,12 +281,16 @@ def _is_scaled(finding: Finding) -> bool:
 def _common_factor(parameters: Sequence[Finding]) -> float:
     """The common factor of all parameters, minus 1; 0 if noise would give it or nothing is known.
 
-    Only parameters with one type on both sides count: a coarser type loses small changes of an update.
+    Only parameters with one type on both sides count: a coarser type loses small changes of an update. A parameter that
+    differs by about its own size, and not by a factor, is another one, such as the weight of another expert.
     """
     found: dict[tuple[float, float], tuple[float, float]] = {}  # each tensor counts once
     for one in parameters:
         moments, kinds = one.measurement.moments, float_types(one.pair)
         if moments is None or moments.mismatched or moments.compared < AVERAGED_ELEMENTS or len(kinds) != 1:
+            continue
+        size = proven_size(one)
+        if size >= COMMON_SHARE and abs(gain_of(one)) < COMMON_SHARE * size:
             continue
         if away := deviations_of(one):
             found[moments.xy, moments.yy] = gain_of(one), away
@@ -300,14 +304,14 @@ def _common_factor(parameters: Sequence[Finding]) -> float:
     return 0.0 if is_noise or abs(middle) <= FACTOR * SINGLE else middle
 
 
-def _averaged(node: OperatorFindings) -> float:
+def _statistic_error(node: OperatorFindings) -> float:
     """The error of a running statistic that comes from the inputs it averages, as rms; the mean itself may be much
     smaller."""
     read = [finding for finding in node.inputs if not is_parameter(finding.pair)]
-    return max((FACTOR * (_proven(one) or 0.0) * scale_of(one).rms for one in read), default=0.0)
+    return max((FACTOR * (_proven_error(one) or 0.0) * scale_of(one).rms for one in read), default=0.0)
 
 
-def _proven(finding: Finding) -> Optional[float]:
+def _proven_error(finding: Finding) -> Optional[float]:
     """The proven error; for statistics, whose proof is a lower bound, the likely error if larger; None if unknown."""
     bound = finding.measurement.bound
     if bound is not None:

@@ -7,18 +7,22 @@ import math
 from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional
 
+from npucmp.align import partial_sums as legal
 from npucmp.align.assembled_run import relation_of
 from npucmp.align.part_errors import STANDS_OUT, odd_rank, part_errors, rank_beyond
+from npucmp.align.part_order import exchanged_parts, joined_order
 from npucmp.align.placement import WEAK
 from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh
-from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
+from npucmp.align.rank_run import NOWHERE, HeldTensor, Origin, RankOperator, tensor_in
 from npucmp.localise.evidence import reason
 from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
 from npucmp.model.relation import ranks_in_words
 from npucmp.model.roles import is_output
 
 BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
+STEPS = 4  # operators of the target between a collective and its reader: work
+NAMED = 8  # ranks in a sentence: work
 EXPLAINED = 0.05  # relative: chosen: a difference is a multiple of a tensor, or a factor, to this share
 
 
@@ -45,7 +49,7 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     errors = part_errors(search, mesh, place.tensor, place.decision)
     rank = mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
     evidence = [*_sentences(search, place, root, errors, rank)]
-    if rank is None and not errors:
+    if rank is None and not errors and place.tensor.ref.is_output:
         rank = rank_beyond(search, mesh, place.tensor, place.decision)
         if rank is not None:
             words = "the part of rank {rank} is no part of the golden: its statistics exceed those of the whole tensor"
@@ -53,7 +57,7 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     relation = None if place.decision.fit is None else relation_of(search, place.tensor, place.decision, mesh)
     return replace(
         root, ranks=mesh.ranks, rank=rank, relation=relation.words if relation is not None else "",
-        collective=_collective(place) or _mates_collective(search, place), evidence=(*root.evidence, *evidence),
+        collective=_collective(search, place) or _mates_collective(search, place), evidence=(*root.evidence, *evidence),
     )  # fmt: skip
 
 
@@ -65,10 +69,18 @@ def _place(search: PlacementSearch, golden: RankOperator, mesh: Mesh, slot: str)
     return _Place(golden, tensor, mesh, decision, search.origins(mesh, slot))
 
 
-def _collective(place: _Place) -> str:
-    """The collective that wrote what the tensor holds."""
-    names = [one.operator.name for one in place.origins.values() if one.how == "collective" and one.operator]
-    return names[0] if names else ""
+def _collective(search: PlacementSearch, place: _Place) -> str:
+    """The collective that wrote what the tensor holds, perhaps before operators that only the target has."""
+    for origin in place.origins.values():
+        for _ in range(STEPS):
+            operator = origin.operator
+            if operator is None or (operator.rank, operator.name) in search.partners.golden_of:
+                break
+            if origin.how == "collective":
+                return operator.name
+            read = next((one for one in operator.inputs if one.is_float), None)
+            origin = search.partners.ranks[operator.rank].origin(read) if read is not None else NOWHERE
+    return ""
 
 
 def _mates(search: PlacementSearch, place: _Place) -> Iterator[_Place]:
@@ -86,7 +98,8 @@ def _mates(search: PlacementSearch, place: _Place) -> Iterator[_Place]:
 
 
 def _mates_collective(search: PlacementSearch, place: _Place) -> str:
-    return next(filter(None, map(_collective, _mates(search, place))), "") if place.decision.illegal else ""
+    found = (_collective(search, mate) for mate in _mates(search, place))
+    return next(filter(None, found), "") if place.decision.illegal else ""
 
 
 def _sentences(
@@ -102,18 +115,18 @@ def _sentences(
         run = search.partners.ranks
         feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in place.mesh.cells.values())
         if feeds and place.golden.type.has("sums"):
-            yield reason("added per rank", "it is added once per rank of {ranks}, before the reduction", ranks=ranks)
+            words = "an addend is added once per rank of {ranks}, before the reduction: {count} times instead of once"
+            yield reason("added per rank", words, ranks=ranks, count=len(place.mesh.ranks))
         else:
-            words = (
-                "the sum over ranks {ranks} of {writer} agrees; each rank reads its own part: a reduction is missing "
-            )
-            words += "before it"
-            yield reason("no reduction", words, ranks=ranks, writer=writer)
+            words = "the {made} over ranks {ranks} of {writer} agrees; each rank reads its own part: a reduction is "
+            words += "missing before it"
+            yield reason("no reduction", words, made=_kind(search, place), ranks=ranks, writer=writer)
         mate = _mates_collective(search, place)
         if mate:
             yield reason("collective", "in another layer it is {name}", name=mate)
     else:
         yield from _wrong_group(search, place)
+        yield from _order(search, place) if root.cause is not Cause.PROPAGATED else ()
     if rank is not None and len(errors) > 1:
         rest = max(error for other, error in errors.items() if other != rank)
         if place.decision.fit is not None and any(one.kind != "whole" for one in place.decision.fit.placements):
@@ -121,7 +134,41 @@ def _sentences(
         else:
             words = "copies differ: the copy of rank {rank} differs ({error}), those of the others by at most {others}"
         yield reason("rank", words, rank=rank, error=errors[rank], others=rest)
+    elif len({*errors.values()}) > 1 and not place.decision.illegal and not legal.split_axes(place.decision.placements):
+        words = "copies on ranks {ranks} differ from each other and from the golden ({least} to {most})"
+        yield reason("copies", words, ranks=ranks, least=min(errors.values()), most=max(errors.values()))
     yield from _scale(search, place)
+
+
+def _kind(search: PlacementSearch, place: _Place) -> str:
+    """The total that the golden's operator makes of the parts: "sum", "mean" or "maximum"."""
+    source = search.golden.origin(place.tensor).tensor
+    placed = search.placed(source.operator, source) if source is not None else None
+    kinds = {one.kind for one in placed or () if one.is_partial}
+    return {"max": "maximum", "mean": "mean"}.get(kinds.pop(), "sum") if len(kinds) == 1 else "sum"
+
+
+def _order(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
+    """Whether parts are in another order than their ranks."""
+    if place.decision.state != "differs" or place.decision.placements is None:
+        return
+    source = search.golden.origin(place.tensor).tensor
+    written = search.placed(source.operator, source) if source is not None else None
+    found = exchanged_parts(search, place.mesh, place.tensor, place.decision.placements)
+    if found is not None:
+        pairs = [f"rank {rank} that of rank {other}" for rank, other in found.items() if rank != other]
+        held = ", ".join([*pairs[:NAMED], *["…"] * (len(pairs) > NAMED)])
+        yield reason("order", "ranks hold parts of each other: {held}", held=held)
+    elif written is not None and len(written) == len(place.mesh.sizes):
+        order = joined_order(search, place.mesh, place.tensor, written)
+        if order is not None:
+            words = "each rank reads the parts of ranks {ranks} in another order: {order}"
+            yield reason(
+                "order",
+                words,
+                ranks=ranks_in_words(order),
+                order=", ".join([*map(str, order[:NAMED]), *["…"] * (len(order) > NAMED)]),
+            )
 
 
 def _wrong_group(search: PlacementSearch, place: _Place) -> Iterator[Evidence]:
@@ -196,7 +243,7 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
     assert pair.golden_op is not None
     golden = search.golden.by_name.get(pair.golden_op.name)
     mesh = search.partners.mesh(golden) if golden is not None else None
-    if golden is None or mesh is None:
+    if golden is None or mesh is None or search.golden.is_update(golden):  # Adam divides by gradients near zero
         return None
 
     def errors_of(slot: str) -> dict[int, float]:

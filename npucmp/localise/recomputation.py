@@ -140,8 +140,8 @@ class Recomputation:
         estimator = self._estimator
         if estimator is None or node.pair.target_op is None or node.pair.golden_op is None:
             return None
-        target = _computed(estimator.rows(0, node.pair.target_op))
-        golden = _computed(estimator.rows(1, node.pair.golden_op)) if target else ()
+        target = _computed_rows(estimator.rows(0, node.pair.target_op))
+        golden = _computed_rows(estimator.rows(1, node.pair.golden_op)) if target else ()
         return RecomputedRows(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
 
     def blame(self, node: OperatorFindings) -> None:
@@ -176,7 +176,7 @@ class Recomputation:
         return None
 
 
-def _computed(rows: Sequence[ReplayedOutput]) -> Sequence[ReplayedOutput]:
+def _computed_rows(rows: Sequence[ReplayedOutput]) -> Sequence[ReplayedOutput]:
     return rows if any(row.status == REPLAYED for row in rows) else ()
 
 

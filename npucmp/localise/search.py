@@ -102,7 +102,7 @@ class RootSearch:
         self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
         self._roots: list[Root] = []
 
-    def finished(self) -> tuple[list[Finding], list[Root]]:
+    def results(self) -> tuple[list[Finding], list[Root]]:
         """The findings and roots of all operators; errors that grew step by step beyond the limit of rule `gradual` are
         a root if there is no other."""
         growth = self._explanations.growth
@@ -143,7 +143,7 @@ class RootSearch:
         culprit = self._culprit(node)
         inherits |= bool(diverged and culprit)
         own = None if gap else self._explanations.own_error(node, reads)
-        known = None if gap else self._recomputed(node, own, diverged, reads)
+        known = None if gap else self._recompute(node, own, diverged, reads)
         guilty = self._guilty(node, own, known) if known and not culprit else None
         is_known = reads.is_known and self._intervals.is_saved_known(node)
         if own and known and not guilty and known.is_innocent(node, own.rule, is_known):
@@ -170,8 +170,8 @@ class RootSearch:
         elif own:
             self._add(node, *self._recomputed_cause(node, own, known, reads), reads)
         elif inherits and diverged:
-            self._add(node, Cause.PROPAGATED, *self._propagated(node, diverged, known, reads), reads)
-        elif carried := self._carried(node):
+            self._add(node, Cause.PROPAGATED, *self._propagated_output(node, diverged, known, reads), reads)
+        elif carried := self._remote_error(node):
             self._add(node, Cause.PROPAGATED, carried, [evidence.tensor_reason(carried.finding)], reads)
         else:
             self._explanations.excuse_all(node, diverged, reads)
@@ -238,7 +238,7 @@ class RootSearch:
             return False
         return all(source is not None and source.meaningless for source in map(self.sources.of, node.inputs))
 
-    def _carried(self, node: OperatorFindings) -> Optional[OwnError]:
+    def _remote_error(self, node: OperatorFindings) -> Optional[OwnError]:
         """An input that differs because of an error from another rank, which an operator without recorded outputs
         received; None for all but the first consumer."""
         apart = [one for one in node.inputs if differs(one)] if self._carrier is not None and not node.outputs else []
@@ -258,7 +258,7 @@ class RootSearch:
             return ""
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
 
-    def _propagated(
+    def _propagated_output(
         self, node: OperatorFindings, diverged: Sequence[Finding], known: Optional[RecomputedRows], reads: OperatorReads
     ) -> tuple[OwnError, list[Evidence]]:
         """The output with the largest error that came in, and the evidence."""
@@ -271,7 +271,7 @@ class RootSearch:
 
     # Recomputation
 
-    def _recomputed(
+    def _recompute(
         self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: OperatorReads
     ) -> Optional[RecomputedRows]:
         """Recompute an operator in float64 if it is suspected or sampled, or if a rule other than growth explains an

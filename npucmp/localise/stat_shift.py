@@ -32,7 +32,11 @@ FIGURES = "max", "min", "mean", "norm"
 # of the mean square: chosen: mean times extreme may lack as much if a tensor holds zeros and one value alone, not
 # measured
 ONE_VALUE = 0.01
+NORM = FIGURES.index("norm")
 SUMS = slice(2, None)  # slice of the figures
+# times sqrt(n) round-offs of a norm: evidence: 1.5 in norms of broadcast gradients, which sum equal squares; parts of
+# another shape are summed in another order
+PARTS_ROUNDING = 2.0
 MASKED_TIMES = 100.0  # times the largest value: chosen: a number so far below is a mask, not measured
 _NO_SHIFT = (0.0,) * len(FIGURES)
 
@@ -92,9 +96,16 @@ def _movement(finding: Finding) -> Optional[StatShift]:
     units = _units(y, y.norm, count, unit)
     rounding = pair.target.rounding + pair.golden.rounding
     resolutions = [max(rounding, *(_resolution(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
-    each = tuple(_figure_shift(a, b, one, rounding) for a, b, one in zip(x, y, units))
+    of_norm = rounding + PARTS_ROUNDING * SINGLE * math.sqrt(count) * y.norm if _is_split(pair) else rounding
+    each = tuple(_figure_shift(*both, of_norm if at == NORM else rounding) for at, both in enumerate(zip(x, y, units)))
     fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(resolutions, units[2:])))
     return StatShift(max(each), each, fine, count, unit)
+
+
+def _is_split(pair: Pair) -> bool:
+    """Whether the figures of the target are those of parts on several ranks."""
+    relation = pair.target.relation if pair.target is not None else None
+    return relation is not None and any(one.is_split for one in relation.placements)
 
 
 def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:
@@ -195,7 +206,7 @@ def _is_plain(finding: Finding) -> bool:
     x, y = measurement.statistics
     if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
         return False
-    if measurement.shapes_differ or None in x or None in y or not math.isfinite(sum(x) + sum(y)):  # type: ignore[arg-type]
+    if _is_split(pair) or measurement.shapes_differ or None in x or None in y or not math.isfinite(sum(x) + sum(y)):  # type: ignore[arg-type]
         return False
     return finding.rule != OTHER_NODE and y[3] != 0.0 and 0 < math.prod(pair.golden.shape) < MOST
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.flow.operators import OperatorFindings
-from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
+from npucmp.localise.evidence import argument_reasons, is_fed, reason, tensor_fact
 from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.stat_shift import FIGURES
 from npucmp.localise.stat_test import NoiseTest, Outlier
@@ -69,7 +69,7 @@ def candidates(
         if at >= start and (standing is not None or (root is not None and noise.is_beyond(node, root))):
             yield Candidate(clock, rank, node.pair, root, standing)
             if read is not None:
-                yield Candidate(read[0], rank, read[1].pair, _argued(read[1], node), None)
+                yield Candidate(read[0], rank, read[1].pair, _argument_root(read[1], node), None)
         for key in _unshown(rank, node.outputs):  # later tensors replace earlier ones with equal figures
             argued[key] = (clock, node) if argument_reasons(node.pair) else read
 
@@ -88,7 +88,7 @@ def _unshown(rank: int, findings: Iterable[Finding]) -> Iterator[tuple[int, obje
             yield rank, (math.prod(golden.shape), golden.dtype, repr(figures))
 
 
-def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
+def _argument_root(node: OperatorFindings, reader: OperatorFindings) -> Root:
     """The root of an operator with another argument, whose output's figures show no difference; `reader` reads that
     output."""
     shown = next(one for one in node.outputs for _ in _unshown(0, [one]))
@@ -129,7 +129,7 @@ def search_result(
             (when, _behind(one, name, other_input)) for when, one in roots_left if one.pair.order not in places
         ]
     if first.root is not None and is_alone and number == first.rank:
-        roots_left.append((first.clock, first.root if other_input is None else _given(other_input)))
+        roots_left.append((first.clock, first.root if other_input is None else _input_root(other_input)))
     elif number in first.alike:
         when, pair, standing = first.alike[number]
         roots_left.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
@@ -155,7 +155,7 @@ def _is_input(root: Root) -> bool:
     return is_tensor and not is_parameter(root.pair._replace(slot=root.slot))
 
 
-def _given(root: Root) -> Root:
+def _input_root(root: Root) -> Root:
     words = "the runs may have read different inputs, so all downstream differences count as their effect"
     return replace(root, evidence=(*root.evidence, reason("different inputs", words)))
 
@@ -176,7 +176,7 @@ def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
     operators shifted as much, and on how many other ranks it does so."""
     finding, figure = one.finding, FIGURES[one.figure]
     x, y = (None if statistics is None else statistics[one.figure] for statistics in finding.measurement.statistics)
-    size = measured(one.moved.each[one.figure], finding)
+    size = tensor_fact(one.moved.each[one.figure], finding)
     words = "{figure} of {slot} changed from {golden:.9g} to {target:.9g}: "
     words += "{size:.3g} times the change that rounding of {count} elements explains"
     noise = "the upstream noise explains {noise:.3g} times that change"

@@ -122,7 +122,7 @@ class NoiseTest:
             moved = movement(finding)
             if moved is None or came is None or is_meaningless(finding.pair):
                 continue
-            one = self._tested(finding, moved, self._allowed(node, finding, moved, came))
+            one = self._outlier(finding, moved, self._noise_level(node, finding, moved, came))
             found += [one] if one is not None else []
         if found:
             self.outliers[node.row] = max(found, key=lambda one: one.ratio)
@@ -166,24 +166,24 @@ class NoiseTest:
             if wrote is None:
                 return None
             unit = max(wrote.unit, self._unit(node, finding))
-            return self._tested(finding, moved, self._floor(level(source.finding), unit))
+            return self._outlier(finding, moved, self._floor(level(source.finding), unit))
         types = {tensor.dtype for tensor in (finding.pair.target, finding.pair.golden) if tensor}
         is_given = len(types) == 1 and moved.unit > SINGLE and not self._now.seen  # both sides should be equal
         least = INPUT_NOISE * moved.unit if is_given else BASE_NOISE * self._unit(node, finding)
         if is_parameter(finding.pair):
-            return self._tested(finding, moved, Level(least, least)) if self._first else None
+            return self._outlier(finding, moved, Level(least, least)) if self._first else None
         if (self._now.moved and walk.seen.may_cancel(finding)) or walk.seen.below_rounding(finding):
             return None
         few = (
             0 if is_few(finding) else AVERAGED_ELEMENTS
         )  # a scalar shifts as single elements do: its figures average nothing
         if not self._now.moved:
-            return self._tested(finding, moved, Level(least, least), few)
+            return self._outlier(finding, moved, Level(least, least), few)
         if not few:
             alone = UNKNOWN_WRITER_FACTOR * max(self._now.levels, least)
-            return self._tested(finding, moved, Level(alone, alone), few)
+            return self._outlier(finding, moved, Level(alone, alone), few)
         usual = max(self._now.last, self._now.levels, least)
-        return self._tested(finding, moved, Level(usual, usual).times(UNKNOWN_WRITER_FACTOR))
+        return self._outlier(finding, moved, Level(usual, usual).times(UNKNOWN_WRITER_FACTOR))
 
     def _input_noise(
         self, node: OperatorFindings, read: Sequence[tuple[Finding, StatShift]], walk: RootSearch
@@ -216,7 +216,7 @@ class NoiseTest:
                 level, 0, max((one.scale for one in shown), key=lambda one: one.elements)
             )
 
-    def _allowed(self, node: OperatorFindings, finding: Finding, moved: StatShift, came: list[InputNoise]) -> Level:
+    def _noise_level(self, node: OperatorFindings, finding: Finding, moved: StatShift, came: list[InputNoise]) -> Level:
         found, scale = Level(), scale_of(finding)
         adds = node.op.has("sums") and not node.is_gradient
         for each in came:
@@ -262,7 +262,7 @@ class NoiseTest:
         usual = self._now.sums
         return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
 
-    def _tested(
+    def _outlier(
         self, finding: Finding, moved: StatShift, noise: Level, few: int = AVERAGED_ELEMENTS
     ) -> Optional[Outlier]:
         high, sums = (max(one, self._unproven) / moved.unit for one in noise)

@@ -51,12 +51,12 @@ def make_findings(
         working = max(through.round_off, REDUCED_ROUND_OFF if through.reduced else 0.0)
         found.append(judge(measurement, tolerances, limit)._replace(working=working, row=row))
     if any(one.metric == "checksum" for one in found) and work_in_other_types(measurements):
-        found = [_unproven(one) if one.metric == "checksum" else one for one in found]
+        found = [_as_unproven(one) if one.metric == "checksum" else one for one in found]
     if Verdict.SHAPE not in {one.verdict for one in found}:
         return found
 
     found = undecided_nodes(found)
-    repeated = _repeated(found, rules)
+    repeated = _repeated_operands(found, rules)
     return [_without_partners(one) if repeated and _operand(one) in repeated else one for one in found]
 
 
@@ -71,7 +71,7 @@ def _limit(measurement: Measurement, held: Precision, rules: Rulebook) -> Limit:
     return rules.limit(RuleContext(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
 
 
-def _repeated(found: Sequence[Finding], rules: Rulebook) -> set[_Operand]:
+def _repeated_operands(found: Sequence[Finding], rules: Rulebook) -> set[_Operand]:
     """Operands that one side repeats along some axes, proven by an operator whose output agrees: operators of this type
     repeat the operand in all layers."""
     proven = set()
@@ -98,7 +98,7 @@ def _without_partners(finding: Finding) -> Finding:
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="broadcast")
 
 
-def _unproven(finding: Finding) -> Finding:
+def _as_unproven(finding: Finding) -> Finding:
     """Checksums of runs that round differently differ nearly everywhere, so they decide nothing."""
     because = f"{finding.because}, as expected between runs with different dtypes"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because)
@@ -144,7 +144,7 @@ def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
     for outputs in backwards:
         if outputs and found[outputs[0]].pair.operator.kind in kinds and _are_two([found[at] for at in outputs]):
             for at in outputs:
-                found[at] = _undecided(found[at])
+                found[at] = _as_undecided(found[at])
     return found
 
 
@@ -156,7 +156,7 @@ def _are_two(outputs: Sequence[Finding]) -> bool:
     return unrelated or any(one.verdict in (Verdict.SHAPE, Verdict.MISSING) for one in outputs)
 
 
-def _undecided(finding: Finding) -> Finding:
+def _as_undecided(finding: Finding) -> Finding:
     if finding.verdict not in _DIFFERS or not is_output(finding.pair):
         return finding
     because = f"an output of {OTHER_NODE} of the same backward ({finding.because})"

@@ -8,6 +8,7 @@ and these have the backward operators.
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
 from functools import cached_property
 from typing import Sequence
@@ -63,7 +64,7 @@ class UpdatedParameters:
 
     @cached_property
     def _last_gradient(self) -> int:
-        return max((node.pair.order for node in self._nodes if node.is_gradient), default=1 << 62)
+        return max((node.pair.order for node in self._nodes if node.is_gradient), default=sys.maxsize)
 
     @cached_property
     def _by_order(self) -> dict[int, OperatorFindings]:

@@ -26,7 +26,7 @@ SLICES = 16  # slices of a tensor: work: a golden tensor is measured against no 
 _Across = Tuple[int, bool, int, Tuple[int, ...]]  # gap, role, an axis, and the lengths of all others
 
 
-class _Taken(NamedTuple):
+class _LastSlice(NamedTuple):
     """The last slice of a target tensor that proved a golden tensor, and where it ends along its axis."""
 
     part: AxisSlice
@@ -44,7 +44,7 @@ class ValueProof:
         self._longer: dict[_Across, list[Finding]] = defaultdict(list)
         self._units: dict[Tuple[str, ...], float] = {}  # the coarsest round-off of an operator, by its types
         self._errors: dict[int, float] = {}  # the largest of each matched operator, by its place
-        self._taken: dict[int, _Taken] = {}  # by the row of the target alone
+        self._taken: dict[int, _LastSlice] = {}  # by the row of the target alone
         for one in findings:
             pair = one.pair
             if pair.golden_op is None and one.measurement.moments is not None and one.has_elements:
@@ -87,7 +87,7 @@ class ValueProof:
 
     def _is_near(self, gap: int, row: GoldenRow, other: Finding, part: Optional[AxisSlice] = None) -> bool:
         limit = self._limit(gap, row, other)
-        limit = max(limit, self._cancelled(row, other, limit, part is not None))
+        limit = max(limit, self._bias_limit(row, other, limit, part is not None))
         if not _may_be_near(row.finding, other, limit, part is not None):
             return False
         pair = row.finding.pair._replace(target_op=other.pair.target_op, target=other.pair.target)
@@ -104,11 +104,11 @@ class ValueProof:
                 if part.axis != taken.part.axis or before > after:
                     continue
             if self._is_near(gap, row, other, part):
-                self._taken[other.row] = _Taken(part, end)
+                self._taken[other.row] = _LastSlice(part, end)
                 return True
         return False
 
-    def _cancelled(self, row: GoldenRow, other: Finding, limit: float, is_part: bool) -> float:
+    def _bias_limit(self, row: GoldenRow, other: Finding, limit: float, is_part: bool) -> float:
         """The limit of the gradient of a bias whose terms may cancel, as for the bias of keys: relative to the incoming
         gradient. A slice gets this limit only if it is rounding relative to the whole; 0 for other tensors."""
         golden, side = row.finding.pair.golden, side_of(row)

@@ -111,7 +111,7 @@ class Cluster:
                 raise DumpError(path, "no such file or folder")
         folder = None if all(map(os.path.isabs, [*paths, writes])) else os.getcwd()
         self._probe = _probe(writes)
-        self._place = pickle.dumps({**_self(), "folder": folder, "reads": {one: _seen(one) for one in paths},
+        self._place = pickle.dumps({**_self(), "folder": folder, "reads": {one: _path_digest(one) for one in paths},
                                     "probe": self._probe.name})  # fmt: skip
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported in one line
         warnings.filterwarnings("ignore", module="distributed")
@@ -161,20 +161,20 @@ class Cluster:
                 while waiting and len(under_way) < width:
                     submit(waiting.popleft())
                 at, future = under_way[0]
-                because = self._ended(future)
+                because = self._wait(future)
                 if because is not None:  # caused by this task, or by others that the workers had then
                     for _, other in under_way:
-                        self._ended(other)
+                        self._wait(other)
                     submit(at, "-alone")
                     _, future = under_way.pop()
-                    because = self._ended(future)
+                    because = self._wait(future)
                 yield lost(items[at], because) if because is not None else self._answer(future)
                 under_way.popleft()
         finally:
             for _, future in under_way:
                 future.cancel()
 
-    def _ended(self, future: Any) -> Optional[str]:
+    def _wait(self, future: Any) -> Optional[str]:
         """Wait for a task. Return None if it is done, or a message if several workers ended during it."""
         without = 0.0
         while True:
@@ -264,7 +264,7 @@ def _probe(folder: str) -> Any:
         raise DumpError(folder, f"cannot be written: {error.strerror or error}") from None
 
 
-def _seen(path: str) -> str:
+def _path_digest(path: str) -> str:
     """The content of a path: a digest of the names in a folder, or the size of a file; "" if it does not exist."""
     try:
         if os.path.isdir(path):
@@ -292,7 +292,7 @@ def unfit_reason(place: bytes) -> Optional[str]:
     if folder and not os.path.isdir(folder):
         return f"cannot see {folder}, the folder of relative paths"
     for path, seen in expected["reads"].items():
-        found = _seen(os.path.join(folder, path))
+        found = _path_digest(os.path.join(folder, path))
         if found != seen:
             return f"{'sees something else at' if found else 'cannot see'} {path}"
     output = os.path.dirname(expected["probe"])

@@ -199,7 +199,7 @@ def _values(one: Measurement, moments: Moments, context: ReadContext) -> _Values
     target, golden = one.pair.target, one.pair.golden
     assert target is not None and golden is not None
     try:
-        found = _walked(target, golden, unseen_bounds(moments), context)
+        found = _read_values(target, golden, unseen_bounds(moments), context)
     except NpucmpError:
         return _Values()
     sides = (target, moments.target), (golden, moments.golden)
@@ -212,7 +212,7 @@ def _round_off(tensor: TensorRef, side: Side) -> float:
     return max(own, 2.0**-side.bits) if side.bits else own  # float32 may contain values of 16 bits
 
 
-def _walked(target: TensorRef, golden: TensorRef, bounds: tuple[float, float], context: ReadContext) -> _Values:
+def _read_values(target: TensorRef, golden: TensorRef, bounds: tuple[float, float], context: ReadContext) -> _Values:
     import numpy as np
 
     width = target.shape[-1] if target.shape else 1

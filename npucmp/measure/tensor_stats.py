@@ -107,7 +107,7 @@ class Probe(Protocol):
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         """Add the next blocks, which cover the same elements of all tensors; None for a tensor that cannot be read."""
 
-    def found(self) -> Any: ...
+    def result(self) -> Any: ...
 
 
 MakeProbe = Callable[["Sequence[Optional[Payload]]"], Probe]  # picklable for workers: a class, or a partial of one
@@ -205,7 +205,7 @@ def _read_tensors(work: StatsTask, opened: Sequence[Payload | TensorStats], cont
         for known, one in zip(opened, sums)
     )
     read = sum(one.bytes for one in sums if one is not None)
-    return StatsResult(figures, {name: probe.found() for name, probe in probes.items()}, read)
+    return StatsResult(figures, {name: probe.result() for name, probe in probes.items()}, read)
 
 
 class _Sums:

@@ -277,7 +277,7 @@ class StoredComparisons(Sequence[Comparison]):
     def tallies(self) -> Sequence[VerdictTally]:
         return [tally.unreadable_summary() if at in self._lost else tally for at, tally in enumerate(self._tallies)]
 
-    def each(
+    def map(
         self,
         part: PartOf[Part],
         lost: Optional[Callable[[int, str], Part]] = None,
@@ -323,6 +323,6 @@ def map_comparisons(
 ) -> Iterator[Part]:
     """Apply a function to each comparison, or to those with these numbers."""
     if isinstance(comparisons, StoredComparisons):
-        return comparisons.each(part, lost, numbers)
+        return comparisons.map(part, lost, numbers)
     chosen = range(len(comparisons)) if numbers is None else numbers
     return (part(number, comparisons[number]) for number in chosen)

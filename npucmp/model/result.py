@@ -192,9 +192,21 @@ class Report(Result):
 
     @property
     def is_decided(self) -> bool:
-        """Whether tensors were compared and the golden is covered: all its tensors, steps and ranks, or the share of
-        its elements that the user accepts."""
+        """Whether tensors were compared, no rank of the target is left out or missing, and the golden is covered: all
+        its tensors, steps and ranks, or the share of its elements that the user accepts."""
+        if self.left_out or (self.layout is not None and self.layout.missing):
+            return False
         return not self.broken and self.tally.is_decided(self.least) and self.coverage.suffices(self.least)
+
+    @cached_property
+    def left_out(self) -> tuple[Run, ...]:
+        """The target's ranks without a partner in the compared steps. Nothing is known of them."""
+        alone = [run for side, run in self.unpaired if side == "target" and run.rank is not None]
+        if not alone:
+            return ()
+        places = self.comparisons.where if isinstance(self.comparisons, StoredComparisons) else None
+        steps = {one.step for one in places} if places is not None else {one.target.step for one in self.comparisons}
+        return tuple(run for run in alone if run.step in steps)
 
     @property
     def coverage(self) -> Coverage:

@@ -89,7 +89,7 @@ def squared_difference(m: Steps, g: OperatorInputs) -> list[Any]:
     return [m.mul(away, away)]
 
 
-def chosen(function: Callable[[Any, Any], Any]) -> Formula:
+def selection(function: Callable[[Any, Any], Any]) -> Formula:
     """The formula that selects elements of two operands, without rounding."""
 
     def formula(m: Steps, g: OperatorInputs) -> list[Any]:
@@ -102,7 +102,7 @@ def chosen(function: Callable[[Any, Any], Any]) -> Formula:
     return formula
 
 
-def each(function: Callable[[Steps, Any], Any]) -> Formula:
+def elementwise(function: Callable[[Steps, Any], Any]) -> Formula:
     """The formula of an elementwise function of one input, in steps."""
     return lambda m, g: [function(m, g.x(0))]
 

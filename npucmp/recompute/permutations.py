@@ -51,7 +51,7 @@ def places_in(x: Any, y: Any) -> Optional[Permutation]:
     own, source = bits_of(x), bits_of(y)
     if x.size == y.size and np.array_equal(own, source):
         return Permutation(np.arange(x.size), np.zeros(x.size, bool), 1.0, False)
-    transposed = _transposed(own.reshape(x.shape), source.reshape(y.shape)) if x.size == y.size else None
+    transposed = _transposition(own.reshape(x.shape), source.reshape(y.shape)) if x.size == y.size else None
     if transposed is not None:
         return transposed
     top = np.array(1 << (8 * x.dtype.itemsize - 1), own.dtype)
@@ -75,7 +75,7 @@ def places_in(x: Any, y: Any) -> Optional[Permutation]:
     return best if best is not None and best.share > 0 else None
 
 
-def _transposed(own: Any, source: Any) -> Optional[Permutation]:
+def _transposition(own: Any, source: Any) -> Optional[Permutation]:
     """Return the places if only axes were permuted, before or after a change of shape; else None."""
     places = np.arange(own.size)
     found: list[Any] = []

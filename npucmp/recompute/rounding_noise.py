@@ -145,17 +145,17 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
             sums = self._level if func.overloadpacket.__name__ in NORMS else self._sums
             with self._at(self.accumulator if is_inner else self._level, sums), self:
                 out = how(*args, **kwargs)
-            return self._rounded(out) if is_inner else out
+            return self._round_results(out) if is_inner else out
         name = func.overloadpacket.__name__
         if name in FREE:
-            return self._copied(func, args, kwargs)
+            return self._copy_noisy(func, args, kwargs)
         extra = self._of_sums(func, name, args, kwargs)
         out = func(*args, **kwargs)
         if not name.endswith("_") and _shares(out, args):
             return out
         if extra is None:
             extra = self._of_steps(name, args, kwargs, out)
-        return self._rounded(out, extra)
+        return self._round_results(out, extra)
 
     @contextmanager
     def _at(self, level: float, sums: float) -> Iterator[None]:
@@ -169,7 +169,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
     def _normal(self, like: Any) -> Any:
         return torch.randn(like.shape, generator=self._random, dtype=torch.float64)
 
-    def _rounded(self, out: Any, extra: Any = None) -> Any:
+    def _round_results(self, out: Any, extra: Any = None) -> Any:
         """Return results with the noise of their rounding; `extra` are deviations that precede it."""
         flat, _ = tree_flatten(out)
         added = dict(zip(map(id, flat), extra)) if extra is not None else {}
@@ -182,11 +182,11 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
             change = deviation * self._normal(one)
             one.add_(torch.where(torch.isfinite(change), change, 0.0))
         if self.unit > self.accumulator:
-            self._clean[one.untyped_storage().data_ptr()] = one, _stored(one)
+            self._clean[one.untyped_storage().data_ptr()] = one, _storage_copy(one)
         one.mul_(self._normal(one).mul_(ROUNDING * self._level).add_(1))
         return one
 
-    def _copied(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _copy_noisy(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Copy a tensor with noise and its clean original. A write in place changes both."""
         if func.overloadpacket.__name__.endswith("_") and args and self._has_original(args[0]):
             func(*map_tensors(list(args), self._before), **kwargs)
@@ -198,7 +198,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
                 tensors = [one for one in tree_flatten(args)[0] if isinstance(one, torch.Tensor)]
                 if any(map(self._has_original, tensors)):
                     clean = func(*map_tensors(list(args), self._before), **kwargs)
-                    self._clean[place] = out, _stored(out)
+                    self._clean[place] = out, _storage_copy(out)
                     self._before(out).copy_(clean)
         return out
 
@@ -256,7 +256,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[misc]
         return None
 
 
-def _stored(one: Any) -> Any:
+def _storage_copy(one: Any) -> Any:
     """Return a flat copy of the whole storage of a tensor."""
     return torch.empty(0, dtype=one.dtype).set_(one.untyped_storage().clone())
 

@@ -85,7 +85,7 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
         raise MissingTensor("its forward has no input with a gradient")
     saved = saved_by(task, bound, context)
     candidates = gradients(bound, incoming, saved)
-    chosen = _chosen(outputs, recorded, candidates, len(_leaves_of(bound)))
+    chosen = _choose_candidates(outputs, recorded, candidates, len(_leaves_of(bound)))
     rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (incoming, saved), now))
     rows = _clear_rows(rows, task, bound, recorded, (incoming, saved), settings)
 
@@ -127,7 +127,7 @@ def _clear_rows(
             candidates = gradients(other, *sources)
         except CALL_ERRORS:  # a rounded scale may give another size
             continue
-        chosen = _chosen(task.outputs, recorded, candidates, len(_leaves_of(other)))
+        chosen = _choose_candidates(task.outputs, recorded, candidates, len(_leaves_of(other)))
         again = _of_backward(task, other, recorded, candidates, chosen, sources, settings)
         clean = {row.slot: row for row in again if row.verdict is ReplayVerdict.CLEAN}
         rows = [clean.get(row.slot, row) if _is_open(row) else row for row in rows]
@@ -191,7 +191,7 @@ def _leaves_of(bound: Bound) -> list[Any]:
     return [one for one in tensors_in([bound.args, bound.kwargs]) if one.is_floating_point() and id(one) not in fixed]
 
 
-def _chosen(
+def _choose_candidates(
     outputs: Sequence[TensorRef], recorded: dict[str, Any], candidates: list[Any], leaves: int
 ) -> list[tuple[int, Form]]:
     """The candidate of each recorded gradient, and its form. All are gradients of one node, in their places: the last
@@ -379,7 +379,7 @@ class BackwardBlocks(Blocks):
     def _nearest(self, slot: str, rows: Sequence[tuple[int, int]], found: list[Any]) -> int:
         recorded = self.outputs[slot].take(rows)
         at, form = nearest(recorded, found, number_of(slot, 0))
-        return at if at >= 0 and form is _unchanged and distance(recorded, found[at]) <= GRADIENT_DISTANCE else -1
+        return at if at >= 0 and form is _identity and distance(recorded, found[at]) <= GRADIENT_DISTANCE else -1
 
     def same_types(self, state: BlockState) -> list[Any]:
         native = _native(state.bound, gradients, state.incoming, state.saved)
@@ -437,7 +437,7 @@ def nearest(recorded: Any, candidates: list[Any], place: int) -> tuple[int, Form
     candidate in the same place is preferred, unless another is NEARER times nearer, or only the other is near; -1 if no
     candidate has as many elements."""
     best = math.inf
-    found: tuple[int, Form] = (-1, _unchanged)
+    found: tuple[int, Form] = (-1, _identity)
     order = sorted(range(len(candidates)), key=lambda at: at != place)
     for at in order:
         one = candidates[at]
@@ -453,13 +453,13 @@ def nearest(recorded: Any, candidates: list[Any], place: int) -> tuple[int, Form
 def _forms(one: Any, shape: tuple[int, ...]) -> list[Form]:
     found: list[Form] = []
     if tuple(one.shape) == shape:
-        found.append(_unchanged)
+        found.append(_identity)
     if one.dim() >= 2 and tuple(one.transpose(-1, -2).shape) == shape:
         found.append(lambda other: other.transpose(-1, -2))
     return found or [lambda other: other.reshape(shape)]
 
 
-def _unchanged(one: Any) -> Any:
+def _identity(one: Any) -> Any:
     return one
 
 

@@ -48,7 +48,7 @@ class TorchEngine:
     def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
         from npucmp.recompute import torch_backward, torch_forward
 
-        row = row_of(_called(task))
+        row = row_of(_forward_call(task))
         assert isinstance(row, CallRow)
         work = torch_backward.backward if task.is_backward else torch_forward.forward
         found: list[ReplayedOutput] = work(task, row, context, settings)
@@ -70,13 +70,13 @@ class CaseEngine(TorchEngine):
 
     def refuses(self, task: Task) -> tuple[str, str]:
         status, because = super().refuses(task)
-        row = row_of(_called(task))
+        row = row_of(_forward_call(task))
         is_random = not status and row is not None and row.kind == "dropout"
         return STOPPED["random"] if is_random else (status, because)
 
     def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
         rows = super().replay(task, context, settings)
-        row = row_of(_called(task))
+        row = row_of(_forward_call(task))
         if row is not None and any(one.status == REPLAYED for one in rows):
             from npucmp.recompute import torch_case
 
@@ -84,6 +84,6 @@ class CaseEngine(TorchEngine):
         return rows
 
 
-def _called(task: Task) -> Call:
+def _forward_call(task: Task) -> Call:
     """The call of the forward."""
     return task.forward_call if task.is_backward and task.forward_call else task.call

@@ -210,7 +210,7 @@ def _alternative_results(bound: Bound, exact: list[Any]) -> list[tuple[list[Any]
         calls.append((lambda: bound.call(narrow_arguments(bound)), False))
     if _is_stepped(bound) and bound.unit:
         for step in (-2, 2):
-            calls.append((partial(bound.call, _moved(bound, 1 + step * bound.unit)), False))
+            calls.append((partial(bound.call, _scale_input(bound, 1 + step * bound.unit)), False))
     found = []
     for call, is_whole in calls:
         try:
@@ -223,7 +223,7 @@ def _alternative_results(bound: Bound, exact: list[Any]) -> list[tuple[list[Any]
     return found
 
 
-def _moved(bound: Bound, factor: float) -> Arguments:
+def _scale_input(bound: Bound, factor: float) -> Arguments:
     """Arguments with the first tensor multiplied by `factor`."""
     first = next(iter(tensors_in([bound.args, bound.kwargs])), None)
     args, kwargs = mapped_any([[*bound.args], bound.kwargs], lambda one: _times(one, factor) if one is first else one)
@@ -258,7 +258,7 @@ def due_of(bound: Bound, exact: list[Any], settings: ReplaySettings) -> tuple[li
     floats = [isinstance(one, torch.Tensor) and one.is_floating_point() for one in exact]
     if kind == "exact" or not any(floats):
         return [0.0] * len(exact), "exact"
-    if kind == "sum" and not any(one not in (0.0, 1.0) for one in scalars) and not _scaled(bound):
+    if kind == "sum" and not any(one not in (0.0, 1.0) for one in scalars) and not _is_scaled(bound):
         return [_walk(bound, exact)], "walk"
     trials = []
     for trial in range(settings.trials):
@@ -304,7 +304,7 @@ def _walk(bound: Bound, exact: list[Any]) -> Any:
     return numpy_of(found)
 
 
-def _scaled(bound: Bound) -> bool:
+def _is_scaled(bound: Bound) -> bool:
     return any(bound.kwargs.get(key, 1) != 1 for key in ("alpha", "beta"))
 
 

@@ -130,7 +130,7 @@ def _of_values(one: Subject) -> Iterator[tuple[str, Any]]:
         if one.actual.ndim:
             yield from _of_columns(one)
             yield from _of_box(one)
-        yield "truncated instead of rounded", _truncated(one.exact, one.dtype)
+        yield "truncated instead of rounded", _truncate(one.exact, one.dtype)
         for name in LOW:
             if KNOWN[name].round_off > one.dtype.round_off:
                 yield f"rounded to {name}", round_to(one.exact, KNOWN[name])
@@ -199,7 +199,7 @@ def _of_box(one: Subject) -> Iterator[tuple[str, Any]]:
     yield f"[{words}] {_times(factor)}", other
 
 
-def _truncated(exact: Any, dtype: Dtype) -> Any:
+def _truncate(exact: Any, dtype: Dtype) -> Any:
     """Truncate toward zero in a type."""
     rounded = round_to(exact, dtype)
     inner = round_to(exact - 0.999 * dtype.round_off * exact, dtype)
@@ -250,19 +250,19 @@ def _coarser(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
     for name in LOW:
         dtype = KNOWN[name]
         if dtype.round_off > bound.unit:
-            yield f"computed in {name}", _mapped(bound, methodcaller("to", DTYPES[name])), RESIDUAL_SHARE
-            yield f"{name} operands", _mapped(bound, partial(_rounded, to=dtype)), RESIDUAL_SHARE
+            yield f"computed in {name}", _map_tensors(bound, methodcaller("to", DTYPES[name])), RESIDUAL_SHARE
+            yield f"{name} operands", _map_tensors(bound, partial(_round_values, to=dtype)), RESIDUAL_SHARE
     if bound.unit < 2.0**-13 and bound.row.kind == "sum":
         for name, bits in SHORT.items():
-            yield f"{name} operands", _mapped(bound, partial(_round_mantissa, bits=bits)), RESIDUAL_SHARE
+            yield f"{name} operands", _map_tensors(bound, partial(_round_mantissa, bits=bits)), RESIDUAL_SHARE
 
 
-def _mapped(bound: Bound, change: Callable[[Any], Any]) -> Bound:
+def _map_tensors(bound: Bound, change: Callable[[Any], Any]) -> Bound:
     args, kwargs = map_tensors([bound.args, bound.kwargs], change)
     return bound._replace(args=args, kwargs=kwargs)
 
 
-def _rounded(one: Any, to: Dtype) -> Any:
+def _round_values(one: Any, to: Dtype) -> Any:
     return torch.from_numpy(round_to(one.numpy(), to))
 
 

@@ -217,12 +217,12 @@ def _verdict(report: CheckResult) -> tuple[str, str]:
 
 def _row(one: Symptom) -> Row:
     row: Row = {name: getattr(one, name, None) for name in HEALTH}
-    row.update(count=one.places, follows=one.follows or None, also="; ".join(one.also), order=_place(one))
+    row.update(count=one.places, follows=one.follows or None, also="; ".join(one.also), order=_priority(one))
     row.update(of_operator(one.operator) if one.operator is not None else {"op": None})
     return {**row, "stack": source_line(one.operator) if one.operator is not None else None}
 
 
-def _place(one: Symptom) -> int | None:
+def _priority(one: Symptom) -> int | None:
     return one.order if one.order >= 0 else None
 
 

@@ -78,7 +78,7 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     return multi_rank_answer(found, parts.every, cells_of_runs(report), files.pages)
 
 
-class _Paged(NamedTuple):
+class _PageInputs(NamedTuple):
     """The inputs of the pages of single comparisons: the report without comparisons, and the paths of the pages in a
     folder."""
 
@@ -88,7 +88,7 @@ class _Paged(NamedTuple):
     shown: Shown
 
 
-def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, RankTables]:
+def _page(paged: _PageInputs, number: int, one: Comparison) -> tuple[Piece, RankTables]:
     """Make the page of a comparison, and its rows of the tables, which have the same cells."""
     seen = tuple(look for look in paged.report.looks if look.run == number)
     parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics, paged=True)
@@ -97,7 +97,7 @@ def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, RankTable
         compare_answer(parts, files=files), remarks=lambda folder: ()
     )  # the remarks concern all comparisons together
     page = paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
-    return page, files.filed(paged.filing, number, 0, one)
+    return page, files.table_rows(paged.filing, number, 0, one)
 
 
 def _lost_page(number: int, because: str) -> tuple[Piece, Optional[RankTables]]:
@@ -148,7 +148,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         facts=lambda: {**facts(parts), "next_dump": further.facts()},
         nothing=[] if suspects.first else [*lines, *listed],
         left_out=[*_runs_left_out(report)],
-        undecided=[*parts.undecided()],
+        undecided=[*parts.undecided_words()],
         unlisted=sum(one.unlisted[0] for one in sections),
         remarks=lambda folder: further.remarks(folder) if folder else [],
         remarks_title="Next steps",
@@ -171,7 +171,7 @@ class _Files:
         self._paged: dict[int, RankTables] = {}  # rows that were made together with a page
         self.every = cache(self._every)
 
-    def filed(self, filing: RowSettings, number: int, at: int, one: Comparison) -> RankTables:
+    def table_rows(self, filing: RowSettings, number: int, at: int, one: Comparison) -> RankTables:
         """Return the rows of a comparison; `number` is its index among all, `at` its index here."""
         from npucmp.report.rank_tables import write_rank_tables
 
@@ -181,7 +181,7 @@ class _Files:
         from npucmp.report.rank_tables import write_rank_tables
 
         if len(self._comparisons) == 1 and not isinstance(self._comparisons, StoredComparisons):
-            return [self.filed(self._filing, 0, 0, self._comparisons[0])]
+            return [self.table_rows(self._filing, 0, 0, self._comparisons[0])]
         lost = partial(_lost_files, where_of(self._comparisons), self._filing)
         numbers = [at for at in range(len(self._comparisons)) if at not in self._paged]
         found = {
@@ -204,7 +204,7 @@ class _Files:
     def pages(self, within: Mapping[int, PageContext], shown: Shown) -> Iterator[tuple[int, Piece]]:
         """Yield the pages of these comparisons, made by the process that has the comparison."""
         common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="")
-        numbers, paged = sorted(within), _Paged(common, self._filing, within, shown)
+        numbers, paged = sorted(within), _PageInputs(common, self._filing, within, shown)
         made = map_comparisons(self._comparisons, partial(_page, paged), _lost_page, numbers)
         for number, (page, filed) in zip(numbers, made):
             if filed is not None:
@@ -258,22 +258,22 @@ class _NextDump:
         self._report, self._files = report, files
 
     @cached_property
-    def _found(self) -> Optional[NextDump]:
+    def _next_dump(self) -> Optional[NextDump]:
         from npucmp.report.next_dump import next_dump
 
         return next_dump(self._report, [one.wanted for one in self._files.every()])
 
     def facts(self) -> Optional[Row]:
         """Return its values for summary.json."""
-        return None if self._found is None else self._found.facts()
+        return None if self._next_dump is None else self._next_dump.facts()
 
     def remarks(self, folder: str) -> list[str]:
         """Return the command to run next, in one line."""
-        return [] if self._found is None else [self._found.remark(self._report, folder)]
+        return [] if self._next_dump is None else [self._next_dump.remark(self._report, folder)]
 
     def texts(self) -> list[Text]:
         """Return the dump configurations."""
-        return [] if self._found is None else [Text(*file) for file in self._found.files.items()]
+        return [] if self._next_dump is None else [Text(*file) for file in self._next_dump.files.items()]
 
 
 def _placements(report: Report) -> Iterator[ReportTable]:

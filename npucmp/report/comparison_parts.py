@@ -52,7 +52,7 @@ class Parts:
         more = self.tally.verdicts[Verdict.UNREADABLE] - len(lines)
         return Listing("unreadable", lines, "tensors.csv", more)
 
-    def undecided(self) -> Iterator[str]:
+    def undecided_words(self) -> Iterator[str]:
         for verdict, what in LEFT_OUT.items():
             if count := self.tally.verdicts[verdict]:
                 example = next(one.examples[verdict] for one in self.every if verdict in one.examples)
@@ -106,7 +106,7 @@ def facts(parts: Parts) -> Row:
         "notes": parts.notes,
         "unlike": report.unlike,
         **_layout(report),
-        "accused": [_accused(one) for one in report.accused],
+        "accused": [_ticket_facts(one) for one in report.accused],
         "passes": [],
         "unpaired": [
             {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
@@ -114,7 +114,7 @@ def facts(parts: Parts) -> Row:
     }
 
 
-def _accused(one: TicketFacts) -> Row:
+def _ticket_facts(one: TicketFacts) -> Row:
     """Return the ticket data of an operator that its rows lack."""
     below = {name: [fact._asdict() for fact in getattr(one, name)] for name in ("arguments", "vendor")}
     return {**one._asdict(), **below}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npucmp.report.answer import Answer, ReportTable
-from npucmp.report.csv_text import encoded
+from npucmp.report.csv_text import encode
 from npucmp.report.files import ConcatFile, Content
 from npucmp.report.tables import PARQUET, head_of, rows_of
 
@@ -11,7 +11,7 @@ from npucmp.report.tables import PARQUET, head_of, rows_of
 def render(answer: Answer) -> dict[str, Content]:
     """Return a file for each table and each text."""
     found = {table.file: _content(table) for table in answer.tables}
-    found.update({text.file: encoded(text.text) for text in answer.texts()})
+    found.update({text.file: encode(text.text) for text in answer.texts()})
     return found
 
 

@@ -138,14 +138,14 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return repr(float(value))
-    return _quoted(escape_formula(value)) if isinstance(value, str) else str(value)
+    return _quote(escape_formula(value)) if isinstance(value, str) else str(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote a cell by RFC 4180; escaped text has no line breaks."""
     return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text
 
 
-def encoded(text: str) -> bytes:
+def encode(text: str) -> bytes:
     """Return text as bytes for a file."""
     return text.encode("utf-8", "backslashreplace")

@@ -54,9 +54,9 @@ class ErrorOrigin(NamedTuple):
         """The sentence; it contains names from the dump."""
         assert self.cell.first is not None
         head = HEADS.get(self.cell.first.cause, HEAD).format(where=self._where(), op=self.cell.first.op)
-        return "; ".join([head, *self._reach(), *self._unseen()])
+        return "; ".join([head, *self._reach(), *self._earlier_words()])
 
-    def _unseen(self) -> list[str]:
+    def _earlier_words(self) -> list[str]:
         """Return a clause on earlier steps in which the error may have begun."""
         if not self.unseen:
             return []
@@ -67,7 +67,7 @@ class ErrorOrigin(NamedTuple):
         known = self.coordinates.words
         beside = f" ({known})" if known else ""
         if len(self.ranks) < 2:
-            return ", ".join(filter(None, (self._step(), f"rank {self.cell.rank}{beside}"))) if self._ranked() else (
+            return ", ".join(filter(None, (self._step(), f"rank {self.cell.rank}{beside}"))) if self._has_ranks() else (
                 self._step() or "the only step")  # fmt: skip
         every = "both ranks" if len(self.ranks) == 2 else f"all {len(self.ranks)} ranks"
         which = numbers("rank", self.ranks) if self.others else every
@@ -76,7 +76,7 @@ class ErrorOrigin(NamedTuple):
     def _step(self) -> str:
         return "" if self.cell.step is None else f"step {self.cell.step}"
 
-    def _ranked(self) -> bool:
+    def _has_ranks(self) -> bool:
         return self.cell.rank is not None
 
     def _reach(self) -> list[str]:
@@ -89,7 +89,7 @@ class ErrorOrigin(NamedTuple):
             return words
         if not reached:
             differs = "differs" if self.agree else "is known to differ"
-            return [f"no other rank of the step {differs}"] if self._ranked() else []
+            return [f"no other rank of the step {differs}"] if self._has_ranks() else []
         ways = [f"{self._whom(way, reached)} through {way.through}" for way in self.ways[:WAYS]]
         more = len(self.ways) - WAYS
         ways += [f"others through {count_of(more, 'more operator')}"] if more > 0 else []

@@ -57,7 +57,7 @@ def answer(report: FusionResult, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a comparison of a run with fusion and a run without."""
     parts = Parts(report, metrics)
     found = compare.compare_answer(parts)
-    every = [one for comparison in report.comparisons for one in _fused(comparison)]
+    every = [one for comparison in report.comparisons for one in _fused_operators(comparison)]
     off = switch(report)
     config = json.dumps({"Switch": off}, indent=4, ensure_ascii=True) + "\n"
     title = "fusion_switch.cfg: disables the passes that created these operators" if off else ""
@@ -104,7 +104,7 @@ def is_fused(operator: Optional[Operator]) -> bool:
     return operator is not None and (len(operator.originals) > 1 or bool(operator.passes))
 
 
-def _fused(comparison: Comparison) -> Iterator[FusedOperator]:
+def _fused_operators(comparison: Comparison) -> Iterator[FusedOperator]:
     """Yield the fused operators of the target in graph order, found by the graph or, without a graph, by names."""
     groups: dict[int, list[Finding]] = {}
     for finding in comparison.findings:

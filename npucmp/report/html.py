@@ -96,11 +96,11 @@ def words(answer: Answer) -> Words:
         "sides": [*sides][:MOST],
         "sides_more": len(sides) - MOST,
         "remarks": answer.remarks("."),
-        "left_out": _shorten([*answer.left_out, *answer.undecided]),
+        "left_out": _shorten_lines([*answer.left_out, *answer.undecided]),
         "nothing": answer.nothing[:MOST],
         "notes": [*warnings, *notes],
         "counts": _bar(answer.counts),
-        "made": _made(answer),
+        "made": _words_of(answer),
         "grid_of": matrix_data(answer.matrix) if answer.matrix else None,
     }
 
@@ -109,7 +109,7 @@ def _text(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
 
 
-def _shorten(lines: Sequence[str]) -> list[str]:
+def _shorten_lines(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST], *([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])]
 
 
@@ -147,7 +147,7 @@ def _bar(counts: Mapping[str, int]) -> list[Words]:
     return pieces
 
 
-def _made(answer: Answer) -> Words:
+def _words_of(answer: Answer) -> Words:
     import numpy
 
     argv = answer.result.argv
@@ -189,7 +189,7 @@ def json_for_script(data: dict[str, Any]) -> tuple[str, str]:
     first, others = map(_json, _pieces(data))
     if len(first) + len(others) <= PLAIN:
         return _json(data).translate(IN_AN_ELEMENT), ""
-    return _json({"deflate": _deflated(first)}), _json(_deflated(others))  # base64 needs no escapes
+    return _json({"deflate": _deflate(first)}), _json(_deflate(others))  # base64 needs no escapes
 
 
 def _pieces(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -213,5 +213,5 @@ def _json(value: Any) -> str:
     return _dumps(value)
 
 
-def _deflated(text: str) -> str:
+def _deflate(text: str) -> str:
     return base64.b64encode(zlib.compress(text.encode(), LEVEL)).decode()

@@ -12,15 +12,15 @@ from npucmp.version import __version__
 
 def render(answer: Answer) -> dict[str, bytes]:
     """Return the file."""
-    return {"summary.json": _dumped(summary(answer))}
+    return {"summary.json": _encode(summary(answer))}
 
 
 def with_files(data: bytes, names: Iterable[str]) -> bytes:
     """Return summary.json with the names of all files of its report, which the next report replaces."""
-    return _dumped({**json.loads(data), "files": sorted(names)})
+    return _encode({**json.loads(data), "files": sorted(names)})
 
 
-def _dumped(found: dict[str, Any]) -> bytes:
+def _encode(found: dict[str, Any]) -> bytes:
     return (json.dumps(strict(found), indent=1, ensure_ascii=True) + "\n").encode()
 
 

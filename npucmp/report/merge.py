@@ -38,7 +38,7 @@ def answer(report: MergedReport, metrics: Sequence[str] = ()) -> Answer:
     places = {_key(row, "op", "slot"): int(row["place"]) for row in report.ranked}
     cells = _merge_cells([cell for one in report.sources for cell in _cells(one, places, report.ranked)])
     overview, overview_facts = make_overview(cells)
-    aligned = _aligned(report)
+    aligned = _alignment_sums(report)
     shown = Counter(row["cause"] == Cause.PROPAGATED.value for row in _first_of(report))
     causes = Counter(row["cause"] == Cause.PROPAGATED.value for row in report.ranked)
     unlisted = (causes[False] - shown[False], causes[True] - shown[True])
@@ -121,7 +121,7 @@ def _tally(report: MergedReport) -> VerdictTally:
 def _sentence(report: MergedReport, tally: VerdictTally, status: int) -> str:
     count = count_of(len(report.sources), "report")
     if status == 1:
-        return f"{found_words(tally, len(_unpaired(report)))}; merged from {count}"
+        return f"{found_words(tally, len(_runs_alone(report)))}; merged from {count}"
     if status == 0:
         return f"{count_of(tally.verdicts[Verdict.MATCH], 'tensor')} compared in {count}, none diverged"
     undecided = sum(one.status == 2 for one in report.sources)
@@ -139,11 +139,11 @@ def _uncompared_runs(report: MergedReport) -> Iterator[str]:
     for one in report.sources:
         for lost in one.summary["broken"]:
             yield f"unreadable {lost.get('side')}: {lost.get('because')}"
-    for lost in _unpaired(report):
+    for lost in _runs_alone(report):
         yield f"only in {lost.get('side')}: {lost.get('path')}"
 
 
-def _unpaired(report: MergedReport) -> list[Mapping[str, Any]]:
+def _runs_alone(report: MergedReport) -> list[Mapping[str, Any]]:
     """Return the runs that have a partner in no report, each once."""
     compared = {numbers for one in report.sources for numbers in one.step_ranks}
     every = [lost for one in report.sources for lost in one.summary["unpaired"]]
@@ -239,7 +239,7 @@ def _cell(row: Mapping[str, str], place: int) -> Cell:
     )
 
 
-def _aligned(report: MergedReport) -> dict[str, float]:
+def _alignment_sums(report: MergedReport) -> dict[str, float]:
     """Return the sums of aligned operators, and the share of operators that were compared."""
     found: Counter[str] = Counter()
     compared = 0.0
@@ -271,6 +271,6 @@ def _facts(report: MergedReport, tally: VerdictTally, aligned: Mapping[str, floa
         "roots": [_parse_row(row) for row in report.ranked[: tables.SUMMARISED]],
         "rules": report.sources[0].summary["rules"],
         "notes": list(report.notes),
-        "unpaired": _unpaired(report),
+        "unpaired": _runs_alone(report),
         "lost": [lost for one in report.sources for lost in one.summary["broken"]],
     }

@@ -14,7 +14,7 @@ from typing import Iterator, Mapping, Optional, Sequence
 from npucmp.model import Cause, Event, Overflow, Root, Scan, position
 from npucmp.model.dtypes import lookup
 from npucmp.model.stack import frames, source_line
-from npucmp.overflow_events.discarded import AS_INTEGER
+from npucmp.overflow_events.masked_infinity import AS_INTEGER
 from npucmp.overflow_events.special_values import headroom
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, PathStep, Row, Section, Suspect, Suspects
@@ -142,12 +142,12 @@ def _notes(report: Overflow) -> Iterator[str]:
     yield from dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])
     silent = [event for event in report.events if event.kind and not event.alarm and event.operator is not None]
     discarded = [event for event in silent if event.evidence[-1].kind == "thrown away"]
-    yield from dict.fromkeys(_discarded(event) for event in discarded if event.origin == "born")
+    yield from dict.fromkeys(_discarded_words(event) for event in discarded if event.origin == "born")
     raw = (event.operator.name for event in silent if event.operator and event not in discarded)
     yield from (f"{name}: returns uninitialised memory; its content is not reported" for name in dict.fromkeys(raw))
 
 
-def _discarded(event: Event) -> str:
+def _discarded_words(event: Event) -> str:
     how = "a selection discards at once, and that no other operator reads"
     if event.evidence[-1] == AS_INTEGER:
         how = "becomes an integer that is discarded"

@@ -44,7 +44,7 @@ def multi_rank_answer(answer: Answer, parts: Sequence[RankSummary], lost: Sequen
             *([f"and {len(odd) - MOST_SENTENCES} more in summary.json"] if len(mismatches) > MOST_SENTENCES else []),
         ],
         pages=[cells[at].name for at in pages],
-        unwritten=unwritten(cells, pages),
+        unwritten=missing_pages(cells, pages),
     )
     (section,) = with_worst_elements([_section(answer, parts, matrix)], answer.looks)
     return replace(
@@ -109,7 +109,7 @@ def _section(answer: Answer, parts: Sequence[RankSummary], matrix: Matrix) -> Se
         aligned=answer.aligned,
         warnings=[words for one in answer.sections for words in one.warnings],
         suspects=Suspects(first, passed),
-        unlisted=_unlisted(parts, bool(first)),
+        unlisted=_omitted_counts(parts, bool(first)),
     )
     if first or passed:
         chosen = Suspects(first, passed) if first else Suspects(passed)
@@ -125,7 +125,7 @@ def _section(answer: Answer, parts: Sequence[RankSummary], matrix: Matrix) -> Se
     return section._replace(lines=earliest.lines)
 
 
-def _unlisted(parts: Sequence[RankSummary], several: bool) -> tuple[int, int]:
+def _omitted_counts(parts: Sequence[RankSummary], several: bool) -> tuple[int, int]:
     """Return the numbers of suspects and of propagating operators that only the tables contain. A part without suspects
     lists its propagating operators first; with `several` kinds, they are counted as propagating."""
     suspects = passed = 0
@@ -196,7 +196,7 @@ def _cell_priority(cell: Cell) -> int:
     return cell.first.place if cell.first is not None else 0
 
 
-def unwritten(cells: Sequence[Cell], pages: Sequence[int]) -> str:
+def missing_pages(cells: Sequence[Cell], pages: Sequence[int]) -> str:
     """Describe the steps and ranks without a page, and the reason; "" if all have one."""
     without = [cells[at].verdict == "AGREES" for at in {*range(len(cells))} - {*pages}]
     agree, others = sum(without), len(without) - sum(without)

@@ -61,10 +61,10 @@ class FixedJson(dict[str, Any]):
 
 def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     """Return a column in its smallest form; None if no row has a value."""
-    return cells.cached(_fixed) if isinstance(cells, FixedColumn) else _pack_column(cells)
+    return cells.cached(_fixed_width) if isinstance(cells, FixedColumn) else _pack_column(cells)
 
 
-def _fixed(cells: Sequence[Any]) -> Optional[FixedJson]:
+def _fixed_width(cells: Sequence[Any]) -> Optional[FixedJson]:
     found = _pack_column(cells)
     return None if found is None else FixedJson(found)
 

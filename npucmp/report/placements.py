@@ -11,7 +11,8 @@ from npucmp.report.phrases import count_of
 from npucmp.report.tables import table
 
 PLACEMENTS = tuple("step golden_op slot target_ops ranks placement decided_by error rank_errors".split(" "))
-_SHOWN = 4  # placements on the screen
+PARTIAL = "partial sums"
+_SHOWN = 4  # placements on the screen besides partial sums
 
 
 def placements(facts: LayoutFacts) -> ReportTable:
@@ -39,25 +40,29 @@ def layout_line(facts: LayoutFacts) -> str:
     joined = sum(one.state in ("agrees", "differs") for one in facts.placed)
     kinds = ", ".join(_counts(facts))
     alone = Counter(one.state for one in facts.placed)
-    rest = [f"{alone['local']} of single ranks"] if alone["local"] else []
-    rest += [f"{alone[state]} {state}" for state in ("shape", "unknown", "without a partner") if alone[state]]
-    words = f"target {facts.target} · golden {facts.golden}"
-    words += f" · {joined} of {count_of(len(facts.placed), 'tensor')} put together"
-    return f"layout {words} ({kinds})" + "".join(f", {one}" for one in rest)
+    rest = [f"{alone['local']} local to each rank"] if alone["local"] else []
+    words = {"shape": "of shapes that fit no placement", "unknown": "unknown", "without a partner": "without a partner"}
+    rest += [f"{alone[state]} {text}" for state, text in words.items() if alone[state]]
+    said = f"target {facts.target} · golden {facts.golden}"
+    said += f" · {joined} of {count_of(len(facts.placed), 'tensor')} put together"
+    return f"layout {said} ({kinds})" + "".join(f", {one}" for one in rest)
 
 
 def _counts(facts: LayoutFacts) -> Iterator[str]:
     found = Counter(_kind(one) for one in facts.placed if one.relation is not None and one.state != "local")
+    sums = found.pop(PARTIAL, 0)
     for kind, count in found.most_common(_SHOWN):
         yield f"{count} {kind}"
     if len(found) > _SHOWN:
         yield f"{sum(count for _, count in found.most_common()[_SHOWN:])} others"
+    if sums:
+        yield f"{sums} {PARTIAL}"
 
 
 def _kind(one: PlacedTensor) -> str:
     assert one.relation is not None
     if one.relation.is_partial:
-        return "partial sums"
+        return PARTIAL
     kinds = [each.words for each in one.relation.placements if each.kind != "whole"]
     return " · ".join(kinds) or "whole"
 

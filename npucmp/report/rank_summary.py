@@ -130,7 +130,7 @@ class Agreement(NamedTuple):
         return Line("No operator diverged", "good", f": {count_of(self.tensors, 'tensor')} agree, {how}")
 
 
-class NoiseExcused(NamedTuple):
+class NoiseExcuses(NamedTuple):
     """Tensors that --noise excused: their number, and the worst of them."""
 
     tensors: int = 0
@@ -165,7 +165,7 @@ class RankSummary:
     run_notes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     passed: PropagatedSummary = PropagatedSummary()
-    excused: NoiseExcused = NoiseExcused()
+    excused: NoiseExcuses = NoiseExcuses()
     unreadable: tuple[str, ...] = ()
     examples: Mapping[Verdict, str] = field(default_factory=dict)
     roots: tuple[Row, ...] = ()
@@ -341,12 +341,12 @@ def _suspect(root: Root, where: str) -> Suspect:
     return Suspect.of(root, pair.operator, **more)
 
 
-def _noise_excused(findings: Sequence[Finding]) -> NoiseExcused:
+def _noise_excused(findings: Sequence[Finding]) -> NoiseExcuses:
     excused = [finding for finding in findings if finding.metric == "noise"]
     if not excused:
-        return NoiseExcused()
+        return NoiseExcuses()
     worst = max(excused, key=lambda finding: finding.error or 0.0)
-    return NoiseExcused(len(excused), worst.error or 0.0, f"{worst.pair.operator.name} {worst.pair.slot}")
+    return NoiseExcuses(len(excused), worst.error or 0.0, f"{worst.pair.operator.name} {worst.pair.slot}")
 
 
 def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:

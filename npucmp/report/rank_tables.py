@@ -14,7 +14,7 @@ from npucmp.localise.next_dump import OpenRoots
 from npucmp.model import Comparison, StepRankNumbers, Verdict
 from npucmp.report import tables, tensor_rows
 from npucmp.report.answer import Columns, Piece
-from npucmp.report.csv_text import csv_of, encoded
+from npucmp.report.csv_text import csv_of, encode
 from npucmp.report.files import ConcatFile
 from npucmp.report.next_dump import RequestedOperators
 from npucmp.report.tensor_rows import columns_of
@@ -71,7 +71,7 @@ def lost_files(filing: RowSettings, where: StepRankNumbers, because: str) -> Ran
 
 
 def _lines(names: Sequence[str], columns: Columns) -> bytes:
-    return encoded(csv_of(names, columns).partition("\n")[2])
+    return encode(csv_of(names, columns).partition("\n")[2])
 
 
 def by_place(pieces: Iterable[tuple[Optional[int], Piece]]) -> Iterator[bytes]:

@@ -99,7 +99,7 @@ def _section(one: Replay, report: ReplayResult, places: Iterator[int]) -> Sectio
         replay_tables.gradient_suspect(guilty, one, next(places))
         if isinstance(guilty, Edge)
         else _suspect(guilty, one, next(places))
-        for guilty in _accused(one)
+        for guilty in _guilty_items(one)
     ]
     return Section(
         where=" ".join(where),
@@ -130,7 +130,7 @@ def _guilty(one: Replay) -> list[list[ReplayedOutput]]:
     return [found[order] for order in sorted(found)]
 
 
-def _accused(one: Replay) -> list[list[ReplayedOutput] | Edge]:
+def _guilty_items(one: Replay) -> list[list[ReplayedOutput] | Edge]:
     """Return guilty operators and broken edges, in order of execution."""
     found: list[tuple[int, list[ReplayedOutput] | Edge]] = [(rows[0].order, rows) for rows in _guilty(one)]
     found += [(edge.order, edge) for edge in one.broken_edges]

@@ -185,11 +185,11 @@ def _verdict(report: RerunResult) -> tuple[str, str]:
     if counts[Verdict.MATCH] and uncovered.tensors > report.tally.undecided:
         return "UNDECIDED", open_words(uncovered, counts[Verdict.MATCH])
     if any(finding.is_undecided for finding in report.findings):
-        return "UNDECIDED", f"{_unproven(report)} cannot prove bit equality; dump with task tensor or md5"
+        return "UNDECIDED", f"{_undecided_words(report)} cannot prove bit equality; dump with task tensor or md5"
     return "UNDECIDED", "no tensor with elements could be compared"
 
 
-def _unproven(report: RerunResult) -> str:
+def _undecided_words(report: RerunResult) -> str:
     """Name the recorded figures of the tensors that could not be decided."""
     pairs = [one.pair for one in report.findings if one.is_undecided]
     tensors = [tensor for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None and tensor.shape]

@@ -13,7 +13,7 @@ from npucmp.model import (
     Root,
 )
 from npucmp.report.answer import Answer, Columns, Listing, Piece, ReportTable, Row, Section
-from npucmp.report.csv_text import csv_of, encoded
+from npucmp.report.csv_text import csv_of, encode
 from npucmp.report.phrases import line_of
 
 SUMMARISED = 50  # root causes in summary.json
@@ -147,11 +147,11 @@ def with_table_files(answer: Answer, parts: bool = False, parquet: bool = False)
             tables.append(table._replace(file=f"{stem}{ending}", parts=None))
     if not names:
         return answer
-    sections = [_renamed(one, names) for one in answer.sections]
+    sections = [_rename_columns(one, names) for one in answer.sections]
     return replace(answer, tables=tables, sections=sections, unreadable=_listing(answer.unreadable, names))
 
 
-def _renamed(one: Section, names: dict[str, str]) -> Section:
+def _rename_columns(one: Section, names: dict[str, str]) -> Section:
     return one._replace(listings=[_listing(listing, names) for listing in one.listings])
 
 
@@ -163,9 +163,9 @@ def rows_of(table: ReportTable) -> Sequence[Piece]:
     """Return the lines of a table without its header."""
     if table.rows is not None:
         return [*table.rows()]
-    return [encoded(csv_of(table.names, table.columns()).partition("\n")[2])]
+    return [encode(csv_of(table.names, table.columns()).partition("\n")[2])]
 
 
 def head_of(table: ReportTable) -> bytes:
     """Return the header line."""
-    return encoded(",".join(table.names) + "\n")
+    return encode(",".join(table.names) + "\n")

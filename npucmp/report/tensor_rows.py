@@ -69,7 +69,7 @@ def detail(
     if ranks is not None:
         more["ranks"] = ranks
     offsets = [*accumulate((one.length for one in parts), initial=0)]
-    rows = _concatenated([one.rows for one in parts], [len(one.rows["slot"]) for one in parts])
+    rows = _concatenate([one.rows for one in parts], [len(one.rows["slot"]) for one in parts])
     if rows:
         rows["producer"] = [None if cell is None else cell + offset for one, offset in zip(parts, offsets)
                             for cell in one.rows["producer"]]  # fmt: skip
@@ -79,7 +79,7 @@ def detail(
         title="All tensor pairs",
         chart="The error along the network",
         runs=[one.run for one in parts],
-        operators={"run": runs, **_concatenated([one.operators for one in parts], [one.length for one in parts])},
+        operators={"run": runs, **_concatenate([one.operators for one in parts], [one.length for one in parts])},
         rows=rows,
         columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
         shown=["run", "order", "op", "op_type", "slot", "verdict", "cause", *figures,
@@ -89,7 +89,7 @@ def detail(
     )  # fmt: skip
 
 
-def _concatenated(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
+def _concatenate(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
     """Concatenate the columns of parts; cells are None where a part lacks the column."""
     if len(parts) == 1:
         return {**parts[0]}
@@ -274,7 +274,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
             own = [
                 _figures(getattr(one, side), one.elements)
                 if one is not None and tensor is not None
-                else _recorded(found)
+                else _record_of(found)
                 for one, tensor, found in zip(moments, pair[side], recorded)
             ]
             columns.update(columns_of_rows([f"{side}_{name}" for name in FIGURES], own))
@@ -340,5 +340,5 @@ def _figures(side: Side, elements: int) -> tuple[Any, ...]:
     return side.nan, inf, side.minimum, side.maximum, side.total / finite, math.sqrt(side.squares)
 
 
-def _recorded(one: Optional[Statistics]) -> tuple[Any, ...]:
+def _record_of(one: Optional[Statistics]) -> tuple[Any, ...]:
     return (None,) * len(FIGURES) if one is None else (None, None, one.min, one.max, one.mean, one.norm)

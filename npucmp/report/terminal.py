@@ -77,7 +77,7 @@ def _common(suspects: Sequence[Suspect]) -> dict[str, list[int]]:
     return {sentence: places for sentence, places in found.items() if len(places) >= SAME}
 
 
-def _unlisted(one: Listing, most: int, written: bool) -> str:
+def _omitted_words(one: Listing, most: int, written: bool) -> str:
     """Return the number of lines, or of rules, that the screen omits, and the place that lists them. If no folder was
     written, the place is named with the option that writes it."""
     lines = len(one.lines[most:])
@@ -202,7 +202,7 @@ class _Screen:
             most = len(one.lines) if self.verbose else NOTES
             yield from (f"{one.title}: {visible(words)}" for words in one.lines[:most])
             if len(one.lines) > most or one.more:
-                yield f"{one.title}: {_unlisted(one, most, bool(folder))}"
+                yield f"{one.title}: {_omitted_words(one, most, bool(folder))}"
         yield from map(visible, answer.remarks(folder))
         yield self.line(Line(answer.word, answer.tone, f": {answer.sentence}.   {rate_of(answer.result)}"))
 
@@ -230,10 +230,10 @@ def wrap_text(text: str, columns: int) -> str:
     broken. For 0, or fewer columns than LEAST, the text is unchanged."""
     if columns < LEAST:
         return text
-    return "\n".join(_broken(line, columns) for line in text.split("\n"))
+    return "\n".join(_break_line(line, columns) for line in text.split("\n"))
 
 
-def _broken(line: str, columns: int) -> str:
+def _break_line(line: str, columns: int) -> str:
     if _columns(line) <= columns:
         return line
     found = _HEAD.match(_COLOUR.sub("", line))

@@ -47,7 +47,7 @@ LIMITS = (("rtol", "rtol"), ("atol", "atol"), ("most", "limit"), ("mean", "t"), 
 
 def page(ticket: Ticket) -> str:
     """Return the whole text."""
-    parts = (_what, _where, _figures, _compared, _versions, _again, _others)
+    parts = (_what, _where, _figures, _dumps_section, _versions, _again, _others)
     return "\n\n".join(text for part in parts if (text := "\n".join(part(ticket)).strip("\n"))) + "\n"
 
 
@@ -152,7 +152,7 @@ def _vendor(one: Mapping[str, Any]) -> Sequence[str]:
             _code(f"{one.get('small_wrong')} of {one.get('small')}"))  # fmt: skip
 
 
-def _compared(ticket: Ticket) -> Iterator[str]:
+def _dumps_section(ticket: Ticket) -> Iterator[str]:
     """Yield the section on the dumps that were compared and the rules."""
     summary = ticket.summary
     yield "## Compared runs and rules"

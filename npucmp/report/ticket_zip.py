@@ -120,15 +120,15 @@ def _element(text: str) -> str:
         return text
     data = json.loads(found[2])
     if isinstance(data, str):
-        data = _deflated(data)
+        data = _deflate(data)
     elif isinstance(data, dict) and isinstance(data.get("deflate"), str):
-        data = {"deflate": _deflated(data["deflate"])}
+        data = {"deflate": _deflate(data["deflate"])}
     else:
         data = _remove_folders(data)
     return f"{found[1]}{json.dumps(data, separators=(',', ':')).translate(IN_AN_ELEMENT)}{found[3]}"
 
 
-def _deflated(text: str) -> str:
+def _deflate(text: str) -> str:
     unpacker = zlib.decompressobj()
     found = unpacker.decompress(base64.b64decode(text), _INFLATED)
     if not unpacker.eof:

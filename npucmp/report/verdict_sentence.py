@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Iterator
 
 from npucmp.model import DIFFERS, Cause, Report, Verdict, VerdictTally
+from npucmp.model.relation import ranks_in_words
 from npucmp.report.coverage import covered_words, open_words
 from npucmp.report.phrases import count_of
 from npucmp.report.rank_summary import LEFT_OUT
@@ -30,6 +31,8 @@ def sentence_of(report: Report, tally: VerdictTally) -> str:
     bare = ""
     if tally.bare and counts[Verdict.MATCH]:
         bare = f"no tensor could be compared in {tally.bare:,} of {len(report.comparisons):,} steps and ranks"
+    if (absent := _absent_ranks(report)) and report.coverage.suffices(report.least):
+        return f"{absent}; {count_of(counts[Verdict.MATCH], 'tensor')} of the other ranks agree"
     uncompared = counts[Verdict.MATCH] and (tally.coverage.tensors > tally.undecided or not tally.undecided)
     unpaired = [run for side, run in report.unpaired if side == "golden"]
     if uncompared and (tally.coverage.tensors or unpaired):
@@ -42,6 +45,20 @@ def sentence_of(report: Report, tally: VerdictTally) -> str:
     if bare:
         return f"{bare}, {count_of(counts[Verdict.MATCH], 'tensor')} of the others agree"
     return "no tensor could be compared: partners are missing, have incompatible types, or are empty"
+
+
+def _absent_ranks(report: Report) -> str:
+    """Describe the ranks that a step lacks: those without a partner, or those that the target's layout needs."""
+    alone = [run.rank for run in report.left_out if run.rank is not None]
+    if alone:
+        few = len({*alone}) == 1
+        which = f"{'rank' if few else 'ranks'} {ranks_in_words(alone)} of the target"
+        return f"{which} {'has' if few else 'have'} no partner (--rank selects ranks)"
+    missing = report.layout.missing if report.layout is not None else ()
+    if not missing:
+        return ""
+    few = len(missing) == 1
+    return f"{'rank' if few else 'ranks'} {ranks_in_words(missing)} of the layout {'is' if few else 'are'} missing"
 
 
 def found_words(tally: VerdictTally, unpaired: int = 0) -> str:

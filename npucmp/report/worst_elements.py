@@ -38,10 +38,10 @@ def with_worst_elements(sections: Sequence[Section], looks: Sequence[TensorDetai
     """Return the sections with the worst elements of the tensor that shows each suspect."""
     found = {look.place: look for look in reversed(looks) if look.place}  # the first look of a place is of that tensor
 
-    def seen(suspects: Sequence[Suspect]) -> list[Suspect]:
+    def add_details(suspects: Sequence[Suspect]) -> list[Suspect]:
         return [one._replace(look=found.get(one.place)) for one in suspects]
 
-    return [one._replace(suspects=Suspects(*map(seen, one.suspects))) for one in sections]
+    return [one._replace(suspects=Suspects(*map(add_details, one.suspects))) for one in sections]
 
 
 def template_data(look: TensorDetail) -> dict[str, Any]:

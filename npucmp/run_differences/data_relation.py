@@ -58,7 +58,7 @@ def relation(target: Array, golden: Array) -> InputRelation:
 
 def _relation(target: Array, golden: Array) -> InputRelation:
     if target.shape == golden.shape:
-        found = _of_values(target, golden) or _shuffled(target, golden)
+        found = _of_values(target, golden) or _other_order(target, golden)
         if found is not None:
             return found
     for seen in _other_ways(target, golden):
@@ -238,7 +238,7 @@ def _channel_axes(shape: tuple[int, ...]) -> list[int]:
     return [*dict.fromkeys((1, len(shape) - 1))] if len(shape) > 1 else []
 
 
-def _shuffled(x: Array, y: Array) -> Optional[InputRelation]:
+def _other_order(x: Array, y: Array) -> Optional[InputRelation]:
     """The same samples in another order, or partly the same samples."""
     if x.ndim < 1 or len(x) < 2 or x.size < 2 * len(x) or x.dtype != y.dtype:
         return None
@@ -259,7 +259,7 @@ def _other_ways(x: Array, y: Array) -> Iterator[ArrayView]:
     if x.shape == y.shape and x.ndim > 2:
         for axis in _channel_axes(y.shape):
             if y.shape[axis] in COLOURS:
-                for seen in _reversed(y, axis):
+                for seen in _reversed_channels(y, axis):
                     yield seen
         for axis in range(1, y.ndim):
             if y.shape[axis] > 1 and y.shape[axis] not in COLOURS:
@@ -273,11 +273,11 @@ def _other_ways(x: Array, y: Array) -> Iterator[ArrayView]:
                 if x.ndim == 4:
                     axis = order.index(1) if y.shape[1] in COLOURS else order.index(3)
                     if moved.shape[axis] in COLOURS:
-                        for seen in _reversed(moved, axis):
+                        for seen in _reversed_channels(moved, axis):
                             yield ArrayView("layout", f"{words}, and {seen.words}", seen.array)
 
 
-def _reversed(array: Array, axis: int) -> Iterator[ArrayView]:
+def _reversed_channels(array: Array, axis: int) -> Iterator[ArrayView]:
     """RGB against BGR; an alpha channel stays in place."""
     axes = [*range(array.shape[axis])]
     order = [2, 1, 0, *axes[3:]]

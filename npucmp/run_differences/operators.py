@@ -46,7 +46,7 @@ def operators(both: AlignedRuns) -> ItemResult:
         if any(side.operators for side in alone) and (worst is None or share > worst[0]):
             worst = share, one, alone
     if worst is not None:
-        return _unmatched(*worst)
+        return _missing_operators(*worst)
     for one in both.aligned_steps:
         moved = _moved_operators(one)
         if moved:
@@ -58,7 +58,7 @@ def operators(both: AlignedRuns) -> ItemResult:
     return same(f"{matched:,} operators", places=matched)
 
 
-def _unmatched(share: float, one: AlignedStep, alone: list[MissingOperators]) -> ItemResult:
+def _missing_operators(share: float, one: AlignedStep, alone: list[MissingOperators]) -> ItemResult:
     sides = [side for side in alone if side.operators]
     words = []
     for side in sides:
@@ -89,7 +89,7 @@ def _alone(both: AlignedRuns, one: AlignedStep) -> list[MissingOperators]:
     found = []
     for side, alone in (("target", one.alignment.only_target), ("golden", one.alignment.only_golden)):
         counted = [operator for operator in alone if _family(operator) in comparable and _counts(operator)]
-        like = {*_ran_again(runs[side], counted), *_enclosed(both, one, side, counted)} if counted else set()
+        like = {*_ran_again(runs[side], counted), *_enclosed_operators(both, one, side, counted)} if counted else set()
         unlike = [operator for operator in counted if operator.order not in like]
         found.append(MissingOperators(side, counted, unlike, sum(map(_counts, runs[side].operators))))
     return found
@@ -124,7 +124,7 @@ def _contents(operator: Operator) -> list[_ContentKey]:
     return [_ContentKey(operator.op_type, is_output, mark) for is_output, mark in marks if mark is not None]
 
 
-def _enclosed(both: AlignedRuns, one: AlignedStep, side: str, alone: Sequence[Operator]) -> Iterator[int]:
+def _enclosed_operators(both: AlignedRuns, one: AlignedStep, side: str, alone: Sequence[Operator]) -> Iterator[int]:
     """The positions of unmatched operators between partners whose outputs agree, or between the network's inputs and
     such a partner. If forward operators write floats, a later operator must read one of these outputs. Operators
     without float outputs prepare masks and positions."""
@@ -198,7 +198,7 @@ def shapes(both: AlignedRuns) -> ItemResult:
     for one in both.aligned_steps:
         outputs = [pair for pair in one.pairs if is_output(pair) and not is_gradient(pair.operator)]
         count += len(outputs)
-        odd += [pair for pair in outputs if _squeezed(_shape(pair.target)) != _squeezed(_shape(pair.golden))]
+        odd += [pair for pair in outputs if _squeeze(_shape(pair.target)) != _squeeze(_shape(pair.golden))]
     if not count:
         return unknown("no operator has a partner with outputs")
     if not odd:
@@ -222,7 +222,7 @@ def _shape(tensor: object) -> tuple[int, ...]:
     return getattr(tensor, "shape", ())
 
 
-def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 

@@ -43,7 +43,7 @@ def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterato
         yield from _inputs(first, odd, context)
         yield from _weights(first, odd)
     differing = frozenset(id(one.pair) for one in odd.values() if _is_beyond(one, operators.agreement(one.pair)))
-    both = _Compared((_together(first),), differing)
+    both = _FirstComparison((_together(first),), differing)
     for what, hold in NAME_CHECKS.items():
         found = hold(both)
         if found.status is Status.DIFFERS and found.severity not in ("warning", "note"):
@@ -52,7 +52,7 @@ def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterato
         yield f"arguments differ: {arguments.arguments(both).because}"
 
 
-class _Compared(NamedTuple):
+class _FirstComparison(NamedTuple):
     """The first step and rank, and the identities of differing pairs."""
 
     aligned_steps: tuple[AlignedStep, ...]

@@ -9,7 +9,7 @@ from typing import Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.health.curves.curve import Log
-from npucmp.health.curves.reading import read_log
+from npucmp.health.curves.log_reader import read_log
 from npucmp.health.evaluate import RunExamination, examine
 from npucmp.health.facts import Health
 from npucmp.health.gather import build
@@ -110,7 +110,9 @@ def healths_of(
     dump: StrPath, runs: Sequence[Run], options: RunSelection, settings: CheckSettings, context: ReadContext
 ) -> tuple[Health, ...]:
     """Return the facts of runs, rank by rank, in one pass over their tensors; the user's settings override them."""
-    total = sum(size_of(t.dtype, t.shape) for run in runs for op in options.chosen(run) for t in op.tensors if t.file)
+    total = sum(
+        size_of(t.dtype, t.shape) for run in runs for op in options.operators_of(run) for t in op.tensors if t.file
+    )
     meter = ProgressMeter(options.progress, total)
     made = build(
         str(dump),

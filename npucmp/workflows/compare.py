@@ -17,7 +17,16 @@ from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Comparison, Report, RunHeader, map_comparisons
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import Sides, StrPath, keys, layouts_differ, most_ranks, pair_runs, pair_suggestion
+from npucmp.workflows.select_runs import (
+    Sides,
+    StrPath,
+    check_equal_layouts,
+    keys,
+    layouts_differ,
+    most_ranks,
+    pair_runs,
+    pair_suggestion,
+)
 from npucmp.workflows.tensor_details import with_accused, with_looks
 
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
@@ -40,7 +49,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     context = options.context(target, golden)
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
-        sides = _opened(target, golden, options, context)
+        sides = _open_sides(target, golden, options, context)
         report = _put_together(sides, options, context) or compare_runs(sides, options)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
@@ -62,7 +71,10 @@ def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optio
     """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
     stated = options.layout is not None or options.golden_layout is not None
     targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
-    if options.ranks_apart or options.pair or not layouts_differ(targets, goldens, stated):
+    if options.ranks_apart or options.pair:
+        return None
+    if not layouts_differ(targets, goldens, stated):
+        check_equal_layouts(targets, goldens)
         return None
     from npucmp.workflows import parallel_layout
 
@@ -94,7 +106,7 @@ def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optiona
     return pairing
 
 
-def _opened(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Sides:
+def _open_sides(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Sides:
     sides = Sides(target, options.runs(target, context), golden, options.runs(golden, context, golden=True))
     if options.also:
         sides = _with_further_dumps(sides, options, context)

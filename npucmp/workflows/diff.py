@@ -60,7 +60,7 @@ def compare_reports(before: SavedReport, after: SavedReport, strict: bool = Fals
         if not _was_known(key, before)
     ]
     new += [Change(key, before.seen.get(key), one) for key, one in after.seen.items()
-            if one.differs and (key.step, key.rank) not in owned and not _differed(key, before)]  # fmt: skip
+            if one.differs and (key.step, key.rank) not in owned and not _was_different(key, before)]  # fmt: skip
     if strict:
         new += [Change(key, before.seen.get(key), one) for key, one in after.seen.items()
                 if one.verdict == NO_PARTNER and not _alone(key, before)]  # fmt: skip
@@ -119,7 +119,7 @@ def _was_known(key: Key, before: SavedReport) -> bool:
     return key in before.places and before.places[key].counts
 
 
-def _differed(key: Key, before: SavedReport) -> bool:
+def _was_different(key: Key, before: SavedReport) -> bool:
     return key in before.seen and before.seen[key].differs
 
 

@@ -56,7 +56,7 @@ def _guess_run(run: Run, plain: Sequence[Run], notes: list[str]) -> Run:
     """Return a run without a graph, annotated with fused operators that names and order show."""
     found, by_name, by_order = guess_fusion(run, max(plain, key=lambda one: len(one.operators)))
     guesses = (
-        f"fused operators are guessed, {_listed(by_name)} by their names and {_listed(by_order)} by the order of "
+        f"fused operators are guessed, {_name_list(by_name)} by their names and {_name_list(by_order)} by the order of "
         "operators in the other run; their inputs are matched by content only"
     )
     notes.append(
@@ -76,7 +76,7 @@ def _without_inserted(run: Run, notes: list[str]) -> Run:
     return replace(run, operators=tuple(operator for operator in run.operators if not operator.inserted))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     return f"{len(names)} ({first_of(names)})" if names else "none"
 
 

@@ -67,19 +67,19 @@ def overflow(dump: StrPath, options: OverflowOptions) -> Overflow:
     partners = {id(target): golden for target, golden in paired}
     scans, read, found, partial = [], 0, 0, False
     unfit = unfit_globs(options, [*runs, *goldens]) + (unfit_names(options.names(), runs, goldens) if goldens else [])
-    chosen = [operator for run in runs for operator in options.chosen(run)]
+    chosen = [operator for run in runs for operator in options.operators_of(run)]
     meter = ProgressMeter(options.progress, sum(size_of(t.dtype, t.shape) for op in chosen for t in op.tensors))
     for run in runs:
         rows: list[ScanResult] = []
         try:
-            for row in scan(options.chosen(run), options.jobs or default_jobs(), context):
+            for row in scan(options.operators_of(run), options.jobs or default_jobs(), context):
                 rows.append(row)
                 meter.add(size_of(row.tensor.dtype, row.tensor.shape))
         except KeyboardInterrupt:
             partial = True
         read += sum(row.bytes_read for row in rows)
         found += len(rows)
-        scans.append(_scanned(run, rows, partners.get(id(run)), options, context))
+        scans.append(_scan_run(run, rows, partners.get(id(run)), options, context))
         if partial:
             break
     records = any(run.records for run in runs)
@@ -96,7 +96,7 @@ def overflow(dump: StrPath, options: OverflowOptions) -> Overflow:
     )
 
 
-def _scanned(
+def _scan_run(
     run: Run, rows: Sequence[ScanResult], golden: Optional[Run], options: OverflowOptions, context: ReadContext
 ) -> Scan:
     blame = _blame(run, context)
@@ -106,7 +106,7 @@ def _scanned(
     seen = {row.operator.order for row in rows}
     empty = [
         device_event(one.order, one, "unknown", blame.flagged[one.order], NO_TENSOR)
-        for one in options.chosen(run)
+        for one in options.operators_of(run)
         if one.order in blame.flagged and one.order not in seen
     ]
     edge = list(_close_to_the_edge(rows, options.headroom))
@@ -140,10 +140,10 @@ def _blame(run: Run, context: ReadContext) -> DeviceFlags:
             evidence = UNREADABLE._replace(facts={"problem": Fact(broken[-1])})
             others.append(Event(-1, None, None, "device", "unknown", (evidence,), alarm=False))
             continue
-        for record in filter(overflow_records.flagged, records):
+        for record in filter(overflow_records.has_overflow, records):
             status = next(f"0x{word:x}" for word in record.status if word > 0)
             bits = f"{record.unit}: {overflow_records.status_words(record)}"
-            operator = _executed(run, record)
+            operator = _first_operator(run, record)
             if operator is not None:
                 flagged.setdefault(operator.order, (status, bits))
             else:
@@ -158,7 +158,7 @@ def _time(path: str) -> tuple[int, str]:
     return max(numbers, default=0), path
 
 
-def _executed(run: Run, record: overflow_records.DeviceRecord) -> Optional[Operator]:
+def _first_operator(run: Run, record: overflow_records.DeviceRecord) -> Optional[Operator]:
     """Return the first operator that ran as this task; if the operator was sliced, the record must name the slice."""
     for operator in run.operators:
         for task in operator.tasks:

@@ -35,11 +35,11 @@ from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.rank_tasks import (
     ComparisonWork,
     EarlierStep,
-    Finished,
-    Measured,
     Memory,
     Names,
-    Searched,
+    RankMeasurement,
+    RankResult,
+    RankRoots,
     StepRank,
     Store,
 )
@@ -77,15 +77,15 @@ def compare_steps(source: ComparisonSource, options: Options, executor: Optional
     Raises UsageError if nothing can be compared, DumpError if no step and rank can be read.
     """
     if source.is_open:
-        return _compared(source, options, Serial(), Memory())
+        return _compare_all(source, options, Serial(), Memory())
     from npucmp.workflows.scratch import Scratch, ScratchFolder
 
     folder = ScratchFolder(options.journal)
     with folder:
-        return _compared(source, options, executor or Serial(), Scratch(folder.path), folder)
+        return _compare_all(source, options, executor or Serial(), Scratch(folder.path), folder)
 
 
-def _compared(
+def _compare_all(
     source: ComparisonSource, options: Options, executor: Executor, store: Store, folder: Optional[ScratchFolder] = None
 ) -> Report:
     started = time.monotonic()
@@ -114,13 +114,13 @@ def _compared(
         broken += tasks.judge_again(readable)
     steps = _Steps(tasks, readable)
     searched = steps.searched()
-    finished = _finished(searched)
+    finished = _finished_ranks(searched)
     context = options.context(source.target, source.golden)
     return Report(
         paths=(str(source.target), str(source.golden)),
         comparisons=_comparisons(tasks, finished, folder),
         unpaired=tuple(
-            (side, _opened(one, context, options.coverage < 1.0 and side == "golden"))
+            (side, _open_alone(one, context, options.coverage < 1.0 and side == "golden"))
             for side, one in (*source.unpaired, *_without_partner(places, measured))
         ),
         broken=(*broken, *steps.gone),
@@ -143,7 +143,7 @@ def _compared(
     )
 
 
-def _opened(one: Side, context: Any, whole: bool) -> Run:
+def _open_alone(one: Side, context: Any, whole: bool) -> Run:
     """Return a run without a partner; it is read only if its elements count."""
     if isinstance(one, Run):
         return one
@@ -155,7 +155,7 @@ def _unread(one: Side) -> Run:
 
 
 def _comparisons(
-    tasks: _Tasks, finished: Sequence[Finished], folder: Optional[ScratchFolder]
+    tasks: _Tasks, finished: Sequence[RankResult], folder: Optional[ScratchFolder]
 ) -> Union[tuple[Any, ...], StoredComparisons]:
     if folder is None:
         return tuple(one.read(tasks.work) for one in finished)
@@ -169,7 +169,9 @@ def _comparisons(
     )
 
 
-def _parts(tasks: _Tasks, finished: Sequence[Finished], function: PartOf[Any], numbers: Sequence[int]) -> Iterator[Any]:
+def _parts(
+    tasks: _Tasks, finished: Sequence[RankResult], function: PartOf[Any], numbers: Sequence[int]
+) -> Iterator[Any]:
     """Yield the results of a function for comparisons, by their numbers. Raises RuntimeError with the reason if workers
     died."""
     calls = [([finished[at].one.number], (finished[at], at, function)) for at in numbers]
@@ -197,7 +199,7 @@ class _Tasks:
         tasks = [
             _Task(function, replace(self.work, store=store.about(numbers)), arguments) for numbers, arguments in calls
         ]
-        for answer, made in self._executor.map(_do, tasks, _unanswered):
+        for answer, made in self._executor.map(_do, tasks, _failed_answer):
             store.learn(made)
             yield answer
 
@@ -207,7 +209,7 @@ class _Tasks:
         answers = [*self.every(rank_tasks.judge, [([one.number], (one,)) for one in places])]
         gone = [(one, answer) for one, answer in zip(places, answers) if isinstance(answer, FailedTask)]
         places[:] = [one for one, answer in zip(places, answers) if not isinstance(answer, FailedTask)]
-        return [("target", _failed(one, f"judging it ended the process: {died.because}")) for one, died in gone]
+        return [("target", _failed_run(one, f"judging it ended the process: {died.because}")) for one, died in gone]
 
 
 @gc_paused()
@@ -215,23 +217,23 @@ def _do(task: _Task) -> tuple[Any, Names]:
     return task.function(task.work, *task.arguments), task.work.store.made
 
 
-def _unanswered(task: _Task, because: str) -> tuple[Any, Names]:
+def _failed_answer(task: _Task, because: str) -> tuple[Any, Names]:
     if task.function is not rank_tasks.measure:
         return FailedTask(because), {}
-    run = _failed(task.arguments[0], f"reading it ended the process: {because}")
-    return Measured(broken=(("target", run),), died=True), {}
+    run = _failed_run(task.arguments[0], f"reading it ended the process: {because}")
+    return RankMeasurement(broken=(("target", run),), died=True), {}
 
 
-def _failed(one: StepRank, why: str) -> Run:
+def _failed_run(one: StepRank, why: str) -> Run:
     """Return a run that has only a problem."""
     return replace(_unread(one.target), operators=(), problem=f"{one.target.path}: {why}")
 
 
 def _measure_steps(
     tasks: _Tasks, places: Sequence[StepRank], options: Options
-) -> tuple[list[Measured], tuple[str, ...]]:
+) -> tuple[list[RankMeasurement], tuple[str, ...]]:
     """Return the measurements of all steps and ranks, fewer if Ctrl-C ended them, and a note on that."""
-    found: list[Measured] = []
+    found: list[RankMeasurement] = []
     progress = _Progress(options, len(places))
     try:
         own = (progress.within,) if tasks.work.in_memory and options.progress else ()
@@ -254,24 +256,24 @@ class _Progress:
     """The number of bytes done, and an estimate of the total, since steps and ranks hardly differ in size."""
 
     def __init__(self, options: Options, count: int) -> None:
-        self._show, self._count, self._done, self._finished = options.progress, count, 0, 0
+        self._show, self._count, self._done, self._finished_ranks = options.progress, count, 0, 0
         self._last = 0
 
     def within(self, done: int, total: int) -> None:
         """Report the bytes done of one step and rank."""
         self._last = done
         if self._show:
-            self._show(self._done + done, (self._done + total) * self._count // (self._finished + 1))
+            self._show(self._done + done, (self._done + total) * self._count // (self._finished_ranks + 1))
 
     def finish(self, size: int) -> None:
         """Report that a step and rank of so many bytes is done."""
-        self._done, self._finished = self._done + size, self._finished + 1
-        if self._show and (self._last != size or self._finished == self._count):
-            self._show(self._done, self._done * self._count // self._finished)
+        self._done, self._finished_ranks = self._done + size, self._finished_ranks + 1
+        if self._show and (self._last != size or self._finished_ranks == self._count):
+            self._show(self._done, self._done * self._count // self._finished_ranks)
         self._last = 0
 
 
-def _without_partner(places: Sequence[StepRank], measured: Sequence[Measured]) -> Iterator[tuple[str, Side]]:
+def _without_partner(places: Sequence[StepRank], measured: Sequence[RankMeasurement]) -> Iterator[tuple[str, Side]]:
     """Yield the partners of runs that cannot be read."""
     for place, one in zip(places, measured):
         sides = {side for side, _ in one.broken}
@@ -279,7 +281,7 @@ def _without_partner(places: Sequence[StepRank], measured: Sequence[Measured]) -
             yield ("golden", place.golden) if "target" in sides else ("target", place.target)
 
 
-def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
+def _remarks(measured: Sequence[RankMeasurement], options: Options) -> tuple[str, ...]:
     """Return notes on options that match nothing in any step and rank, and on runs that do not belong together."""
     errors = [one.mismatch for one in measured if one.mismatch is not None]
     if len(errors) == len(measured):
@@ -293,7 +295,7 @@ def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
     return (*unfit, *odd, *without)
 
 
-def _recomputation_notes(found: Sequence[tuple[StepRank, Searched]]) -> Iterator[str]:
+def _recomputation_notes(found: Sequence[tuple[StepRank, RankRoots]]) -> Iterator[str]:
     """Yield a note on the number of recomputed operators in all steps and ranks."""
     shares = [(place, *one.recomputed) for place, one in found if one.recomputed is not None]
     by_engine = sum((Counter(numbers) for _, numbers, _ in shares), Counter[str]())
@@ -329,13 +331,13 @@ class _Steps:
         self.gone: list[tuple[str, Run]] = []
         self.notes: list[str] = []
 
-    def searched(self) -> list[tuple[StepRank, Searched]]:
+    def searched(self) -> list[tuple[StepRank, RankRoots]]:
         """Return the results of each step and rank.
 
         The search of a step depends on whether an error was born in an earlier step. The first step is searched first,
         then all others at once. Steps after the first step in which an error was born are searched again.
         """
-        found: list[tuple[StepRank, Searched]] = []
+        found: list[tuple[StepRank, RankRoots]] = []
         faulty, todo = False, self._steps
         while todo:
             steps = todo if found else todo[:1]
@@ -350,7 +352,7 @@ class _Steps:
             todo = todo[done:]
         return found
 
-    def _search(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, Searched]]]:
+    def _search(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, RankRoots]]]:
         for ranks, answer in zip(steps, self._answers(steps, faulty)):
             if not isinstance(answer, FailedTask):
                 yield [*zip(ranks, answer)]
@@ -363,7 +365,7 @@ class _Steps:
                 )
             answers = [*zip(ranks, self._answers(alone, faulty))] if alone else [(ranks[0], answer)]
             self.gone += [
-                ("target", _failed(one, f"judging it ended the process: {died.because}"))
+                ("target", _failed_run(one, f"judging it ended the process: {died.because}"))
                 for one, died in answers
                 if isinstance(died, FailedTask)
             ]
@@ -378,7 +380,7 @@ class _Steps:
         return self._tasks.every(rank_tasks.search, calls)
 
 
-def _finished(found: Sequence[tuple[StepRank, Searched]]) -> list[Finished]:
+def _finished_ranks(found: Sequence[tuple[StepRank, RankRoots]]) -> list[RankResult]:
     """Return all steps and ranks in order, with the places of their root causes among all."""
     ranked = [
         (precedence(place.step, cause), clock, place.number, at, cause)
@@ -391,7 +393,7 @@ def _finished(found: Sequence[tuple[StepRank, Searched]]) -> list[Finished]:
         places[number][at] = at_all
         first.setdefault(number, (at_all, cause))
     return [
-        Finished(
+        RankResult(
             place,
             one.tally._replace(first=first.get(place.number)),
             tuple(places[place.number][at] for at in range(len(places[place.number]))),

@@ -157,7 +157,7 @@ def _ranks(sizes: Optional[LayoutSizes], options: PlanOptions) -> tuple[Ranges, 
     replicas = _whole_replicas(sizes, ranges)
     count = sizes.size("dp")
     if replicas is None:
-        words = f"--ranks {_written(ranges)}: no whole data-parallel replicas of {sizes.words}"
+        words = f"--ranks {_ranges_text(ranges)}: no whole data-parallel replicas of {sizes.words}"
         return ranges, [f"{words}; tensors that need other ranks remain unknown"]
     if replicas < count:
         words = f"{replicas} of {count} data-parallel replicas: tensors of which the others hold parts remain unknown"
@@ -179,7 +179,7 @@ def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
     words = [f"--{options.kind}"] if options.kind else []
     for name, selected in (("steps", options.steps), ("ranks", options.ranks)):
         if selected is not None:
-            words += [f"--{name}", _written(parse_numbers(name, selected).ranges)]
+            words += [f"--{name}", _ranges_text(parse_numbers(name, selected).ranges)]
     words += ["--layout", options.layout] if options.layout is not None else []
     words += [word for glob in ops for word in ("--ops", glob)]
     words += ["--from", os.fspath(options.before)] if options.before is not None else []
@@ -187,7 +187,7 @@ def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
     return words + (["--model", options.model] if options.model != PlanOptions.model else [])
 
 
-def _written(ranges: Ranges) -> str:
+def _ranges_text(ranges: Ranges) -> str:
     """Return ranges as the user writes them."""
     return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)
 

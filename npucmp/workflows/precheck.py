@@ -50,7 +50,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     """
     started = time.monotonic()
     settings = CheckSettings() if options.rules is None else load_settings(os.fspath(options.rules), RULES, NAMES)
-    rows = chosen(options.only, options.skip, settings)
+    rows = select_items(options.only, options.skip, settings)
     user_input = UserInput(
         mixed=options.mixed,
         env=options.env,
@@ -58,7 +58,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
         curve=options.curve,
         repeat_curve=options.repeat_curve,
         column=options.column,
-        repeated=None if options.repeat is None else partial(_repeated, target, options.repeat, options),
+        repeated=None if options.repeat is None else partial(_compare_repeat, target, options.repeat, options),
         settings=settings,
     )
     broken: tuple[tuple[str, Run], ...] = ()
@@ -70,7 +70,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
         both = RunPair((), (), context=options.context(), user_input=user_input)
         rows = [row for row in rows if not row.of_dumps]
     else:
-        both, broken, remarks = _opened(target, golden, options, user_input)
+        both, broken, remarks = _open_pair(target, golden, options, user_input)
     both.rows = {row.name: row.evaluate for row in ROWS if both.targets or not row.of_dumps}
     found: list[ItemResult] = []
     interrupted = False
@@ -95,7 +95,9 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     )
 
 
-def chosen(only: Sequence[str], skip: Sequence[str], settings: CheckSettings = CheckSettings()) -> list[CheckItem]:
+def select_items(
+    only: Sequence[str], skip: Sequence[str], settings: CheckSettings = CheckSettings()
+) -> list[CheckItem]:
     """Return the selected items. The settings file may skip further items, and may also name rules of check. Raises
     UsageError for a glob that matches no item."""
     for glob in (*only, *skip):
@@ -111,7 +113,7 @@ def chosen(only: Sequence[str], skip: Sequence[str], settings: CheckSettings = C
     ]
 
 
-def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> tuple[bool, str]:
+def _compare_repeat(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> tuple[bool, str]:
     """Return whether two dumps of the target have the same bits, with a description."""
     from npucmp.workflows.rerun_diff import rerun_diff
 
@@ -129,7 +131,7 @@ def _curve_pair(one: Curves) -> CurvePair:
     return CurvePair(one.name, one.found.because, one.target.drawn_points(), one.golden.drawn_points(), windows)
 
 
-def _opened(
+def _open_pair(
     target: StrPath, golden: StrPath, options: PrecheckOptions, user_input: UserInput
 ) -> tuple[RunPair, tuple[tuple[str, Run], ...], tuple[str, ...]]:
     context = options.context(target, golden)

@@ -154,7 +154,7 @@ class ComparisonWork:
         return Rulebook(self.options.skip_rules, self.alike)
 
 
-class Measured(NamedTuple):
+class RankMeasurement(NamedTuple):
     """The results of the measurement of one step and rank, without the table.
 
     tensors  rows of the table; `wanted`: tensors that the user selected
@@ -182,7 +182,7 @@ class Measured(NamedTuple):
     died: bool = False
 
 
-def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = None) -> Measured:
+def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = None) -> RankMeasurement:
     """Open two runs, align, measure and judge them, and put the comparison without its roots into the store."""
     started = time.monotonic()
     options, tolerances, names = work.options, work.options.decides(), work.options.names()
@@ -190,7 +190,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     target, golden = (side if isinstance(side, Run) else open_head(side, context) for side in one[1:])
     broken = tuple((side, run) for side, run in (("target", target), ("golden", golden)) if run.problem)
     if broken:
-        return Measured(broken=broken)
+        return RankMeasurement(broken=broken)
     globs_error = None
     try:
         unfit = unfit_globs(options, [target, golden])
@@ -204,7 +204,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
     part, sizes = None if work.alone else one.number, [*map(payload_bytes, todo)]
-    found, remarks = _measured(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
+    found, remarks = _measure_pairs(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
     if len(found) < len(todo) and not work.in_memory:
         raise KeyboardInterrupt
     rows: Sequence[Measurement] = found
@@ -224,7 +224,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         judged = replace(judged, aligned_by_content=contents.line, notes=(*judged.notes, *lines))
     _put_judged(work, one, judged, rows)
     records = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
-    return Measured(
+    return RankMeasurement(
         tensors=len(found),
         wanted=len(todo),
         bytes_read=sum(each.bytes_read for each in found),
@@ -239,7 +239,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     )
 
 
-def _measured(
+def _measure_pairs(
     todo: list[Pair],
     sizes: Sequence[int],
     options: Options,
@@ -343,7 +343,7 @@ class EarlierStep(NamedTuple):
     faulty: bool
 
 
-class Searched(NamedTuple):
+class RankRoots(NamedTuple):
     """The results of the search in one step and rank: counts, the clock and cause of each root. `recomputed` is the
     number of operators of the target that each engine recomputed, and of all operators; None without recomputation."""
 
@@ -368,7 +368,7 @@ class _Roots(NamedTuple):
 
 def search(
     work: ComparisonWork, _: StepRank, places: Sequence[StepRank], before: Sequence[EarlierStep]
-) -> list[Searched]:
+) -> list[RankRoots]:
     """Search all ranks of a step for operators in which an error originates."""
     known = [_for_search(work, one) for one in places]
     updates = [_updates(work, one) for one in before]
@@ -460,7 +460,7 @@ def _put_roots(
     known: Comparison,
     found: tuple[list[Finding], list[tuple[int, Root]]],
     estimator: Union[RecomputedOperators, RankOperators, None] = None,
-) -> Searched:
+) -> RankRoots:
     findings, roots = found
     rows = _rows(known.findings, (root.pair for _, root in roots))
     bare = [
@@ -475,7 +475,7 @@ def _put_roots(
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
     share = None if estimator is None else (estimator.by_engine, len(known.target.operators))
-    return Searched(VerdictTally.of(counted), [(clock, root.cause) for clock, root in roots], share)
+    return RankRoots(VerdictTally.of(counted), [(clock, root.cause) for clock, root in roots], share)
 
 
 def _rows(findings: Sequence[Finding], selected: Iterable[Pair]) -> list[int]:
@@ -491,7 +491,7 @@ def _rows(findings: Sequence[Finding], selected: Iterable[Pair]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Finished:
+class RankResult:
     """A step and rank after the search: its counts, and the places of its roots."""
 
     one: StepRank
@@ -526,6 +526,6 @@ def _with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tupl
 PartTask = Callable[[int, Comparison], Any]
 
 
-def part(work: ComparisonWork, one: Finished, number: int, function: PartTask) -> Any:
+def part(work: ComparisonWork, one: RankResult, number: int, function: PartTask) -> Any:
     """Return the result of a function for a comparison and its number."""
     return function(number, one.read(work))

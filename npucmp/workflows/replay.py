@@ -254,7 +254,7 @@ class _ReplayPlan:
         self.edges: list[Edge] = []
         self.gaps: list[Gap] = []
         tasks = {task.operator.order: task for task in tasks_of(run, calls_of(run, context))}
-        self._chosen = options.chosen(run)
+        self._chosen = options.operators_of(run)
         for operator in self._chosen:
             task = tasks.get(operator.order)
             if task is None:

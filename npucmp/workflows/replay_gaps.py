@@ -81,8 +81,8 @@ def gap_reasons(
 ) -> dict[int, tuple[Evidence, ...]]:
     """Return the evidence for the gaps among the roots, by their place in the list of roots."""
     gaps = {at: root for at, root in enumerate(one.roots) if root.cause is Cause.GAP}
-    target = _between(one.target, [_gap_input(root, "target") for root in gaps.values()], engines, context, jobs)
-    golden = _between(one.golden, [_gap_input(root, "golden") for root in gaps.values()], engines, context, jobs)
+    target = _undumped_code(one.target, [_gap_input(root, "target") for root in gaps.values()], engines, context, jobs)
+    golden = _undumped_code(one.golden, [_gap_input(root, "golden") for root in gaps.values()], engines, context, jobs)
     return {at: tuple(_reasons(root, target, golden)) for at, root in gaps.items()}
 
 
@@ -107,7 +107,7 @@ def _reasons(root: Root, target: UndumpedCode, golden: UndumpedCode) -> Iterator
         yield reason("gap", words, consumers=consumers, via=via, what=what)
 
 
-def _between(
+def _undumped_code(
     run: Run, places: Sequence[Optional[tuple[int, str]]], engines: tuple[Engine, ...], context: ReadContext,
     jobs: int,
 ) -> UndumpedCode:  # fmt: skip

@@ -241,7 +241,7 @@ def _guilty(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     return _suspect(row, "GUILTY", "rms_ratio", words="explanation") if row.get("verdict") == "GUILTY" else None
 
 
-def _broken(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
+def _edge(row: Row, _: Mapping[str, Any]) -> Optional[SavedSuspect]:
     return _suspect(row, "BROKEN", "ratio", words="explanation") if row.get("verdict") == "BROKEN" else None
 
 
@@ -263,7 +263,7 @@ def _symptom(row: Row, summary: Mapping[str, Any]) -> Optional[SavedSuspect]:
     return _suspect(row, severity, counts=counts)
 
 
-def _decided(row: Row) -> Optional[SavedRow]:
+def _decided_row(row: Row) -> Optional[SavedRow]:
     return SavedRow("unknown" if row.get("decided") == "no" else SOUND)
 
 
@@ -291,9 +291,9 @@ TABLES = {
     "rerun-diff": (SavedTable("rerun.csv", ("op", "cause"), _rerun), _TENSORS),
     "overflow": (_ROOTS,),
     "replay": (SavedTable("replay.csv", ("op", "verdict"), _guilty, _read_verdict, counted=("verdicts",)),
-               SavedTable("edges.csv", ("op", "verdict"), _broken, _read_verdict, rule="edge", counted=("edges",))),
+               SavedTable("edges.csv", ("op", "verdict"), _edge, _read_verdict, rule="edge", counted=("edges",))),
     "check": (SavedTable("health.csv", ("rule", "severity"), _symptom, counted=("findings", "severity")),
-              SavedTable("checks.csv", ("rule", "decided"), _no_suspect, _decided, op="rule", of_network=False),
+              SavedTable("checks.csv", ("rule", "decided"), _no_suspect, _decided_row, op="rule", of_network=False),
               SavedTable("parameters.csv", ("parameter",), _no_suspect, lambda row: SavedRow(SOUND), op="parameter")),
     "precheck": (SavedTable("precheck.csv", ("row", "status"), _replay_suspect, _read_answer, op="",
         counted=("statuses",)),),
@@ -349,14 +349,14 @@ def _lines(pyarrow: Any, file: RegularFile, wanted: Sequence[str]) -> Iterator[b
     file.limits.require(file.path, "report_bytes", size, f"{claimed.num_rows:,} rows, as text {{:,}} bytes at least")
     texts = [name for name in names if str(schema.field(name).type) == "string"]
     opened = parquet.ParquetFile(source, metadata=claimed, read_dictionary=texts)
-    yield _encoded([names])
+    yield _encode([names])
     rows = size = 0
     for batch in opened.iter_batches(ROWS, columns=names, use_threads=False):
         columns = [_cells(batch.column(batch.schema.get_field_index(name))) for name in names]
         rows += batch.num_rows
         size += sum(sum(map(len, column)) + len(column) for column in columns)
         file.limits.require(file.path, "report_bytes", size, "a table of {:,} bytes and more")
-        yield _encoded(zip(*columns))
+        yield _encode(zip(*columns))
     if rows != claimed.num_rows:
         raise DumpError(file.path, f"has {rows:,} rows, but claims {claimed.num_rows:,}")
 
@@ -375,7 +375,7 @@ def _cells(column: Any) -> list[str]:
     return ["" if cell is None else repr(cell) for cell in column.to_pylist()]
 
 
-def _encoded(rows: Any) -> bytes:
+def _encode(rows: Any) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()

@@ -72,7 +72,7 @@ _in_use: WeakValueDictionary[str, Skeleton] = WeakValueDictionary()  # by path
 _latest: deque[Skeleton] = deque(maxlen=2)  # kept alive for the next comparison
 
 
-class _Parted(NamedTuple):
+class _StoredParts(NamedTuple):
     """A comparison in a file: the name of the file of its shared skeleton, and its own data."""
 
     skeleton: str
@@ -94,12 +94,12 @@ class Scratch:
     def put(self, number: int, kind: str, result: object) -> None:
         if isinstance(result, Comparison):
             skeleton, own = split_table(result)
-            result = _Parted(self._write(_SKELETON, skeleton), own)
+            result = _StoredParts(self._write(_SKELETON, skeleton), own)
         self.made.setdefault(number, {})[kind] = self._write(f"{number}.{kind}", result)
 
     def get(self, number: int, kind: str) -> Any:
         found = self._read(self._names[number][kind])
-        return join_parts(self._skeleton(found.skeleton), found.own) if isinstance(found, _Parted) else found
+        return join_parts(self._skeleton(found.skeleton), found.own) if isinstance(found, _StoredParts) else found
 
     def _skeleton(self, name: str) -> Skeleton:
         """Return a skeleton, which all comparisons that this process reads share while one of them is in use."""

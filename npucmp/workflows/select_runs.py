@@ -25,6 +25,7 @@ from npucmp.workflows.selectors import End, NumberedRecord, Partner, parse_numbe
 
 StrPath = Union[str, "PathLike[str]"]
 MOST_SUGGESTED = 5  # number of suggested names
+OTHER = 0.1  # share of operators: chosen, a fault leaves fewer with shapes that are multiples of the other's
 MORE = 1.2  # chosen: a run with so many times the operators of each rank is a network of which ranks have stages
 One = TypeVar("One", Run, RunHeader)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
@@ -112,7 +113,7 @@ class RunSelection(DumpFields):
             return "no tensor passes --include and --exclude"
         return "no operator of the dumps holds a tensor"
 
-    def chosen(self, run: Run) -> list[Operator]:
+    def operators_of(self, run: Run) -> list[Operator]:
         """Return the selected operators of a run."""
         return [operator for operator in run.operators if self.wants(operator)]
 
@@ -264,6 +265,41 @@ def layouts_differ(targets: Sequence[Run], goldens: Sequence[Run], stated: bool 
         return counts[0] != counts[1] and max(counts) % min(counts) == 0 and _has_other_shapes(one, lone)
     parts = len(lone.operators) > MORE * max(len(run.operators) for run in many)
     return parts or is_part(one) or _has_other_shapes(one, lone)
+
+
+def check_equal_layouts(targets: Sequence[Run], goldens: Sequence[Run]) -> None:
+    """Raise UsageError if equal numbers of communicating ranks have unequal layouts: one side alone has pipeline
+    stages, or many operators of one name have shapes that are multiples of one another."""
+    count = most_ranks(targets)
+    if count < 2 or count != most_ranks(goldens):
+        return
+    target = targets[0]
+    golden = next((run for run in goldens if run.rank == target.rank), goldens[0])
+    if not is_part(target) or not is_part(golden):
+        return
+    stages = [any(op_type_of(op).has("point to point") for op in run.operators) for run in (target, golden)]
+    split, common = _multiples(target, golden)
+    if stages[0] == stages[1] and split <= OTHER * common:
+        return
+    why = f"{split} of {common} operators of rank {target.rank or 0} have tensors of other shapes"
+    if stages[0] != stages[1]:
+        why = f"the {'target' if stages[0] else 'golden'} alone sends from stage to stage"
+    raise UsageError(f"both runs have {count} ranks, in unequal layouts: {why}. Compare each of them with a run of one "
+                     "rank; --ranks-apart compares rank by rank")  # fmt: skip
+
+
+def _multiples(target: Run, golden: Run) -> tuple[int, int]:
+    """Return how many operators of one name have a tensor whose sizes are multiples of the other's, and how many
+    operators both runs have."""
+    by_name = {op.name: op for op in golden.operators if not op_type_of(op).has("collective")}
+    pairs = [(op, by_name[op.name]) for op in target.operators if op.name in by_name]
+    found = 0
+    for op, other in pairs:
+        shapes = {tensor.slot: tensor.shape for tensor in other.tensors}
+        both = [(tensor.shape, shapes[tensor.slot]) for tensor in op.tensors if tensor.slot in shapes]
+        found += any(len(a) == len(b) and a != b and all(x and y and max(x, y) % min(x, y) == 0 for x, y in zip(a, b))
+                     for a, b in both)  # fmt: skip
+    return found, len(pairs)
 
 
 def is_part(run: Run) -> bool:

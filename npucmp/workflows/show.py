@@ -107,13 +107,13 @@ def show(dump: StrPath, options: ShowOptions) -> DumpContents:
 def _rows(run: Run, options: ShowOptions, context: ReadContext) -> Rows:
     pattern = options.pattern
     return [
-        (operator, _seen(operator, options, context) if pattern is not None else [])
-        for operator in options.chosen(run)
+        (operator, _measured_tensors(operator, options, context) if pattern is not None else [])
+        for operator in options.operators_of(run)
         if pattern is None or fnmatchcase(operator.name, pattern)
     ]
 
 
-def _seen(operator: Operator, options: ShowOptions, context: ReadContext) -> list[MeasuredTensor]:
+def _measured_tensors(operator: Operator, options: ShowOptions, context: ReadContext) -> list[MeasuredTensor]:
     return [_tensor_preview(operator, one, options, context) for one in operator.tensors if options.looks_at(one)]
 
 

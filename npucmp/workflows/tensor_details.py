@@ -72,7 +72,7 @@ def with_looks(report: AnyReport, choice: RunSelection, context: ReadContext, ve
         if not chosen:
             return report
         pool = workers(choice.jobs or default_jobs())
-        found = [*pool.map(partial(_tensor_detail, context=context, vendor=vendor), chosen, _failed, _weight)]
+        found = [*pool.map(partial(_tensor_detail, context=context, vendor=vendor), chosen, _failed_detail, _weight)]
     except KeyboardInterrupt:
         return report
     return replace(report, looks=tuple(one for one in found if one is not None))
@@ -115,7 +115,7 @@ def _tensor_detail(one: _Candidate, context: ReadContext, vendor: bool) -> Optio
     return found._replace(run=one.run, step=one.step, rank=one.rank, place=one.place, cause=one.cause)
 
 
-def _failed(one: _Candidate, because: str) -> Optional[TensorDetail]:
+def _failed_detail(one: _Candidate, because: str) -> Optional[TensorDetail]:
     return None
 
 
@@ -182,11 +182,11 @@ def accused_of(
             except NpucmpError as error:
                 if finding.verdict is not Verdict.UNREADABLE:  # then its row has the reason
                     unread.append(f"{pair.slot}: {getattr(error, 'because', error)}")
-        found.append(_accused(root, one, [one for one in figures if one is not None], unread))
+        found.append(_ticket_facts(root, one, [one for one in figures if one is not None], unread))
     return found
 
 
-def _accused(root: Root, one: Comparison, figures: Sequence[AscendCriteria], unread: Sequence[str]) -> TicketFacts:
+def _ticket_facts(root: Root, one: Comparison, figures: Sequence[AscendCriteria], unread: Sequence[str]) -> TicketFacts:
     pair = root.pair
     stack = pair.operator.stack or (pair.golden_op.stack if pair.golden_op else ())
     return TicketFacts(

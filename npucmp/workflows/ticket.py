@@ -59,7 +59,7 @@ class Bundle:
         """Return the ticket of the suspect at a place. Raises UsageError if the report has no suspect, or none at that
         place."""
         accusing = TABLES[self.folder.command][0]
-        rows = [*self._accusing()]
+        rows = [*self._accusing_rows()]
         if not rows:
             raise UsageError(f"{self.folder.path}: the report has no suspect, so no ticket can be made")
         if not 1 <= place <= len(rows):
@@ -78,7 +78,7 @@ class Bundle:
             tuple(one for one in rows if one is not row)[:OTHERS],
             table,
             tuple(events[:MOST]),
-            self._accused(row),
+            self._ticket_facts(row),
             case,
             partial(self._files, case),
         )
@@ -96,7 +96,7 @@ class Bundle:
         for name in case:
             yield f"{CASE}/{name}", self._pieces(name)
 
-    def _accusing(self) -> Iterator[Cells]:
+    def _accusing_rows(self) -> Iterator[Cells]:
         """Yield the rows that accuse an operator or rule, in the order of the tables; rows that decide the exit status
         come first."""
         found: list[tuple[bool, Cells]] = []
@@ -111,7 +111,7 @@ class Bundle:
         others = [one.file for one in TABLES[self.folder.command] if one.file != accusing]
         return others[0] if "tensors.csv" in others else accusing
 
-    def _accused(self, row: Cells) -> Mapping[str, Any]:
+    def _ticket_facts(self, row: Cells) -> Mapping[str, Any]:
         """Return the ticket data of summary.json for a row; empty if it has none."""
         accused = self.folder.summary.get("accused")
         for one in accused if isinstance(accused, list) else ():

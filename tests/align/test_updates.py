@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from npucmp import compare, precheck
 from npucmp.cli import npucmp
 from npucmp.model import Cause, Verdict
 from npucmp.model.cause import sentences
 from npucmp.model.precheck_result import Status
-from npucmp.workflows.compare import compare
-from npucmp.workflows.precheck import precheck
 from tests.synthetic import with_statistics, write_run
 
 SHAPES = {"a.weight": (8, 6), "a.bias": (6,), "b.weight": (8, 6), "norm.weight": (6,), "c.weight": (6, 6)}

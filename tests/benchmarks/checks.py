@@ -21,8 +21,8 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from npucmp import open_runs
 from npucmp.align import align, pairs
-from npucmp.dump.formats import open_runs
 from npucmp.dump.readers import npy, safe_open, stored_zip, torch_pt
 from npucmp.measure.pairs import measure_pairs
 

@@ -86,8 +86,8 @@ def naive(folder: Path) -> None:
 
 def phase(folder: Path, jobs: int) -> None:
     """Measuring alone: both dumps are open and their operators lined up before the clock starts."""
+    from npucmp import open_runs
     from npucmp.align import align, pairs
-    from npucmp.dump.formats import open_runs
     from npucmp.measure.executor import default_jobs
     from npucmp.measure.pairs import measure_pairs
 
@@ -149,7 +149,7 @@ def elements(folder: Path) -> tuple[int, int, int]:
     """Pairs, elements of a side, bytes of both sides."""
     import math
 
-    from npucmp.dump.formats import open_runs
+    from npucmp import open_runs
 
     (run,) = open_runs(folder / "golden")
     shapes = [tensor.shape for operator in run.operators for tensor in operator.tensors]

@@ -18,9 +18,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
+from npucmp import check
 from npucmp.health.evaluate import FOLLOWS
 from npucmp.model.check_finding import CheckResult, Symptom
-from npucmp.workflows.check import check
 
 ROOM = 26  # columns of a dump's name
 

@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from npucmp.dump.formats import open_runs
+from npucmp import open_runs
 from tests.dump.formats.pt_files import pt_file
 from tests.dump.formats.test_safetensors import packed
 from tests.dump.readers import craft_cann as craft

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from npucmp import compare
-from npucmp.workflows.replay import replay
+from npucmp import compare, replay
 from tests.recompute.craft import Dump
 
 NOISE = 1e-5  # relative, of the input of the target

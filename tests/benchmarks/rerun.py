@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from npucmp.workflows.rerun_diff import rerun_diff
+from npucmp import rerun_diff
 from tests.synthetic import write_run
 
 PIECE = 1 << 18

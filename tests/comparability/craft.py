@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from npucmp import precheck
 from npucmp.model.precheck_result import Precheck, Status
-from npucmp.workflows.precheck import precheck
 from tests.health.craft import Writer
 
 CLASSES, BATCH, STEPS = 5, 6, 2

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from npucmp import open_runs
 from npucmp.comparability import code
 from npucmp.comparability.run_pair import RunPair, UserInput
-from npucmp.dump.formats import open_runs
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.workflows.select_runs import pair_runs
 from tests.health.craft import Writer

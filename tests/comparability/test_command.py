@@ -182,7 +182,7 @@ def test_the_line_reads_little(tmp_path, monkeypatch):
 
 def test_both_runs_health(tmp_path):
     """A weight of the reference that never moves: its numbers are no measure."""
-    from npucmp.workflows.precheck import precheck
+    from npucmp import precheck
     from tests.health.craft import Training
 
     ill, well = Training(seed=1), Training(seed=1)
@@ -198,7 +198,7 @@ def test_both_runs_health(tmp_path):
 
 
 def test_overflow_on_one_side(tmp_path):
-    from npucmp.workflows.precheck import precheck
+    from npucmp import precheck
 
     odd = start()
     odd["fc.weight"] = odd["fc.weight"].copy()

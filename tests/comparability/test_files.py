@@ -8,10 +8,10 @@ import zipfile
 
 import pytest
 
+from npucmp import precheck
 from npucmp.comparability.config_check_zip import flat, options_of, read_config, read_setup
 from npucmp.comparability.settings import equal
 from npucmp.errors import UsageError
-from npucmp.workflows.precheck import precheck
 from tests.comparability.craft import differing, status, words
 
 PIP = "torch=2.1.0\nnumpy=1.26.0\ntransformers=4.40.0\n"

@@ -252,7 +252,7 @@ def test_unreadable_values_are_unknown_and_never_the_same(tmp_path):
     target, golden = BASE.write(tmp_path / "t"), BASE.write(tmp_path / "g")
     for file in (tmp_path / "t").rglob("Functional.conv2d.0.forward.input_args.0.npy"):
         file.write_bytes(b"no numbers")
-    from npucmp.workflows.precheck import precheck
+    from npucmp import precheck
 
     result = precheck(target, golden, jobs=1, skip="*.health")
     assert "input" not in differing(result)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npucmp.workflows.compare import compare
-from npucmp.workflows.precheck import precheck
+from npucmp import compare, precheck
 from tests.comparability.craft import status, words
 from tests.health.craft import Writer
 

@@ -155,8 +155,9 @@ class Arithmetic:
     def sum(self, x: Array, axis: Union[int, Sequence[int]], keepdims: bool = False) -> Array:
         axes = sorted(a % x.ndim for a in ([axis] if isinstance(axis, int) else axis))
         kept = [a for a in range(x.ndim) if a not in axes]
-        flat = x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), -1)
-        found = self._total(flat)
+        count = int(np.prod([x.shape[a] for a in axes]))
+        flat = x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), count)
+        found = self._total(flat) if x.size else np.zeros(flat.shape[:-1])
         return found.reshape([1 if a in axes else x.shape[a] for a in range(x.ndim)]) if keepdims else found
 
     def _total(self, x: Array) -> Array:

@@ -177,7 +177,7 @@ def _source(target: Path) -> tuple[Any, Any]:
 def _compared(source: Any, options: Any, executor: Any) -> Any:
     from npucmp.workflows import pipeline
 
-    return pipeline._compared(source, options, executor, pipeline.Memory())
+    return pipeline._compare_all(source, options, executor, pipeline.Memory())
 
 
 def _grade(kept: Kept, report: Any) -> str:

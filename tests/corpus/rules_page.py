@@ -56,7 +56,7 @@ MODULES = {
     "Statistics": "localise.stat_shift localise.stat_test localise.stat_suspects",
     "Ranks": "flow.collectives localise.multi_rank localise.remote_inputs localise.rank_digest "
     "localise.rank_coordinates",
-    "Overflows": "overflow_events.events overflow_events.discarded",
+    "Overflows": "overflow_events.events overflow_events.masked_infinity",
     "Repeated runs": "judge.bitwise localise.rerun.causes localise.rerun.table",
 }
 EFFECTS = (

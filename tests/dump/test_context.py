@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.limits import ANYWHERE, Limits, ReadContext
+from npucmp import Limits
+from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.measure.pairs import measure
 from npucmp.model import Pair, Verdict
 from tests.test_layers import MODULES, tree

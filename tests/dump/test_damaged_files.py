@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import npucmp
-from npucmp.dump.formats import open_runs
+from npucmp import open_runs
 from npucmp.dump.readers import hdf5 as hdf5_reader
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.pairs import measure

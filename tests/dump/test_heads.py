@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import heads, msprobe, open_head, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import heads, msprobe, open_head
 from npucmp.dump.limits import ANYWHERE
 from npucmp.errors import DumpError
 from npucmp.workflows.select_runs import RunSelection

@@ -14,10 +14,10 @@ from typing import Any, Callable
 
 import pytest
 
+from npucmp import plan
 from npucmp.dump_plan.frameworks import names
 from npucmp.dump_plan.request import QUESTIONS
 from npucmp.errors import UsageError
-from npucmp.workflows.plan import plan
 
 Check = Callable[[Any], bool]
 RANGES = re.compile(r"[0-9]+(-[0-9]+)?(\|[0-9]+(-[0-9]+)?)*")

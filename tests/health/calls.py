@@ -9,8 +9,8 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from npucmp import check
 from npucmp.model.check_finding import Symptom
-from npucmp.workflows.check import check
 from tests.health.craft import Writer
 
 random = np.random.default_rng(0)

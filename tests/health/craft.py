@@ -12,8 +12,8 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
+from npucmp import check
 from npucmp.model.check_finding import CheckResult, Symptom
-from npucmp.workflows.check import check
 
 RATE = 0.05
 OWN = ("weight.*", "weights.*", "grad.*", "optimizer.*", "embedding.*")  # rules of weights.py, updates.py, gradients.py

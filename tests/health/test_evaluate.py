@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import open_runs
+from npucmp import check, open_runs
 from npucmp.dump.readers import values
 from npucmp.errors import UsageError
 from npucmp.health import gather as building
@@ -20,7 +20,6 @@ from npucmp.health.settings import CheckSettings, RuleSettings
 from npucmp.measure import tensor_stats
 from npucmp.model import TensorRef
 from npucmp.model.check_finding import Symptom
-from npucmp.workflows.check import check
 from tests.health.craft import Training, checked
 
 W = "layers.1.weight"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npucmp.workflows.check import check
+from npucmp import check
 from tests.health.craft import OWN, Training, Writer, checked, found
 
 

@@ -9,10 +9,10 @@ import subprocess
 import numpy as np
 import pytest
 
+from npucmp import check, write_reports
 from npucmp.health.rules import RULES
-from npucmp.report import answer_of, write_reports
+from npucmp.report import answer_of
 from npucmp.report.check import CHECKS, HEALTH, PARAMETERS
-from npucmp.workflows.check import check
 from tests.command import npucmp
 from tests.health.craft import Training, checked
 from tests.reports import screen, table

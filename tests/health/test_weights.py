@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 import pytest
 
-from npucmp.workflows.check import check
+from npucmp import check
 from tests.health.craft import OWN, RATE, Training, Writer, checked, found
 
 W = "layers.1.weight"
@@ -271,7 +271,7 @@ def test_rows_of_a_table_that_are_zero(dead, expected, steps, tmp_path):
 
 
 def test_what_is_frozen_can_be_expected(tmp_path):
-    from npucmp.dump.formats import open_runs
+    from npucmp import open_runs
     from npucmp.health.evaluate import examine
     from npucmp.health.gather import build
     from npucmp.health.rules.updates import frozen

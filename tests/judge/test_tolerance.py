@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from npucmp import Tolerances
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.tolerance import Tolerances, load_tolerances
+from npucmp.judge.tolerance import load_tolerances
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.thresholds import make_findings
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block

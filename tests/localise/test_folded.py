@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npucmp import Tolerances
 from npucmp.align import align, pairs
-from npucmp.judge.tolerance import Tolerances
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.search import RootSearch
 from npucmp.localise.thresholds import make_findings
@@ -55,7 +55,7 @@ def roots(folder, kind="Conv2D", stored=True, factor=1.5, data=1.0):
     walk = RootSearch(make_findings(list(measured), Tolerances(), Rulebook()))
     for node in walk.nodes:
         walk.visit(node)
-    _, found = walk.finished()
+    _, found = walk.results()
     return [(root.pair.operator.name, root.cause.value, root.because) for root in found]
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from npucmp import RULES, Tolerances
 from npucmp.judge.precision import Precision
-from npucmp.judge.tolerance import Tolerances
-from npucmp.localise.rules import RULES, Rulebook
+from npucmp.localise.rules import Rulebook
 from npucmp.localise.thresholds import make_findings
 from npucmp.model import Measurement, Moments, Operator, Pair, Statistics, TensorRef
 

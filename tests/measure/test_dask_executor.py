@@ -9,9 +9,10 @@ import types
 
 import pytest
 
+from npucmp import Cluster
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UsageError
 from npucmp.measure import dask_executor
-from npucmp.measure.dask_executor import RETRIES, Cluster, address_of
+from npucmp.measure.dask_executor import RETRIES, address_of
 from npucmp.report import files
 
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import open_runs
+from npucmp import open_runs
 from npucmp.measure.range_scan import scan, scan_tensor
 from npucmp.model import Extremes, Operator, Statistics, TensorRef
 from tests.synthetic import write_run

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from npucmp import replay
 from npucmp.model import ReplayedOutput, ReplayVerdict
-from npucmp.workflows.replay import replay
 
 
 class Dump:

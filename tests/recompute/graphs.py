@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from npucmp import replay
 from npucmp.model import ReplayedOutput, ReplayResult
-from npucmp.workflows.replay import replay
 
 TIME = 1_795_254_505_000_000
 

@@ -20,8 +20,8 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 import torch
 
+from npucmp import replay
 from npucmp.model import ReplayedOutput, ReplayVerdict
-from npucmp.workflows.replay import replay
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 WEIGHTS = (4, 4, 4, 1)

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp import ReplayOptions, replay, write_reports
 from npucmp.dump.formats import calls_of
 from npucmp.model import EdgeVerdict, ReplayVerdict
 from npucmp.recompute.permutations import places_in
 from npucmp.recompute.run import link_operators
 from npucmp.recompute.task import ReplaySettings, tasks_of
-from npucmp.report import answer_of, terminal, write_reports
 from npucmp.report.replay_tables import EDGES, GAPS
-from npucmp.workflows.replay import ReplayOptions, replay
 from tests.recompute.craft import Dump
 
 torch = pytest.importorskip("torch")
@@ -144,7 +143,7 @@ def test_a_factor_is_told_even_where_consumers_may_be_missing(tmp_path, factor, 
 def test_files_words_and_status(tmp_path):
     found = replay(network(tmp_path / "dump", incoming=lambda g: g * 1.01).write())
     assert found.exit_status == 1 and not [row for row in found.rows if row.verdict is ReplayVerdict.GUILTY]
-    text = terminal.render(answer_of(found))
+    text = str(found)
     assert "BROKEN      Functional.linear.0.backward  input:0" in text
     words = "the incoming gradient differs from the gradient that Functional.linear.1.backward returns (gelu (erf))"
     assert words in text

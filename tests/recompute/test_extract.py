@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp import extract
 from npucmp.cli import npucmp as group
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
-from npucmp.workflows.extract import extract
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp import replay, write_reports
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
 from npucmp.model import ReplayVerdict
 from npucmp.recompute.error_budget import vendor_level
-from npucmp.report import answer_of, terminal, write_reports
-from npucmp.workflows.replay import replay
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 
@@ -78,7 +77,7 @@ def test_who_is_wrong_and_by_how_much(tmp_path):
     assert both.explanation.endswith("; the golden is guilty here too") and both.golden_rmse_ratio == 1.0
     assert found.replays[0].golden == ("1 guilty in the golden, not in the target: Functional.softmax.2.forward",
                                        "1 guilty in both: Functional.softmax.3.forward")  # fmt: skip
-    text = terminal.render(answer_of(found))
+    text = str(found)
     assert "golden  1 guilty in the golden, not in the target" in text and "golden's own call (level of the" in text
     write_reports(found, tmp_path / "report")
     with open(tmp_path / "report" / "replay.csv", newline="") as stream:

@@ -72,7 +72,7 @@ def test_files_are_the_readers(tmp_path):
     (folder / "dump.json").write_text(json.dumps(top))
     os.remove(folder / "dump_tensor_data" / "Torch.abs.1.forward.input.0.npy")
     np.save(folder / "dump_tensor_data" / "Torch.abs.2.forward.input.0.npy", X.T)
-    from npucmp.workflows.replay import replay
+    from npucmp import replay
 
     rows = replay(tmp_path).rows
     assert [row.verdict for row in rows] == [ReplayVerdict.UNKNOWN] * 3

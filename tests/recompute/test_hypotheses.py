@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from npucmp import replay
 from npucmp.model import Edge, EdgeVerdict, Operator, ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.recompute.kind_baseline import explain_kinds
 from npucmp.recompute.run import finish_edges
-from npucmp.workflows.replay import replay
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 

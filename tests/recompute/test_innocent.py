@@ -4,8 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from npucmp import replay  # noqa: E402
 from npucmp.model import ReplayVerdict  # noqa: E402
-from npucmp.workflows.replay import replay  # noqa: E402
 from tests.recompute.innocent import Record, accused, write  # noqa: E402
 
 X = torch.tensor([0.1, 0.3, -0.7, 1.1, 2.5, 7.3, 90.1, -0.1])

@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+from npucmp import replay  # noqa: E402
 from npucmp.model import Call, ReplayVerdict  # noqa: E402
 from npucmp.recompute import npu_formulas  # noqa: E402
 from npucmp.recompute.call_inputs import CallInputs, map_arrays  # noqa: E402
 from npucmp.recompute.call_table import formula_of  # noqa: E402
 from npucmp.recompute.noisy_ops import Steps  # noqa: E402
-from npucmp.workflows.replay import replay  # noqa: E402
 from tests.recompute import innocent  # noqa: E402
 
 rng = np.random.default_rng(0)

@@ -6,8 +6,8 @@ Inner names are asked: what is large is made small here.
 import numpy as np
 import pytest
 
-from npucmp import compare
-from npucmp.dump.formats import ANYWHERE, calls_of, open_runs
+from npucmp import compare, open_runs
+from npucmp.dump.formats import ANYWHERE, calls_of
 from npucmp.model import Cause, ReplayVerdict
 from npucmp.recompute import numpy_sample
 from npucmp.recompute.numpy_engine import NumpyEngine

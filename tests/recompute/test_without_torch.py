@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp import replay
 from npucmp.errors import MissingExtra
-from npucmp.workflows.replay import replay
 from tests.recompute.craft import Dump
 
 SOFTMAX = Path(__file__).parents[2] / "sample_dumps" / "msprobe_softmax" / "target"

@@ -14,8 +14,9 @@ from types import ModuleType
 import pytest
 
 import npucmp.model
+from npucmp import write_reports
 from npucmp.model import Evidence, Fact, Result
-from npucmp.report import answer_of, render, write_reports
+from npucmp.report import answer_of, render
 from npucmp.report.answer import Answer, Detail, DumpSummary, Listing, ReportTable, Section, Suspect, Suspects
 from npucmp.report.sanitise import visible
 from tests.reports import named, said, screen

@@ -15,9 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 import npucmp
+from npucmp import write_reports
 from npucmp.cli import npucmp as command
 from npucmp.errors import MissingExtra, UsageError
-from npucmp.report import Form, answer_of, render, write_reports, xlsx
+from npucmp.report import Form, answer_of, render, xlsx
 from npucmp.report.answer import ReportTable
 from npucmp.report.csv_text import csv_of
 from npucmp.report.ticket import page

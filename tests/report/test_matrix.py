@@ -17,7 +17,7 @@ from npucmp.model import Run
 from npucmp.report import answer_of, html, overview, rank_summary, terminal
 from npucmp.report.error_origin import begin_of, odd_words
 from npucmp.report.matrix import COLUMNS, cells_of_runs, rows
-from npucmp.report.overview import pages_to_write, unwritten
+from npucmp.report.overview import missing_pages, pages_to_write
 from npucmp.report.phrases import numbers, ranges
 from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, FirstOperator, Matrix
 from npucmp.report.rank_picture import STATES, fold_matrix, folded_words, matrix_data
@@ -184,14 +184,14 @@ def test_rows_of_what_could_not_be_compared():
 
 def test_which_shards_have_a_page(monkeypatch):
     cells = [cell(0, rank) for rank in range(10)] + [born(1, rank, place=20 - rank) for rank in range(10)]
-    assert pages_to_write(cells) == [*range(20)] and unwritten(cells, pages_to_write(cells)) == ""
+    assert pages_to_write(cells) == [*range(20)] and missing_pages(cells, pages_to_write(cells)) == ""
     monkeypatch.setattr(overview, "PAGES", 12)
     assert pages_to_write(cells) == [*range(19, 9, -1), 0, 1]
-    assert unwritten(cells, pages_to_write(cells)).startswith("of 20, 8 that agree have no page (")
+    assert missing_pages(cells, pages_to_write(cells)).startswith("of 20, 8 that agree have no page (")
     monkeypatch.setattr(overview, "MOST_PAGES", 3)
     monkeypatch.setattr(overview, "PAGES", 5)
     assert pages_to_write(cells) == [19, 18, 17]
-    assert unwritten(cells, pages_to_write(cells)).startswith(
+    assert missing_pages(cells, pages_to_write(cells)).startswith(
         "of 20, 10 that agree and 7 after the first 3 that do not agree have no page"
     )
 

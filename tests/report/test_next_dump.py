@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 import npucmp
+from npucmp import Options, write_reports
 from npucmp.cli import npucmp as group
 from npucmp.dump_plan.dump_config import MsprobeOperators
 from npucmp.localise.next_dump import OpenRoots
 from npucmp.model import Operator, Run, Statistics, TensorRef
-from npucmp.report import answer_of, next_dump, tensor_rows, write_reports
+from npucmp.report import answer_of, next_dump, tensor_rows
 from npucmp.workflows.compare import Sides, compare_runs
-from npucmp.workflows.options import Options
 from tests.synthetic import chain, with_statistics, write_run
 
 KB = 8 * 16 * 4 + 16 * 16 * 4 + 8 * 16 * 4  # what an operator of chain reads and writes, in float32

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp import compare
 from npucmp.model import Cause, Verdict
-from npucmp.workflows.compare import compare
 from tests.synthetic import with_statistics, write_run
 
 LAYERS = 4

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.workflows.fusion_diff import fusion_diff
+from npucmp import fusion_diff
 from tests.synthetic import chain, with_statistics, write_run
 
 

@@ -10,9 +10,9 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from npucmp import Cluster
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
-from npucmp.measure.dask_executor import Cluster
 from tests.workflows.test_pipeline import MAKERS, files_of, written
 
 pytest.importorskip("distributed", reason="needs the extra: pip install -e '.[dask]'")

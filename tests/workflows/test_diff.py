@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from npucmp import Limits, diff, write_reports
 from npucmp.cli import npucmp
-from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
 from npucmp.model.saved_report import Key, SavedReport, SavedRow, SavedSuspect
-from npucmp.report import write_reports
-from npucmp.workflows.diff import compare_reports, diff
+from npucmp.workflows.diff import compare_reports
 from npucmp.workflows.report_reader import read
 from tests.health.calls import linear, normal, write
 from tests.reports import named, screen

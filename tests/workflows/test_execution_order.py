@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp import compare
 from npucmp.model import Cause
-from npucmp.workflows.compare import compare
 from tests.dump.formats.pt_files import save_pt
 
 EXECUTED = [

@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from npucmp import fusion_diff, write_reports
 from npucmp.align.fused import guess_fusion
 from npucmp.cli import npucmp
 from npucmp.dump.graphs import load_graphs
 from npucmp.dump.graphs.graph import fused_operators, groups
 from npucmp.errors import UsageError
 from npucmp.model import Operator, Run, TensorRef
-from npucmp.report import answer_of, write_reports
+from npucmp.report import answer_of
 from npucmp.report import fusion_diff as fusion
 from npucmp.report.json import summary
-from npucmp.workflows.fusion_diff import fusion_diff
 from tests.reports import screen, table
 
 HERE = Path(__file__).parent

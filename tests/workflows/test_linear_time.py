@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp import replay
 from npucmp.align import order
 from npucmp.model.optypes import op_type
-from npucmp.workflows.replay import replay
 from tests.recompute.craft import Dump
 
 LARGEST = 2.5  # times the work for twice as much

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp import cli
-from npucmp.workflows.merge import merge
+from npucmp import cli, merge
 from tests.localise.test_multi_rank import pipeline
 from tests.synthetic import chain, write_run
 

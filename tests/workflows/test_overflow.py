@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
+from npucmp import overflow
 from npucmp.errors import UsageError
 from npucmp.report import answer_of, render
-from npucmp.workflows.overflow import overflow
 from tests.command import npucmp
 from tests.dump.readers.craft_cann import Tensor, tensor, v2
 from tests.reports import screen

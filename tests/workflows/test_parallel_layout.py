@@ -60,6 +60,9 @@ FAULTS = {
     "replica differs": ("tp2", Fault("replica differs", "layers.0.norm1.weight", 1, size=0.02), "copies differ"),
     "wrong part": ("tp2", Fault("wrong part", "layers.1.softmax", 1, size=0.02), "the part of rank 1 differs"),
     "undivided": ("dp2", Fault("undivided", "layers.1.up.weight"), "were not divided before"),
+    "gather order": ("tp2_sp", Fault("gather order", "layers.1"), "in another order: 1, 0"),
+    "shard order": ("tp2", Fault("shard order", "layers.1.up.weight"), "rank 0 that of rank 1, rank 1 that of rank 0"),
+    "maximum not reduced": ("tp2", Fault("maximum not reduced", "loss"), "the maximum over ranks 0-1 of Torch.amax"),
     "contiguous data": ("cp2_zigzag", Fault("contiguous data", "data"), "held as shard(0), elsewhere as zigzag(0)"),
 }
 
@@ -192,3 +195,42 @@ def rank_errors(report):
         for one in report.layout.placed if one.relation is not None and "masked_fill" not in one.operator
         for rank, error in one.relation.rank_errors
     }  # fmt: skip
+
+
+def without(folder, *ranks):
+    for rank in ranks:
+        shutil.rmtree(folder / "step0" / f"rank{rank}")
+
+
+def test_a_rank_without_a_partner_is_not_decided(tmp_path):
+    written = pair(tmp_path, Layout(dp=2), golden=Layout(dp=2))
+    without(written.golden, 1)
+    got = run("compare", written.target, written.golden, "-o", tmp_path / "out")
+    assert got.returncode == 2 and "rank 1 of the target has no partner" in got.stdout
+    assert npucmp.compare(written.target, written.golden, rank=0, jobs=1).exit_status == 0
+
+
+@pytest.mark.parametrize("fault, status", [(Fault(), 2), (Fault("not reduced", "layers.1.proj"), 1)])
+def test_one_replica_of_a_stated_layout_is_compared(tmp_path, fault, status):
+    """The ranks of one replica that computes the golden's batch: the other replica is missing, and is named."""
+    written = pair(tmp_path, Layout(tp=2), fault=fault)
+    report = npucmp.compare(written.target, written.golden, layout="tp=2,dp=2", jobs=1)
+    assert report.exit_status == status and report.layout.missing == (2, 3)
+    assert [root.pair.golden_op.name for root in report.roots[:1]] == ["Tensor.__add__.4.forward"] * (status == 1)
+
+
+def test_one_replica_of_a_larger_batch_has_its_weights_compared(tmp_path):
+    written = pair(tmp_path, Layout(tp=2, dp=2))
+    without(written.target, 2, 3)
+    report = npucmp.compare(written.target, written.golden, layout="tp=2,dp=2", jobs=1)
+    states = {(one.operator, one.slot): one.state for one in report.layout.placed}
+    assert report.exit_status == 2 and not report.roots
+    assert states["Functional.linear.0.forward", "input:1"] == "agrees"
+    assert states["Functional.linear.0.forward", "output:0"] == "unknown"
+
+
+@pytest.mark.parametrize("golden", [Layout(dp=2), Layout(pp=2), Layout(tp=2, sp=True)])
+def test_unequal_layouts_of_equally_many_ranks_are_refused(tmp_path, golden):
+    written = pair(tmp_path, Layout(tp=2), golden=golden)
+    with pytest.raises(UsageError, match="both runs have 2 ranks, in unequal layouts"):
+        npucmp.compare(written.target, written.golden, jobs=1)

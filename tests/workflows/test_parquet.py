@@ -13,12 +13,10 @@ from contextlib import suppress
 import pytest
 from click.testing import CliRunner
 
+from npucmp import Limits, diff, write_reports
 from npucmp.cli import npucmp
-from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UnsupportedError
-from npucmp.report import write_reports
 from npucmp.workflows import report_reader as reader
-from npucmp.workflows.diff import diff
 from npucmp.workflows.report_reader import Folder, read
 from tests.reports import named
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import npucmp
-from npucmp import cli
+from npucmp import Options, cli
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
 from npucmp.measure import checkpoint
@@ -24,7 +24,6 @@ from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
 from npucmp.report.files import ConcatFile
 from npucmp.workflows import compare, pipeline, rank_tasks
-from npucmp.workflows.options import Options
 from tests.benchmarks.statistics_dumps import make
 from tests.localise.test_multi_rank import collective
 from tests.localise.test_multi_rank import pipeline as two_stages

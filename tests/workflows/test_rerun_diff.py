@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 import npucmp
+from npucmp import rerun_diff
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
 from npucmp.localise.rerun.table import excuse
 from npucmp.model import Cause, Operator, Pair, Root
-from npucmp.workflows.rerun_diff import rerun_diff
 from tests.dump.readers import craft_cann as craft
 from tests.reports import screen
 from tests.synthetic import chain, write_run

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 import npucmp
+from npucmp import write_reports
 from npucmp.cli import npucmp as group
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.model import Tolerance
-from npucmp.report import write_reports
 from tests.synthetic import chain, write_run
 
 

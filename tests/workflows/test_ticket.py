@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from npucmp import compare, write_reports
 from npucmp.cli import npucmp
 from npucmp.errors import DumpError, UsageError
 from npucmp.measure.ascend_criteria import vendor_of
-from npucmp.report import ticket_zip, write_reports
+from npucmp.report import ticket_zip
 from npucmp.report.sanitise import block, code, strip_folders
 from npucmp.report.ticket import page
 from npucmp.version import __version__
-from npucmp.workflows.compare import compare
 from npucmp.workflows.ticket import Bundle
 from tests.reports import named
 from tests.synthetic import chain, with_statistics, write_run
@@ -168,11 +168,11 @@ def test_data_of_a_page_that_is_deflated(monkeypatch, report):
 
     text = (report / "report.html").read_text()
     data = json.loads(re.search('id="data">(.*?)</script>', text)[1])
-    packed = json.dumps({"deflate": html._deflated(json.dumps(data))})
+    packed = json.dumps({"deflate": html._deflate(json.dumps(data))})
     lambda_free = re.sub('(id="data">).*?(</script>)', lambda found: found[1] + packed + found[2], text)
     shown = ticket_zip._page(lambda_free.encode()).decode()
     found = json.loads(re.search('id="data">(.*?)</script>', shown)[1])
-    again = ticket_zip._deflated(found["deflate"])
+    again = ticket_zip._deflate(found["deflate"])
     assert (
         again == found["deflate"]
         and "/home/user" not in str(ticket_zip._remove_folders(data))

@@ -99,7 +99,7 @@ def neutral_operators(
     )
     ends = _wrappers(left, right)
     left, right = _without(left, ends[0]), _without(right, ends[1])
-    return _renamed(left, right), right
+    return _rename_modules(left, right), right
 
 
 def _neutral_operator(run: Run, vendor: MsprobeMapping) -> Iterator[NeutralOperator]:
@@ -111,7 +111,7 @@ def _neutral_operator(run: Run, vendor: MsprobeMapping) -> Iterator[NeutralOpera
         scope = forward.get(operator.call, operator.scope) if phase == "backward" else operator.scope
         around = _scope(scope) or _scope(operator.scope) or ()
         if path is None:
-            to = vendor.called(around, operator, classes)
+            to = vendor.function_path(around, operator, classes)
             yield NeutralOperator(operator, to[:-1], same_type(to[-1]), phase)
         else:
             gradients = "grad" if ".parameters_grad" in operator.name else ""
@@ -163,7 +163,7 @@ def _without(operators: list[NeutralOperator], words: int) -> list[NeutralOperat
     return [one._replace(place=one.place[words:]) for one in operators]
 
 
-def _renamed(left: list[NeutralOperator], right: Sequence[NeutralOperator]) -> list[NeutralOperator]:
+def _rename_modules(left: list[NeutralOperator], right: Sequence[NeutralOperator]) -> list[NeutralOperator]:
     """Rename target modules to the golden's names, for example attention to self_attention. A module is renamed if it
     and a golden module are the only ones of one class without a namesake, within modules that match. Its contents move
     with it."""
@@ -180,7 +180,7 @@ def _renamed(left: list[NeutralOperator], right: Sequence[NeutralOperator]) -> l
                 moved[here[0]] = there[0]
         if not moved:
             break
-        left = [one._replace(place=_moved(one.place, moved)) for one in left]
+        left = [one._replace(place=_rename_path(one.place, moved)) for one in left]
     return left
 
 
@@ -193,7 +193,7 @@ def _by_class(operators: Sequence[NeutralOperator]) -> dict[tuple[Path, str], se
     return found
 
 
-def _moved(place: Path, moved: Mapping[Path, Path]) -> Path:
+def _rename_path(place: Path, moved: Mapping[Path, Path]) -> Path:
     ends = (end for end in range(len(place), 0, -1) if place[:end] in moved)
     return next(((*moved[place[:end]], *place[end:]) for end in ends), place)
 

@@ -48,15 +48,15 @@ class MsprobeMapping(NamedTuple):
     def path(self, path: Path, classes: Mapping[Path, str]) -> Path:
         """The path of a module in the other framework."""
         for before, after in self.cells.items():
-            found = _replaced((*path, classes.get(path, "")), before, after)
+            found = _replace_part((*path, classes.get(path, "")), before, after)
             if found is not None:
                 return found
-        return self._moved(path, classes)
+        return self._mapped_path(path, classes)
 
-    def called(self, around: Path, operator: Operator, classes: Mapping[Path, str]) -> Path:
+    def function_path(self, around: Path, operator: Operator, classes: Mapping[Path, str]) -> Path:
         """The path of a function within a module in the other framework, and its name there."""
         api = self.api(operator)
-        moved = self._moved((*around, operator.op_type), classes)
+        moved = self._mapped_path((*around, operator.op_type), classes)
         return (*moved[:-1], api.other.rpartition(".")[2]) if api is not None and api.other else moved
 
     def api(self, operator: Operator) -> Optional[Api]:
@@ -64,7 +64,7 @@ class MsprobeMapping(NamedTuple):
             return None
         return self.apis.get(operator.name) or self.apis.get(operator.kind.rpartition(".")[0])
 
-    def _moved(self, path: Path, classes: Mapping[Path, str]) -> Path:
+    def _mapped_path(self, path: Path, classes: Mapping[Path, str]) -> Path:
         if not self.layers:
             return path
         found: list[str] = []
@@ -82,7 +82,7 @@ class MsprobeMapping(NamedTuple):
 Names = Union[Mapping[str, str], MsprobeMapping]  # the forms of a mapping
 
 
-def _replaced(path: Path, before: str, after: str) -> Optional[Path]:
+def _replace_part(path: Path, before: str, after: str) -> Optional[Path]:
     """A path with its end or middle replaced, without the class at its end."""
     text, key = f".{'.'.join(path)}.", f".{before}."
     return tuple(text.replace(key, f".{after}.", 1)[1:-1].split(".")[:-1]) if key in text else None

@@ -118,8 +118,8 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
     for one, other in _residuals(target, golden):
         taken[left.index(one)] = right.pop(right.index(other))
     rules: list[tuple[Key, Key, bool]] = [
-        (lambda one: _wanted(target, golden, one, api), lambda one: _slot_name(golden, one), False),
-        (lambda one: None if _is_named_by_file(one, api) else _shaped(one), _shaped, True),
+        (lambda one: _golden_slot(target, golden, one, api), lambda one: _slot_name(golden, one), False),
+        (lambda one: None if _is_named_by_file(one, api) else _shape_of(one), _shape_of, True),
     ]
     for of_target, of_golden, alone in rules:
         for place, one in enumerate(left):
@@ -131,7 +131,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
                 taken[place] = found[0]
                 right.remove(found[0])
     for place, one in enumerate(left):  # tensors of one name but different shapes: the difference is reported
-        same = [other for other in right if _slot_name(golden, other) == _wanted(target, golden, one, api)]
+        same = [other for other in right if _slot_name(golden, other) == _golden_slot(target, golden, one, api)]
         if place not in taken and same and _is_whole(one) == _is_whole(same[0]):
             taken[place] = same[0]
             right.remove(same[0])
@@ -157,7 +157,7 @@ def _slot_name(operator: Operator, tensor: TensorRef) -> Optional[str]:
     return tensor_name(operator, parameter(tensor.slot)) or None
 
 
-def _wanted(target: Operator, golden: Operator, tensor: TensorRef, api: Optional[Api]) -> Optional[str]:
+def _golden_slot(target: Operator, golden: Operator, tensor: TensorRef, api: Optional[Api]) -> Optional[str]:
     """The name of a tensor's partner on the golden side; None if it has none."""
     slot = api.slots.get(tensor.slot) if api is not None else None
     if slot is not None:
@@ -170,7 +170,7 @@ def _is_named_by_file(tensor: TensorRef, api: Optional[Api]) -> bool:
     return api is not None and tensor.slot.partition(":")[0] in api.roles
 
 
-def _shaped(tensor: TensorRef) -> Optional[object]:
+def _shape_of(tensor: TensorRef) -> Optional[object]:
     role = tensor.slot.partition(":")[0]
     return (
         (role, merge_leading_axes(tensor.shape), _is_whole(tensor))

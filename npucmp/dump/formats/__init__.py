@@ -93,7 +93,7 @@ def open_runs(path: str | os.PathLike[str], format: Optional[str] = None, contex
     dumps of the context are not followed. Raises DumpError if the path does not exist, is not a dump, or holds nothing;
     UsageError for an unknown format.
     """
-    where, module, context = _found(path, format, context)
+    where, module, context = _detect_format(path, format, context)
     runs: list[Run] = module.open_runs(where, context)
     broken = [run.problem for run in runs if run.problem]
     if broken and len(broken) == len(runs):
@@ -114,7 +114,7 @@ def heads(
     For most formats this opens the runs; for formats with `heads` only names of folders are read. Raises like
     `open_runs`, except for errors that only reading reveals.
     """
-    where, module, context = _found(path, format, context)
+    where, module, context = _detect_format(path, format, context)
     known = _heads(where, module, context)
     return known if known is not None else [_head_of(run, str(where)) for run in open_runs(where, format, context)]
 
@@ -123,7 +123,7 @@ def early_heads(
     path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE
 ) -> Optional[list[RunHeader]]:
     """Return the heads if no run has to be opened for them; None for formats without `heads`."""
-    return _heads(*_found(path, format, context))
+    return _heads(*_detect_format(path, format, context))
 
 
 def _heads(where: Path, module: ModuleType, context: ReadContext) -> Optional[list[RunHeader]]:
@@ -151,7 +151,7 @@ def _head_of(run: Run, dump: str) -> RunHeader:
     return RunHeader(dump, run.format, run.step, run.rank, run.path)
 
 
-def _found(
+def _detect_format(
     path: str | os.PathLike[str], format: Optional[str], context: ReadContext
 ) -> tuple[Path, ModuleType, ReadContext]:
     where = Path(path)
@@ -165,7 +165,7 @@ def _found(
 
 def _other_format(path: Path, format: str, context: ReadContext) -> str:
     """Return why a requested format finds nothing here."""
-    other = _sniffed(path, context)
+    other = _format_of(path, context)
     if other is None or format == other.NAME:
         return f"contains no operator of a {format} dump; npucmp formats describes the formats"
     return f"contains no operator of a {format} dump; without --format it is read as {other.NAME}"
@@ -188,7 +188,7 @@ def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
     if path.name == DATA_FOLDER and record.is_file():
         words = "contains the tensors of a dump without their names and order"
         raise DumpError(path, f"{words}; pass the folder with dump.json, {path.parent}")
-    module = _sniffed(path, context)
+    module = _format_of(path, context)
     if module is not None:
         return path, module
     if path.is_dir() and not any(path.iterdir()):
@@ -220,7 +220,7 @@ def _near(path: Path) -> list[str]:
     return []
 
 
-def _sniffed(path: Path, context: ReadContext) -> Optional[ModuleType]:
+def _format_of(path: Path, context: ReadContext) -> Optional[ModuleType]:
     return next((module for module in map(module_of, FORMATS) if sniffs(module, path, context)), None)
 
 
@@ -272,7 +272,7 @@ def _below(path: Path, context: ReadContext) -> tuple[list[tuple[Path, ModuleTyp
             if len(found) == NAMED or not left:
                 return found, False
             left -= 1
-            module = _sniffed(folder, context)
+            module = _format_of(folder, context)
             if module is None:
                 level.append(folder)
             else:

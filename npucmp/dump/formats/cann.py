@@ -277,14 +277,14 @@ def _statistics(group: Sequence[Record], context: ReadContext) -> tuple[TensorRe
     try:
         tensors = statistics_csv.read_statistics(first.path, context)
     except DumpError as error:
-        return (_broken(first, error.because),)
+        return (_unreadable_tensor(first, error.because),)
     if len(group) > 1:
         problem = f"computed in {len(group)} slices; statistics of slices do not give those of the whole tensor"
         return tuple(tensor._replace(problem=problem) for tensor in tensors)
     return tensors
 
 
-def _broken(record: Record, problem: str) -> TensorRef:
+def _unreadable_tensor(record: Record, problem: str) -> TensorRef:
     return TensorRef("", "", (), file=record.path, problem=problem, label=os.path.basename(record.path))
 
 
@@ -293,7 +293,7 @@ def _tensors(group: Sequence[Record], notes: list[str]) -> tuple[TensorRef, ...]
     records = [record for record in group if not record.name.csv]
     broken = next((record for record in records if record.dump is None), None)
     if broken is not None:
-        return (_broken(broken, broken.problem),)
+        return (_unreadable_tensor(broken, broken.problem),)
     dumps = [record.dump for record in records if record.dump is not None]
     slots = [dict(_slots(dump)) for dump in dumps]
     cuts = cann_slices.cuts(dumps[0].attributes)

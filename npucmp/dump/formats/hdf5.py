@@ -208,13 +208,13 @@ class _HdfFiles:
         """Return a dataset as a tensor; an unreadable one has a problem."""
         label = entry.name
         try:
-            payload, recorded = self._described(entry, in_call=bool(slot))
+            payload, recorded = self._payload_of(entry, in_call=bool(slot))
         except DumpError as error:
             return TensorRef(slot, "", (), file=self._path, encoding=NAME, problem=error.because, label=label)
         dtype = "float16" if recorded == _HALF and payload.dtype == "float32" else payload.dtype
         return TensorRef(slot, dtype, payload.shape, file=self._path, encoding=NAME, label=label, payload=payload)
 
-    def _described(self, entry: reader.Entry, in_call: bool) -> tuple[Payload, int]:
+    def _payload_of(self, entry: reader.Entry, in_call: bool) -> tuple[Payload, int]:
         """Return the payload and DataType. Attributes of files without PyTorch's layout are ignored."""
         if not in_call:
             return reader.payload_at(entry), -1

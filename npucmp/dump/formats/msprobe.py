@@ -53,7 +53,7 @@ from npucmp.dump.readers.msprobe_record import (
     repeated_in,
 )
 from npucmp.dump.readers.msprobe_structure import FIGURES, SplitText, Structure, cache_structure, known_structure
-from npucmp.dump.readers.names import unnamed
+from npucmp.dump.readers.names import unnamed_files
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Call, Operator, Run, RunHeader, Statistics, TensorRef, first_of
@@ -151,7 +151,7 @@ def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadCon
     return Run(str(path), NAME, opened.operators, step, rank, detail=opened.detail, notes=opened.notes)
 
 
-class _Opened(NamedTuple):
+class _DumpFiles(NamedTuple):
     """The content of a dump.json and of the files beside it."""
 
     operators: tuple[Operator, ...]
@@ -159,24 +159,24 @@ class _Opened(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _all_operators(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opened:
+def _all_operators(path: Path, data: bytes, beside: Sequence[_Beside]) -> _DumpFiles:
     """Parse the whole text."""
     top = _tree(path, data)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
-    if "data" in _repeated(top):
+    if "data" in _repeated_keys(top):
         raise DumpError(path, 'contains "data" more than once')
     (stacks, notes), (scopes, more) = _read_companion(beside[0], _stacks), _read_companion(beside[1], _scopes)
     folder = path.parent / DATA_FOLDER
     unclear = _unclear(top["data"])
-    repeats = [*_repeated(top), *(" ".join(filter(None, one)) for one in unclear.items())]
+    repeats = [*_repeated_keys(top), *(" ".join(filter(None, one)) for one in unclear.items())]
     dump = _DumpFolders(f"{folder}{os.sep}", folder.is_dir(), stacks, scopes, {}, [], unclear, repeats)
     operators = tuple(_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items()))
     notes = *notes, *more, *_of_files(path, dump, operators, _names_files(operators))
-    return _Opened(operators, _detail(_heading(top), operators), notes)
+    return _DumpFiles(operators, _detail(_heading(top), operators), notes)
 
 
-def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optional[_Opened]:
+def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optional[_DumpFiles]:
     """Parse a file whose structure is known or separable from its figures; None for other files."""
     cut = SplitText.of(data)
     if cut is None or any(one.because for one in beside):
@@ -194,7 +194,7 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
     is_there = folder.is_dir()
     operators = structure.fill(statistics, cut.checksums, f"{folder}{os.sep}", is_there)
     dump = _DumpFolders(f"{folder}{os.sep}", is_there, {}, {}, {}, [], {}, [])
-    return _Opened(
+    return _DumpFiles(
         operators, _detail(structure.heading, operators), (*_of_files(path, dump, operators, structure.names_files),)
     )
 
@@ -213,18 +213,18 @@ def _structure(path: Path, cut: SplitText, beside: Sequence[_Beside]) -> Optiona
     dump = _DumpFolders("", True, stacks, scopes, {}, [], {}, [], figures)
     try:
         operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
-    except _Misplaced:
+    except _UncutStatistics:
         return None
     if notes or more or dump.others or dump.repeats:
         return None
     return Structure.of(cut, operators, figures, _heading(top), _names_files(operators))
 
 
-class _Misplaced(Exception):
+class _UncutStatistics(Exception):
     """The record of a tensor has figures beside the ones that were cut out."""
 
 
-def _repeated(tree: Any) -> tuple[str, ...]:
+def _repeated_keys(tree: Any) -> tuple[str, ...]:
     """Return the repeated keys of an object."""
     return tree.keys_repeated if isinstance(tree, RepeatedKeys) else ()
 
@@ -239,7 +239,7 @@ def _unclear(data: Mapping[str, Any]) -> dict[str, str]:
     found = {
         name: one.keys_repeated[0] for name, record in data.items() for one in repeated_in(record) if not is_tensor(one)
     }
-    return {**found, **dict.fromkeys(_repeated(data), "")}
+    return {**found, **dict.fromkeys(_repeated_keys(data), "")}
 
 
 def _of_files(path: Path, dump: _DumpFolders, operators: Sequence[Operator], names_files: bool) -> Iterator[str]:
@@ -248,7 +248,7 @@ def _of_files(path: Path, dump: _DumpFolders, operators: Sequence[Operator], nam
     `names_files` is whether any tensor has the name of a file.
     """
     tensors = [tensor for one in operators for tensor in one.tensors]
-    yield from unnamed(dump.folder, chain(map(attrgetter("file"), tensors), dump.others))
+    yield from unnamed_files(dump.folder, chain(map(attrgetter("file"), tensors), dump.others))
     if dump.repeats:
         yield f"{path}: duplicate keys make their operator or tensor unreadable: {first_of(dump.repeats, 3)}"
     if dump.others:
@@ -336,7 +336,7 @@ def _read_companion(one: _Beside, parse: Callable[[Any], Mapping[str, Any]]) -> 
         return {}, (f"{file}: ignored, {because}",) if because else ()
     try:
         tree = _tree(file, data)
-        found, repeats = parse(tree), _repeated(tree)
+        found, repeats = parse(tree), _repeated_keys(tree)
         note = f"{file}: duplicate keys are ignored: {first_of(repeats, 3)}"
         return {key: value for key, value in found.items() if key not in repeats}, (note,) if repeats else ()
     except (DumpError, TypeError, ValueError, AttributeError) as error:
@@ -429,7 +429,7 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _DumpFolders) -
     number = leaf.get(FIGURES)
     statistics = _statistics(leaf) if number is None else dump.figures[number]
     if number is not None and not _CUT.isdisjoint(leaf):
-        raise _Misplaced
+        raise _UncutStatistics
     if shape is None:
         shape = dump.shapes[key] = tuple(leaf["shape"]) if _is_shape(leaf["shape"]) else ()
     if shape and str(leaf["dtype"]).endswith(PACKED_SUFFIX):

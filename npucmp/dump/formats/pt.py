@@ -110,7 +110,7 @@ def _runs(found: RunFiles, context: ReadContext) -> list[Run]:
         stem = name[: name.rindex(".")]
         fields = fields_of(stem)
         step, rank = (_number(fields, _STEPS, found.step), _number(fields, ("rank",), found.rank))
-        runs[step, rank].append(_fielded(fields, file) if fields else parse_pt_name(folder, stem, file, of_msprobe))
+        runs[step, rank].append(_pt_file(fields, file) if fields else parse_pt_name(folder, stem, file, of_msprobe))
     notes = tuple(filter(None, [skipped_files_note(found.path, found.others)]))
     return [_run(found.path, *at, files, notes, context) for at, files in runs.items()]
 
@@ -128,7 +128,7 @@ def _number(fields: dict[str, str], keys: tuple[str, ...], otherwise: Optional[i
     return int(text) if _NUMBER.fullmatch(text) else otherwise
 
 
-def _fielded(fields: dict[str, str], file: str) -> PtFile:
+def _pt_file(fields: dict[str, str], file: str) -> PtFile:
     index = _number(fields, ("dump_index",), None)
     more = [f"{key}={value}" for key, value in fields.items() if key not in ("name", "rank", "dump_index", *_STEPS)]
     operator, slot, call = parse_tensor_name(fields["name"])
@@ -158,7 +158,7 @@ def _run(
 ) -> Run:
     ordered = all(file.turn >= 0 for file in files)
     uncalled = _modules_uncalled(files)
-    files = files if ordered else _numbered(uncalled)
+    files = files if ordered else _number_calls(uncalled)
     groups = executions(
         files,
         operator=lambda file: (file.folder, file.operator),
@@ -183,7 +183,7 @@ def _modules_uncalled(files: list[PtFile]) -> list[PtFile]:
     return [file._replace(call=-1) if file.operator in above else file for file in files]
 
 
-def _numbered(files: list[PtFile]) -> list[PtFile]:
+def _number_calls(files: list[PtFile]) -> list[PtFile]:
     """Use the numbers of acl_save as call numbers. It counts all saved tensors, so all numbers must be distinct."""
     found = [_SERIAL.fullmatch(file.operator) for file in files]
     numbers = [int(one[1]) for one in found if one]

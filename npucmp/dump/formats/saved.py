@@ -77,11 +77,11 @@ def _files(folder: str, names: Sequence[str]) -> tuple[Optional[Place], list[Sav
     single = len(root) > 2 and root[-2] == "data"  # {tag} is no part of the run
     place = Place(os.path.join(*(root[:-2] if single else root)), step, rank)
     number = -1 if micro is None else micro
-    files = (_single(tag, name, number) if single else _saved(name) for name in names if name.endswith(".npy"))
+    files = (_single(tag, name, number) if single else _parse_name(name) for name in names if name.endswith(".npy"))
     return place, [file._replace(path=os.path.join(folder, file.path)) for file in files if file is not None]
 
 
-def _saved(name: str) -> Optional[SavedFile]:
+def _parse_name(name: str) -> Optional[SavedFile]:
     match = _SAVED.fullmatch(name)
     if match is None:
         return None

@@ -45,7 +45,7 @@ def matching_graphs(graphs: Sequence[Graph], run: Run) -> list[Graph]:
             best[name] = share, graph
     found = sorted(best.values(), key=lambda one: -one[0])
     enough = [one for share, one in found if share >= _LEAST or share * len(run.operators) >= 0.5 * len(one.nodes)]
-    return _needed([graph for graph in enough if not _is_less_fused(run, graph, enough)], run)
+    return _useful_graphs([graph for graph in enough if not _is_less_fused(run, graph, enough)], run)
 
 
 def _is_less_fused(run: Run, graph: Graph, graphs: Sequence[Graph]) -> bool:
@@ -57,7 +57,7 @@ def _is_less_fused(run: Run, graph: Graph, graphs: Sequence[Graph]) -> bool:
     return any(file_name_of(operator.name) in fused for operator in run.operators)
 
 
-def _needed(graphs: Sequence[Graph], run: Run) -> list[Graph]:
+def _useful_graphs(graphs: Sequence[Graph], run: Run) -> list[Graph]:
     """Drop graphs, given best first, that add no operators to better graphs."""
     left = {file_name_of(operator.name) for operator in run.operators}
     found = []
@@ -104,7 +104,7 @@ def _annotate(run: Run, graphs: Sequence[Graph]) -> Run:
     known = with_joined(merge_graphs(chosen), run)
     written = _outputs_by_node(run, known)
     counted = from_newest(run.operators, lambda operator: operator.name)
-    operators = [_annotated(operator, back, known, written) for operator, back in counted]
+    operators = [_with_node(operator, back, known, written) for operator, back in counted]
     files = dict.fromkeys(graph.path for graph in chosen)
     return replace(
         run,
@@ -135,7 +135,7 @@ def _index(tensor: TensorRef) -> Optional[int]:
     return int(index) if index.isdecimal() and len(index) < 10 else None
 
 
-def _annotated(operator: Operator, back: int, known: GraphIndex, written: Written) -> Operator:
+def _with_node(operator: Operator, back: int, known: GraphIndex, written: Written) -> Operator:
     """Return the operator annotated by its node; `back` executions of it are newer."""
     node = known.node(operator.name)
     if node is None:

@@ -61,7 +61,7 @@ def of_text(value: Message) -> Optional[Value]:
     for field in ("i", "f", "b", "s"):
         values = [_scalar(field, one) for part in lists for one in part.get(field, ())]
         if values:
-            return _listed(values)
+            return _as_value(values)
     return () if lists else None
 
 
@@ -70,7 +70,7 @@ def of_wire(cursor: Cursor, field: WireField) -> Optional[Value]:
     for one in cursor.fields(field.start, field.end):
         if one.number == 1 and one.wire == 2:
             values = [value for part in cursor.fields(one.start, one.end) for value in _wire_values(cursor, part)]
-            return _listed(values)
+            return _as_value(values)
         if one.number == 8 and one.wire == 2:
             return _of_wired_tensor(cursor, one)
         for found in _wire_values(cursor, one):
@@ -90,7 +90,7 @@ def _scalar(field: str, value: Any) -> Union[Number, str, None]:
     return bool(value) if field == "b" else int(value) if math.isfinite(value) else None
 
 
-def _listed(values: list[Any]) -> Optional[Value]:
+def _as_value(values: list[Any]) -> Optional[Value]:
     return None if None in values or len(values) > MOST else tuple(values)
 
 
@@ -123,7 +123,7 @@ def _of_tensor(tensor: Message) -> Optional[Value]:
     sizes = [next(iter(dim.get("size", ())), 0) for dim in dims]
     values: list[Any] = []
     for content in tensor.get("tensor_content", ()):
-        values += _unpacked(_CONTENT.get(dtype, ""), _bytes(content)) if isinstance(content, str) else []
+        values += _unpack(_CONTENT.get(dtype, ""), _bytes(content)) if isinstance(content, str) else []
     for field in ("int_val", "int64_val"):
         values += [_scalar("i", one) for one in tensor.get(field, ())]
     values += [_scalar("f", one) for one in tensor.get("float_val", ())]
@@ -141,7 +141,7 @@ def _of_wired_tensor(cursor: Cursor, field: WireField) -> Optional[Value]:
                 found = [to_signed(size.value) for size in cursor.fields(dim.start, dim.end) if size.number == 1]
                 sizes.append(found[-1] if found else 0)
         elif one.number == 4 and one.wire == 2:
-            values += _unpacked(_CONTENT.get(dtype, ""), _raw(cursor, one))
+            values += _unpack(_CONTENT.get(dtype, ""), _raw(cursor, one))
         elif one.number == 5 and one.wire in (2, 5):
             values += _floats(_raw(cursor, one))
         elif one.number in (7, 10) and one.wire in (0, 2) and one.end - one.start <= MOST * 10:
@@ -165,7 +165,7 @@ def _constant(sizes: list[Any], values: list[Any]) -> Optional[Value]:
     return tuple(values * count if len(values) == 1 else values)
 
 
-def _unpacked(letter: str, data: bytes) -> list[Any]:
+def _unpack(letter: str, data: bytes) -> list[Any]:
     size = struct.calcsize(letter) if letter else 0
     if not size or len(data) % size or len(data) > MOST * size:
         return []

@@ -71,12 +71,12 @@ def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
         held += len(found)
         if held > limits.graph_values:
             raise DumpError(path, limits.limit_message("values", "graph_values"))
-        return {name: values for name, values in ((name, _listed(value)) for name, value in found.items()) if values}
+        return {name: values for name, values in ((name, _items_of(value)) for name, value in found.items()) if values}
 
     return json_object(text, path, "a graph", digits=40, object_pairs_hook=message, parse_constant=_constant)
 
 
-def _listed(value: Any) -> list[Any]:
+def _items_of(value: Any) -> list[Any]:
     """Return the value of a field as a list, without nulls and dropped attributes."""
     return [_clean_text(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 

@@ -27,7 +27,7 @@ def joined(parts: Sequence[Payload], axis: int) -> Payload:
     if len(flat) == 1:
         return flat[0]
     first = flat[0] if flat else parts[0]
-    size = sum(part.shape[axis] for part in flat)
+    size = sum(part.shape[axis] for part in flat or parts)
     shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
     return Payload("", first.dtype, shape, 0, parts=tuple(flat), axis=axis, made_by=JOIN)
 

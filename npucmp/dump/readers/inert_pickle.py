@@ -219,7 +219,7 @@ class IncompletePickle(RefusedPickle):
     """An incomplete pickle, which may be complete if more of the file is read."""
 
 
-def unpickled(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[object, int]:
+def unpickle(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[object, int]:
     """Return the value of the pickle at `start`, and the offset of its end."""
     machine = _Machine(data, start, limits)
     try:

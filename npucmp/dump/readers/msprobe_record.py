@@ -176,13 +176,13 @@ def call_of(name: str, record: Any, framework: str = "pytorch") -> Call | None:
     return Call(
         f"MindSpore.{prefix}" if own else prefix,
         parts.op_type,
-        _listed("input:", record.get("input_args", record.get("input"))),
+        _items_of("input:", record.get("input_args", record.get("input"))),
         kwargs if isinstance(kwargs, dict) else {},
-        _listed("output:", record.get("output")),
+        _items_of("output:", record.get("output")),
     )
 
 
-def _listed(slot: str, value: Any) -> tuple[Tree, ...]:
+def _items_of(slot: str, value: Any) -> tuple[Tree, ...]:
     found = _tree(slot, value, NESTING)
     return tuple(found) if isinstance(found, list) else () if found is None else (found,)
 

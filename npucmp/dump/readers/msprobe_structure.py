@@ -69,7 +69,7 @@ class SplitText(NamedTuple):
         """Return the rest as JSON, with numbers in place of figures and checksums."""
         figures = (b'"%s":%d' % (FIGURES.encode(), number) for number in range(len(self.figures)))
         checksums = (b'"md5":"%s%d"' % (_CHECKSUM.encode(), number) for number in range(len(self.checksums)))
-        return _substituted(_substituted(self.rest, _FIGURE, figures), _CONTENT, checksums)
+        return _substitute(_substitute(self.rest, _FIGURE, figures), _CONTENT, checksums)
 
     def statistics(self) -> list[Optional[Statistics]]:
         """Return the figures as numbers; equal texts share one object. ValueError for a word that is no number, bool or
@@ -82,11 +82,11 @@ class SplitText(NamedTuple):
             rows: Sequence[Any] = _decode(text)
         except MsgspecError:  # NaN, Infinity, truth values
             rows = [*map(_row, different)]
-        made = (_statistics(row) if row[3] is not None and row[3] >= 0 else _recorded(row) for row in rows)
+        made = (_statistics(row) if row[3] is not None and row[3] >= 0 else _statistics_of(row) for row in rows)
         return [*map(dict(zip(different, made)).__getitem__, self.figures)]
 
 
-def _recorded(row: tuple[Optional[float], ...]) -> Optional[Statistics]:
+def _statistics_of(row: tuple[Optional[float], ...]) -> Optional[Statistics]:
     return None if row == _NOTHING else Statistics.recorded(*row)
 
 
@@ -95,7 +95,7 @@ def _row(text: bytes) -> tuple[Optional[float], ...]:
     return tuple(None if found[name] is None else float(found[name]) for name in ("Max", "Min", "Mean", "Norm"))
 
 
-def _substituted(text: bytes, mark: bytes, words: Iterator[bytes]) -> bytes:
+def _substitute(text: bytes, mark: bytes, words: Iterator[bytes]) -> bytes:
     """Return the text with each mark replaced by a word."""
     pieces = text.split(mark)
     return b"".join(chain(pieces[:1], chain.from_iterable(zip(words, pieces[1:]))))

@@ -69,7 +69,7 @@ def skipped_files_note(folder: object, names: Iterable[str]) -> Optional[str]:
     return f"{folder}: {len(found)} files have unknown names and are skipped, for example {found[0]}"
 
 
-def unnamed(folder: str, known: Iterable[str]) -> Iterator[str]:
+def unnamed_files(folder: str, known: Iterable[str]) -> Iterator[str]:
     """Yield a note on files of a tensor folder that no record names.
 
     A run that ended before it wrote its last records leaves such files.
@@ -228,7 +228,7 @@ def operator_of(name: str, order: int, tensors: tuple[TensorRef, ...], scope: st
         path = module_path(parts) if unique else ""
     elif called and name.partition(".")[0] in _TOOLS:
         kind, unique = called["head"], False
-        op_type, path = _typed(kind)
+        op_type, path = _type_and_path(kind)
     return Operator(
         name=name,
         op_type=op_type,
@@ -244,7 +244,7 @@ def operator_of(name: str, order: int, tensors: tuple[TensorRef, ...], scope: st
     )
 
 
-def _typed(kind: str) -> tuple[str, str]:
+def _type_and_path(kind: str) -> tuple[str, str]:
     """Return type and module path of a name of AclGraphDumper: Module.{path}.{class}, Aten.{op}[.{overload}], …"""
     world, *rest = kind.split(".")
     if world == "Module":

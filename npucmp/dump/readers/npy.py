@@ -108,9 +108,9 @@ def _dtype(descr: object) -> tuple[str, str]:
     name = f"{_WORDS[match[2]]}{int(match[3]) * 8}" if match else ""
     name = "bool" if name == "bool8" else name
     if match is None or name not in DTYPES or DTYPES[name].memory:  # numpy has no '<c4'
-        raise _Bad(f"unsupported: elements of type {_escaped(descr)}{_hint(descr)}")
+        raise _Bad(f"unsupported: elements of type {_escape(descr)}{_hint(descr)}")
     if match[1] == "|" and DTYPES[name].itemsize > 1:
-        raise _Bad(f"the type {_escaped(descr)} has no byte order")
+        raise _Bad(f"the type {_escape(descr)} has no byte order")
     return name, ">" if match[1] == ">" else "<"
 
 
@@ -121,5 +121,5 @@ def _hint(descr: str) -> str:
     return ", extended precision of one machine" if descr[1:] in ("f12", "f16", "c24", "c32") else ""
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return ascii(text[:40])

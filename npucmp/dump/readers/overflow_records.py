@@ -114,7 +114,7 @@ def overflow_records(folder: str, names: Sequence[str]) -> list[str]:
     return [os.path.join(folder, name) for name in sorted(binary + alone)]
 
 
-def flagged(record: DeviceRecord) -> bool:
+def has_overflow(record: DeviceRecord) -> bool:
     """Return whether the unit flagged an overflow: any status word above 0."""
     return any(word > 0 for word in record.status)
 
@@ -226,7 +226,7 @@ class _Bytes:
         if self.data[8:12] != _VALID:
             raise self._damage("its first entry is not marked as valid", 8)
         at = 8
-        while self._begins(at):
+        while self._is_entry(at):
             if len(self.data) - at < 16:
                 raise self._damage("ended early: half an entry", at)
             _, kind, _, length = struct.unpack_from("<4I", self.data, at)
@@ -243,7 +243,7 @@ class _Bytes:
             yield _record(self.path, unit, dict(zip(fields, numbers)), numbers[-count:])
             at += 16 + length
 
-    def _begins(self, at: int) -> bool:
+    def _is_entry(self, at: int) -> bool:
         """Return whether an entry begins here, even a truncated one."""
         mark = self.data[at : at + 4]
         return bool(mark) and _VALID.startswith(mark)

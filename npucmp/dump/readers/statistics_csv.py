@@ -35,13 +35,13 @@ def read_statistics(path: str, context: ReadContext = ANYWHERE) -> tuple[TensorR
         rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes", context).splitlines()))
     except csv.Error as error:
         raise DumpError(path, f"not CSV: {error}") from None
-    found = tuple(filter(None, (_tensor(_stripped(row), Path(path).name, None in row.values()) for row in rows)))
+    found = tuple(filter(None, (_tensor(_strip_cells(row), Path(path).name, None in row.values()) for row in rows)))
     if not found:
         raise DumpError(path, "no row with Input/Output and Index: cut short, or not statistics")
     return found
 
 
-def _stripped(row: Mapping[Optional[str], object]) -> dict[str, str]:
+def _strip_cells(row: Mapping[Optional[str], object]) -> dict[str, str]:
     return {key.strip().lower(): value.strip() for key, value in row.items() if key and isinstance(value, str)}
 
 

@@ -226,7 +226,7 @@ class _Parser:
         """Return one quoted string. Searches for quotes instead of scanning characters: a weight has millions."""
         text, quote, start = self.text, self.text[self.at], self.at + 1
         end = text.find(quote, start)
-        while end >= 0 and _escaped(text, start, end):
+        while end >= 0 and _is_escaped(text, start, end):
             end = text.find(quote, end + 1)
         if end < 0 or text.find("\n", start, end) >= 0:
             self.fail("a string does not end on its line")
@@ -235,7 +235,7 @@ class _Parser:
         if end - start > LONGEST_TEXT or b"\\" not in data:
             return data
         try:
-            return _ESCAPE.sub(_unescaped, data)
+            return _ESCAPE.sub(_unescape, data)
         except ValueError as error:
             self.fail(str(error), start)
 
@@ -253,7 +253,7 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _escaped(text: str, start: int, end: int) -> bool:
+def _is_escaped(text: str, start: int, end: int) -> bool:
     """Return whether an odd number of backslashes precedes `end`."""
     before = end
     while before > start and text[before - 1] == "\\":
@@ -261,7 +261,7 @@ def _escaped(text: str, start: int, end: int) -> bool:
     return (end - before) % 2 == 1
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
+def _unescape(found: re.Match[bytes]) -> bytes:
     octal, byte, units, point, plain = found.groups()
     if octal is not None:
         return bytes((int(octal, 8) & 0xFF,))
@@ -298,20 +298,20 @@ def _scalar(token: str) -> Any:
 
 def messages(message: Message, name: str) -> list[Message]:
     """Return all messages of a field; ValueError for another value."""
-    return _typed(message, name, dict, "a message")
+    return _typed_values(message, name, dict, "a message")
 
 
 def texts(message: Message, name: str) -> list[str]:
     """Return all texts or enum words of a field; ValueError for another value."""
-    return _typed(message, name, str, "text")
+    return _typed_values(message, name, str, "text")
 
 
 def integers(message: Message, name: str) -> list[int]:
     """Return all integers or booleans of a field; ValueError for another value."""
-    return _typed(message, name, int, "an integer")
+    return _typed_values(message, name, int, "an integer")
 
 
-def _typed(message: Message, name: str, kind: type[Any], word: str) -> list[Any]:
+def _typed_values(message: Message, name: str, kind: type[Any], word: str) -> list[Any]:
     values = message.get(name, [])
     for value in values:
         if not isinstance(value, kind):

@@ -31,7 +31,7 @@ from npucmp.dump.readers.inert_pickle import (
     Storage,
     one_tensor,
     tensors_in,
-    unpickled,
+    unpickle,
 )
 from npucmp.dump.readers.safe_open import RegularFile
 from npucmp.dump.readers.stored_zip import Member, Members, data_offset, members
@@ -69,8 +69,8 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     if _begun(file) != b"PK\3\4":
         return {"": header(file)}
     try:
-        named, top, pickle = _pickled(file)
-        value = unpickled(pickle, 0, file.limits)[0]
+        named, top, pickle = _read_zip(file)
+        value = unpickle(pickle, 0, file.limits)[0]
         found = tensors_in(value, file.limits)
         if not found or "" in found:
             one = one_tensor(value)
@@ -97,12 +97,12 @@ def _begun(file: RegularFile) -> bytes:
 
 def _zip(file: RegularFile) -> Payload:
     limits = file.limits
-    named, top, pickle = _pickled(file)
+    named, top, pickle = _read_zip(file)
     storage, view = _cached(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _contents(pickle, limits)
     return _payload_in_zip(file, named, top, storage, view)
 
 
-def _pickled(file: RegularFile) -> tuple[Members, bytes, bytes]:
+def _read_zip(file: RegularFile) -> tuple[Members, bytes, bytes]:
     """Return the members of a zip file, their common folder, and its pickle."""
     limits = file.limits
     named = members(file)
@@ -166,16 +166,16 @@ def _legacy(file: RegularFile, start: bytes) -> Payload:
 
 def _pickles(data: bytes, limits: Limits) -> tuple[PickledTensor, int]:
     """Return the tensor of a legacy file and the offset of its storage."""
-    magic, place = unpickled(data, 0, limits)
+    magic, place = unpickle(data, 0, limits)
     if magic != _MAGIC:
         raise RefusedPickle("a pickle, but not one of torch.save")
-    protocol, place = unpickled(data, place, limits)
+    protocol, place = unpickle(data, place, limits)
     if protocol != _PROTOCOL:
         raise RefusedPickle("unsupported: another protocol than 1001 of the legacy format")
-    _, place = unpickled(data, place, limits)
-    value, place = unpickled(data, place, limits)
+    _, place = unpickle(data, place, limits)
+    value, place = unpickle(data, place, limits)
     found = one_tensor(value)
-    keys, place = unpickled(data, place, limits)
+    keys, place = unpickle(data, place, limits)
     if keys != [found.storage.key]:
         raise RefusedPickle("the list of storages is not that of one tensor")
     return found, place
@@ -200,7 +200,7 @@ class _View(NamedTuple):
 
 
 def _contents(pickle: bytes, limits: Limits) -> tuple[Storage, _View]:
-    found = one_tensor(unpickled(pickle, 0, limits)[0])
+    found = one_tensor(unpickle(pickle, 0, limits)[0])
     return found.storage, _view_in_storage(found, limits)
 
 

@@ -150,7 +150,9 @@ def mean_error(x: Values) -> float:
         return float("inf")
     rest = x - x.mean() - slope(x) * (np.arange(len(x)) - (len(x) - 1) / 2)
     rho = lag(rest)
-    return float(np.sqrt((rest * rest).sum() / (len(x) - 2) / len(x))) * _widened(rho if rho > 2 / len(x) ** 0.5 else 0)
+    return float(np.sqrt((rest * rest).sum() / (len(x) - 2) / len(x))) * _error_factor(
+        rho if rho > 2 / len(x) ** 0.5 else 0
+    )
 
 
 def slope(x: Values) -> float:
@@ -167,7 +169,7 @@ def lag(x: Values) -> float:
     return min(LARGEST_LAG, max(0.0, found))
 
 
-def _widened(rho: float) -> float:
+def _error_factor(rho: float) -> float:
     """The factor by which autocorrelation increases the error of a mean."""
     return math.sqrt((1 + rho) / (1 - rho))
 
@@ -215,7 +217,7 @@ def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, erro
     x, y = x / unit, y / unit
     target, golden = float(x.mean()), float(y.mean())
     if paired:
-        error = float(np.std(x - y, ddof=1)) / len(x) ** 0.5 * _widened(lag(x - y))
+        error = float(np.std(x - y, ddof=1)) / len(x) ** 0.5 * _error_factor(lag(x - y))
     else:
         error = float(np.hypot(mean_error(x), mean_error(y)))
     relative, error = float(_relative(target - golden, golden)), float(_relative(error, golden))

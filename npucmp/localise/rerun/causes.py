@@ -40,7 +40,7 @@ def with_causes(comparisons: Sequence[Comparison], context: ReadContext = ANYWHE
     first = min((step for one in found if one.roots and (step := one.step) is not None), default=None)
     if first is None:
         return found
-    return [replace(one, roots=tuple(_followed(root, one, first) for root in one.roots)) for one in found]
+    return [replace(one, roots=tuple(_mark_effect(root, one, first) for root in one.roots)) for one in found]
 
 
 def _causes(one: Comparison) -> Iterator[Root]:
@@ -131,7 +131,7 @@ def _head(tensor: Optional[TensorRef], context: ReadContext) -> bytes:
         return b""
 
 
-def _followed(root: Root, own: Comparison, first: int) -> Root:
+def _mark_effect(root: Root, own: Comparison, first: int) -> Root:
     """Mark a parameter that differs in a later step as an effect of the first step that differs."""
     later = own.step is not None and own.step > first
     if root.cause is not Cause.GAP or not later or not is_parameter(root.pair._replace(slot=root.slot)):

@@ -21,7 +21,7 @@ SHARE = 8.0
 TIES = 0.5  # share of the places: chosen: if more places differ, right values are in wrong places, not measured
 
 
-def _changed(case: RuleContext) -> float:
+def _share_changed(case: RuleContext) -> float:
     """The share of elements that differ, without the first two."""
     moments = case.moments
     if moments is None or moments.mismatched or not moments.elements:
@@ -36,7 +36,7 @@ def _were_ties(case: RuleContext) -> bool:
 
 
 def _bound(case: RuleContext) -> float:
-    share = _changed(case)
+    share = _share_changed(case)
     flips = math.isfinite(share) and (case.input_error > REDUCED_ROUND_OFF or (share <= TIES and _were_ties(case)))
     return math.inf if flips or share <= SHARE * math.sqrt(case.input_error) else 0.0
 

@@ -273,7 +273,7 @@ def _dropout_scale(case: RuleContext, moments: Moments) -> Optional[Departure]:
     return Departure(x, y, BOTH_SIDES * _round_off(case), words)
 
 
-def _received(case: RuleContext, moments: Moments) -> Optional[Departure]:
+def _sent_tensor_law(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """A rank receives the tensor that another rank sent."""
     content = content_of(case.finding)
     for sent in case.node.extra_inputs if case.node is not None and content else ():
@@ -292,7 +292,7 @@ def _received(case: RuleContext, moments: Moments) -> Optional[Departure]:
     return None
 
 
-def _returned(case: RuleContext, moments: Moments) -> Optional[Departure]:
+def _kept_sum_law(case: RuleContext, moments: Moments) -> Optional[Departure]:
     """A gradient that adds each incoming element to one element, or spreads it over several, keeps their sum. An
     operator that reads several tensors and is not a gradient by its type adds or joins gradients."""
     found, read = [], _input_floats(case)
@@ -347,12 +347,12 @@ LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # condition of the o
     (lambda op: op.has("largest"), _extreme(max, "maximum")),
     (lambda op: op.has("smallest"), _extreme(min, "minimum")),
     (lambda op: op.has("drops"), _dropout_scale),
-    (lambda op: op.has("receives"), _received),
+    (lambda op: op.has("receives"), _sent_tensor_law),
 )
 
 
 GRADIENT_LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (
-    (lambda op: op.has("keeps sums", "views", "hands on", "permutes"), _returned),
+    (lambda op: op.has("keeps sums", "views", "hands on", "permutes"), _kept_sum_law),
     (lambda op: op.has("rectifies", "ranks"), _no_larger),
 )
 
@@ -365,14 +365,14 @@ def _laws_of(op: OpType, is_gradient: bool) -> tuple[Law, ...]:
 INPUT_LAWS = (_row_sums,)  # no tensor keeps these by chance: they also apply to inputs, which an earlier operator wrote
 
 
-def _broken(case: RuleContext) -> Optional[Departure]:
+def _largest_departure(case: RuleContext) -> Optional[Departure]:
     """The broken law with the largest departure of the target in units of its tolerance."""
     broken = [one for one in departures(case) if one.is_broken]
     return max(broken, key=lambda one: one.target / one.tolerance, default=None)
 
 
 def _evaluate(case: RuleContext) -> Finding:
-    found = _broken(case)
+    found = _largest_departure(case)
     words = f"{found.words}; rounding explains up to {found.tolerance:.1e}" if found else ""
     return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
 
@@ -381,6 +381,6 @@ RULE = ErrorRule(
     "accusation",
     "law",
     "the target violates a law of the operator that the golden satisfies (example: softmax rows sum to 1)",
-    applies=lambda case: _broken(case) is not None,
+    applies=lambda case: _largest_departure(case) is not None,
     judged=_evaluate,
 )

@@ -32,8 +32,8 @@ def expert_faults(draw: np.random.RandomState, layout: Layout, d: Design) -> Ite
     attention = (f"{at}", "softmax", "forward")
     yield Fault("wrong part", f"{at}.softmax", somewhere, size=size), (attention,), (somewhere,)
     router = ((f"{at}.router", "linear", "forward"),)
-    yield Fault("replica differs", f"{at}.router.weight", somewhere, size=size), router, (somewhere,)
     if layout.tp == 1:
+        yield Fault("replica differs", f"{at}.router.weight", somewhere, size=size), router, (somewhere,)
         yield Fault("expert bias", f"{expert}.down"), ((f"{expert}.down", "linear", "forward"),), only
     first = tuple((f"{at}.experts.{k}.up", "linear", "forward") for k in range(d.experts))
     yield Fault("expert order", at), first, None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npucmp.workflows.compare import compare
+from npucmp import compare
 from tests.dump.readers.craft import integer, integers, pt, storage, tensor
 
 

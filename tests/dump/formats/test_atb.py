@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.formats import atb, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import atb
 from npucmp.dump.readers.atb import read_atb
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.values import blocks

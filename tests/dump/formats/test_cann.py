@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.formats import cann, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import cann
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError
 from npucmp.model import Statistics

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.formats import FORMATS, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import FORMATS
 from npucmp.dump.readers import hdf5 as hdf5_reader
 from npucmp.report.sanitise import visible
 from tests.dump.formats import test_hdf5, test_tfdbg

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import fx, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import fx
 from tests.contracts import FormatContract
 from tests.dump.formats.three import second_is_first, three
 

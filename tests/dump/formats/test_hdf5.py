@@ -8,9 +8,10 @@ import struct
 import numpy as np
 import pytest
 
+from npucmp import Limits
 from npucmp.align import align, pairs
 from npucmp.dump.formats import hdf5
-from npucmp.dump.limits import Limits, ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import hdf5 as reader
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError, MissingExtra

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.formats import mindspore, open_runs
-from npucmp.dump.limits import Limits, ReadContext
+from npucmp import Limits, open_runs
+from npucmp.dump.formats import mindspore
+from npucmp.dump.limits import ReadContext
 from npucmp.model import DeviceTask, Statistics
 from npucmp.model.stack import source_line
 from tests.contracts import FormatContract

@@ -7,8 +7,9 @@ import math
 import pytest
 
 import npucmp
-from npucmp.dump.formats import monitor, open_runs
-from npucmp.dump.limits import Limits, ReadContext
+from npucmp import Limits, open_runs
+from npucmp.dump.formats import monitor
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError
 from npucmp.model import Statistics
 from tests.contracts import FormatContract

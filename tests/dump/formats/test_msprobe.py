@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.formats import calls_of, msprobe, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import calls_of, msprobe
 from npucmp.errors import DumpError
 from npucmp.measure.pairs import measure
 from npucmp.model import Operator, Pair, Statistics

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.formats import npy, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import npy
 from npucmp.errors import DumpError
 from tests.contracts import ODD_PATHS, FormatContract
 

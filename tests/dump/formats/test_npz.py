@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import npz, open_runs
-from npucmp.workflows.compare import compare
+from npucmp import compare, open_runs
+from npucmp.dump.formats import npz
 from tests.contracts import FormatContract
 from tests.dump.formats.test_safetensors import arrays_of
 

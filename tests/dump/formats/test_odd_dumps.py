@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.formats import open_runs
+from npucmp import open_runs
 from npucmp.dump.formats.msprobe import calls
 from npucmp.dump.readers import header
 from npucmp.dump.readers.values import blocks

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.formats import heads, open_head, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import heads, open_head
 from npucmp.dump.formats.msprobe import calls
 from npucmp.dump.readers import hdf5 as hdf5_reader
 from npucmp.dump.readers.names import is_process, micro_of, place_of

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import open_runs, pt
+from npucmp import compare, open_runs
+from npucmp.dump.formats import pt
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Cause, Verdict
-from npucmp.workflows.compare import compare
 from tests.contracts import FormatContract
 from tests.dump.formats.pt_files import body, causes, chain, pt_file, save_pt
 from tests.dump.readers.craft import integer, name, reduce, text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import npucmp
-from npucmp.dump.formats import open_runs
+from npucmp import open_runs
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 RESNET = SHARED / "public" / "msprobe_resnet50_gpu"

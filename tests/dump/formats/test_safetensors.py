@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import open_runs, safetensors
-from npucmp.dump.limits import Limits
+from npucmp import Limits, compare, open_runs
+from npucmp.dump.formats import safetensors
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.safetensors import entries
 from npucmp.dump.readers.values import stored_values
 from npucmp.errors import DumpError
-from npucmp.workflows.compare import compare
 from tests.contracts import FormatContract
 from tests.dump.formats.three import three
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.dump.formats import open_runs, saved
+from npucmp import open_runs
+from npucmp.dump.formats import saved
 from tests.contracts import FormatContract
 from tests.dump.formats.three import second_is_first, three
 

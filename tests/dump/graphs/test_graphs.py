@@ -4,8 +4,9 @@ import os
 
 import pytest
 
+from npucmp import Limits
 from npucmp.dump import graphs
-from npucmp.dump.limits import Limits, ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError
 
 

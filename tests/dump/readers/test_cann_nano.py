@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.dump.formats import cann, open_runs
+from npucmp import open_runs
+from npucmp.dump.formats import cann
 from npucmp.dump.readers import cann_raw
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump.readers.csv_table import COLUMNS, LINE, read_blocks, read_rows
 from npucmp.errors import DumpError
-from npucmp.report.csv_text import csv_of, encoded
+from npucmp.report.csv_text import csv_of, encode
 
 NAMES = "op", "slot", "rel_l2", "because"
 WORDS = st.sampled_from(
@@ -26,7 +26,7 @@ def pieces(data, size):
 @given(st.lists(st.tuples(*[CELLS] * 4), max_size=8), st.integers(1, 60), st.booleans())
 def test_cells_are_read_as_they_were_written(rows, size, for_excel):
     columns = dict(zip(NAMES, map(list, zip(*rows)))) if rows else {name: [] for name in NAMES}
-    data = encoded(csv_of(NAMES, columns))
+    data = encode(csv_of(NAMES, columns))
     written = [*csv.reader(io.StringIO(data.decode()))][1:]  # an independent reader
     data = (b"\xef\xbb\xbf" if for_excel else b"") + data
     found = [*read_rows("t.csv", pieces(data, size), NAMES)]
@@ -47,7 +47,7 @@ def test_a_line_break_in_quotes_is_text(rows, size):
 
 def test_numbers_survive():
     numbers = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, float("inf"), float("nan")]
-    data = encoded(csv_of(("op", "rel_l2"), {"op": ["nan"] * len(numbers), "rel_l2": numbers}))
+    data = encode(csv_of(("op", "rel_l2"), {"op": ["nan"] * len(numbers), "rel_l2": numbers}))
     found = [float(row["rel_l2"]) for row in read_rows("t.csv", [data])]
     assert [*map(repr, found)] == [*map(repr, numbers)]
 

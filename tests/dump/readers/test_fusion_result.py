@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from npucmp.dump.limits import Limits, ReadContext
+from npucmp import Limits
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.dump.readers.fusion_result import Effect, read_effects
 from npucmp.errors import DumpError

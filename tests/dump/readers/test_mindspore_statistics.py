@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.limits import Limits, ReadContext
+from npucmp import Limits
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import mindspore_files
 from npucmp.dump.readers.mindspore_files import StatisticRow
 from npucmp.model import DeviceTask, Statistics

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers.overflow_records import DeviceRecord, flagged, read_records, same_task, status_words
+from npucmp.dump.readers.overflow_records import DeviceRecord, has_overflow, read_records, same_task, status_words
 from npucmp.errors import DumpError
 
 FLAGS = {"DHA Atomic Add": 0x900, "L2 Atomic Add": 0x10000, "AI Core": 272}
@@ -139,7 +139,7 @@ def test_old_layout(folder, flags, wrap):
     found = records(folder, wrap(old(**flags)))
     assert [record.unit for record in found] == ["DHA Atomic Add", "L2 Atomic Add", "AI Core"]
     assert [record.status for record in found] == [(flags.get(key, 0),) for key in ("dha", "l2", "core")]
-    assert [flagged(record) for record in found] == [key in flags for key in ("dha", "l2", "core")]
+    assert [has_overflow(record) for record in found] == [key in flags for key in ("dha", "l2", "core")]
     assert [record.task_id for record in found] == [57 * (key in flags) for key in ("dha", "l2", "core")]
     assert found == records(folder, old_json(**flags)) == records(folder, old_json("block_id", **flags))
 
@@ -189,7 +189,7 @@ def test_an_invalid_entry_ends_the_list_in_json(folder):
 
 def test_records_of_all_outputs(folder):
     found = records(folder, dump(old(core=32), new(entry("SDMA"))))
-    assert [record.unit for record in found if flagged(record)] == ["AI Core", "SDMA"]
+    assert [record.unit for record in found if has_overflow(record)] == ["AI Core", "SDMA"]
 
 
 def test_ids_that_tell_nothing(folder):
@@ -220,7 +220,7 @@ def test_json_of_other_products(folder):
 def test_where_a_text_begins(folder):
     path = folder / "a.JSON"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(old_json(core=32)).encode())
-    assert [flagged(record) for record in read_records(str(path))] == [False, False, True]
+    assert [has_overflow(record) for record in read_records(str(path))] == [False, False, True]
 
 
 MEANINGS = [
@@ -261,12 +261,12 @@ def record(unit: str, *status: int) -> DeviceRecord:
 @pytest.mark.parametrize("unit, status, text", MEANINGS)
 def test_status_in_words(unit, status, text):
     assert status_words(record(unit, status)) == text
-    assert flagged(record(unit, status)) == (status > 0)
+    assert has_overflow(record(unit, status)) == (status > 0)
 
 
 def test_four_words_of_status():
     assert status_words(record("AI Core", 0, 0, 0, 0)) == "nothing flagged"
-    assert not flagged(record("AI Core", 0, 0, 0, 0)) and flagged(record("AI Vector", 0, 0, 0, 1))
+    assert not has_overflow(record("AI Core", 0, 0, 0, 0)) and has_overflow(record("AI Vector", 0, 0, 0, 1))
     text = "word 0: floating point overflow (0x20); word 2: bit 0x20, unknown; word 3: bit 0x1, unknown"
     assert status_words(record("AI Vector", 0x20, 0, 0x20, 1)) == text
 

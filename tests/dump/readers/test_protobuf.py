@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.limits import Limits
+from npucmp import Limits
 from npucmp.dump.readers.protobuf import Cursor, WireField, to_signed
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError

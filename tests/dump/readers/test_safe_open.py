@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.dump.limits import Limits, ReadContext, tensor_size
+from npucmp import Limits
+from npucmp.dump.limits import ReadContext, tensor_size
 from npucmp.dump.readers import strides
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.limits import Limits
+from npucmp import Limits
 from npucmp.dump.readers.textproto import LONGEST_TEXT, integers, messages, parse, texts
 from npucmp.errors import DumpError
 

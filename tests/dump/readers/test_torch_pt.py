@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npucmp import Limits
 from npucmp.dump import readers
-from npucmp.dump.limits import Limits, ReadContext
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError, UnsupportedError
 from npucmp.model import Payload

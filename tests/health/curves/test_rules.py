@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from npucmp import check
 from npucmp.errors import UsageError
-from npucmp.workflows.check import check
 from tests.health.calls import classes, entropy, normal, symptoms, write
 
 drawn = np.random.default_rng(3)

@@ -7,11 +7,12 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from npucmp import RULES, Tolerances
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision
-from npucmp.judge.tolerance import Limit, Tolerances, judge
+from npucmp.judge.tolerance import Limit, judge
 from npucmp.localise.rule_context import RuleContext
-from npucmp.localise.rules import RULES, Rulebook
+from npucmp.localise.rules import Rulebook
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup

@@ -20,7 +20,7 @@ from tests.corpus.parallel.networks import Design
 
 
 class Place:
-    """What a module needs to know of its rank.
+    """The facts of its rank that a module needs.
 
     whole    paths of parameters that all tensor ranks hold whole
     experts  paths of parameters that one rank of the experts' group holds

@@ -9,7 +9,7 @@ import pytest
 
 from npucmp.errors import DumpError, UsageError
 from npucmp.health.curves.curve_pair import compare_curves
-from npucmp.health.curves.reading import read_log
+from npucmp.health.curves.log_reader import read_log
 
 VALUES = (2.31, 2.25, float("nan"))
 MEGATRON = (

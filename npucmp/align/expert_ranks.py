@@ -1,0 +1,58 @@
+"""The ranks that hold an operator: all of a stage, or those that have its expert."""
+
+from __future__ import annotations
+
+from typing import Any, Hashable, Mapping
+
+from npucmp.align.rank_run import RankOperator, RankRun
+
+
+class ExpertRanks:
+    """The ranks of each golden operator. An expert has a parameter that no other rank of its stage reads."""
+
+    def __init__(self, ranks: Mapping[int, RankRun], golden: RankRun, stages: Mapping[int, int],
+                 partners: Mapping[str, Mapping[tuple[int, int], RankOperator]]) -> None:  # fmt: skip
+        self._stages, self._golden = stages, golden
+        self._holders = {name: frozenset(rank for rank, _ in some) for name, some in partners.items()}
+        own = {rank: {*_parameters(run)} for rank, run in ranks.items()}
+        self._experts: set[frozenset[int]] = set()
+        for one in golden.operators:
+            others = self._others(one)
+            if not others or one.is_backward:
+                continue
+            for partner in partners[one.name].values():
+                read = {*_weights(partner)}
+                if read and not any(read & own[rank] for rank in others):
+                    self._experts.add(self._holders[one.name])
+
+    def holders(self, golden: RankOperator) -> frozenset[int]:
+        return self._holders.get(golden.name, frozenset())
+
+    def is_of_some_ranks(self, golden: RankOperator) -> bool:
+        """Whether some ranks of its stage do not have an operator."""
+        return bool(self._others(golden))
+
+    def lacks_a_rank(self, golden: RankOperator) -> bool:
+        """Whether some ranks of its stage do not have an operator that is of no expert. Updates may be split over
+        ranks."""
+        if golden.is_backward:
+            calls = self._golden.of_call(golden.op.call) if golden.op.call else []
+            return any(self.lacks_a_rank(one) for one in calls if not one.is_backward)
+        if self._golden.is_update(golden) or not self._others(golden):
+            return False
+        return self.holders(golden) not in self._experts
+
+    def _others(self, golden: RankOperator) -> list[int]:
+        holders = self.holders(golden)
+        stages = {self._stages[rank] for rank in holders}
+        return [rank for rank, stage in self._stages.items() if stage in stages and rank not in holders]
+
+
+def _weights(operator: RankOperator) -> list[Hashable]:
+    """The contents of the parameters that an operator reads."""
+    some = [operator.inputs[at] for at in operator.type.parameters if at < len(operator.inputs)]
+    return [one.content for one in some if one.is_float and one.content is not None]
+
+
+def _parameters(run: RankRun) -> list[Any]:
+    return [each for one in run.operators if not one.is_backward for each in _weights(one)]

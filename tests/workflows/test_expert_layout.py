@@ -1,0 +1,58 @@
+"""Mixtures of experts that are split over ranks, against the same network on one rank."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+
+import pytest
+
+import npucmp
+from tests.command import npucmp as run
+from tests.corpus.parallel.cases import LAYOUTS, Case, make
+from tests.corpus.parallel.faults import Fault
+from tests.corpus.parallel.networks import Design
+
+SMALL = Design(batch=4, length=8, width=16, heads=4, keys=4, layers=2, inner=24, words=48, experts=4)
+
+
+def pair(folder, layout, fault=Fault(), truth=()):
+    design = SMALL._replace(permuted=LAYOUTS[layout].exchange, apart=LAYOUTS[layout].tp > 1)
+    return make(Case("pair", LAYOUTS[layout], design, fault, truth, seed=5), folder)
+
+
+@pytest.mark.parametrize("layout", ["ep2", "ep2_exchange"])
+def test_experts_on_several_ranks_agree_with_those_of_one(tmp_path, layout):
+    written = pair(tmp_path, layout)
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    assert report.exit_status == 0 and not report.roots
+
+
+FAULTS = {
+    "expert bias": ("ep2", Fault("expert bias", "layers.1.experts.3.down"), 1, ("layers.1.experts.3.down", "linear")),
+    "experts not reduced": ("ep2", Fault("experts not reduced", "layers.0"), None, ("layers.0", "add")),
+    "returned": ("ep2_exchange", Fault("tokens returned in another order", "layers.1"), None, ("layers.1", "mul")),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_experts_is_named(tmp_path, name):
+    layout, fault, rank, place = FAULTS[name]
+    written = pair(tmp_path, layout, fault, ((*place, "forward"),))
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    first = report.roots[0]
+    assert report.exit_status == 1 and first.pair.golden_op.name in written.right and first.rank == rank
+
+
+def test_placements_name_the_rank_of_an_expert_and_the_order_of_its_tokens(tmp_path):
+    written = pair(tmp_path, "ep2_exchange")
+    assert run("compare", written.target, written.golden, "-o", tmp_path / "out").returncode == 0
+    with open(tmp_path / "out" / "placements.csv", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["placement"].startswith("rows(0)")]
+    assert {row["ranks"] for row in rows} == {"0", "1", "0-1"}
+
+
+def test_an_expert_of_a_missing_rank_is_not_covered(tmp_path):
+    written = pair(tmp_path, "ep2")
+    shutil.rmtree(written.target / "step0" / "rank1")
+    assert npucmp.compare(written.target, written.golden, jobs=1).exit_status == 2
