@@ -1,9 +1,9 @@
 """Makes cross_framework_conv: a small residual network of TensorFlow, and a port of it to PyTorch.
 
 The golden has the names and the layout (NHWC, HWIO) of TensorFlow: the bias apart from the convolution, and batch norm
-of primitive operators; outputs only, and the graph. The target is the aten graph of TorchAir: NCHW, OIHW, other operators,
-the residual added in the other order. Its second convolution exchanges height and width of its kernel; the recorded
-kernel is right. Written from numpy. No framework was at hand.
+of primitive operators; outputs only, and the graph. The target is the aten graph of TorchAir: NCHW, OIHW, other
+operators, the residual added in the other order. Its second convolution exchanges height and width of its kernel; the
+recorded kernel is right. numpy computes both networks; no framework is installed here.
 
     python make_frameworks.py [FOLDER]      writes FOLDER/target and FOLDER/golden, by default cross_framework_conv
 """

@@ -136,8 +136,10 @@ def _near(
             low, high = place(some[0].first) - 8 * width, place(some[-1].first) + 8 * width
             blocks.append((some, [one for one in goldens if low <= one.first <= high]))
     for rows, columns in blocks:
-        distances = value_distances(pairs, rows, columns) if rows and columns else None
-        for row, column in _nearest(distances) if distances is not None else ():
+        if not rows or not columns:
+            continue
+        distances = value_distances(pairs, rows, columns)
+        for row, column in _nearest(distances):
             yield rows[row], columns[column], float(distances[row, column])
 
 

@@ -154,7 +154,8 @@ def _row(name: str, results: Sequence[Result]) -> tuple[str, ...]:
     silent = sum(one.right and one.status in (0, 2) for one in clean)
     return (
         name, str(len(results)), str(sum(one.status is None for one in results)), _share(rest, "found", "common"),
-        _share(garbage, "found", "common"), _share(results, "wrong", "rows", 2), str(sum(one.wrong_matches for one in results)),
+        _share(garbage, "found", "common"), _share(results, "wrong", "rows", 2),
+        str(sum(one.wrong_matches for one in results)),
         str(sum(one.wrong_born for one in results)), f"{len(right)}/{len(struck)}",
         f"{sum(one.cause in ('BORN', 'GAP') for one in right)}/{len(struck)}", f"{silent}/{len(clean)}",
         f"{sum(one.seconds for one in results) / max(1, len(results)):.2f}",
