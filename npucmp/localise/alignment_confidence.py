@@ -25,6 +25,13 @@ def is_by_content(node: OperatorFindings) -> bool:
     return any(one.pair.via in BY_CONTENT for one in (*node.inputs, *node.outputs))
 
 
+def begins_upstream(node: OperatorFindings) -> bool:
+    """Whether the golden operator computes what several operators of the target compute, and this one is the last: an
+    input of it has no partner. The recomputation of the last operator says nothing about the others."""
+    unpaired = any(one.pair.target is not None and one.pair.golden is None for one in node.inputs)
+    return unpaired and is_by_content(node)
+
+
 def uncertain_cause(node: OperatorFindings, cause: Cause, own: Finding) -> Optional[tuple[Cause, list[Evidence]]]:
     """The cause that an uncertain alignment leaves of a proof, with its evidence; None if the alignment is certain."""
     if cause not in PROVING or not is_by_content(node):

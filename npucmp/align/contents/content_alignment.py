@@ -22,6 +22,7 @@ from npucmp.model import Match, Run
 
 NOISE = 1e-3  # relative error: chosen: two frameworks in float32 differ by less
 COARSE_NOISE = 1e-2  # relative error: chosen: the same in 16-bit types, whose round-off is 4e-3
+TRUE_NAMES = 20  # times: chosen: so many names that values confirm for each that they contradict
 TURNS = 12  # work: rounds of the stages behind a fault; each finds at least one pair
 STEPS = 200  # work: rounds of structure, weights and patterns between two of them
 _COARSE = ("float16", "bfloat16")
@@ -92,27 +93,37 @@ def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: 
 def _match_graph(pairs: ContentPairs, types: LearnedTypes, patterns: LayerPatterns) -> None:
     """Pair what the graphs decide, until nothing is new."""
     for _ in range(STEPS):
-        found = match_structure(pairs, types) + match_weights(pairs, types) + match_operands(pairs)
+        found = match_operands(pairs) + match_structure(pairs, types) + match_weights(pairs, types)
         if not found and not patterns.match():
             return
 
 
 def _add_anchors(pairs: ContentPairs, anchors: Sequence[Match]) -> None:
-    """Add the outputs of operators that names, graphs or the user pair, if values do not pair one of them."""
-    for match in anchors:
-        for slot in ("output:0",):
-            numbers = [
-                graph.content_of.get((_place(graph, operator.order), slot))
-                for graph, operator in ((pairs.target, match.target), (pairs.golden, match.golden))
-            ]
-            target, golden = numbers
-            if target is None or golden is None:
-                continue
-            if pairs.target.contents[target].size != pairs.golden.contents[golden].size:
-                continue
-            if match.via == "mapping":
-                _make_room(pairs, target, golden)
-            pairs.add(ContentPair(target, golden, match.via, match.confidence, f"operators paired by {match.via}"))
+    """Add the outputs of operators that names, graphs or the user pair, if values do not pair one of them. Names that
+    count calls (add.3) also occur in a run that computes in another order: names anchor nothing if values contradict
+    many of them."""
+    found = [(one, *_first_outputs(pairs, one)) for one in anchors]
+    verdicts = Counter(
+        pairs.to_golden.get(target) == golden
+        for one, target, golden in found
+        if one.via == "name" and (target in pairs.to_golden or golden in pairs.to_target)
+    )
+    are_names_certain = verdicts[True] >= TRUE_NAMES * verdicts[False]
+    for match, target, golden in found:
+        if target is None or golden is None or (match.via == "name" and not are_names_certain):
+            continue
+        if pairs.target.contents[target].size != pairs.golden.contents[golden].size:
+            continue
+        if match.via == "mapping":
+            _make_room(pairs, target, golden)
+        pairs.add(ContentPair(target, golden, match.via, match.confidence, f"operators paired by {match.via}"))
+
+
+def _first_outputs(pairs: ContentPairs, match: Match) -> tuple[Optional[int], Optional[int]]:
+    """The contents of the first outputs of two operators; None for an output that is no content."""
+    target = pairs.target.content_of.get((_place(pairs.target, match.target.order), "output:0"))
+    golden = pairs.golden.content_of.get((_place(pairs.golden, match.golden.order), "output:0"))
+    return target, golden
 
 
 def _make_room(pairs: ContentPairs, target: int, golden: int) -> None:

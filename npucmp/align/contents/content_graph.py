@@ -9,7 +9,7 @@ around others) computes nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import AbstractSet, Container, Hashable, Optional, Sequence
+from typing import AbstractSet, Collection, Container, Hashable, Mapping, Optional, Sequence, Union
 
 from npucmp.align.contents.content import Content, ContentReader, Recording
 from npucmp.dump.readers.names import file_name_of
@@ -19,6 +19,9 @@ from npucmp.model.optypes import is_gradient, op_type, same_type
 _GIVEN = ("placeholder", "read_variable")  # types of operators that give a weight or an input of the network
 _HANDING = ("views", "hands on", "copies", "drops", "collective", "constant", "stored", "in place")
 HOPS = 6  # steps: chosen: the farthest ancestor that is looked for, more than any fused operator has
+
+
+_Edges = Union[Mapping[int, Collection[int]], Sequence[Collection[int]]]
 
 
 class ContentGraph:
@@ -172,6 +175,22 @@ class ContentGraph:
             level = {parent for one in inner for parent in self.parents[one]}
         return found
 
+    def near_upstream(self, number: int) -> set[int]:
+        """All computed contents from which a content is computed within a few steps."""
+        return self._within_reach(number, self.parents)
+
+    def near_downstream(self, number: int) -> set[int]:
+        """All contents that are computed from a content within a few steps."""
+        return self._within_reach(number, self.children)
+
+    def _within_reach(self, number: int, edges: _Edges) -> set[int]:
+        found: set[int] = set()
+        level: set[int] = {number}
+        for _ in range(HOPS):
+            level = {one for each in level for one in edges[each] if not self.contents[one].is_weight} - found
+            found |= level
+        return found - {number}
+
     def upstream(self, numbers: Sequence[int]) -> set[int]:
         """All contents from which these are computed."""
         found: set[int] = set()
@@ -189,5 +208,11 @@ class ContentGraph:
 
 
 def operands(operator: Operator) -> list[TensorRef]:
-    """The inputs of an operator that have more than one element."""
-    return [one for one in operator.tensors if not one.is_output and any(size > 1 for size in one.shape)]
+    """The inputs of an operator that have more than one element, or whose producer a graph names."""
+    return [one for one in operator.tensors if not one.is_output and (one.source or any(n > 1 for n in one.shape))]
+
+
+def adds_bias_apart(one: Operator, other: Operator) -> bool:
+    """Whether two products have unequal numbers of operands: one of them adds a bias, and the other does not."""
+    counts = {len(operands(each)) for each in (one, other)}
+    return len(counts) == 2 and min(counts) >= 2 and all(op_type(each.op_type).has("contracts") for each in (one, other))

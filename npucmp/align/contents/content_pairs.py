@@ -12,6 +12,7 @@ from npucmp.model import TensorRef
 from npucmp.model.relation import SAME_ORDER, AxisOrder
 
 COMPARED = 1 << 16  # elements: work: of larger tensors so many are compared
+_ORDERLESS = ("content", "mapping")  # stages whose pairs no other pair contradicts
 _TINY = 1e-30  # definition: keeps a quotient finite
 
 
@@ -54,13 +55,24 @@ class ContentPairs:
         return iter(self.found.values())
 
     def add(self, pair: ContentPair) -> bool:
-        """Add a pair; return False if one of its contents has a partner."""
+        """Add a pair; return False if one of its contents has a partner, or if a pair that values do not show crosses
+        another pair."""
         if pair.target in self.to_golden or pair.golden in self.to_target:
+            return False
+        if pair.via not in _ORDERLESS and self._crosses(pair.target, pair.golden):
             return False
         self.to_golden[pair.target], self.to_target[pair.golden] = pair.golden, pair.target
         self.found[pair.target] = pair
         self.copies.pop(pair.target, None)
         return True
+
+    def _crosses(self, target: int, golden: int) -> bool:
+        """Whether a content upstream of one has its partner downstream of the other, or in the other itself."""
+        above = {self.to_golden[one] for one in self.target.near_upstream(target) if one in self.to_golden}
+        if not above.isdisjoint(self.golden.near_downstream(golden)):
+            return True
+        above = {self.to_target[one] for one in self.golden.near_upstream(golden) if one in self.to_target}
+        return not above.isdisjoint(self.target.near_downstream(target))
 
     def remove(self, pair: ContentPair) -> None:
         """Remove a pair that turned out to be wrong."""
@@ -76,6 +88,12 @@ class ContentPairs:
         if number in self.right[side]:
             return False
         return number not in self.to_target if side else not (number in self.to_golden or number in self.copies)
+
+    def is_by_value(self, side: int, number: int) -> bool:
+        """Whether a content of the target (side 0) or the golden (1) was paired by value, with no second one near."""
+        target = self.to_target.get(number) if side else number
+        pair = None if target is None else self.found.get(target)
+        return pair is not None and pair.error is not None and pair.confidence >= 0.99
 
     def same_pass(self, target: int, golden: int) -> bool:
         """Whether both contents belong to the forward, or both to the backward, as far as both runs know."""

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from npucmp.align.contents.axis_orders import places_in
 from npucmp.align.contents.content import FEWEST, MASKED, Content
+from npucmp.align.contents.content_graph import adds_bias_apart
 from npucmp.align.contents.content_pairs import ContentPair, ContentPairs, sample_places
 from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.align.contents.value_match import sketch_distances
@@ -103,6 +104,9 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
 def lacks_bias(pairs: ContentPairs, target: int, golden: int) -> bool:
     """Whether one content is computed from a weight whose partner is added to the other content only below: then the
     sum is the partner, and not the product."""
+    makers = pairs.target.maker(target), pairs.golden.maker(golden)
+    if makers[0] is not None and makers[1] is not None and adds_bias_apart(*makers):
+        return True
     for one, other, near, far, known in (
         (target, golden, pairs.target, pairs.golden, pairs.to_golden),
         (golden, target, pairs.golden, pairs.target, pairs.to_target),

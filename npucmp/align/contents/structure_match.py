@@ -24,14 +24,14 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes) -> int:
     goldens: dict[Hashable, list[int]] = defaultdict(list)
     for content in pairs.golden.contents:
         parents = pairs.golden.parents[content.number]
-        is_open = content.makers and parents and pairs.is_open(1, content.number)
+        is_open = content.makers and parents and _is_open(pairs, 1, content.number)
         if is_open and all(one in pairs.to_target for one in parents):
             goldens[content.size, tuple(sorted(parents))].append(content.number)
     known = pairs.with_copies
     targets: dict[Hashable, list[int]] = defaultdict(list)
     for content in pairs.target.contents:
         parents = pairs.target.parents[content.number]
-        is_open = content.makers and parents and pairs.is_open(0, content.number)
+        is_open = content.makers and parents and _is_open(pairs, 0, content.number)
         if is_open and all(one in known for one in parents):
             targets[content.size, tuple(sorted(known[one] for one in parents))].append(content.number)
     count = 0
@@ -41,13 +41,26 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes) -> int:
             if len(fitting) != 1 or sum(types.alike(one, fitting[0]) for one in numbers) != 1:
                 continue
             golden = fitting[0]
-            if types.are_inner(target, golden):
+            same = pairs.target.types_of(target) & pairs.golden.types_of(golden)
+            hidden = target in pairs.right[0] or golden in pairs.right[1]
+            if types.are_inner(target, golden) or (hidden and not same):
                 continue
             if _read_alike(pairs, target, golden) and pairs.same_pass(target, golden):
                 partners = len(pairs.target.parents[target])
                 reason = f"{partners} of {partners} inputs are partners, same type, the only one of this size"
                 count += pairs.add(ContentPair(target, golden, STRUCTURE, CONFIDENCE, reason))
     return count
+
+
+def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:
+    """Whether a content may get a partner by structure. Below an operator that hides an error (a norm hides a factor) the
+    runs agree again; a content above it is open if the partners of at least two parents are known by value."""
+    if pairs.is_open(side, number):
+        return True
+    graph, known = (pairs.golden, pairs.to_target) if side else (pairs.target, pairs.to_golden)
+    if number in known or number not in pairs.right[side]:
+        return False
+    return len(graph.parents[number]) > 1 and all(pairs.is_by_value(side, one) for one in graph.parents[number])
 
 
 def _read_alike(pairs: ContentPairs, target: int, golden: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional
 
-from npucmp.align.contents.content_graph import ContentGraph, operands
+from npucmp.align.contents.content_graph import ContentGraph, adds_bias_apart, operands
 from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
 from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.model.optypes import op_type
@@ -19,7 +19,7 @@ CONFIDENCE = 0.85  # confidence: chosen: above structure, because values pair th
 REACH = 3  # steps: chosen: a decomposed product and bias are two
 DATA_REACH = 4  # steps: chosen: one more than the weights, for a view between
 MARGIN = 0.2  # score: chosen: the best of several candidates leads by so much
-PER_STEP = 0.25  # score: chosen: a step farther from the weights; more than MARGIN, so that the first one is taken
+PER_STEP = 0.5  # score: chosen: a step farther from the weights; more than types alone decide
 UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors show nothing
 _SUMS = ("add", "biasadd")  # types of the operator that adds a bias apart
 
@@ -158,8 +158,10 @@ def _choose(
         return None
     best = scored[0][1]
     makers = view.own.maker(number), view.other.maker(best)
-    if makers[0] is None or makers[1] is None or len(operands(makers[0])) <= len(operands(makers[1])):
+    if makers[0] is None or makers[1] is None:
         return best
+    if len(operands(makers[0])) <= len(operands(makers[1])):
+        return None if adds_bias_apart(*makers) else best
     if len(operands(makers[0])) <= len(view.own.parents[number]):
         return best  # its bias is one of the weights
     sums = [one for one in view.other.children[best] if _is_bias_sum(view, best, one)]
