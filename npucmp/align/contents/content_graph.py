@@ -215,4 +215,6 @@ def operands(operator: Operator) -> list[TensorRef]:
 def adds_bias_apart(one: Operator, other: Operator) -> bool:
     """Whether two products have unequal numbers of operands: one of them adds a bias, and the other does not."""
     counts = {len(operands(each)) for each in (one, other)}
-    return len(counts) == 2 and min(counts) >= 2 and all(op_type(each.op_type).has("contracts") for each in (one, other))
+    return (
+        len(counts) == 2 and min(counts) >= 2 and all(op_type(each.op_type).has("contracts") for each in (one, other))
+    )

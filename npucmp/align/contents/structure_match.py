@@ -53,8 +53,8 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes) -> int:
 
 
 def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:
-    """Whether a content may get a partner by structure. Below an operator that hides an error (a norm hides a factor) the
-    runs agree again; a content above it is open if the partners of at least two parents are known by value."""
+    """Whether a content may get a partner by structure. Below an operator that hides an error (a norm hides a factor)
+    the runs agree again; a content above it is open if the partners of at least two parents are known by value."""
     if pairs.is_open(side, number):
         return True
     graph, known = (pairs.golden, pairs.to_target) if side else (pairs.target, pairs.to_golden)

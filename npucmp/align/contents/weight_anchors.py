@@ -20,6 +20,7 @@ REACH = 3  # steps: chosen: a decomposed product and bias are two
 DATA_REACH = 4  # steps: chosen: one more than the weights, for a view between
 MARGIN = 0.2  # score: chosen: the best of several candidates leads by so much
 PER_STEP = 0.5  # score: chosen: a step farther from the weights; more than types alone decide
+PER_PRODUCT_STEP = 0.25  # score: chosen: the same of a product, whose bias the other run may add apart
 UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors show nothing
 _SUMS = ("add", "biasadd")  # types of the operator that adds a bias apart
 
@@ -150,22 +151,28 @@ def _choose(
     pairs: ContentPairs, types: LearnedTypes, view: _View, number: int, found: Mapping[int, int]
 ) -> Optional[int]:
     """The candidate for which learned types, nearness to the weights and values speak; None if they leave a choice."""
+    own = view.own.maker(number)
+    each = PER_PRODUCT_STEP if own is not None and op_type(own.op_type).has("contracts") else PER_STEP
+    bare = set()
+    for one in found:
+        other = view.other.maker(one)
+        if own is None or other is None or not adds_bias_apart(own, other):
+            continue
+        if len(operands(own)) < len(operands(other)):
+            return None  # the partner of the other product is the own sum
+        if any(child in found and _is_bias_sum(view, one, child) for child in view.other.children[one]):
+            bare.add(one)
     scored = sorted(
-        ((_score(pairs, types, *_ordered(view, number, one)) - PER_STEP * steps, one) for one, steps in found.items()),
+        (
+            (_score(pairs, types, *_ordered(view, number, one)) - each * steps, one)
+            for one, steps in found.items()
+            if one not in bare
+        ),
         reverse=True,
     )
     if not scored or (len(scored) > 1 and scored[0][0] - scored[1][0] < MARGIN):
         return None
-    best = scored[0][1]
-    makers = view.own.maker(number), view.other.maker(best)
-    if makers[0] is None or makers[1] is None:
-        return best
-    if len(operands(makers[0])) <= len(operands(makers[1])):
-        return None if adds_bias_apart(*makers) else best
-    if len(operands(makers[0])) <= len(view.own.parents[number]):
-        return best  # its bias is one of the weights
-    sums = [one for one in view.other.children[best] if _is_bias_sum(view, best, one)]
-    return sums[0] if len(sums) == 1 else None
+    return scored[0][1]
 
 
 def _score(pairs: ContentPairs, types: LearnedTypes, target: int, golden: int) -> float:
