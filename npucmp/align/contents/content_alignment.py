@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional, Sequence
 
 from npucmp.align.contents.content import ContentReader
 from npucmp.align.contents.content_graph import ContentGraph
-from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
+from npucmp.align.contents.content_pairs import ContentPair, ContentPairs, Near
 from npucmp.align.contents.layer_patterns import LayerPatterns
 from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.align.contents.similarity import Likeness, match_similar
@@ -24,7 +24,7 @@ NOISE = 1e-3  # relative error: chosen: two frameworks in float32 differ by less
 COARSE_NOISE = 1e-2  # relative error: chosen: the same in 16-bit types, whose round-off is 4e-3
 TRUE_NAMES = 20  # times: chosen: so many names that values confirm for each that they contradict
 TURNS = 12  # work: rounds of the stages behind a fault; each finds at least one pair
-STEPS = 200  # work: rounds of structure, weights and patterns between two of them
+STEPS = 2000  # work: rounds of structure, weights and patterns between two of them
 _COARSE = ("float16", "bfloat16")
 
 
@@ -91,11 +91,19 @@ def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: 
 
 
 def _match_graph(pairs: ContentPairs, types: LearnedTypes, patterns: LayerPatterns) -> None:
-    """Pair what the graphs decide, until nothing is new."""
+    """Pair what the graphs decide, until nothing is new. After a round of all contents, only those near new pairs are
+    tried, until none of them is paired."""
+    match_operands(pairs)
+    near: Near = None
     for _ in range(STEPS):
-        found = match_operands(pairs) + match_structure(pairs, types) + match_weights(pairs, types)
-        if not found and not patterns.match():
+        if match_structure(pairs, types, near) + match_weights(pairs, types, near):
+            near = pairs.take_recent()
+        elif near is not None:
+            near = None
+        elif not patterns.match():
             return
+        else:
+            near = pairs.take_recent()
 
 
 def _add_anchors(pairs: ContentPairs, anchors: Sequence[Match]) -> None:

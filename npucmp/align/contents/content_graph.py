@@ -9,7 +9,7 @@ around others) computes nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import AbstractSet, Collection, Container, Hashable, Mapping, Optional, Sequence, Union
+from typing import AbstractSet, Collection, Container, Hashable, Iterable, Mapping, Optional, Sequence, Union
 
 from npucmp.align.contents.content import Content, ContentReader, Recording
 from npucmp.dump.readers.names import file_name_of
@@ -174,6 +174,10 @@ class ContentGraph:
             inner = [one for one in level if one not in stop and not self.contents[one].is_weight]
             level = {parent for one in inner for parent in self.parents[one]}
         return found
+
+    def among(self, numbers: Optional[AbstractSet[int]]) -> Iterable[Content]:
+        """The contents with these numbers, or all."""
+        return self.contents if numbers is None else [self.contents[one] for one in sorted(numbers)]
 
     def near_upstream(self, number: int) -> set[int]:
         """All computed contents from which a content is computed within a few steps."""

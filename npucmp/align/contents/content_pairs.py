@@ -13,6 +13,7 @@ from npucmp.model.relation import SAME_ORDER, AxisOrder
 
 COMPARED = 1 << 16  # elements: work: of larger tensors so many are compared
 _ORDERLESS = ("content", "mapping")  # stages whose pairs no other pair contradicts
+Near = Optional[tuple[set[int], set[int]]]  # contents of each side near new pairs; None: all
 _TINY = 1e-30  # definition: keeps a quotient finite
 
 
@@ -49,6 +50,7 @@ class ContentPairs:
         self.copies: dict[int, int] = {}
         self.right: tuple[set[int], set[int]] = (set(), set())
         self.axes = AxisOrders()
+        self._recent: list[ContentPair] = []
         self._errors: dict[tuple[int, int, Optional[AxisOrder]], Optional[float]] = {}
 
     def __iter__(self) -> Iterator[ContentPair]:
@@ -64,7 +66,18 @@ class ContentPairs:
         self.to_golden[pair.target], self.to_target[pair.golden] = pair.golden, pair.target
         self.found[pair.target] = pair
         self.copies.pop(pair.target, None)
+        self._recent.append(pair)
         return True
+
+    def take_recent(self) -> tuple[set[int], set[int]]:
+        """The contents of each side near the pairs that were added since the last call: a pair decides others there."""
+        near: tuple[set[int], set[int]] = set(), set()
+        for pair in self._recent:
+            for found, graph, number in ((near[0], self.target, pair.target), (near[1], self.golden, pair.golden)):
+                found |= graph.near_downstream(number)
+                found |= graph.near_upstream(number)
+        self._recent.clear()
+        return near
 
     def _crosses(self, target: int, golden: int) -> bool:
         """Whether a content upstream of one has its partner downstream of the other, or in the other itself."""

@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import Hashable
 
 from npucmp.align.contents.content_graph import operands
-from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
+from npucmp.align.contents.content_pairs import ContentPair, ContentPairs, Near
 from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.model.optypes import op_type
 
@@ -19,17 +19,17 @@ STRUCTURE, COPY = "structure", "copy"
 CONFIDENCE = 0.8  # confidence: chosen: 2,589 right and 8 wrong on 389 pairs
 
 
-def match_structure(pairs: ContentPairs, types: LearnedTypes) -> int:
-    """Add the pairs by structure; return their number."""
+def match_structure(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -> int:
+    """Add the pairs by structure, of all contents or of those `near` new pairs; return their number."""
     goldens: dict[Hashable, list[int]] = defaultdict(list)
-    for content in pairs.golden.contents:
+    for content in pairs.golden.among(near[1] if near else None):
         parents = pairs.golden.parents[content.number]
         is_open = content.makers and parents and _is_open(pairs, 1, content.number)
         if is_open and all(one in pairs.to_target for one in parents):
             goldens[content.size, tuple(sorted(parents))].append(content.number)
-    known = pairs.with_copies
+    known = pairs.with_copies if goldens else {}
     targets: dict[Hashable, list[int]] = defaultdict(list)
-    for content in pairs.target.contents:
+    for content in pairs.target.among(near[0] if near else None):
         parents = pairs.target.parents[content.number]
         is_open = content.makers and parents and _is_open(pairs, 0, content.number)
         if is_open and all(one in known for one in parents):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Mapping, NamedTuple, Optional
 
 from npucmp.align.contents.content_graph import ContentGraph, adds_bias_apart, operands
-from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
+from npucmp.align.contents.content_pairs import ContentPair, ContentPairs, Near
 from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.model.optypes import op_type
 
@@ -67,14 +67,14 @@ class _View(NamedTuple):
     back: dict[int, int]
 
 
-def match_weights(pairs: ContentPairs, types: LearnedTypes) -> int:
-    """Add the pairs by weights; return their number."""
+def match_weights(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -> int:
+    """Add the pairs by weights, of all contents or of those `near` new pairs; return their number."""
     count = 0
     for view in (
         _View(1, pairs.golden, pairs.target, pairs.to_target, pairs.to_golden),
         _View(0, pairs.target, pairs.golden, pairs.to_golden, pairs.to_target),
     ):
-        for content in view.own.contents:
+        for content in view.own.among(near[view.side] if near else None):
             if content.makers and not content.is_weight and pairs.is_open(view.side, content.number):
                 count += _match(pairs, types, view, content.number)
     return count
