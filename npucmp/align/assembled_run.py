@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import defaultdict
 from dataclasses import replace
 from typing import Hashable, Iterator, Optional
 
 from npucmp.align.part_errors import part_errors
-from npucmp.align.placement import payload_of, statistics_of
+from npucmp.align.placement import norm_of_terms, payload_of, statistics_of
 from npucmp.align.placement_search import Decision, PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, RankOperator, tensor_in
@@ -148,17 +147,15 @@ def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision,
 def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> float:
     """The norm of the terms of a sum over ranks, in norms of the sum, and twice that, as terms and sum are rounded."""
     assert decision.fit is not None
-    norms = []
-    for operator in mesh.cells.values():
-        one = search.part(golden.operator.name, operator, golden.slot)
-        norms.append(one.norm if one is not None else None)
     whole = golden.norm
-    if not whole or any(norm is None for norm in norms):
-        return SUMMED
-    copies = math.prod(size for size, one in zip(mesh.sizes, decision.fit.placements) if one.kind == "whole")
-    means = math.prod(size for size, one in zip(mesh.sizes, decision.fit.placements) if one.kind == "mean")
-    total = math.sqrt(sum(norm * norm for norm in norms if norm is not None) / copies) / means
-    return SUMMED * max(1.0, total / decision.fit.scale / whole)
+
+    def get(op: RankOperator) -> HeldTensor:
+        one = search.part(golden.operator.name, op, golden.slot)
+        assert one is not None
+        return one
+
+    terms = norm_of_terms(mesh, get, decision.fit) if whole else None
+    return SUMMED * max(1.0, terms / whole) if terms is not None and whole else SUMMED
 
 
 def _operator(search: PlacementSearch, golden: RankOperator, mesh: Mesh) -> Operator:
@@ -214,6 +211,13 @@ def _notes(search: PlacementSearch) -> tuple[str, ...]:
             f"{which} missing in the target: {count} tensors that need "
             f"{'it' if len(missing) == 1 else 'them'} are unknown",
         )
-    if not search.scaled_from or search.scale is None:
-        return ()
-    return (f"gradients of the target are {search.scale:g} times the golden's from {search.scaled_from} on",)
+    notes = []
+    if search.scaled_from and search.scale is not None:
+        notes.append(f"gradients of the target are {search.scale:g} times the golden's from {search.scaled_from} on")
+    decisions = ((search.golden.by_name[name], decision) for (name, _), decision in search.found.items())
+    partial = any(golden.is_gradient_record and any(one.is_partial for one in decision.placements or ())
+                  for golden, decision in decisions)  # fmt: skip
+    if (notes or partial) and not search.golden.update:
+        notes.append("the dumps have no optimizer step, which shows whether gradients are reduced and divided "
+                     "(npucmp plan --layout records it)")  # fmt: skip
+    return tuple(notes)

@@ -50,8 +50,7 @@ class ExpertRanks:
 
 def _weights(operator: RankOperator) -> list[Hashable]:
     """The contents of the parameters that an operator reads."""
-    some = [operator.inputs[at] for at in operator.type.parameters if at < len(operator.inputs)]
-    return [one.content for one in some if one.is_float and one.content is not None]
+    return [one.content for one in operator.weights if one.content is not None]
 
 
 def _parameters(run: RankRun) -> list[Any]:

@@ -94,9 +94,8 @@ def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
 
 
 def _weights(one: RankOperator) -> list[Hashable]:
-    """The contents of the parameters that an operator reads."""
-    some = [one.inputs[at] for at in one.type.parameters if at < len(one.inputs)]
-    return [each.content for each in some if each.is_float and len(each.shape) > 1 and each.content is not None]
+    """The contents of the weights that an operator reads, without biases."""
+    return [each.content for each in one.weights if len(each.shape) > 1 and each.content is not None]
 
 
 def _is_other_expert(one: RankOperator, golden: RankOperator, weights: AbstractSet[Hashable]) -> bool:
@@ -105,13 +104,13 @@ def _is_other_expert(one: RankOperator, golden: RankOperator, weights: AbstractS
     if not own or own == other or not {*own} <= weights:
         return False
     tokens = [share_of(a, b) for at, (a, b) in enumerate(zip(one.inputs, golden.inputs))
-              if at not in golden.type.parameters and len(a.shape) == len(b.shape)]  # fmt: skip
+              if at not in golden.parameter_places and len(a.shape) == len(b.shape)]  # fmt: skip
     return all(share is None or share < ROUTED for share in tokens)
 
 
 def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
     """Whether both read one weight: the parameter of a product, all of whose values are those of the golden's."""
-    places = [at for at in golden.type.parameters if at < min(len(one.inputs), len(golden.inputs))]
+    places = [at for at in golden.parameter_places if at < len(one.inputs)]
     shares = [share_of(one.inputs[at], golden.inputs[at]) for at in places]
     return any(share is not None and share == 1.0 for share in shares)
 
@@ -121,7 +120,7 @@ def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
         return False
     if not all(may_be_part(*both, most) for both in zip(one.tensors, golden.tensors)):
         return False
-    weights = [(one.inputs[at], golden.inputs[at]) for at in one.type.parameters if at < len(one.inputs)]
+    weights = [(one.inputs[at], golden.inputs[at]) for at in one.parameter_places]
     shares = [share_of(a, b) for a, b in weights if a.shape == b.shape]
     return all(share is None or share > ROUTED for share in shares)  # else it is another expert's
 

@@ -51,7 +51,7 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
     local = next(iter(shapes.values())) if alike else None
     by_axis: list[list[Placement]] = []
     for axis, size in enumerate(mesh.sizes):
-        reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums
+        reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums and not _has_copies(mesh, get, axis)
         some = [] if size > 1 and reduced else [WHOLE]
         if size > 1:
             some += [MAX] * allowed.maxima + [SUM] * (axis in allowed.sums)
@@ -64,6 +64,14 @@ def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> li
             )
         by_axis.append(some)
     return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden.shape)
+
+
+def _has_copies(mesh: Mesh, get: Get, axis: int) -> bool:
+    """Whether ranks along an axis have equal values."""
+    contents: dict[tuple[int, ...], set[Any]] = {}
+    for at, one in mesh.cells.items():
+        contents.setdefault(at[:axis] + at[axis + 1 :], set()).add(get(one).content)
+    return all(len(some) == 1 and None not in some for some in contents.values())
 
 
 @lru_cache(maxsize=1 << 12)
@@ -88,7 +96,7 @@ def _fitting(
 def _complexity(placements: Placements) -> int:
     return sum(
         0 if one.kind == "whole" else 3 if one.is_partial else 1 if one.kind == "shard" and len(one.blocks) == 1
-        else 2 if one.kind == "zigzag" or len(one.blocks) < 4 else 4
+        else 2 if len(one.blocks) < (2 if one.kind == "zigzag" else 4) else 4
         for one in placements
     )  # fmt: skip
 
@@ -107,7 +115,8 @@ def splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bo
         found += [Placement("shard", dim, (1,) * count) for count in counts]
         found += [Placement("shard", dim, (group, 1, 1)) for group in GROUPED if own % (group + 2) == 0]
         if zigzag and own % 2 == 0:
-            found.append(Placement("zigzag", dim))
+            batches = [count for count in counts if own % (2 * count) == 0] if len(local) <= 2 and not dim else [1]
+            found += [Placement("zigzag", dim, (1,) * count) for count in batches]
     return found
 
 
@@ -234,6 +243,16 @@ def distance(found: Any, exact: Any, scale: float = 1.0) -> float:
     if not math.isfinite(gap):
         return 0.0 if np.array_equal(found, exact, equal_nan=True) else math.inf
     return gap / norm if norm else 0.0 if not gap else math.inf
+
+
+def norm_of_terms(mesh: Mesh, get: Get, one: Fit) -> Optional[float]:
+    """The norm of the terms of a sum or mean over ranks, in units of the golden; None if it is not known."""
+    norms = [get(op).norm for op in mesh.cells.values()]
+    if any(norm is None for norm in norms):
+        return None
+    copies = math.prod(size for size, held in zip(mesh.sizes, one.placements) if held.kind == "whole")
+    means = math.prod(size for size, held in zip(mesh.sizes, one.placements) if held.kind == "mean")
+    return math.sqrt(sum(norm * norm for norm in norms if norm is not None) / copies) / means / one.scale
 
 
 def payload_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Payload]:

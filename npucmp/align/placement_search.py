@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
-from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures
+from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures, norm_of_terms
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator, tensor_in
@@ -212,9 +212,15 @@ class PlacementSearch:
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None)
+        if decision.state == "differs" and golden.is_gradient_record:
+            decision = self._divided(golden, one, mesh, decision)
         decision = self._by_rows(golden, one, mesh, decision, sums, None)
         if golden.name in self._routed.running and decision.state == "differs":
             decision = LOCAL
+        if decision.state == "differs" and not one.is_float and one.size > 1:
+            counted = self._decide(golden, one, mesh, Allowed(frozenset(mesh.split_axes), False, False), None)
+            is_exact = counted.fit is not None and counted.state == "agrees" and not counted.fit.error
+            decision = counted if is_exact else decision  # numbers of occurrences among the parts of ranks add up
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
             if reform or (not one.is_float and (differ or split)):
@@ -224,7 +230,17 @@ class PlacementSearch:
         is_loss = decision.state == "agrees" and one.is_float and one.size == 1 and not golden.is_backward
         if is_loss and not self.golden.is_update(golden) and decision.placements is not None:
             parts = [size for size, held in zip(mesh.sizes, decision.placements) if held.kind == "mean"]
-            self._loss_parts = math.prod(parts)
+            has_copies = len(parts) < sum(size > 1 for size in mesh.sizes)
+            self._loss_parts = None if golden.op.path and has_copies else math.prod(parts)
+
+    def _divided(self, golden: RankOperator, one: HeldTensor, mesh: Mesh, decision: Decision) -> Decision:
+        """The decision of a gradient that each rank has a part of: if it was reduced and divided within the backward
+        pass, as FSDP does, the scale of the backward pass does not hold for it."""
+        scale, self.scale = self.scale, 1.0
+        divided = self._decide(golden, one, mesh, Allowed(zigzag=False), None)
+        self.scale = scale
+        has_parts = {*mesh.split_axes} <= legal.split_axes(divided.placements)
+        return divided if divided.state == "agrees" and has_parts else decision
 
     def _sums_of_output(
         self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],
@@ -467,6 +483,10 @@ class PlacementSearch:
         if best.error <= limit:
             self._learn(golden, one, best)
             return Decision("agrees", best, _reason(best, known, linked, tried, limit))
+        if values and legal.partial_axes(best.placements):  # terms that cancel agree within their own rounding
+            terms = norm_of_terms(mesh, get, best)
+            if terms is not None and best.error * (one.norm or 0.0) <= limit * terms:
+                return Decision("agrees", best)
         return self._differing(best, tried, known, linked)
 
     def _is_whole_without_missing(self, golden: RankOperator) -> bool:

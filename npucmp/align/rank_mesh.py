@@ -166,11 +166,13 @@ def _joined(parts: Sequence[Any], one: Placement, make: Maker) -> Any:
     lengths = {make.length(part, one.dim) for part in parts}
     if one.kind == "zigzag":
         (length,) = lengths
-        if length % 2:
+        half, rest = divmod(length, 2 * len(one.blocks))
+        if rest:
             raise Misfit
-        half = length // 2
-        chunks = [make.part(part, one.dim, 0, half) for part in parts]
-        chunks += [make.part(part, one.dim, half, length) for part in reversed(parts)]
+        chunks = []
+        for start in range(0, length, 2 * half):
+            chunks += [make.part(part, one.dim, start, start + half) for part in parts]
+            chunks += [make.part(part, one.dim, start + half, start + 2 * half) for part in reversed(parts)]
         return make.join(chunks, one.dim)
     if len(one.blocks) == 1:
         return make.join(parts, one.dim)

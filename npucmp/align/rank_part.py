@@ -75,8 +75,9 @@ class PartOfRank(NamedTuple):
         dim, number, count = self.placements[axes[0]].dim, 0, 1
         for axis in reversed(axes):
             number, count = number * self.sizes[axis] + at[axis], count * self.sizes[axis]
-        length, rest = divmod(self.make.length(golden, dim), 2 * count)
+        blocks = len(self.placements[axes[0]].blocks)
+        length, rest = divmod(self.make.length(golden, dim), 2 * count * blocks)
         if rest:
             raise Misfit
-        chunks = (number, 2 * count - 1 - number)
+        chunks = [2 * count * block + one for block in range(blocks) for one in (number, 2 * count - 1 - number)]
         return self.make.join([self.make.part(golden, dim, one * length, (one + 1) * length) for one in chunks], dim)

@@ -202,6 +202,22 @@ class RankPartners:
             for (rank, batch), theirs in some.items():
                 for number, one in enumerate(theirs[-1:] if is_accumulated else theirs):
                     self.found[name][rank, batch + number] = one
+        self._join_shared_gradients([*known])
+
+    def _join_shared_gradients(self, names: Sequence[str]) -> None:
+        """Join the partners of gradient records that hold one gradient: that of a weight which modules of several
+        stages share. Each stage has an addend of it."""
+        by_content: dict[Hashable, list[str]] = defaultdict(list)
+        for name in names:
+            tensors = tuple((one.slot, one.content) for one in self.golden.by_name[name].outputs)
+            if tensors and all(content is not None for _, content in tensors):
+                by_content[tensors].append(name)
+        for same in by_content.values():
+            places = [at for name in same for at in self.found[name]]
+            if len(same) > 1 and len(places) == len({*places}):  # no rank has several of these modules
+                joined = {at: one for name in same for at, one in self.found[name].items()}
+                for name in same:
+                    self.found[name] = dict(joined)
 
     def _match_split_updates(self) -> None:
         """Match the updates that data-parallel ranks split: those without a partner with the parts of flat buffers, and

@@ -249,6 +249,18 @@ class RankOperator:
         return not self.inputs and any(one.slot.startswith("grad") for one in self.outputs)
 
     @property
+    def parameter_places(self) -> list[int]:
+        """The places of the parameters among the inputs."""
+        if self.op.path:
+            return [at for at, one in enumerate(self.inputs) if one.slot.startswith("param:")]
+        return [at for at in self.type.parameters if at < len(self.inputs)]
+
+    @property
+    def weights(self) -> list[HeldTensor]:
+        """The parameters that it reads, biases too."""
+        return [self.inputs[at] for at in self.parameter_places if self.inputs[at].is_float]
+
+    @property
     def is_collective(self) -> bool:
         return self.type.has("collective")
 

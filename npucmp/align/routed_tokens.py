@@ -24,6 +24,9 @@ class RoutedTokens:
         self.orders: dict[str, RowOrder] = {}
         self.running: set[str] = set()
         self._recent: dict[object, RowOrder] = {}
+        experts, golden = partners.experts, partners.golden.operators
+        self._behind_experts = {one.name for before, one in zip(golden, golden[1:])
+                                if experts.is_of_some_ranks(before) and not experts.is_of_some_ranks(one)}  # fmt: skip
 
     def add(self, golden: RankOperator, rows: RowOrder) -> None:
         self.orders[golden.name] = self._recent[rows.lengths] = rows
@@ -37,17 +40,19 @@ class RoutedTokens:
         return rows if rows is not None and len(rows.order) == golden.shape[0] else None
 
     def receives(self, golden: RankOperator, one: HeldTensor, origins: Mapping[Any, Origin], is_hidden: bool) -> bool:
-        """Whether an input may be the tokens of an expert, which no operator wrote that the golden has. `is_hidden`:
-        the golden does not record which operator wrote its own."""
-        if golden.is_backward or not golden.type.has("contracts") or one is not golden.inputs[0]:
+        """Whether an input may be tokens of experts, which no operator wrote that the golden has: those that an expert
+        gets, or those that come back. `is_hidden`: the golden does not record which operator wrote its own."""
+        if golden.is_backward or one is not golden.inputs[0]:
             return False
-        known = self._partners.golden_of
+        known, experts = self._partners.golden_of, self._partners.experts
         partners = [
             None if o.operator is None else known.get((o.operator.rank, o.operator.name)) for o in origins.values()
         ]
-        return not any(partners) and (
-            self._partners.experts.is_of_some_ranks(golden) or (is_hidden and bool(self.orders))
-        )
+        if any(partners):
+            return False
+        if golden.type.has("contracts") and (experts.is_of_some_ranks(golden) or (is_hidden and bool(self.orders))):
+            return True
+        return is_hidden and golden.name in self._behind_experts
 
     def fresh(self, mesh: Mesh, get: Get, golden: HeldTensor) -> list[RowOrder]:
         """The orders that the values of a tensor show."""

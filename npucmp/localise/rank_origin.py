@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Iterator, NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
 from npucmp.align.assembled_run import relation_of
@@ -23,7 +23,19 @@ from npucmp.model.roles import is_output
 BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
 STEPS = 4  # operators of the target between a collective and its reader: work
 NAMED = 8  # ranks in a sentence: work
+NO_REDUCTION = "no reduction"  # definition: the kind of this evidence
 EXPLAINED = 0.05  # relative: chosen: a difference is a multiple of a tensor, or a factor, to this share
+
+
+def with_gaps_first(roots: Sequence[Root]) -> list[Root]:
+    """The roots in an order in which no GAP stands behind a root further downstream, with new places. A missing
+    reduction is known from the ranks, not from the run that is put together."""
+    found: list[Root] = []
+    for root in sorted(roots, key=lambda one: one.place):
+        later = (at for at, one in enumerate(found) if one.pair.order > root.pair.order)
+        at = next(later, len(found)) if root.cause is Cause.GAP else len(found)
+        found.insert(at, root)
+    return [replace(root, place=at) for at, root in enumerate(found, 1)]
 
 
 class _Place(NamedTuple):
@@ -55,10 +67,16 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
             words = "the part of rank {rank} is no part of the golden: its statistics exceed those of the whole tensor"
             evidence.append(reason("rank", words, rank=rank))
     relation = None if place.decision.fit is None else relation_of(search, place.tensor, place.decision, mesh)
+    is_unreduced = root.cause is Cause.UNKNOWN and any(one.kind == NO_REDUCTION for one in evidence)
     return replace(
-        root, ranks=mesh.ranks, rank=rank, relation=relation.words if relation is not None else "",
-        collective=_collective(search, place) or _mates_collective(search, place), evidence=(*root.evidence, *evidence),
-    )  # fmt: skip
+        root,
+        cause=Cause.GAP if is_unreduced else root.cause,
+        ranks=mesh.ranks,
+        rank=rank,
+        relation=relation.words if relation is not None else "",
+        collective=_collective(search, place) or _mates_collective(search, place),
+        evidence=(*root.evidence, *evidence),
+    )
 
 
 def _place(search: PlacementSearch, golden: RankOperator, mesh: Mesh, slot: str) -> Optional[_Place]:
@@ -120,7 +138,7 @@ def _sentences(
         else:
             words = "the {made} over ranks {ranks} of {writer} agrees; each rank reads its own part: a reduction is "
             words += "missing before it"
-            yield reason("no reduction", words, made=_kind(search, place), ranks=ranks, writer=writer)
+            yield reason(NO_REDUCTION, words, made=_kind(search, place), ranks=ranks, writer=writer)
         mate = _mates_collective(search, place)
         if mate:
             yield reason("collective", "in another layer it is {name}", name=mate)

@@ -8,6 +8,7 @@ Along each axis of a layout (tensor parallel, data parallel, micro batches …) 
                        gate_up, batch x heads. Blocks of unequal size: shard(d, in blocks 2:1:1)
     rows(0)            the rows of the ranks side by side in another order: tokens that experts get
     zigzag(d)          of 2k chunks, rank r of k holds chunks r and 2k-1-r: context parallelism
+    zigzag(d, in 4 blocks)  the same within each block: sequences of a batch one behind the other
     sum, mean, max     the tensor is the sum, mean or largest element of what the ranks hold
     local              each rank computes with indices or masks of its own; what it makes of them is compared
 """

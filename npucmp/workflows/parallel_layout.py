@@ -17,7 +17,7 @@ from npucmp.align.rank_run import RankRun, Values
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.localise.evidence import reason
-from npucmp.localise.rank_origin import with_first_moved, with_odd_part, with_ranks
+from npucmp.localise.rank_origin import with_first_moved, with_gaps_first, with_odd_part, with_ranks
 from npucmp.model import Cause, Comparison, Report, Root, Run
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
@@ -194,6 +194,8 @@ def _with_ranks(one: Comparison, found: Assembled, context: ReadContext, recompu
         return one
     known = with_odd_part(with_first_moved(one, found.search), found.search)
     roots = [with_ranks(root, found.search) for root in known.roots]
+    if any(root.cause is not before.cause for root, before in zip(roots, known.roots)):
+        roots = with_gaps_first(roots)
     if recomputes and found.search.values:
         roots = [_with_guilty_rank(root, found.search, context) if root.place <= ASKED else root for root in roots]
     return replace(known, roots=tuple(roots))

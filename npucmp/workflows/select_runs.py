@@ -284,8 +284,8 @@ def check_equal_layouts(targets: Sequence[Run], goldens: Sequence[Run]) -> None:
     why = f"{split} of {common} operators of rank {target.rank or 0} have tensors of other shapes"
     if stages[0] != stages[1]:
         why = f"the {'target' if stages[0] else 'golden'} alone sends from stage to stage"
-    raise UsageError(f"both runs have {count} ranks, in unequal layouts: {why}. Compare each of them with a run of one "
-                     "rank; --ranks-apart compares rank by rank")  # fmt: skip
+    raise UsageError(f"both runs have {count} ranks, in unequal layouts or with unequal batches: {why}. Compare each "
+                     "with a run of one rank; --ranks-apart compares rank by rank")  # fmt: skip
 
 
 def _multiples(target: Run, golden: Run) -> tuple[int, int]:

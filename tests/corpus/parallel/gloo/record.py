@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator, Optional
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 STRENGTH: list[float] = []  # of an error of the next calls: empty for none
 COARSE: list[str] = []  # scopes whose next calls compute in bfloat16
@@ -62,18 +63,50 @@ class Recorder:
         self.own: dict[str, list[tuple[str, str]]] = {}  # without those that only follow a place
         self.backward: dict[str, list[tuple[str, str]]] = {}  # the same, by the records before a place without any
         self._open: list[tuple[int, tuple[str, str]]] = []  # places without a record, by the number of the next one
+        self._has_modules_alone = level == "L0"
+        self._paths: dict[int, str] = {}  # of modules, by id
+        self._inside: list[str] = []  # the modules that run
+        self._places_in: dict[str, set[tuple[str, str]]] = {}  # by path of the innermost module
+        self._places_before: dict[str, set[tuple[str, str]]] = {}  # by path of the next module
+        self._left: set[tuple[str, str]] = set()  # places since a module began
+        if self._has_modules_alone:
+            register_module_forward_pre_hook(self._enter)
+            register_module_forward_hook(self._leave)
 
     def start(self, model: Any) -> None:
+        self._paths = {id(module): path for path, module in model.named_modules()}
         self.debugger.start(model)
 
     def stop(self) -> None:
         self._close()
         self._open = []
+        if self._has_modules_alone:
+            self._set_places_of_modules()
         self.debugger.stop()
         self.debugger.step()
 
     def _names(self) -> list[str]:
         return list(self.debugger.service.data_collector.data_writer.cache_data.get("data", {}))
+
+    def _enter(self, module: Any, _: Any) -> None:
+        self._inside.append(self._paths.get(id(module), ""))
+        self._places_before.setdefault(self._inside[-1], set()).update(self._left)
+        self._left.clear()
+
+    def _leave(self, *_: Any) -> None:
+        self._inside.pop()
+
+    def _set_places_of_modules(self) -> None:
+        """A module stands for the places inside it, for those between it and the module before, and for the backward
+        pass of those of its innermost modules."""
+        self.places, self.own, self.backward = {}, {}, {}
+        for name in self._names():
+            path = name.split(".", 1)[1].rsplit(".", 3)[0]
+            inner = [places for one, places in self._places_in.items() if one.rpartition(".")[0] == path]
+            own = self._places_in.get(path, set())
+            if ".forward." in name:
+                self.places[name] = sorted(own | self._places_before.get(path, set()))
+                self.backward[name] = sorted(own.union(*inner))
 
     def _close(self) -> None:
         """Put the first record behind a place without any into it."""
@@ -87,6 +120,9 @@ class Recorder:
     def at(self, scope: str, kind: str, strength: float = 0.0, is_coarse: bool = False) -> Iterator[None]:
         """A place; `strength` of the error of its results; is_coarse: its kernels compute in bfloat16."""
         self._close()
+        if self._has_modules_alone and self._inside:
+            self._places_in.setdefault(self._inside[-1], set()).add((scope, kind))
+            self._left.add((scope, kind))
         before = len(self._names())
         if strength:
             STRENGTH.append(strength)
