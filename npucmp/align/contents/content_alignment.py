@@ -114,7 +114,7 @@ def _add_anchors(pairs: ContentPairs, anchors: Sequence[Match]) -> None:
     verdicts = Counter(
         pairs.to_golden.get(target) == golden
         for one, target, golden in found
-        if one.via == "name" and (target in pairs.to_golden or golden in pairs.to_target)
+        if one.via == "name" and target is not None and (target in pairs.to_golden or golden in pairs.to_target)
     )
     are_names_certain = verdicts[True] >= TRUE_NAMES * verdicts[False]
     for match, target, golden in found:

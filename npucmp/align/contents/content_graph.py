@@ -216,8 +216,10 @@ def operands(operator: Operator) -> list[TensorRef]:
     return [one for one in operator.tensors if not one.is_output and (one.source or any(n > 1 for n in one.shape))]
 
 
-def adds_bias_apart(one: Operator, other: Operator) -> bool:
+def adds_bias_apart(one: Optional[Operator], other: Optional[Operator]) -> bool:
     """Whether two products have unequal numbers of operands: one of them adds a bias, and the other does not."""
+    if one is None or other is None:
+        return False
     counts = {len(operands(each)) for each in (one, other)}
     return (
         len(counts) == 2 and min(counts) >= 2 and all(op_type(each.op_type).has("contracts") for each in (one, other))

@@ -105,7 +105,7 @@ def lacks_bias(pairs: ContentPairs, target: int, golden: int) -> bool:
     """Whether one content is computed from a weight whose partner is added to the other content only below: then the
     sum is the partner, and not the product."""
     makers = pairs.target.maker(target), pairs.golden.maker(golden)
-    if makers[0] is not None and makers[1] is not None and adds_bias_apart(*makers):
+    if adds_bias_apart(*makers):
         return True
     for one, other, near, far, known in (
         (target, golden, pairs.target, pairs.golden, pairs.to_golden),

@@ -160,8 +160,7 @@ def _choose(
             continue
         if len(operands(own)) < len(operands(other)):
             return None  # the partner of the other product is the own sum
-        if any(child in found and _is_bias_sum(view, one, child) for child in view.other.children[one]):
-            bare.add(one)
+        bare.add(one)  # the partner is the sum below
     scored = sorted(
         (
             (_score(pairs, types, *_ordered(view, number, one)) - each * steps, one)
@@ -178,14 +177,6 @@ def _choose(
 def _score(pairs: ContentPairs, types: LearnedTypes, target: int, golden: int) -> float:
     error, _ = pairs.learned_error(target, golden)
     return types.fit(target, golden) + max(0.0, UNRELATED - (UNRELATED if error is None else error))
-
-
-def _is_bias_sum(view: _View, product: int, number: int) -> bool:
-    """Whether a content is a product plus one weight, of the same size."""
-    other = view.other
-    if other.type_of(number) not in _SUMS or other.contents[number].size != other.contents[product].size:
-        return False
-    return sum(not other.contents[one].is_weight for one in other.parents[number]) == 1
 
 
 def _reads_only(view: _View, found: int, partners: set[int]) -> bool:
