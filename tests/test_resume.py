@@ -188,7 +188,11 @@ def killing(nth):
 
 
 @pytest.mark.skipif(not hasattr(os, "waitstatus_to_exitcode"), reason="Python 3.9")
-def test_killed_at_each_step_of_writing_the_report(place):
+def test_killed_at_each_step_of_writing_the_report(tmp_path):
+    """The report of a short run has the files of a long one."""
+    place = tmp_path
+    write_run(place / "target", chain({1: 1.05}, steps=2))
+    write_run(place / "golden", chain(steps=2))
     reports = {
         "old": recipe.compare(place / "golden", place / "golden", jobs=1),
         "new": recipe.compare(place / "target", place / "golden", jobs=1),

@@ -108,7 +108,7 @@ def test_files_can_be_found(tmp_path, monkeypatch):
     ranks = [str(SAMPLE.parent / "msprobe_two_ranks" / side) for side in ("target", "golden")]
     for words, more in (([], []), (["--parts"], ["tensors-*.csv (4 files)"])):
         shown = CliRunner().invoke(npucmp, ["compare", *ranks, *words, "-o", str(folder)]).stdout
-        page, others = re.split(r"files\s+in\s+", shown.partition("\npage: ")[2], maxsplit=1)
+        page, others = re.split(r"files\s+in\s+", shown.partition("\npage:")[2], maxsplit=1)
         assert shlex.split(page) == [str(folder / "report.html")]
         head, names = re.split(r":\s+", others, maxsplit=1)
         assert shlex.split(head) == [str(folder)] and max(map(len, names.splitlines())) <= 80

@@ -23,6 +23,7 @@ from npucmp.dump.readers import cann_raw, fusion_result, hdf5, header, overflow_
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import DumpError, UsageError
 from tests import fuzz
+from tests.command import npucmp as run
 from tests.dump.readers.craft import integers, tensor
 from tests.dump.readers.test_torch_pt_hostile import HOSTILE, legacy_variants, pt
 from tests.synthetic import chain, write_run
@@ -284,18 +285,15 @@ def test_a_refusal_names_the_limit_that_the_option_raises(tmp_path):
     for side in ("target", "golden"):
         (tmp_path / side).mkdir()
         npy_header(tmp_path / side, 70_000)
-    words = [sys.executable, "-m", "npucmp", "compare", str(tmp_path / "target"), str(tmp_path / "golden")]
-    refused = subprocess.run(words, capture_output=True, text=True)
+    words = ["compare", tmp_path / "target", tmp_path / "golden"]
+    refused = run(*words)
     assert refused.returncode == 2 and "limit npy_header_bytes of 65,536" in refused.stdout
-    raised = subprocess.run([*words, "--limit", "npy_header_bytes=100K"], capture_output=True, text=True)
-    assert raised.returncode == 0
+    assert run(*words, "--limit", "npy_header_bytes=100K").returncode == 0
 
 
 @pytest.mark.parametrize("command", ["compare", "check", "precheck", "overflow", "rerun-diff", "fusion-diff", "show"])
 def test_every_command_has_the_option(command):
-    got = subprocess.run(
-        [sys.executable, "-m", "npucmp", command, "--limit", "nothing=1", "a", "b"], capture_output=True, text=True
-    )
+    got = run(command, "--limit", "nothing=1", "a", "b")
     assert got.returncode == 2 and "no limit 'nothing'" in got.stderr
 
 

@@ -9,7 +9,8 @@ from typing import Hashable, Iterator, Optional
 
 from npucmp.align.part_errors import part_errors
 from npucmp.align.placement import norm_of_terms, payload_of, statistics_of
-from npucmp.align.placement_search import Decision, PlacementSearch
+from npucmp.align.placement_choice import Decision
+from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import HeldTensor, RankOperator, tensor_in
 from npucmp.model import Operator, Run, TensorRef
@@ -141,7 +142,7 @@ def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision,
     rounding = _rounding(search, golden, decision, mesh) if any(one.is_partial for one in placements) else 1.0
     known = decision.fit.scale, decision.by, decision.fit.error, rounding
     errors = part_errors(search, mesh, golden, decision) if golden.ref.is_output else {}
-    return Relation(mesh.ranks, placements, tuple(operators), *known, tuple(sorted(errors.items())))
+    return Relation(mesh.ranks, placements, tuple(operators), *known, tuple(sorted(errors.items())), decision.proven)
 
 
 def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> float:

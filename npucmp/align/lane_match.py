@@ -6,7 +6,7 @@ them, the common sequence of the largest similarity is taken.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import AbstractSet, Any, Callable, Hashable, Optional, Sequence
 
 from npucmp.align.placement import distance
@@ -53,12 +53,16 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     for at, one in enumerate(golden):
         by_key[one.key].append(at)
     weights = {each for one in golden for each in _weights(one)}
+    unequal = _unequal_numbers(lane, golden) if known is not None else set()
     best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
     for i, one in enumerate(lane):
         gains = np.zeros(len(golden), np.float32)
         for j in by_key.get(one.key, ()):
             told = known(one, golden[j]) if known is not None else None
             if told is False or (not told and _is_other_expert(one, golden[j], weights)):
+                continue
+            is_number = one.key in unequal and _is_of_numbers(one)
+            if known is not None and told is None and (is_number or _is_other_flat(one, golden[j])):
                 continue
             gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
         diagonal = np.where(gains > 0, best[i, :-1] + gains, 0.0)
@@ -108,6 +112,28 @@ def _is_other_expert(one: RankOperator, golden: RankOperator, weights: AbstractS
     return all(share is None or share < ROUTED for share in tokens)
 
 
+def _unequal_numbers(lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> set[str]:
+    """The types of operators on single numbers of which two updates have unequally many, such as the sums of the norms
+    of buffers and of parameters. Their order shows no partners."""
+    counts = [Counter(one.key for one in side if _is_of_numbers(one)) for side in (lane, golden)]
+    return {key for key in counts[0] if counts[0][key] != counts[1][key]}
+
+
+def _is_of_numbers(operator: RankOperator) -> bool:
+    return all(one.size == 1 for one in operator.tensors)
+
+
+def _is_other_flat(one: RankOperator, golden: RankOperator) -> bool:
+    """Whether an operator of an update reads a flat tensor that is no part of the golden operator's: it has none of its
+    values, or not the length of an equal part, as a buffer of several parameters has."""
+    pairs = [(a, b) for a, b in zip(one.inputs, golden.inputs) if len(a.shape) == 1 and a.shape != b.shape]
+    counts = [max(1, round(b.size / max(a.size, 1))) for a, b in pairs]
+    if any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(pairs, counts)):
+        return True
+    shares = [share for pair in pairs for share in [share_of(*pair)] if share is not None]
+    return bool(shares) and max(shares) < ROUTED
+
+
 def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
     """Whether both read one weight: the parameter of a product, all of whose values are those of the golden's."""
     places = [at for at in golden.parameter_places if at < len(one.inputs)]
@@ -127,12 +153,13 @@ def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
 
 def may_be_part(one: HeldTensor, golden: HeldTensor, most: float, rows: bool = False) -> bool:
     """Whether a tensor of a rank may be a part of a golden tensor by its shape. `rows`: any number of rows, as tokens
-    of an expert have."""
+    of an expert and their numbers have."""
     if len(one.shape) != len(golden.shape) or one.is_float != golden.is_float:
         return False
+    is_token = len(one.shape) == 2 or (len(one.shape) == 1 and not one.is_float)
     times = 1.0
     for axis, (size, whole) in enumerate(zip(one.shape, golden.shape)):
-        if size == whole or (rows and not axis and len(one.shape) == 2 and size < whole):
+        if size == whole or (rows and not axis and is_token and size < whole):
             continue
         if not size or size > whole or (whole % size and len(one.shape) > 1):
             return False

@@ -11,7 +11,8 @@ from typing import Hashable, Sequence
 
 from npucmp.align import partial_sums as legal
 from npucmp.align.placement import Placements, fit, fit_figures
-from npucmp.align.placement_search import Decision, PlacementSearch
+from npucmp.align.placement_choice import Decision
+from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.align.row_order import has_rows
 

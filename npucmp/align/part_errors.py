@@ -6,7 +6,8 @@ import math
 from typing import Optional, Sequence
 
 from npucmp.align.placement import ARRAYS, BLOCK, PAYLOADS, Get, distance, fit_figures
-from npucmp.align.placement_search import AGREES_FIGURES, COARSE_FIGURES, Decision, PlacementSearch
+from npucmp.align.placement_choice import AGREES_FIGURES, COARSE_FIGURES, Decision
+from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit
 from npucmp.align.rank_part import PartOfRank
 from npucmp.align.rank_run import HeldTensor, RankOperator

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from npucmp.align.placement import ARRAYS, Placements, distance
-from npucmp.align.placement_search import AGREES, PlacementSearch
+from npucmp.align.placement_choice import AGREES
+from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Mesh, Misfit
 from npucmp.align.rank_part import PartOfRank
 from npucmp.align.rank_run import HeldTensor

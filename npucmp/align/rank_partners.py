@@ -127,7 +127,7 @@ class RankPartners:
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
         """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads
-        which reads its output, by operator."""
+        which reads its output, by operator. One number, such as the norm of all gradients, leads to no parameter."""
         if id(run) not in self._updates:
             readers, found = self._parameters(run), self._updates.setdefault(id(run), {})
             later: dict[Hashable, set[tuple[Any, str]]] = defaultdict(set)
@@ -138,7 +138,7 @@ class RankPartners:
                 own = own or {each for one in operator.outputs for each in later.get(one.content, ())}
                 found[operator.name] = own
                 for one in operator.inputs if own else ():
-                    if one.content is not None and one.content not in readers:
+                    if one.size > 1 and one.content is not None and one.content not in readers:
                         later[one.content] |= own
         return self._updates[id(run)]
 

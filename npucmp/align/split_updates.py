@@ -5,8 +5,8 @@ joined before the layout of the parameter is looked for.
 
 In ZeRO-1, each rank updates a part of one flat buffer, which holds all parameters one behind the other. A golden
 parameter is a part of that buffer, which may cross the borders of ranks. Parameters before their update show where:
-they are found by their values, in the order of the golden. The gradient and all else that the update makes stand at the
-same places.
+they are found by their values, in the order of the golden or in the reverse order. The gradient and all else that the
+update makes stand at the same places.
 Operators of an update are partners by type along the chain from gradient to parameter.
 """
 
@@ -113,31 +113,19 @@ class SplitUpdates:
     def _places(
         self, buffer: _Buffer, parameters: Mapping[str, Mapping[int, HeldTensor]], group: Sequence[int]
     ) -> dict[str, int]:
-        """The first element of each parameter in a buffer. A parameter whose values are not found stands where the one
-        before it ends, if the next begins behind it."""
-        found: dict[str, int] = {}
+        """The first element of each parameter in a buffer, which holds them in the order of the golden or in the
+        reverse order, in which their gradients get ready: the order in which more values are found."""
         known = [(name, by_rank[group[0]]) for name, by_rank in parameters.items() if group[0] in by_rank]
-        start = 0
-        for name, one in known:
-            place = _find(one.array, buffer.values, start)
-            if place is not None:
-                found[name], start = place, place + one.size
-        if len(found) < 2 and len(found) < len(known):
-            return {}
-        end = 0
-        for number, (name, one) in enumerate(known):
-            if name not in found:
-                later = next((found[other] for other, _ in known[number:] if other in found), len(buffer.values))
-                if end + one.size <= later:
-                    found[name] = end
-            end = found.get(name, end) + one.size
-        return found
+        orders = [_places_in_order(buffer.values, some, len(group)) for some in (known, known[::-1])]
+        return max(orders, key=lambda found: sum(parameters[name][group[0]].size for name in found))
 
     def _chains(
         self, golden: RankOperator, operators: Sequence[RankOperator]
     ) -> list[tuple[RankOperator, tuple[RankOperator, ...]]]:
-        """The operators of a parameter's update beside those of the ranks', by type in their order."""
+        """The operators of a parameter's update beside those of the ranks', by type in their order. A norm of a part,
+        which is one number, is that of the part on each rank."""
         mine = _chain(self._golden, golden)
+        mine = [one for one in mine if all(each.size > 1 for each in one.outputs)]
         chains = [_chain(self._ranks[one.rank], one) for one in operators]
         found: list[tuple[RankOperator, tuple[RankOperator, ...]]] = []
         ends = [len(chain) for chain in chains]
@@ -148,6 +136,28 @@ class SplitUpdates:
                 found.append((one, tuple(chain[at] for chain, at in zip(chains, places))))
                 ends = places
         return found[::-1]
+
+
+def _places_in_order(values: Any, known: Sequence[tuple[str, HeldTensor]], ranks: int) -> dict[str, int]:
+    """The first element of each parameter in a buffer that holds them in this order. A parameter whose values are not
+    found stands where the one before it ends, if the next begins behind it."""
+    found: dict[str, int] = {}
+    start = 0
+    for name, one in known:
+        place = _find(one.array, values, start)
+        if place is not None:
+            found[name], start = place, place + one.size
+    sizes = sum(one.size for name, one in known if name in found)
+    if len(found) < 2 and len(found) < len(known) and len(values) - sizes >= ranks:
+        return {}  # a lone match in a buffer that it does not fill may be chance
+    end = 0
+    for number, (name, one) in enumerate(known):
+        if name not in found:
+            later = next((found[other] for other, _ in known[number:] if other in found), len(values))
+            if end + one.size <= later:
+                found[name] = end
+        end = found.get(name, end) + one.size
+    return found
 
 
 def _is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
@@ -162,23 +172,29 @@ def _is_flat(operator: RankOperator) -> bool:
 
 
 def _chain(run: RankRun, operator: RankOperator) -> list[RankOperator]:
-    """The operators of an update that an operator reads from, itself and those that read from it, in order."""
+    """The operators of an update that an operator reads from, itself, those that read from it, and those that read what
+    they read, in order. One number, such as the norm of all gradients, belongs to no parameter."""
     found, pending = {operator.name: operator}, [operator]
     readers: dict[Hashable, list[RankOperator]] = defaultdict(list)
     for one in run.update:
         for tensor in one.inputs:
-            if tensor.is_float and tensor.content is not None:
+            if _is_own(tensor):
                 readers[tensor.content].append(one)
     while pending and len(found) < LONGEST:
         one = pending.pop()
-        origins = [run.origin(tensor).operator for tensor in one.inputs if tensor.is_float]
+        origins = [run.origin(tensor).operator for tensor in one.inputs if _is_own(tensor)]
         near = [other for other in origins if other is not None and run.is_update(other)]
-        near += [other for tensor in one.outputs for other in readers.get(tensor.content, ())]
+        near += [other for tensor in one.tensors if _is_own(tensor) for other in readers.get(tensor.content, ())]
         for other in near:
             if other.name not in found and not other.is_collective:
                 found[other.name] = other
                 pending.append(other)
     return sorted(found.values(), key=lambda one: one.order)
+
+
+def _is_own(tensor: HeldTensor) -> bool:
+    """Whether a tensor may belong to one parameter, and is known by its content."""
+    return tensor.is_float and tensor.size > 1 and tensor.content is not None
 
 
 def _find(values: Any, buffer: Any, start: int) -> Optional[int]:
@@ -219,19 +235,22 @@ def _part(
 
 
 def _rows(operators: Sequence[RankOperator], shape: tuple[int, ...], group: Sequence[int]) -> RankOperator:
-    """The operators of a group as one: their tensors are joined along the first dimension."""
+    """The operators of a group as one: their tensors are joined along the first dimension, and rows that are flat get
+    the shape of the parameter."""
     tensors = []
     for one in operators[0].tensors:
         held = [tensor_in(other, one.slot) for other in operators]
         payloads = [each.payload for each in held if each is not None and each.payload is not None]
-        if len(payloads) < len(operators) or one.shape[1:] != shape[1:] or len(one.shape) != len(shape):
+        is_flat = len(one.shape) == 1
+        length = math.prod(shape) if is_flat else shape[0]
+        if len(payloads) < len(operators) or not one.shape or (not is_flat and one.shape[1:] != shape[1:]):
             tensors.append(one.ref)
             continue
         whole = assembly.joined(payloads, 0)
-        if whole.shape[0] < shape[0]:
+        if whole.shape[0] < length:
             tensors.append(one.ref)
             continue
-        payload = assembly.sliced(whole, 0, 0, shape[0])
+        payload = assembly.reshaped(assembly.sliced(whole, 0, 0, length), shape)
         tensors.append(one.ref._replace(shape=shape, payload=payload, file="", statistics=None, checksum=""))
     return _operator(operators, tensors, group)
 

@@ -117,7 +117,11 @@ class Explanations:
         return Limit(seen.explained_limit, seen.explained_by) if seen.explained_by else None
 
     def of_case(self, case: RuleContext) -> Optional[Limit]:
-        """The explanation of a case. If the user's own rules decide, inputs that agree by them explain nothing."""
+        """The explanation of a case. If the user's own rules decide, inputs that agree by them explain nothing; nor do
+        they explain that each rank has its own part of a sum that agrees."""
+        relation = case.pair.target.relation if case.pair.target is not None else None
+        if relation is not None and relation.unreduced:
+            return None
         return self._rules.explanation(case) if self._by_round_off or case.input_error > 0 else None
 
     def excuse(self, finding: Finding, by: Optional[Limit]) -> None:

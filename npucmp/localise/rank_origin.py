@@ -12,7 +12,8 @@ from npucmp.align.assembled_run import relation_of
 from npucmp.align.part_errors import STANDS_OUT, odd_rank, part_errors, rank_beyond
 from npucmp.align.part_order import exchanged_parts, joined_order
 from npucmp.align.placement import WEAK
-from npucmp.align.placement_search import Decision, PlacementSearch
+from npucmp.align.placement_choice import Decision
+from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import NOWHERE, HeldTensor, Origin, RankOperator, tensor_in
 from npucmp.localise.evidence import reason

@@ -63,6 +63,7 @@ class Relation(NamedTuple):
     error       of the assembled tensor, None if it was not computed
     rounding    how much larger the rounding of a sum over ranks is than that of the sum, 1 for other relations
     rank_errors relative error of the part of each rank, by (rank, error); empty for sums, inputs and unknown values
+    unreduced   whether the tensor differs, and the sum of what the ranks hold agrees
     """
 
     ranks: tuple[int, ...]
@@ -73,6 +74,7 @@ class Relation(NamedTuple):
     error: Optional[float] = None
     rounding: float = 1.0
     rank_errors: tuple[tuple[int, float], ...] = ()
+    unreduced: bool = False
 
     @property
     def is_partial(self) -> bool:

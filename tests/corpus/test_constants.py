@@ -155,7 +155,8 @@ def test_users_are_those_that_import_it_by_any_way():
     assert {"judge.tolerance", "localise.rule_context", "measure.constant_rows"} <= {*factor.users}
 
 
-def test_a_name_of_several_modules_is_refused():
+def test_a_name_of_several_modules_is_refused(monkeypatch):
+    monkeypatch.setattr(sensitivity, "constants", rows)  # the same, read once
     done = CliRunner().invoke(main, ["--sensitivity", "SHARE"])
     assert done.exit_code == 2 and "rules.choice.SHARE" in done.output
 

@@ -30,10 +30,35 @@ EXPLANATIONS = {rule.name for rule in RULES if rule.kind == "explanation"}
 ANY = {"choice", "routed", "collective", "inherited"}  # explanations that need not be finite
 
 
+def fitting(count, **facts):
+    """So many families whose facts are among those given: of each stretch of the small ones the shortest of another
+    network than those before."""
+    among = [n for n in SMALL if all(plan("open", n).facts[key] in some for key, some in facts.items())]
+    found: dict[int, str] = {}
+    for at in range(0, len(among), stretch := max(1, len(among) // count)):
+        number = min(among[at : at + stretch], key=lambda n: (network(n) in found.values(), layers(n)))
+        found[number] = network(number)
+    return [*found][:count]
+
+
+def network(number):
+    return plan("open", number).facts["network"]
+
+
+def layers(number):
+    """The layers that a family records on all ranks in all steps."""
+    one = plan("open", number)
+    return one.golden.size.layers * int(one.facts["steps"]) * int(one.facts["ranks"])
+
+
 def drawn(count, **facts):
-    """So many small families, spread over all, of which the facts are among those given."""
-    fitting = [n for n in SMALL if all(plan("open", n).facts[key] in some for key, some in facts.items())]
-    return pytest.mark.parametrize("number", fitting[:: max(1, len(fitting) // count)][:count])
+    return pytest.mark.parametrize("number", fitting(count, **facts))
+
+
+def drawn_on_ranks(count, **facts):
+    """So many families, the last of them on two ranks."""
+    numbers = [*fitting(count - 1, ranks=["1"], **facts), *fitting(1, ranks=["2"], **facts)]
+    return pytest.mark.parametrize("number", numbers)
 
 
 @cache
@@ -141,7 +166,7 @@ def test_a_match_is_within_the_limit_or_within_the_bound_of_what_explains_it(num
 # 2. swapped
 
 
-@drawn(5, part=["all"], steps=["1"])
+@drawn_on_ranks(5, part=["all"], steps=["1"])
 def test_what_diverges_and_where_does_not_hang_on_which_side_is_the_golden(number, tmp_path):
     """But for limits that depend on the golden: ‖x − y‖ / ‖x‖ is up to e/(1 − e) where ‖x − y‖ / ‖y‖ is e, so that a
     verdict may turn where the two stand on two sides of a limit; what hangs on such a tensor may turn with it. A
@@ -170,7 +195,7 @@ def _is_above(finding):
 # 3. renamed
 
 
-@drawn(3, format=["msprobe"], task=["tensor"], part=["all"], steps=["1"], level=["L1"])
+@drawn_on_ranks(3, format=["msprobe"], task=["tensor"], part=["all"], steps=["1"], level=["L1"])
 def test_another_frameworks_names_turn_nothing(number, tmp_path):
     """In a device's graphs a backward reads what its forward did as well, and modules have no records, so that only
     outputs are held against each other there; what may not be is that a tensor that diverged is a match."""
@@ -237,7 +262,7 @@ def with_copies(runs):
     return made
 
 
-@drawn(4, variation=["none"], part=["all"], steps=["1"])
+@drawn_on_ranks(4, variation=["none"], part=["all"], steps=["1"])
 def test_operators_that_only_copy_turn_nothing(number, tmp_path, monkeypatch):
     monkeypatch.setitem(SPELLINGS, "clone", CLONE)
     some = made(number)

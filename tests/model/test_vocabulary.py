@@ -18,7 +18,7 @@ OPTYPES = PACKAGE / "model" / "optypes.py"
 KNOWS = OPTYPES, PACKAGE / "model" / "arguments.py"  # what operators are, and what their arguments are called
 REVIEWED = {  # (module, word): why it may stand there
     **{("model/relation.py", word): "how the parts of ranks make a tensor" for word in ("sum", "mean", "max")},
-    ("align/assembled_run.py", "mean"): "how the parts of ranks make a tensor",
+    ("align/placement.py", "mean"): "how the parts of ranks make a tensor",
     ("align/placement_search.py", "mean"): "how the parts of ranks make a tensor",
     ("dump/graphs/graphdef.py", "Copy"): "what tfdbg puts in, known by its name as well",
     ("commands/compare.py", "layer_norm"): "an example in a help text",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.align import placement_search, rank_run
+from npucmp.align import placement_choice, rank_run
 from npucmp.errors import UsageError
 from tests.command import npucmp as run
 from tests.corpus.parallel.cases import LAYOUTS, Case, design_for, draw_cases, make
@@ -38,6 +38,8 @@ def pair(folder, layout=Layout(tp=2), design=SMALL, fault=Fault(), **more):
         "tp2_dp2",
         "pp2_vpp2_micro2_ahead",
         "dp2_zero1",
+        "dp2_zero1_backward",
+        "dp2_zero1_each",
         "tp2_dp2_fsdp",
     ],
 )
@@ -179,7 +181,7 @@ def test_large_tensors_are_read_block_by_block(tmp_path, layout, monkeypatch):
     """Placements of tensors that are not held in memory are decided from blocks."""
     written = pair(tmp_path, LAYOUTS[layout])
     held = rank_errors(npucmp.compare(written.target, written.golden, jobs=1))
-    for module in (rank_run, placement_search):
+    for module in (rank_run, placement_choice):
         monkeypatch.setattr(module, "WHOLE", 32)
     report = npucmp.compare(written.target, written.golden, jobs=1)
     assert report.exit_status == 0

@@ -63,13 +63,13 @@ class Recorder:
         self.own: dict[str, list[tuple[str, str]]] = {}  # without those that only follow a place
         self.backward: dict[str, list[tuple[str, str]]] = {}  # the same, by the records before a place without any
         self._open: list[tuple[int, tuple[str, str]]] = []  # places without a record, by the number of the next one
-        self._has_modules_alone = level == "L0"
+        self._has_modules, self._has_modules_alone = level in ("L0", "mix"), level == "L0"
         self._paths: dict[int, str] = {}  # of modules, by id
         self._inside: list[str] = []  # the modules that run
         self._places_in: dict[str, set[tuple[str, str]]] = {}  # by path of the innermost module
         self._places_before: dict[str, set[tuple[str, str]]] = {}  # by path of the next module
         self._left: set[tuple[str, str]] = set()  # places since a module began
-        if self._has_modules_alone:
+        if self._has_modules:
             register_module_forward_pre_hook(self._enter)
             register_module_forward_hook(self._leave)
 
@@ -80,7 +80,7 @@ class Recorder:
     def stop(self) -> None:
         self._close()
         self._open = []
-        if self._has_modules_alone:
+        if self._has_modules:
             self._set_places_of_modules()
         self.debugger.stop()
         self.debugger.step()
@@ -99,14 +99,19 @@ class Recorder:
     def _set_places_of_modules(self) -> None:
         """A module stands for the places inside it, for those between it and the module before, and for the backward
         pass of those of its innermost modules."""
-        self.places, self.own, self.backward = {}, {}, {}
+        if self._has_modules_alone:
+            self.places, self.own, self.backward = {}, {}, {}
         for name in self._names():
+            if not name.startswith("Module.") or ".forward." not in name:
+                continue
             path = name.split(".", 1)[1].rsplit(".", 3)[0]
             inner = [places for one, places in self._places_in.items() if one.rpartition(".")[0] == path]
             own = self._places_in.get(path, set())
-            if ".forward." in name:
+            if self._has_modules_alone:
                 self.places[name] = sorted(own | self._places_before.get(path, set()))
                 self.backward[name] = sorted(own.union(*inner))
+            else:
+                self.places.setdefault(name, []).extend(sorted(own))
 
     def _close(self) -> None:
         """Put the first record behind a place without any into it."""
@@ -120,7 +125,7 @@ class Recorder:
     def at(self, scope: str, kind: str, strength: float = 0.0, is_coarse: bool = False) -> Iterator[None]:
         """A place; `strength` of the error of its results; is_coarse: its kernels compute in bfloat16."""
         self._close()
-        if self._has_modules_alone and self._inside:
+        if self._has_modules and self._inside:
             self._places_in.setdefault(self._inside[-1], set()).add((scope, kind))
             self._left.add((scope, kind))
         before = len(self._names())
