@@ -95,7 +95,7 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
         "run", "data_flow", "gaps", "torch_engine", "torch_bind_call", "rounding_noise",
     )),
     *(f"align.{name}" for name in (
-        "mapping", "cross_framework.alignment", "cross_framework.weight_match",
+        "mapping", "cross_framework.alignment", "cross_framework.weight_match", "contents", "content_hash",
     )),
     "dump.graphs", "dump.overlay",
     *(f"localise.{name}" for name in (
@@ -104,8 +104,8 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     )),
     *(f"measure.{name}" for name in ("bitwise", "dask_executor", "checkpoint", "tensor_stats", "range_scan", "views")),
     *(f"report.{name}" for name in (
-        "diff", "error_origin", "csv", "rank_tables", "html", "matrix", "next_dump", "overview", "page_json",
-        "rank_picture", "xlsx",
+        "content_mapping", "diff", "error_origin", "csv", "rank_tables", "html", "matrix", "next_dump", "overview",
+        "page_json", "rank_picture", "xlsx",
     )),
     "flow.collectives", *(f"workflows.{name}" for name in (
         "diff", "extra_dumps", "graphs", "replay_gaps", "report_reader", "scratch",

@@ -37,6 +37,7 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
         "hdf5_convolution", "NpuConvolutionBackward:0", "BORN", "output:grad_inputs.result_1",
         "inputs agree (bit for bit)",
     ),
+    ("cross_framework_conv", "convolution_1-aten.convolution.default", "BORN", "output:0", "rel_l2 8.11e-01"),
     ("mindspore_layer_norm", f"{LENET}ln-LayerNorm_LayerNorm-op0", "GAP", "input:5", "(eps) already differs: target"),
 ]  # fmt: skip
 CLEAN = ["msprobe_clean", "msprobe_bfloat16", "cann_clean"]
@@ -106,7 +107,14 @@ def arrays(folder):
     return kept
 
 
-@pytest.mark.parametrize("maker, sample", [("make_overflow.py", "overflow_exp"), ("make_hdf5.py", "hdf5_convolution")])
+@pytest.mark.parametrize(
+    "maker, sample",
+    [
+        ("make_overflow.py", "overflow_exp"),
+        ("make_hdf5.py", "hdf5_convolution"),
+        ("make_frameworks.py", "cross_framework_conv"),
+    ],
+)
 def test_samples_are_what_their_programs_make(maker, sample, tmp_path):
     subprocess.run([sys.executable, SAMPLES / maker, tmp_path], check=True)
     assert arrays(tmp_path) == arrays(SAMPLES / sample) != {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import cross_framework, fused, name, updates
 from npucmp.align.axis_order import settle_axes
@@ -22,10 +22,16 @@ from npucmp.align.shape_match import same_but_for_rows, same_shapes
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
+from npucmp.model.finding import FOUND_BY_CONTENT
+
+if TYPE_CHECKING:
+    from npucmp.align.contents.matches import ContentMatches
+    from npucmp.align.contents.operator_pairs import TensorRow
 
 _pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
 _KNOWN = ("fused", "world", "parts", "weights")  # matchers that are as certain as equal names
+_ANCHORS = ("mapping", "name", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # order.match follows them
 
 
@@ -41,6 +47,7 @@ class Alignment(NamedTuple):
     only_golden: tuple[Operator, ...]
     open: Mapping[tuple[str, int], str] = {}  # why operators have no partner: by side and order
     by_golden: bool = False  # only the golden run has an order of execution
+    contents: Optional[ContentMatches] = None  # if the runs were aligned by contents
 
     @property
     def matched(self) -> dict[str, int]:
@@ -48,11 +55,18 @@ class Alignment(NamedTuple):
         return dict(Counter(match.via for match in self.matches))
 
 
-def align(target: Run, golden: Run, names: Optional[Names] = None, context: ReadContext = ANYWHERE) -> Alignment:
+def align(
+    target: Run,
+    golden: Run,
+    names: Optional[Names] = None,
+    context: ReadContext = ANYWHERE,
+    method: str = "auto",
+) -> Alignment:
     """Align the operators of two runs.
 
     `names` maps target names to golden names and takes precedence over all matchers. It may also be a mapping file of
-    msprobe. Runs of two frameworks are aligned by the meaning of their names (cross_framework/).
+    msprobe. Runs of two frameworks are aligned by the meaning of their names (cross_framework/). If names leave most
+    operators without a partner, the values decide (contents/): always if `method` is "content", never if it is "names".
 
     Raises DifferentNetworks if the runs have too little in common to be runs of one network.
     """
@@ -62,6 +76,8 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
         from npucmp.align import mapping
 
         own, vendor = mapping.split_mapping(names, target.operators)
+        if method == "auto" and not isinstance(names, MsprobeMapping) and FOUND_BY_CONTENT.items() <= names.items():
+            method = "content"
         matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
     apart = cross_framework.differ_in_framework(target, golden, vendor)
@@ -70,7 +86,7 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
         from npucmp.align.cross_framework.alignment import line_up
 
         matches, open_ones = line_up(target, golden, matches, vendor, context)
-    joined = None if apart or matches else name.join(target.operators, golden.operators)
+    joined = None if apart or matches or method == "content" else name.join(target.operators, golden.operators)
     if joined is not None:
         return Alignment(tuple(joined), (), ())
     matches = matches or name.join_assembled(target.operators, golden.operators)
@@ -82,8 +98,52 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
             matches += matcher(left, right, matches)
     matches = sorted((updates.by_entries(match, context) for match in matches), key=lambda match: match.target.order)
     only_target, only_golden = _unmatched(target, golden, matches)
+    found = Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
+    if method == "content" or (method == "auto" and _leave_most_open(target, golden, matches, apart)):
+        from npucmp.align.contents.matches import match_contents
+
+        anchors = [one for one in matches if one.via in _ANCHORS]
+        contents = match_contents(target, golden, anchors, context)
+        if contents is not None:
+            return _of_contents(target, golden, found, contents)
+        if method == "content":
+            raise DifferentNetworks(
+                f"{target.path} and {golden.path} look like different networks: fewer than 10 % of their tensors have "
+                "the same values, and their weights differ; check the paths, or name the partners with --mapping"
+            )
     _require_one_network(target, golden, matches)
-    return Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
+    return found
+
+
+def _leave_most_open(target: Run, golden: Run, matches: Sequence[Match], apart: bool) -> bool:
+    """Whether names and order leave the partners of most operators open: the runs would be refused, or their names are
+    those of two frameworks, or the user named a few partners, and less than half of the smaller run has one."""
+    smaller = min(sum(not operator.inserted for operator in run.operators) for run in (target, golden))
+    few = 2 * sum(1 + len(one.inside) for one in matches) < smaller
+    is_named = any(one.via == "mapping" for one in matches)
+    if few and (apart or is_named):
+        return True
+    try:
+        _require_one_network(target, golden, matches)
+    except DifferentNetworks:
+        return True
+    return False
+
+
+def _of_contents(target: Run, golden: Run, found: Alignment, contents: ContentMatches) -> Alignment:
+    """The alignment by contents, with the matches by names of operators that it leaves open."""
+    matches = [*contents.matches]
+    left, right = _unmatched(target, golden, matches)
+    orders = {one.order for one in left}, {one.order for one in right}
+    matches += [
+        one
+        for one in found.matches
+        if one.target.order in orders[0] and one.golden.order in orders[1] and one.via in _ANCHORS
+    ]
+    matches.sort(key=lambda match: match.target.order)
+    only_target, only_golden = _unmatched(target, golden, matches)
+    by_golden = golden.ordered and not target.ordered
+    return Alignment(tuple(matches), tuple(only_target), tuple(only_golden), contents.open, by_golden, contents)
 
 
 def _in_order(
@@ -96,12 +156,16 @@ def _in_order(
 
 
 def align_or_part(
-    target: Run, golden: Run, names: Optional[Names] = None, context: ReadContext = ANYWHERE
+    target: Run,
+    golden: Run,
+    names: Optional[Names] = None,
+    context: ReadContext = ANYWHERE,
+    method: str = "auto",
 ) -> tuple[Alignment, Optional[DifferentNetworks]]:
     """Align one of several pairs of runs. If they are different networks, return an alignment without matches and the
     error."""
     try:
-        return align(target, golden, names, context), None
+        return align(target, golden, names, context, method), None
     except DifferentNetworks as error:
         return Alignment((), target.operators, golden.operators), error
 
@@ -174,7 +238,8 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
 def _joined_pairs(alignment: Alignment) -> Optional[list[Pair]]:
     """The pairs, if every operator has a partner with the same slots; else None."""
     matches = alignment.matches
-    if alignment.only_target or alignment.only_golden or alignment.by_golden or not matches:
+    one_sided = alignment.only_target or alignment.only_golden
+    if one_sided or alignment.by_golden or alignment.contents is not None or not matches:
         return None
     lefts, rights = [match.target for match in matches], [match.golden for match in matches]
     counts = [len(operator.tensors) for operator in lefts]
@@ -209,7 +274,12 @@ def _are_alike(pairs: Sequence[Pair]) -> bool:
 
 def _pairs(alignment: Alignment) -> Iterator[Pair]:
     repeated = {match.target.name for match in alignment.matches}, {match.golden.name for match in alignment.matches}
+    rows: Mapping[int, Sequence[TensorRow]] = alignment.contents.rows if alignment.contents is not None else {}
     for place, (left, right, match) in enumerate(_merge_orders(alignment)):
+        if match is not None and left is not None and left.order in rows:
+            for row in rows[left.order]:
+                yield Pair(place, row.slot, left, *row[1:])
+            continue
         for one, other, slot in _slots(left, right, match is not None and match.settled):
             both = one is not None and other is not None
             yield Pair(

@@ -2,7 +2,8 @@
 
 A file is YAML or TOML with one flat table, or CSV with two columns (and an optional header row `target,golden`). It may
 also be a mapping file of msprobe; cross_framework/msprobe_mapping.py describes their forms. In a flat table, a name
-that is not an operator is the name of a tensor (data_mapping) or a part of module paths (cell_mapping).
+that is not an operator is the name of a tensor (data_mapping) or a part of module paths (cell_mapping). If npucmp wrote
+the file (mapping.yaml, with the entry `npucmp: content`), values align the runs, and the table anchors them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from npucmp.dump.readers.names import parse_tensor_name
 from npucmp.dump.readers.text import load_toml, read_text
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
+from npucmp.model.finding import FOUND_BY_CONTENT
 
 _LARGEST = 16 * 2**20  # bytes; also limits a YAML alias bomb
 
@@ -60,6 +62,7 @@ def split_mapping(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[
     known = runs.names
     if known.issuperset(names):
         return names, MsprobeMapping()
+    names = {here: there for here, there in names.items() if here not in FOUND_BY_CONTENT}
     whole = {here: there for here, there in names.items() if here in known}
     slots: dict[str, dict[str, str]] = defaultdict(dict)
     cells = {}

@@ -11,6 +11,7 @@ import math
 from collections import OrderedDict, defaultdict
 from typing import Any, Hashable, Iterator, NamedTuple, Optional, Sequence
 
+from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.model import Operator, Payload, RankGroup, Run, TensorRef
@@ -173,7 +174,7 @@ class HeldTensor:
         wide = np.ascontiguousarray(values).reshape(-1)
         return (
             values.size,
-            sum(_mixed(wide[at : at + BLOCK].astype(np.float64)) for at in range(0, wide.size, BLOCK)),
+            sum(hash_values(wide[at : at + BLOCK].astype(np.float64)) for at in range(0, wide.size, BLOCK)),
             low,
         )
 
@@ -184,7 +185,7 @@ class HeldTensor:
         try:
             for block in self.blocks():
                 wide = block.astype(np.float64)
-                total = (total + _mixed(wide)) & 0xFFFFFFFFFFFFFFFF
+                total = (total + hash_values(wide)) & WIDTH
                 low, high = min(low, float(wide.min())), max(high, float(wide.max()))
         except NpucmpError:
             return None
@@ -208,18 +209,6 @@ class HeldTensor:
         found = self._values.ordered(self.ref)
         assert found is not None
         return found
-
-
-def _mixed(values: Any) -> int:
-    """The sum of the mixed bits of numbers, in any order."""
-    import numpy as np
-
-    bits = (values + 0.0).view(np.uint64)
-    with np.errstate(over="ignore"):
-        mixed = bits * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(32)
-        mixed *= np.uint64(0xD6E8FEB86659FD93)
-        return int(mixed.sum(dtype=np.uint64))
 
 
 def _is_simple(value: Any) -> bool:

@@ -51,7 +51,7 @@ def _list_rules(context: click.Context, _: click.Parameter, value: bool) -> None
 GROUPS = {  # title → options of the help, in this order; the last group lists all others
     "Output": "output top json junit quiet verbose color show_progress parts parquet excel xlsx",
     "Selection of runs, operators and names": "step rank pair layout golden_layout ranks_apart include exclude mapping "
-    "graph also format limits",
+    "align explain graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict coverage skip_rules list_rules metrics baseline "
     "precheck recompute replay",
     "Execution": "jobs resume scheduler disk",
@@ -93,7 +93,8 @@ class _Command(click.Command):
     CompareFields,
     ClusterFields,
     ScreenFields,
-    only="layout golden_layout ranks_apart noise resume also disk recompute replay scheduler precheck parts parquet",
+    only="layout golden_layout ranks_apart align explain noise resume also disk recompute replay scheduler precheck "
+    "parts parquet",
 )
 @click.option(
     "--list-rules",

@@ -22,10 +22,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
+from npucmp.localise.alignment_confidence import OUTPUT
 from npucmp.localise.golden_rows import GoldenRow
 from npucmp.model import DECIDED, Finding, Pair, Verdict
 from npucmp.model.comparison import MOST_LISTED, Coverage, OpenTensor
-from npucmp.model.finding import MEANINGLESS
+from npucmp.model.finding import BY_CONTENT, MEANINGLESS
 from npucmp.model.roles import is_argument, is_meaningless
 
 if TYPE_CHECKING:
@@ -95,12 +96,17 @@ def _golden_tensors(findings: Sequence[Finding]) -> tuple[list[GoldenRow], list[
         row = GoldenRow.of(finding)
         if row.elements == 0:
             continue
-        if finding.verdict in DECIDED:
+        if finding.verdict in DECIDED and not _is_uncertain(pair):
             golden.append(row)
         elif not _is_exempt(finding):
             golden.append(row)
             open_rows.append(row)
     return golden, open_rows
+
+
+def _is_uncertain(pair: Pair) -> bool:
+    """Whether the alignment by contents is too uncertain to say that the golden tensor was compared."""
+    return pair.via in BY_CONTENT and pair.confidence < OUTPUT
 
 
 def _is_exempt(finding: Finding) -> bool:

@@ -17,8 +17,9 @@ from npucmp.localise.golden_rows import GoldenRow, SharedRecords, round_off_of_r
 from npucmp.localise.value_proof import ValueProof
 from npucmp.measure.views import Views
 from npucmp.model import DECIDED, Finding, Verdict
+from npucmp.model.finding import BY_CONTENT
 from npucmp.model.optypes import is_gradient
-from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.roles import is_golden_parameter, is_output, is_parameter
 
 _Key = Tuple[SharedRecords, bool]  # a content, and whether its readers are wanted
 
@@ -154,10 +155,19 @@ class Stretch:
         if content.writers:
             return all(map(self._is_parameter_gradient, content.writers))
         return (
-            all(row.is_alone and is_parameter(row.finding.pair) for row in content.readers)
+            all(self._is_own_parameter(row) for row in content.readers)
             or all(map(self._graph.is_known_constant, content.readers))
             or any(is_unrecorded_output(self._graph, row) for row in content.readers)
         )
+
+    def _is_own_parameter(self, row: GoldenRow) -> bool:
+        """Whether a row is a parameter of a golden operator that the target lacks, or computes with other parameters
+        (align/contents/): a convolution into which a batch norm was folded."""
+        pair = row.finding.pair
+        if row.is_alone or pair.target is not None:
+            return row.is_alone and is_parameter(pair)
+        others = self._graph.of_operator(row)
+        return is_golden_parameter(pair) and any(one.finding.pair.via in BY_CONTENT for one in others)
 
     def _is_parameter_gradient(self, row: GoldenRow) -> bool:
         """Whether a row is the gradient of a parameter that lies in a stretch, where the target has no backward."""

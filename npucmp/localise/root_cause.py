@@ -11,6 +11,7 @@ from npucmp.localise import evidence
 from npucmp.localise.rule_context import error_of
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Root
+from npucmp.model.relation import AxisOrder
 
 # of one rank: its findings, its roots with their clocks
 SearchResult = tuple["list[Finding]", "list[tuple[int, Root]]"]
@@ -43,7 +44,14 @@ def root_of(
         output_error=max(outputs, default=None),
         evidence=(*reasons, *types, *fused),
         rule=own.rule,
+        relation=_relation(finding),
     )
+
+
+def _relation(finding: Finding) -> str:
+    """How the tensor of an alignment by contents corresponds to that of the golden run."""
+    target = finding.pair.target
+    return target.relation.words if target is not None and isinstance(target.relation, AxisOrder) else ""
 
 
 def with_explanation(finding: Finding, by: Optional[Limit]) -> Finding:

@@ -25,6 +25,7 @@ from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of, number_findings
 from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
+from npucmp.localise.alignment_confidence import begins_upstream, uncertain_cause
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.gaps import Gaps
 from npucmp.localise.intervals import WORDS, Intervals, OperatorReads, differs
@@ -145,7 +146,7 @@ class RootSearch:
         known = None if gap else self._recompute(node, own, diverged, reads)
         guilty = self._guilty(node, own, known) if known and not culprit else None
         is_known = reads.is_known and self._intervals.is_saved_known(node)
-        if own and known and not guilty and known.is_innocent(node, own.rule, is_known):
+        if own and known and not guilty and not begins_upstream(node) and known.is_innocent(node, own.rule, is_known):
             self.revised.pop(own.finding.row, None)  # revert the words of an accusation
             own = None
             for output in diverged:
@@ -207,6 +208,10 @@ class RootSearch:
     def _add(
         self, node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], reads: OperatorReads
     ) -> None:
+        uncertain = uncertain_cause(node, cause, own.finding)
+        if uncertain is not None:
+            cause, more = uncertain
+            reasons = [*more, *reasons]
         self._roots.append(root_of(node, cause, own, reasons, reads.error))
 
     # Operators that need no decision
@@ -321,7 +326,7 @@ class RootSearch:
     ) -> tuple[Cause, OwnError, list[Evidence]]:
         """The cause of an error that the inputs do not explain, after a recomputation if there was one."""
         cause, reasons = self._cause(node, own.finding, reads)
-        if not known or evidence.argument_reasons(node.pair):
+        if not known or evidence.argument_reasons(node.pair) or begins_upstream(node):
             return cause, own, reasons
         after, found = known.cause(cause)
         return after, own if after is cause else OwnError(own.finding, RECOMPUTED), [*found, *reasons]

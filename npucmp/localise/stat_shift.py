@@ -25,6 +25,7 @@ from npucmp.localise.golden_rows import MASKS
 from npucmp.model import Finding, Pair, Statistics
 from npucmp.model.dtypes import MOST
 from npucmp.model.finding import OTHER_NODE
+from npucmp.model.relation import Relation
 
 Floats = npt.NDArray[np.float64]
 
@@ -105,7 +106,7 @@ def _movement(finding: Finding) -> Optional[StatShift]:
 def _is_split(pair: Pair) -> bool:
     """Whether the figures of the target are those of parts on several ranks."""
     relation = pair.target.relation if pair.target is not None else None
-    return relation is not None and any(one.is_split for one in relation.placements)
+    return isinstance(relation, Relation) and any(one.is_split for one in relation.placements)
 
 
 def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:

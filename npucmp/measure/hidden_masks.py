@@ -86,7 +86,9 @@ class _MaskSearch:
         """Search the inputs of an exponential, and tensors that pass masks to it."""
         op = op_type_of(self.found[rows[0]].pair.operator)
         fills = _carries(op) and any(self.known.get(self.keys[at]) for at in rows if at in self.keys)
-        for at in rows if fills or op.has("fades") else ():
+        golden_op = self.found[rows[0]].pair.golden_op
+        fades = op.has("fades") or (golden_op is not None and op_type_of(golden_op).has("fades"))
+        for at in rows if fills or fades else ():
             self._ask(at, _Values.are_unseen, fills)
 
     def search_rounded(self) -> None:

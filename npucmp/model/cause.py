@@ -121,6 +121,11 @@ class Root(Statement):
         return f"<Root {self.place}: {self.cause.value} {where[:100]}: {self.metric} {value}, limit {self.limit:.2e}>"
 
     @property
+    def is_alignment_uncertain(self) -> bool:
+        """Whether it is a suspect because its pair of tensors is not certain."""
+        return self.cause is Cause.SUSPECT and any(one.kind == "alignment" for one in self.evidence)
+
+    @property
     def growth(self) -> Optional[float]:
         """output_error / input_error; None if one is unknown or there is no input error."""
         if self.input_error is None or self.output_error is None or not self.input_error:

@@ -104,7 +104,7 @@ class Comparison:
 
     `incomplete` describes the parts of the network that one side lacks, so that agreement of the rest is not
     sufficient. `left_out` are the tensors that the user excluded. `coverage` counts the golden tensors that are
-    accounted for.
+    accounted for. `aligned_by_content` is the line on an alignment by contents, "" without one.
     """
 
     target: Run
@@ -118,6 +118,7 @@ class Comparison:
     left_out: tuple[Pair, ...] = ()
     coverage: Coverage = Coverage()
     seconds: Optional[float] = None  # to open and measure it; None if several were processed together
+    aligned_by_content: str = ""
 
     def __repr__(self) -> str:
         found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"
@@ -156,6 +157,7 @@ class VerdictTally(NamedTuple):
     bare        comparisons that have tensors, but none was decided
     coverage    of the golden tensors
     lost        comparisons that cannot be read any more
+    uncertain   whether the alignment by contents leaves a suspect without proof
     """
 
     verdicts: Counter[Verdict]
@@ -168,6 +170,7 @@ class VerdictTally(NamedTuple):
     bare: int = 0
     coverage: Coverage = Coverage()
     lost: int = 0
+    uncertain: bool = False
 
     @classmethod
     def of(cls, one: Comparison) -> VerdictTally:
@@ -185,6 +188,7 @@ class VerdictTally(NamedTuple):
             any(finding.can_be_shown for verdict in DIFFERS for finding in groups.get(verdict, ())),
             int(bool(one.findings or one.target.tensors or one.golden.tensors) and not decided and not one.left_out),
             one.coverage,
+            uncertain=any(root.is_alignment_uncertain for root in one.roots),
         )
 
     @classmethod
@@ -207,6 +211,7 @@ class VerdictTally(NamedTuple):
             sum(one.bare for one in known),
             Coverage.sum(one.coverage for one in known),
             sum(one.lost for one in known),
+            any(one.uncertain for one in known),
         )
 
     def unreadable_summary(self) -> VerdictTally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Union
 from npucmp.model.dtypes import lookup
 
 if TYPE_CHECKING:
-    from npucmp.model.relation import Relation
+    from npucmp.model.relation import AxisOrder, Relation, SliceRelation
 
 _DIGITS = re.compile("[0-9a-fA-F]+")
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
@@ -119,7 +119,8 @@ class TensorRef(NamedTuple):
     rounding  largest rounding error of `statistics`, which the dump rounded to some decimals
     trainable whether the tensor requires a gradient, by the dump; None if unknown
     own_slot  the slot in its own dump if the alignment moved it to its partner's slot, "" otherwise
-    relation  how ranks hold it, if it was put together from several; None otherwise
+    relation  how ranks hold it, if it was put together from several; the order of axes or the slice in which it is
+              compared; None otherwise
     """
 
     slot: str
@@ -139,7 +140,7 @@ class TensorRef(NamedTuple):
     rounding: float = 0.0
     trainable: Optional[bool] = None
     own_slot: str = ""
-    relation: Optional[Relation] = None
+    relation: Optional[Union[Relation, AxisOrder, SliceRelation]] = None
 
     def in_slot(self, slot: str) -> TensorRef:
         """The same tensor in the slot of its partner."""

@@ -72,6 +72,10 @@ class Verdict(str, Enum):
     UNKNOWN = "unknown"  # statistics or checksums cannot decide
 
 
+BY_CONTENT = frozenset(("content", "structure", "pattern", "similar", "copy"))  # matchers of align/contents/ alone
+FOUND_BY_CONTENT = {"npucmp": "content"}  # the entry of a mapping that an alignment by contents wrote
+# the note of an input of the target without a partner, if the tensors from which it is computed have none either
+UNBOUNDED = "the golden run has no such tensor, and none from which it is computed"
 MEANINGLESS = ("meaningless", "overwritten")  # rules for tensors whose values need not be equal
 OTHER_NODE = "another autograd node"  # the rule for two outputs that are different tensors, neither of them wrong
 DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # verdicts for sides that are not the same

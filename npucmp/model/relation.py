@@ -160,3 +160,87 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
         else:
             found.append([rank])
     return ",".join(str(one[0]) if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in found)
+
+
+class AxisOrder(NamedTuple):
+    """The order of axes in which a target tensor is a golden tensor: permute(0,3,1,2) makes NCHW of NHWC.
+
+    axes       the axes of the target in the order of the golden, without axes of length one; () for the same order
+    of_golden  the axes are those of the golden in the order of the target, because the golden has more of them
+    full       the axes by their numbers in the recorded shape, for reports; () if `axes` has them
+    """
+
+    axes: tuple[int, ...] = ()
+    of_golden: bool = False
+    full: tuple[int, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The relation as tensors.csv has it; "" for the same order."""
+        if not self.axes:
+            return ""
+        words = f"permute({','.join(map(str, self.full or self.axes))})"
+        return f"{words} of the golden" if self.of_golden else words
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """None: a single tensor holds it."""
+        return ()
+
+    @property
+    def operators(self) -> tuple[tuple[int, str], ...]:
+        """None: a single tensor holds it."""
+        return ()
+
+    @property
+    def is_partial(self) -> bool:
+        return False
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
+    def rounding(self) -> float:
+        return 1.0
+
+
+SAME_ORDER = AxisOrder()
+
+
+class SliceRelation(NamedTuple):
+    """A tensor that is a slice of a recorded one: the places from `start` to `stop` along `axis`. `of_golden`: the
+    recorded tensor is the golden's."""
+
+    axis: int
+    start: int
+    stop: int
+    of_golden: bool = False
+
+    @property
+    def words(self) -> str:
+        """The relation as tensors.csv has it."""
+        words = f"slice(axis {self.axis}, {self.start}-{self.stop - 1})"
+        return f"{words} of the golden" if self.of_golden else words
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """None: a single tensor holds it."""
+        return ()
+
+    @property
+    def operators(self) -> tuple[tuple[int, str], ...]:
+        """None: a single tensor holds it."""
+        return ()
+
+    @property
+    def is_partial(self) -> bool:
+        return False
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
+    def rounding(self) -> float:
+        return 1.0

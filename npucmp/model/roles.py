@@ -64,6 +64,15 @@ def is_parameter(pair: Pair) -> bool:
     return _is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator)
 
 
+def is_golden_parameter(pair: Pair) -> bool:
+    """Return whether a golden tensor is a parameter, by its slot and operator in its own dump."""
+    if pair.golden is None or pair.golden_op is None:
+        return False
+    slot = pair.golden.own_slot or pair.golden.slot
+    own = slot.partition(":")[0] == "param" or _is_place_of_parameter(pair.golden_op.op_type, slot)
+    return own and not is_gradient(pair.golden_op)
+
+
 @lru_cache(maxsize=1 << 14)
 def _is_place_of_parameter(spelled: str, slot: str) -> bool:
     return _slot_number(slot.partition(":")[2]) in op_type(spelled).parameters

@@ -152,7 +152,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         unlisted=sum(one.unlisted[0] for one in sections),
         remarks=lambda folder: further.remarks(folder) if folder else [],
         remarks_title="Next steps",
-        texts=further.texts,
+        texts=lambda: [*further.texts(), *_mapping(parts)],
         rules=report.rules,
         meaning=MEANING,
         advice=NEXT,
@@ -281,6 +281,14 @@ def _placements(report: Report) -> Iterator[ReportTable]:
         from npucmp.report.placements import placements
 
         yield placements(report.layout)
+
+
+def _mapping(parts: Parts) -> Iterator[Text]:
+    """Yield mapping.yaml, if values aligned the runs."""
+    if parts.coverage.contents:
+        from npucmp.report.content_mapping import mapping_texts
+
+        yield from mapping_texts(parts.report)
 
 
 def _columns_of(one: Comparison, metrics: Sequence[str]) -> Columns:

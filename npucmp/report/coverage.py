@@ -23,6 +23,7 @@ class AlignedShare(NamedTuple):
                has
     decided    operators with at least one decided tensor
     compared   elements that were compared; `everything` counts all elements that could be compared
+    contents   the line on an alignment by contents; "" if names aligned the runs
     """
 
     matched: Mapping[str, int]
@@ -30,6 +31,7 @@ class AlignedShare(NamedTuple):
     decided: int
     compared: int
     everything: int
+    contents: str = ""
 
     @classmethod
     def of(cls, one: Comparison, groups: Groups) -> AlignedShare:
@@ -44,7 +46,7 @@ class AlignedShare(NamedTuple):
                 compared += sum(elements)
             everything += sum(size for size, pair in zip(elements, pairs) if not _is_inserted_alone(pair))
         everything += sum(_elements(pair) for pair in one.left_out if not _is_inserted_alone(pair))
-        return cls(one.matched, one.alone, len(decided), compared, everything)
+        return cls(one.matched, one.alone, len(decided), compared, everything, one.aligned_by_content)
 
     @classmethod
     def sum(cls, shares: Sequence[AlignedShare]) -> AlignedShare:
@@ -54,7 +56,8 @@ class AlignedShare(NamedTuple):
             matched.update(one.matched)
         sides = [sum(one.alone[side] for one in shares) for side in (0, 1)]
         decided, compared = sum(one.decided for one in shares), sum(one.compared for one in shares)
-        return cls(matched, (sides[0], sides[1]), decided, compared, sum(one.everything for one in shares))
+        line = next((one.contents for one in shares if one.contents), "")
+        return cls(matched, (sides[0], sides[1]), decided, compared, sum(one.everything for one in shares), line)
 
     @property
     def operators(self) -> int:
@@ -76,15 +79,17 @@ class AlignedShare(NamedTuple):
             "only_golden": only_golden,
             "operators_compared": self.decided / max(1, only_target + only_golden + self.operators),
             "elements_compared": self.share,
+            **({"contents": self.contents} if self.contents else {}),
         }
 
     def words(self) -> str:
         """Describe the shares in one line."""
         by = ", ".join(f"{count} by {via}" for via, count in self.matched.items())
-        return (
+        words = (
             f"aligned {count_of(self.operators, 'operator')}: {by or 'none'} · {self.alone[0]} only in target, "
             f"{self.alone[1]} only in golden · {percent(self.share)} of elements compared"
         )
+        return f"{self.contents}\n{words}" if self.contents else words
 
 
 def _elements(pair: Pair) -> int:

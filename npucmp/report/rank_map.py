@@ -27,7 +27,7 @@ def relation_in(pair: Pair) -> Optional[Relation]:
     """Return the relation of the side that was put together; None without one, or if ranks have tensors of their
     own."""
     for one in (pair.target, pair.golden):
-        if one is not None and one.relation is not None and one.relation.operators:
+        if one is not None and isinstance(one.relation, Relation) and one.relation.operators:
             return one.relation
     return None
 

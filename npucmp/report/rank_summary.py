@@ -324,8 +324,10 @@ def _title(one: Comparison, groups: Groups) -> str:
     unseen = upstream_unseen(one, groups, first.pair.order).words()
     if not (one.target.ordered and one.golden.ordered):
         return "Diverging operators (the dumps do not record the order of execution, so the first is unknown)"
-    if unseen and first.cause is not Cause.SUSPECT:
+    if unseen and first.cause is not Cause.SUSPECT and not first.is_alignment_uncertain:
         return f"Earliest diverging operator found ({unseen})"
+    if first.is_alignment_uncertain:
+        return "First diverging operator found (the alignment is uncertain; not proven)"
     if first.cause is Cause.SUSPECT:
         return "First operator above the upstream noise (statistics only; not proven)"
     if first.cause is Cause.UNKNOWN:

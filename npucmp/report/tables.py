@@ -30,7 +30,7 @@ _FIRST = tuple(
     ).split(" ")
 )
 PLACES = ("max_abs_at", "max_rel_at")  # coordinates of the flat indices; a page derives them
-RELATIONS = ("golden_slot", "relation", "match_reason", "estimator")  # the last three are not known yet
+RELATIONS = ("golden_slot", "relation", "match_reason", "estimator")  # the last one is not known yet
 TENSOR_COLUMNS = (
     *_FIRST,
     *PLACES,

@@ -306,6 +306,8 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
         for one in measured["pair"]
     ]
     columns["relation"] = relations if any(relations) else nothing
+    reasons = [one.note or None if one.via else None for one in measured["pair"]]
+    columns["match_reason"] = reasons if any(reasons) else nothing
     columns.update({name: nothing for name in RELATIONS if name not in columns})
     return columns
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Iterator
 
 from npucmp.model import DIFFERS, Cause, Report, Verdict, VerdictTally
@@ -65,13 +64,16 @@ def _absent_ranks(report: Report) -> str:
 def found_words(tally: VerdictTally, unpaired: int = 0) -> str:
     """Describe the tensors that differ, or that statistics suggest."""
     if tally.is_suspected:
-        return f"statistics only, not proven: {', '.join(_suspected_words(tally.causes))}"
+        why = "the alignment is uncertain" if tally.uncertain else "statistics only"
+        return f"{why}, not proven: {', '.join(_suspected_words(tally))}"
     return ", ".join(_diverged_words(tally, unpaired))
 
 
-def _suspected_words(causes: Counter[Cause]) -> Iterator[str]:
-    """Describe the operators that are suspects by statistics alone."""
-    yield f"{count_of(causes[Cause.SUSPECT], 'operator')} above the upstream noise"
+def _suspected_words(tally: VerdictTally) -> Iterator[str]:
+    """Describe the operators that are suspects by statistics alone, or because their partners are uncertain."""
+    causes = tally.causes
+    where = "differs from an uncertain partner" if tally.uncertain else "above the upstream noise"
+    yield f"{count_of(causes[Cause.SUSPECT], 'operator')} {where}"
     if causes[Cause.PROPAGATED]:
         yield f"{causes[Cause.PROPAGATED]} downstream proven to differ"
 

@@ -231,6 +231,20 @@ class CompareFields(DumpFields):
         None, "Run-to-run noise: noise.csv of rerun-diff. Differences within it are not faults.", metavar="FILE"
     )
     strict: bool = option(False, "Exit 1 also if an operator has no partner.")
+    align: str = option(
+        "auto",
+        "Align operators by their names, or by the values that they compute. auto (default): by values if names leave "
+        "most operators without a partner; content: always by values; names: never.",
+        metavar="[auto|content|names]",
+        choices=("auto", "content", "names"),
+    )
+    explain: Sequence[str] = option(
+        (),
+        "If values align the runs, list the candidates for the partner of these operators, of either run: "
+        "--explain '*conv1*'; repeatable.",
+        metavar="OP",
+        repeats=True,
+    )
     layout: Optional[str] = option(
         None,
         "Sizes of the target's parallel layout, fastest first (tp-cp-ep-dp-pp): --layout tp=2,pp=2, or with another "

@@ -196,7 +196,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         unfit = unfit_globs(options, [target, golden])
     except UsageError as error:
         unfit, globs_error = [], error
-    alignment, unlike = align_or_part(target, golden, names, context)
+    alignment, unlike = align_or_part(target, golden, names, context, options.align)
     if work.alone and (globs_error or unlike):
         raise globs_error or unlike  # type: ignore[misc]
     every = list(pairs(target, golden, alignment))
@@ -217,7 +217,12 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     alone = len(alignment.only_target), len(alignment.only_golden)
     took = None if work.in_memory else time.monotonic() - started
     known = target, golden, (), (), alignment.matched, alone, notes
-    _put_judged(work, one, Comparison(*known, left_out=tuple(others), seconds=took), rows)
+    contents = alignment.contents
+    judged = Comparison(*known, left_out=tuple(others), seconds=took)
+    if contents is not None:
+        lines = (f"explain: {line}" for name in options.explain for line in contents.candidates.explain(name))
+        judged = replace(judged, aligned_by_content=contents.line, notes=(*judged.notes, *lines))
+    _put_judged(work, one, judged, rows)
     records = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
     return RankMeasurement(
         tensors=len(found),

@@ -44,11 +44,12 @@ def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) ->
     if not names:
         return []
     from npucmp.align.mapping import OperatorNames
+    from npucmp.model.finding import FOUND_BY_CONTENT
 
     sides = [OperatorNames(operator.name for run in runs for operator in run.operators) for runs in (targets, goldens)]
     if isinstance(names, MsprobeMapping):
         return [] if any(map(names.fits, sides[0].names | sides[1].names)) else ["mapping: no entry fits an operator"]
-    missing = [(side, name, known) for entry in names.items()
+    missing = [(side, name, known) for entry in names.items() if entry[0] not in FOUND_BY_CONTENT
                for side, name, known in zip(("target", "golden"), entry, sides) if not known.has(name)]  # fmt: skip
     return _notes(
         _sentence(f"mapping: no operator {name!r:.100} in the {side}", difflib.get_close_matches(name, known.names))

@@ -1,0 +1,139 @@
+"""Orders of axes: NHWC and NCHW, (S,B,H) and (B,S,H), HWIO and OIHW, a transposed weight.
+
+Two contents of one size agree in an order of axes if the elements of one, with its axes in that order, are the elements
+of the other one by one. Axes of length one and the borders between axes do not matter, so heads may be split or merged.
+An order counts as learned if at least two pairs of contents show it; an error is measured in learned orders only, so
+that no order of its own explains a difference away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from itertools import accumulate, permutations
+from operator import mul
+from typing import Any, Sequence
+
+from npucmp.model.relation import SAME_ORDER, AxisOrder
+
+LEARNED = 2  # pairs: chosen: one pair more than the pair itself, so that no order is its own witness
+_LONGEST = 5  # axes: work: the orders of 6 axes are 720
+Shape = tuple[int, ...]
+
+
+def without_units(shape: Sequence[int]) -> Shape:
+    """A shape without axes of length one."""
+    return tuple(size for size in shape if size != 1)
+
+
+def reaches(order: AxisOrder, target: Shape, golden: Shape) -> bool:
+    """Return whether a target shape in this order of axes can be a golden shape, both without units."""
+    if order == SAME_ORDER:
+        return target == golden or _borders(target) >= _borders(golden) or _borders(target) <= _borders(golden)
+    turned, other = (golden, target) if order.of_golden else (target, golden)
+    if len(turned) != len(order.axes):
+        return False
+    shape = tuple(turned[axis] for axis in order.axes)
+    return shape == other if len(shape) == len(other) else _borders(shape) >= _borders(other)
+
+
+def _borders(shape: Shape) -> set[int]:
+    return {*accumulate(shape, mul)}
+
+
+def possible_orders(target: Shape, golden: Shape) -> list[AxisOrder]:
+    """All orders of axes in which a target shape can be a golden shape, both without units; the same order first."""
+    found = [SAME_ORDER]
+    for of_golden, turned, other in ((False, target, golden), (True, golden, target)):
+        if not 1 < len(turned) <= _LONGEST or (of_golden and len(turned) <= len(other)):
+            continue
+        for axes in permutations(range(len(turned))):
+            order = AxisOrder(axes, of_golden)
+            if axes != tuple(range(len(turned))) and reaches(order, target, golden):
+                found.append(order)
+    return found
+
+
+def places_in(order: AxisOrder, target: Shape, golden: Shape, places: Any) -> tuple[Any, Any]:
+    """The places of elements that correspond, in the C orders of target and golden. `places` are places in the C order
+    of the side whose axes are not turned."""
+    import numpy as np
+
+    if order == SAME_ORDER:
+        return places, places
+    turned = golden if order.of_golden else target
+    strides = [math.prod(turned[axis + 1 :]) for axis in range(len(turned))]
+    shape = tuple(turned[axis] for axis in order.axes)
+    found = np.zeros_like(places)
+    for axis, at in zip(order.axes, np.unravel_index(places, shape)):
+        found += at * strides[axis]
+    return (places, found) if order.of_golden else (found, places)
+
+
+def in_order(flat: Any, order: AxisOrder, shape: Shape, of_golden: bool) -> Any:
+    """The values of one side, whose shape has no units, in the order in which they meet those of the other side."""
+    if order == SAME_ORDER or order.of_golden != of_golden:
+        return flat
+    return flat.reshape(shape).transpose(order.axes).reshape(-1)
+
+
+class AxisOrders:
+    """The orders of axes that pairs of contents show."""
+
+    def __init__(self) -> None:
+        self._by_shapes: dict[tuple[Shape, Shape], Counter[AxisOrder]] = defaultdict(Counter)
+        self._by_rank: dict[tuple[int, int], Counter[AxisOrder]] = defaultdict(Counter)
+
+    def learn(self, target: Shape, golden: Shape, order: AxisOrder) -> None:
+        """Count a pair of contents of these shapes that agrees in an order."""
+        self._by_shapes[target, golden][order] += 1
+        self._by_rank[len(target), len(golden)][order] += 1
+
+    def first_try(self, target: Shape, golden: Shape) -> list[AxisOrder]:
+        """The orders that any pair of these shapes or ranks shows, then all others."""
+        seen = [order for order, _ in self._by_shapes[target, golden].most_common()]
+        seen += [
+            order
+            for order, _ in self._by_rank[len(target), len(golden)].most_common()
+            if reaches(order, target, golden)
+        ]
+        return [*dict.fromkeys([*seen, *possible_orders(target, golden)])]
+
+    def learned(self, target: Shape, golden: Shape, own: int = 0) -> list[AxisOrder]:
+        """The orders that at least two pairs of these shapes show, most frequent first; without any, those that two
+        pairs in the whole run show, and the same order. `own` is 1 if the pair itself was counted."""
+        found = [o for o, count in self._by_shapes[target, golden].most_common() if count >= LEARNED + own]
+        if not found:
+            counted = self._by_rank[len(target), len(golden)].most_common()
+            found = [o for o, count in counted if count >= LEARNED + own and reaches(o, target, golden)]
+            if len(target) != len(golden):
+                found += self._with_other_borders(target, golden)
+            found += [SAME_ORDER] if reaches(SAME_ORDER, target, golden) and (target == golden or found) else []
+        if not found and len(target) != len(golden) and reaches(SAME_ORDER, target, golden):
+            found = [SAME_ORDER]
+        return [*dict.fromkeys(found)]
+
+    def _with_other_borders(self, target: Shape, golden: Shape) -> list[AxisOrder]:
+        """Orders that pairs with as many axes as the side with more axes show, for a pair in which the other side has
+        merged some."""
+        rank = max(len(target), len(golden))
+        found = []
+        for order, count in self._by_rank[rank, rank].most_common():
+            if count < LEARNED or order == SAME_ORDER:
+                continue
+            if len(target) < rank:
+                order = AxisOrder(tuple(sorted(range(rank), key=order.axes.__getitem__)), True)
+            if reaches(order, target, golden):
+                found.append(order)
+        return found
+
+    def words(self) -> str:
+        """The most frequent order of four axes, or else of three: "NHWC → NCHW"; "" for the same order."""
+        for rank in (4, 3):
+            counted = self._by_rank[rank, rank].most_common(1)
+            if counted and counted[0][0] != SAME_ORDER and counted[0][1] >= LEARNED:
+                return _NAMED.get(counted[0][0].axes) or counted[0][0].words
+        return ""
+
+
+_NAMED: dict[tuple[int, ...], str] = {(0, 3, 1, 2): "NHWC → NCHW", (0, 2, 3, 1): "NCHW → NHWC"}
