@@ -125,8 +125,9 @@ class RankPartners:
                 continue
             for own, other in zip(one.inputs, golden.inputs):
                 producer, theirs = self.ranks[one.rank].origin(own).operator, self.golden.origin(other).operator
-                is_new = producer is not None and theirs is not None and theirs.name not in by_reader
-                if is_new and producer and theirs and similarity(producer, theirs, len(self.ranks)) > 0:
+                if producer is None or theirs is None or not theirs.type.has("picks") or theirs.name in by_reader:
+                    continue
+                if similarity(producer, theirs, len(self.ranks)) > 0:
                     by_reader[theirs.name] = producer
         moved = {id(one) for one in by_reader.values()}
         kept = [(one, golden) for one, golden in pairs if id(one) not in moved and golden.name not in by_reader]

@@ -16,7 +16,6 @@ from npucmp.dump.readers.names import file_name_of
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type, same_type
 
-_GIVEN = ("placeholder", "read_variable")  # types of operators that give a weight or an input of the network
 _HANDING = ("views", "hands on", "copies", "drops", "collective", "constant", "stored", "in place")
 HOPS = 6  # steps: chosen: the farthest ancestor that is looked for, more than any fused operator has
 
@@ -93,7 +92,7 @@ class ContentGraph:
             plain = [place for place in computing if not self.operators[place].path]
             content.makers = plain or computing
             content.is_weight = not content.makers or all(
-                op_type(self.operators[place].op_type).has("constant", "stored") or self._types[place] in _GIVEN
+                op_type(self.operators[place].op_type).has("constant", "stored", "reads a weight")
                 for place in content.makers
             )
 
