@@ -28,10 +28,11 @@ from npucmp.align.contents.structure_match import COPY, STRUCTURE
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, TensorRef
 from npucmp.model.finding import UNBOUNDED
-from npucmp.model.optypes import same_type
+from npucmp.model.optypes import op_type, same_type
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
 
 UPSTREAM = 24  # steps: chosen: more than any decomposed operator has
+ALIKE = 4.0  # noise: chosen: errors of pairs by value, whose tensors agree within the noise of the runs
 
 
 class TensorRow(NamedTuple):
@@ -367,6 +368,8 @@ class OperatorPairs:
     def _row(self, draft: _Draft, tensor: TensorRef, slot: str, partner: _Partner) -> Optional[TensorRow]:
         order = self._order_of(tensor, partner)
         other, pair = partner.recording, partner.pair
+        if order is not None and self._is_rearranged(draft, pair, tensor, other.tensor, order):
+            return None
         both = None if order is None else in_one_shape(tensor, other.tensor, order, self._context)
         if both is None:
             return None
@@ -374,12 +377,49 @@ class OperatorPairs:
             slot, self._golden_operator(draft, other.operator), *both, pair.via, pair.confidence, pair.reason
         )
 
+    def _is_rearranged(
+        self, draft: _Draft, pair: ContentPair, tensor: TensorRef, golden: TensorRef, order: AxisOrder
+    ) -> bool:
+        """Whether a tensor of a pair by value stands in an arrangement that no order of axes expresses, as groups of
+        channels do, and what is computed from it is right."""
+        if pair.error is None or pair.error > ALIKE * self._pairs.noise:
+            return False
+        contents = self._target.contents[pair.target], self._golden.contents[pair.golden]
+        if pair.order == order and (tensor.shape, golden.shape) == (contents[0].tensor.shape, contents[1].tensor.shape):
+            return False
+        shapes = without_units(tensor.shape), without_units(golden.shape)
+        if self._pairs.tensor_order(tensor, golden, shapes, [order]) is not None:
+            return False
+        return self._is_confirmed(pair.target, draft.place if tensor.is_output else min(contents[0].makers, default=-1))
+
+    def _is_confirmed(self, number: int, place: int) -> bool:
+        """Whether a product, a norm or a module made what its partner has, of this content. If the order is
+        known, that stands behind the operator at `place`."""
+        place = place if self._target.run.ordered else -1
+        seen, level = {number}, self._target.children[number]
+        for _ in range(UPSTREAM):
+            level = {one for one in level - seen if any(maker > place for maker in self._target.contents[one].makers)}
+            seen |= level
+            if any(map(self._is_made_right, level)):
+                return True
+            level = {child for one in level for child in self._target.children[one]}
+        return False
+
+    def _is_made_right(self, number: int) -> bool:
+        """Whether a product, a norm or a module made a content that has a partner by value."""
+        pair = self._pairs.found.get(number)
+        if pair is None or pair.error is None or pair.error > ALIKE * self._pairs.noise:
+            return False
+        makers = [self._target.operators[place] for place in self._target.contents[number].makers]
+        return any(one.path or op_type(one.op_type).has("contracts", "normalises") for one in makers)
+
     def _sliced(self, draft: _Draft, tensor: TensorRef, number: int) -> list[TensorRow]:
         if number in self._parts:
             one = self._parts[number]
             whole = self._golden.contents[one.whole]
             view = columns_of(whole.tensor, one.start, one.width, tensor.shape, self._context)
-            if view is not None:
+            pair = ContentPair(number, one.whole, PARTS, OF_SLICES, "", error=0.0)
+            if view is not None and not self._is_rearranged(draft, pair, tensor, view, SAME_ORDER):
                 relation = SliceRelation(len(whole.shape) - 1, one.start, one.start + one.width, of_golden=True)
                 target = tensor._replace(relation=relation)
                 golden_op = self._golden_operator(draft, whole.makers[0])
