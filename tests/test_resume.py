@@ -526,7 +526,7 @@ def test_a_signal_that_is_ignored_stays_so(place):
     prepare = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); signal.raise_signal(signal.SIGHUP)"
     hung = "import npucmp.commands.compare as c; c.carry_out = lambda *a: signal.raise_signal(signal.SIGHUP)"
     assert run(command(place), f"{prepare}; {hung}").returncode == 0
-    got = run(command(place), f"import signal; {hung}")
+    got = run(command(place), f"import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); {hung}")
     assert (got.returncode, got.stderr) == (129, "npucmp: ended by SIGHUP\n")
 
 

@@ -207,3 +207,47 @@ def tf_cnn(folder: Path, fault: Fault = None, folded: bool = True) -> None:
     x = run("m__pool__Mean", lambda a: a.mean((1, 2)), x)
     head = np.random.default_rng(9).standard_normal((10, 12)).astype(np.float32)
     run("m__dense__MatMul", lambda a, w: a @ w, x, np.ascontiguousarray(head.T))
+
+
+GROUPS = 4
+
+
+def _standard(a: Array) -> Array:
+    return (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5)
+
+
+def grouped_cnn(folder: Path, nhwc: bool) -> None:
+    """Convolutions with group norms, which see the channels of a group as one row: (N, groups, rest) in both layouts,
+    but in another order of elements."""
+    run, x, h, w = Recorder(folder), picture(), 6, 5
+    p = "m__b" if nhwc else "features_"
+    last = (0, 2, 3, 1)
+    x = np.ascontiguousarray(x.transpose(last)) if nhwc else x
+    for at, weights in enumerate(cnn_weights()):
+        c = CHANNELS[at + 1]
+        if nhwc:
+            weight = np.ascontiguousarray(weights["w"].transpose(2, 3, 1, 0))
+            conv = lambda a, b: _conv(a.transpose(0, 3, 1, 2), b.transpose(3, 2, 0, 1)).transpose(last)  # noqa: E731
+            x = run(f"{p}{at}__Conv2D", conv, x, weight)
+            wide = (2, h * w, GROUPS, c // GROUPS)
+            x = run(
+                f"{p}{at}__Reshape",
+                lambda a, s=wide: a.reshape(s).transpose(0, 2, 1, 3).reshape(2, GROUPS, -1),
+                x,
+            )
+            x = run(f"{p}{at}__Normalize", _standard, x)
+            back = (2, GROUPS, h * w, c // GROUPS)
+            x = run(
+                f"{p}{at}__Reshape_1",
+                lambda a, s=back, c=c: a.reshape(s).transpose(0, 2, 1, 3).reshape(2, h, w, c),
+                x,
+            )
+        else:
+            x = run(f"{p}{at}_Conv2d", _conv, x, weights["w"])
+            x = run(f"{p}{at}_View", lambda a: a.reshape(2, GROUPS, -1), x)
+            x = run(f"{p}{at}_Standardize", _standard, x)
+            x = run(f"{p}{at}_View_1", lambda a, c=c: a.reshape(2, c, h, w), x)
+        x = run(f"{p}{at}__Relu" if nhwc else f"{p}{at}_ReLU", lambda a: np.maximum(a, 0), x)
+    x = run(f"{p}pool__Mean" if nhwc else f"{p}pool_Mean", lambda a: a.mean((1, 2) if nhwc else (2, 3)), x)
+    head = np.random.default_rng(9).standard_normal((10, 12)).astype(np.float32)
+    run("m__dense__MatMul" if nhwc else "head_Linear", lambda a, w: a @ w.T, x, head)

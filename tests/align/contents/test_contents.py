@@ -197,3 +197,12 @@ def test_a_slice_of_a_fused_projection_is_compared(tmp_path):
     rows = {finding.pair.slot: finding for finding in report.findings if finding.pair.via == "parts"}
     assert {"output:0.0", "output:0.8", "output:0.16"} <= rows.keys()
     assert all(finding.verdict.value == "match" for finding in rows.values())
+
+
+@pytest.mark.parametrize("nhwc", [True, False])
+def test_groups_of_channels_in_another_arrangement_are_no_difference(tmp_path, nhwc):
+    networks.grouped_cnn(tmp_path / "target", nhwc)
+    networks.grouped_cnn(tmp_path / "golden", not nhwc)
+    report = compared(tmp_path / "target", tmp_path / "golden")
+    assert not report.roots and report.exit_status in (0, 2)
+    assert "by value" in report.comparisons[0].aligned_by_content
