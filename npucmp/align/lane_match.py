@@ -16,6 +16,7 @@ SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not m
 SORTED = 1 << 18  # elements: work: larger tensors are not sorted
 ENDS = 20  # operators that must stand alike at the ends, of which 0.8 of the shorter side
 ROUTED = 0.3  # share of elements: chosen: tokens of two experts share fewer
+NEXT = 0.01  # chosen: less than what similar content adds
 SURE = 3.0  # chosen: more than what similar content adds
 Matched = list[tuple[RankOperator, RankOperator]]
 Known = Optional[Callable[[RankOperator, RankOperator], Optional[bool]]]
@@ -44,7 +45,7 @@ def match_lane(
 
 
 def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: float, known: Known = None) -> Matched:
-    """The common sequence of the largest similarity."""
+    """The common sequence of the largest similarity, of equal ones that whose pairs follow each other."""
     import numpy as np
 
     if not lane or not golden:
@@ -55,6 +56,7 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     weights = {each for one in golden for each in _weights(one)}
     unequal = _unequal_numbers(lane, golden) if known is not None else set()
     best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
+    ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence
     for i, one in enumerate(lane):
         gains = np.zeros(len(golden), np.float32)
         for j in by_key.get(one.key, ()):
@@ -65,16 +67,18 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
             if known is not None and told is None and (is_number or _is_other_flat(one, golden[j])):
                 continue
             gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
-        diagonal = np.where(gains > 0, best[i, :-1] + gains, 0.0)
+        diagonal = np.where(gains > 0, best[i, :-1] + gains + NEXT * ends[i, :-1], 0.0)
         best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
-    found, i, j = [], len(lane), len(golden)
+        ends[i + 1, 1:] = (diagonal > 0) & (diagonal == best[i + 1, 1:])
+    found, i, j, follows = [], len(lane), len(golden), False
     while i and j:
-        if best[i, j] == best[i, j - 1]:
-            j -= 1
-        elif best[i, j] == best[i - 1, j]:
-            i -= 1
+        is_pair = follows and ends[i, j]
+        if not is_pair and best[i, j] == best[i, j - 1]:
+            j, follows = j - 1, False
+        elif not is_pair and best[i, j] == best[i - 1, j]:
+            i, follows = i - 1, False
         else:
-            i, j = i - 1, j - 1
+            i, j, follows = i - 1, j - 1, True
             found.append((lane[i], golden[j]))
     return found[::-1]
 
@@ -114,9 +118,14 @@ def _is_other_expert(one: RankOperator, golden: RankOperator, weights: AbstractS
 
 def _unequal_numbers(lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> set[str]:
     """The types of operators on single numbers of which two updates have unequally many, such as the sums of the norms
-    of buffers and of parameters. Their order shows no partners."""
+    of buffers and of parameters. Their order shows no partners, unless all of the golden read equal numbers, as
+    counters of steps do."""
     counts = [Counter(one.key for one in side if _is_of_numbers(one)) for side in (lane, golden)]
-    return {key for key in counts[0] if counts[0][key] != counts[1][key]}
+    read: dict[str, set[tuple[Optional[float], ...]]] = defaultdict(set)
+    for one in golden if counts[0] != counts[1] else ():
+        if _is_of_numbers(one):
+            read[one.key].add(tuple(each.norm for each in one.inputs))
+    return {key for key in counts[0] if counts[0][key] != counts[1][key] and len(read[key]) != 1}
 
 
 def _is_of_numbers(operator: RankOperator) -> bool:
