@@ -26,12 +26,12 @@ from npucmp.model.finding import FOUND_BY_CONTENT
 
 if TYPE_CHECKING:
     from npucmp.align.contents.matches import ContentMatches
-    from npucmp.align.contents.operator_pairs import TensorRow
+    from npucmp.align.contents.operator_draft import TensorRow
 
 _pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
-_KNOWN = ("fused", "world", "parts", "weights")  # matchers that are as certain as equal names
-_ANCHORS = ("mapping", "name", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
+_KNOWN = ("name", "fused", "parts", "weights")  # matchers that are as certain as equal names
+_ANCHORS = ("mapping", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # order.match follows them
 
 

@@ -7,24 +7,22 @@ of equal values, or with the only one that is left of this size and kind in an o
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import Optional, Sequence
 
 from npucmp.align.contents.axis_orders import possible_orders, without_units
 from npucmp.align.contents.content import FEWEST
 from npucmp.align.contents.content_graph import ContentGraph
 from npucmp.align.contents.content_pairs import ContentPairs
+from npucmp.align.contents.operator_draft import OperatorDraft
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.relation import SAME_ORDER, AxisOrder
-
-if TYPE_CHECKING:
-    from npucmp.align.contents.operator_pairs import _Draft
 
 EQUAL = 1e-6  # relative error: chosen: float32 constants of two frameworks
 
 
 def pair_leftovers(
-    draft: _Draft, target: ContentGraph, golden: ContentGraph, used: set[tuple[int, str]], pairs: ContentPairs
+    draft: OperatorDraft, target: ContentGraph, golden: ContentGraph, used: set[tuple[int, str]], pairs: ContentPairs
 ) -> None:
     """Pair the leftover tensors of an operator with those of its partner, and add them to `used`."""
     for written in (False, True):
@@ -48,7 +46,11 @@ def _is_dull(graph: ContentGraph, place: int, tensor: TensorRef) -> bool:
 
 
 def _pair_equal(
-    draft: _Draft, mine: list[TensorRef], theirs: list[TensorRef], used: set[tuple[int, str]], pairs: ContentPairs
+    draft: OperatorDraft,
+    mine: list[TensorRef],
+    theirs: list[TensorRef],
+    used: set[tuple[int, str]],
+    pairs: ContentPairs,
 ) -> None:
     for tensor in [*mine]:
         for other in theirs:
@@ -70,7 +72,7 @@ def _equal_order(tensor: TensorRef, other: TensorRef, pairs: ContentPairs) -> Op
 
 
 def _pair_last(
-    draft: _Draft, mine: Sequence[TensorRef], theirs: Sequence[TensorRef], used: set[tuple[int, str]]
+    draft: OperatorDraft, mine: Sequence[TensorRef], theirs: Sequence[TensorRef], used: set[tuple[int, str]]
 ) -> None:
     for tensor in mine:
         fitting = [one for one in theirs if _form(one) == _form(tensor)]
@@ -85,7 +87,7 @@ def _form(tensor: TensorRef) -> tuple[int, Optional[str]]:
 
 
 def _take(
-    draft: _Draft,
+    draft: OperatorDraft,
     tensor: TensorRef,
     other: TensorRef,
     reason: str,

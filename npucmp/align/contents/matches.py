@@ -6,7 +6,8 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.contents.candidates import Candidates
 from npucmp.align.contents.content_alignment import align_contents
-from npucmp.align.contents.operator_pairs import OperatorPairs, TensorRow
+from npucmp.align.contents.operator_draft import TensorRow
+from npucmp.align.contents.operator_pairs import OperatorPairs
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Run
 

@@ -12,7 +12,7 @@ layout of it, and if it is the wrong one, what the operator computes differs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import NamedTuple, Optional, Sequence
+from typing import Optional, Sequence
 
 from npucmp.align.contents.axis_orders import AxisOrders, possible_orders, without_units
 from npucmp.align.contents.axis_views import columns_of, in_one_shape
@@ -20,6 +20,7 @@ from npucmp.align.contents.content import Recording
 from npucmp.align.contents.content_alignment import ContentAlignment
 from npucmp.align.contents.content_pairs import ContentPair
 from npucmp.align.contents.leftover_tensors import pair_leftovers
+from npucmp.align.contents.operator_draft import OperatorDraft, TensorPartner, TensorRow
 from npucmp.align.contents.slices import CONFIDENCE as OF_SLICES
 from npucmp.align.contents.slices import VIA as PARTS
 from npucmp.align.contents.slices import ContentSlice
@@ -33,55 +34,6 @@ from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
 
 UPSTREAM = 24  # steps: chosen: more than any decomposed operator has
 ALIKE = 4.0  # noise: chosen: errors of pairs by value, whose tensors agree within the noise of the runs
-
-
-class TensorRow(NamedTuple):
-    """Two tensors of a match, or one without a partner: fields of their Pair. `golden_op` is the operator that has the
-    golden tensor, which need not be the partner of the target's operator."""
-
-    slot: str
-    golden_op: Operator
-    target: Optional[TensorRef]
-    golden: Optional[TensorRef]
-    via: str = ""
-    confidence: float = 0.0
-    note: str = ""
-
-
-class _Partner(NamedTuple):
-    """The golden tensor of a target tensor, and how their contents were paired."""
-
-    recording: Recording
-    pair: ContentPair
-
-
-class _Draft:
-    """An operator of the target whose golden operator is known.
-
-    partners     by slot of the target; `open_inputs`: contents of inputs without a partner
-    exact        tensors that are no contents, paired because they are equal or the only ones left
-    """
-
-    def __init__(self, place: int, operator: Operator, golden: int = -1, via: str = "") -> None:
-        self.place, self.operator, self.golden = place, operator, golden
-        self.partners: dict[str, _Partner] = {}
-        self.open_inputs: list[int] = []
-        self.exact: dict[str, tuple[TensorRef, str, AxisOrder]] = {}
-        self.via, self.confidence = via, 0.8 if via else 0.0
-
-    @property
-    def first_output(self) -> Optional[ContentPair]:
-        """The pair of the first output that has one."""
-        return next((one.pair for slot, one in self.partners.items() if not slot.startswith("input")), None)
-
-    @property
-    def via_of(self) -> str:
-        """The stage by which the operator was paired."""
-        return self.first_output.via if self.first_output is not None else self.via or PARTS
-
-    @property
-    def confidence_of(self) -> float:
-        return self.first_output.confidence if self.first_output is not None else self.confidence or OF_SLICES
 
 
 class OperatorPairs:
@@ -129,16 +81,16 @@ class OperatorPairs:
         reason = "the operator hands on what it reads, but wrote other values"
         return ContentPair(number, golden, COPY, OF_COPIES, reason)
 
-    def _draft(self, place: int) -> Optional[_Draft]:
+    def _draft(self, place: int) -> Optional[OperatorDraft]:
         """The golden tensors of an operator's tensors; None if none of its outputs has one."""
         operator = self._target.operators[place]
-        draft = _Draft(place, operator)
+        draft = OperatorDraft(place, operator)
         for tensor in operator.tensors:
             pair = self._partner_pair(self._target.content_of.get((place, tensor.slot)))
             if pair is not None and tensor.is_output:
                 recording = self._golden_output(place, tensor, pair)
                 if recording is not None:
-                    draft.partners[tensor.slot] = _Partner(recording, pair)
+                    draft.partners[tensor.slot] = TensorPartner(recording, pair)
         sliced = [one for one in self._target.writes[place] if one in self._slices or one in self._parts]
         if not draft.partners and not sliced:
             return None
@@ -153,14 +105,14 @@ class OperatorPairs:
         self._add_inputs(draft)
         return draft
 
-    def _add_inputs(self, draft: _Draft) -> None:
+    def _add_inputs(self, draft: OperatorDraft) -> None:
         for tensor in draft.operator.tensors:
             if tensor.is_output:
                 continue
             number = self._target.content_of.get((draft.place, tensor.slot))
             pair = self._partner_pair(number)
             if pair is not None:
-                draft.partners[tensor.slot] = _Partner(self._golden_input(draft, tensor, pair), pair)
+                draft.partners[tensor.slot] = TensorPartner(self._golden_input(draft, tensor, pair), pair)
             elif number is not None:
                 draft.open_inputs.append(number)
 
@@ -190,7 +142,7 @@ class OperatorPairs:
         self._used.add((best.operator, best.tensor.slot))
         return best
 
-    def _golden_input(self, draft: _Draft, tensor: TensorRef, pair: ContentPair) -> Recording:
+    def _golden_input(self, draft: OperatorDraft, tensor: TensorRef, pair: ContentPair) -> Recording:
         """The golden tensor that a target input is compared with: what the golden partner itself reads, else what was
         written."""
         taken = {(one.recording.operator, one.recording.tensor.slot) for one in draft.partners.values()}
@@ -209,7 +161,7 @@ class OperatorPairs:
 
     # Matches without values: outputs that are no contents
 
-    def _by_reads(self, taken: set[int]) -> list[_Draft]:
+    def _by_reads(self, taken: set[int]) -> list[OperatorDraft]:
         """Operators of which no output is a content (a loss, chosen indices): those of one type that read the same
         partners, the only ones on both sides."""
         found = []
@@ -229,12 +181,12 @@ class OperatorPairs:
                 targets[same_type(operator.op_type), partners].append(place)
         for reads, places in targets.items():
             if len(places) == len(goldens.get(reads, ())) == 1:
-                draft = _Draft(places[0], self._target.operators[places[0]], goldens[reads][0], via=STRUCTURE)
+                draft = OperatorDraft(places[0], self._target.operators[places[0]], goldens[reads][0], via=STRUCTURE)
                 self._add_inputs(draft)
                 found.append(draft)
         return found
 
-    def _inner(self, taken: set[int]) -> list[_Draft]:
+    def _inner(self, taken: set[int]) -> list[OperatorDraft]:
         """Operators of the target that compute a part of what a golden operator computes: their inputs are compared
         with the inputs of the golden operator that reads most of them."""
         found = []
@@ -253,7 +205,7 @@ class OperatorPairs:
                 continue
             most = max(readers.values())
             golden = min(one for one, count in readers.items() if count == most)
-            draft = _Draft(place, operator, golden, via=next(pair.via for pair in pairs if pair is not None))
+            draft = OperatorDraft(place, operator, golden, via=next(pair.via for pair in pairs if pair is not None))
             self._add_inputs(draft)
             if draft.partners:
                 found.append(draft)
@@ -283,7 +235,7 @@ class OperatorPairs:
                         orders.learn(*shapes, found)
         return orders
 
-    def _order_of(self, tensor: TensorRef, partner: _Partner) -> Optional[AxisOrder]:
+    def _order_of(self, tensor: TensorRef, partner: TensorPartner) -> Optional[AxisOrder]:
         """The order of axes in which two tensors are compared; None if none is learned."""
         other = partner.recording.tensor
         shapes = without_units(tensor.shape), without_units(other.shape)
@@ -304,8 +256,8 @@ class OperatorPairs:
 
     # Matches and links
 
-    def _finish(self, drafts: Sequence[_Draft]) -> None:
-        owners: dict[int, _Draft] = {}
+    def _finish(self, drafts: Sequence[OperatorDraft]) -> None:
+        owners: dict[int, OperatorDraft] = {}
         for draft in drafts:
             owners.setdefault(draft.golden, draft)
         used = {
@@ -320,10 +272,10 @@ class OperatorPairs:
                 leftover = [one for one in operator.tensors if (draft.golden, one.slot) not in used]
             self._add_match(draft, leftover)
 
-    def _add_match(self, draft: _Draft, leftover: Sequence[TensorRef]) -> None:
+    def _add_match(self, draft: OperatorDraft, leftover: Sequence[TensorRef]) -> None:
         rows = [row for tensor in draft.operator.tensors for row in self._rows_of(draft, tensor)]
         for tensor, slot, pair in self._upstream_inputs(draft):
-            partner = _Partner(self._golden_input(draft, tensor, pair), pair)
+            partner = TensorPartner(self._golden_input(draft, tensor, pair), pair)
             row = self._row(draft, tensor, slot, partner)
             rows += [row._replace(target=row.target and row.target.in_slot(slot))] if row is not None else []
         own = self._golden_operator(draft, draft.golden)
@@ -335,7 +287,7 @@ class OperatorPairs:
         self.rows[draft.operator.order] = rows
         self.matches.append(Match(draft.operator, own, draft.via_of, draft.confidence_of, settled=True))
 
-    def _golden_operator(self, draft: _Draft, place: int) -> Operator:
+    def _golden_operator(self, draft: OperatorDraft, place: int) -> Operator:
         """The golden operator without arguments of its own, which other frameworks spell otherwise."""
         key = draft.place, place
         if key not in self._partners:
@@ -343,7 +295,7 @@ class OperatorPairs:
             self._partners[key] = operator._replace(arguments=draft.operator.arguments)
         return self._partners[key]
 
-    def _rows_of(self, draft: _Draft, tensor: TensorRef) -> list[TensorRow]:
+    def _rows_of(self, draft: OperatorDraft, tensor: TensorRef) -> list[TensorRow]:
         """The row of a tensor, or those of its slices."""
         own = self._golden_operator(draft, draft.golden)
         partner = draft.partners.get(tensor.slot)
@@ -365,7 +317,7 @@ class OperatorPairs:
             note = UNBOUNDED
         return found or [TensorRow(tensor.slot, own, tensor, None, note=note)]
 
-    def _row(self, draft: _Draft, tensor: TensorRef, slot: str, partner: _Partner) -> Optional[TensorRow]:
+    def _row(self, draft: OperatorDraft, tensor: TensorRef, slot: str, partner: TensorPartner) -> Optional[TensorRow]:
         order = self._order_of(tensor, partner)
         other, pair = partner.recording, partner.pair
         if order is not None and self._is_rearranged(draft, pair, tensor, other.tensor, order):
@@ -378,7 +330,7 @@ class OperatorPairs:
         )
 
     def _is_rearranged(
-        self, draft: _Draft, pair: ContentPair, tensor: TensorRef, golden: TensorRef, order: AxisOrder
+        self, draft: OperatorDraft, pair: ContentPair, tensor: TensorRef, golden: TensorRef, order: AxisOrder
     ) -> bool:
         """Whether a tensor of a pair by value stands in an arrangement that no order of axes expresses, as groups of
         channels do, and what is computed from it is right."""
@@ -413,7 +365,7 @@ class OperatorPairs:
         makers = [self._target.operators[place] for place in self._target.contents[number].makers]
         return any(one.path or op_type(one.op_type).has("contracts", "normalises") for one in makers)
 
-    def _sliced(self, draft: _Draft, tensor: TensorRef, number: int) -> list[TensorRow]:
+    def _sliced(self, draft: OperatorDraft, tensor: TensorRef, number: int) -> list[TensorRow]:
         if number in self._parts:
             one = self._parts[number]
             whole = self._golden.contents[one.whole]
@@ -434,7 +386,7 @@ class OperatorPairs:
                 found.append(TensorRow(slot, golden_op, view, part.tensor, *_of_slice(one)))
         return found
 
-    def _upstream_inputs(self, draft: _Draft) -> list[tuple[TensorRef, str, ContentPair]]:
+    def _upstream_inputs(self, draft: OperatorDraft) -> list[tuple[TensorRef, str, ContentPair]]:
         """The nearest tensors with partners from which inputs without partners are computed, each with a slot."""
         known = self._pairs.with_copies
         direct = {one.pair.target for one in draft.partners.values()}

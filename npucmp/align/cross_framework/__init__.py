@@ -14,17 +14,17 @@ values decide. Otherwise the operator has no partner, and its note names the can
 
 from __future__ import annotations
 
-from npucmp.align.cross_framework.aliases import ATB, has_parts, world_of
+from npucmp.align.cross_framework.aliases import ATB, framework_of, has_parts
 from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping
 from npucmp.model import Run
 
 
 def differ_in_framework(target: Run, golden: Run, vendor: MsprobeMapping = MsprobeMapping()) -> bool:
     """Return whether the names of two runs are those of two frameworks."""
-    worlds = world_of(target), world_of(golden)
-    if vendor != MsprobeMapping() or (worlds[0] != worlds[1] and (all(worlds) or ATB in worlds)):
+    frameworks = framework_of(target), framework_of(golden)
+    if vendor != MsprobeMapping() or (frameworks[0] != frameworks[1] and (all(frameworks) or ATB in frameworks)):
         return True
-    if not all(worlds):
+    if not all(frameworks):
         return False
     left, right = ({tuple(one.path.split(".")) for one in run.operators if one.path} for run in (target, golden))
     return has_parts(left, right)

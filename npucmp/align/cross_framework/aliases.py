@@ -74,13 +74,13 @@ class NeutralOperator(NamedTuple):
         return bare._replace(arguments={}, stack=(), unique=False)
 
 
-def world_of(run: Run) -> str:
+def framework_of(run: Run) -> str:
     """The framework of a run's names; "" if unknown."""
     if run.format == ATB:
         return ATB
     found = {_PREFIXES.get(operator.name.partition(".")[0], "") for operator in run.operators}
     found |= {_FRAMEWORKS.get(run.detail.partition(" ")[0], "")} if not any(found) else set()
-    return next((world for world in (MINDSPORE, TORCH) if world in found), "")
+    return next((framework for framework in (MINDSPORE, TORCH) if framework in found), "")
 
 
 def neutral_operators(
@@ -88,11 +88,11 @@ def neutral_operators(
 ) -> tuple[list[NeutralOperator], list[NeutralOperator]]:
     """Return the operators of two runs in neutral terms. A vendor's file applies to MindSpore's side, whichever it is,
     else to the target's."""
-    own = MINDSPORE if MINDSPORE in (world_of(target), world_of(golden)) else world_of(target)
+    own = MINDSPORE if MINDSPORE in (framework_of(target), framework_of(golden)) else framework_of(target)
     left, right = (
         [
             *_neutral_operator(
-                run, vendor if world_of(run) == own and (own == MINDSPORE or run is target) else MsprobeMapping()
+                run, vendor if framework_of(run) == own and (own == MINDSPORE or run is target) else MsprobeMapping()
             )
         ]
         for run in (target, golden)

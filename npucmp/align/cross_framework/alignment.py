@@ -13,9 +13,9 @@ from npucmp.align.cross_framework.aliases import (
     ATB,
     NeutralOperator,
     executions,
+    framework_of,
     has_parts,
     neutral_operators,
-    world_of,
 )
 from npucmp.align.cross_framework.msprobe_mapping import Api, MsprobeMapping
 from npucmp.align.cross_framework.slots import adds_up, partner_of
@@ -24,7 +24,7 @@ from npucmp.align.shape_match import alike
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, Run
 
-VIA = "world"
+VIA = "name"
 _NAMED = 3  # candidates in a note
 _ALIKE = 0.9  # least similarity by content of a pair whose position leaves a choice
 
@@ -44,7 +44,7 @@ def line_up(
     work.modules()
     work.projections(weight_match.groups_by_name(*work.unmatched()))
     if work.is_unnamed:
-        work.weights(world_of(golden) == ATB)
+        work.weights(framework_of(golden) == ATB)
     work.functions()
     work.rest()
     return CrossFrameworkAlignment(work.matches, work.open)
@@ -61,7 +61,7 @@ class _Work:
         self.matches = [self._with_slots(one) for one in mapped]
         self.left, self.right = neutral_operators(target, golden, vendor)
         self.own = {one.operator.order: one for one in self.left}
-        self.is_unnamed = ATB in (world_of(target), world_of(golden))  # its names have no module path
+        self.is_unnamed = ATB in (framework_of(target), framework_of(golden))  # its names have no module path
         self.is_fused = has_parts(*({one.place for one in operators} for operators in (self.left, self.right)))
         bare_left = neutral_operators(target, golden, MsprobeMapping())[0]
         self.from_mapping = {one.operator.order for one, bare in zip(self.left, bare_left)

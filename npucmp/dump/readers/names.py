@@ -246,11 +246,11 @@ def operator_of(name: str, order: int, tensors: tuple[TensorRef, ...], scope: st
 
 def _type_and_path(kind: str) -> tuple[str, str]:
     """Return type and module path of a name of AclGraphDumper: Module.{path}.{class}, Aten.{op}[.{overload}], …"""
-    world, *rest = kind.split(".")
-    if world == "Module":
-        return rest[-1] if rest else world, ".".join([world, *rest[:-1]])
-    at = 1 if world == "Torch" and len(rest) > 1 else 0
-    return rest[at] if rest else world, ""
+    prefix, *rest = kind.split(".")
+    if prefix == "Module":
+        return rest[-1] if rest else prefix, ".".join([prefix, *rest[:-1]])
+    at = 1 if prefix == "Torch" and len(rest) > 1 else 0
+    return rest[at] if rest else prefix, ""
 
 
 def by_module(name: str) -> list[list[object]]:

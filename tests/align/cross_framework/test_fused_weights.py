@@ -60,7 +60,7 @@ def test_a_copy_agrees(tmp_path, turned, weights):
     report = compared(tmp_path, *both, weights=weights)
     assert (report.roots, report.exit_status) == ((), 2)  # activations and attention have no partner
     assert {verdict.value for verdict in report.verdicts} == {"match", "missing"}
-    assert report.comparisons[0].matched == {"world": 10, "parts": 10 if turned else 4}
+    assert report.comparisons[0].matched == {"name": 10, "parts": 10 if turned else 4}
     assert {name.partition(".")[2] for name in missing(report)} == {
         "self_attn.attn",
         "mlp.act_fn",
@@ -103,7 +103,7 @@ def test_the_axis_of_the_cut_is_told(tmp_path):
 @pytest.mark.parametrize("weights", [False, True])
 def test_interleaved_heads_are_not_taken_for_others(tmp_path, weights):
     report = compared(tmp_path, vllm(interleaved=True), transformers(), weights=weights)
-    assert report.comparisons[0].matched == {"world": 10, "parts": 2}  # gate and up are as they were
+    assert report.comparisons[0].matched == {"name": 10, "parts": 2}  # gate and up are as they were
     whole = missing(report)["0.self_attn.qkv_proj"]
     assert all(f"layers.0.self_attn.{name}." in whole for name in ("q_proj", "k_proj", "v_proj")) and "values" in whole
     assert "qkv_proj" in missing(report)["0.self_attn.k_proj"]
@@ -135,7 +135,7 @@ def test_a_shard_is_no_whole(tmp_path):
 
 def test_statistics_of_parts_are_those_of_the_whole(tmp_path):
     report = compared(tmp_path, vllm(), transformers(), task="statistics", trust_statistics=True)
-    assert (report.exit_status, report.comparisons[0].matched) == (2, {"world": 10, "parts": 4})
+    assert (report.exit_status, report.comparisons[0].matched) == (2, {"name": 10, "parts": 4})
     assert report.roots == () and not report.tally.undecided
     (tmp_path / "again").mkdir()
     report = compared(tmp_path / "again", vllm(bent("0.k_proj", "0.qkv_proj")), transformers(), task="statistics")
