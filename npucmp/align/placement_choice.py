@@ -153,8 +153,10 @@ class PlacementChoice:
     # The decision
 
     def _decide(
-        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, allowed: Allowed, linked: Optional[Placements]
-    ) -> Decision:
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, allowed: Allowed, linked: Optional[Placements],
+        scales: Sequence[float] = (),
+    ) -> Decision:  # fmt: skip
+        """Decide by agreement, with these factors of the target's values or those of the step."""
         parts = {at: self.part(golden.name, op, one.slot) for at, op in mesh.cells.items()}
         if any(part is None for part in parts.values()):
             return NO_SHAPE
@@ -176,7 +178,7 @@ class PlacementChoice:
         limit = (COARSE if coarse else AGREES) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         order = _in_order(fitting, known, linked)
-        scales = self.scales(golden, one, mesh)
+        scales = scales or self.scales(golden, one, mesh)
         measure = (fit_blocks if large else fit) if values else fit_figures
         tried: list[Fit] = []
         trusted = len([*known, *([linked] if linked in order else [])])

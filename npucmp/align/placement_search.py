@@ -191,9 +191,7 @@ class PlacementSearch(PlacementChoice):
     def _divided(self, golden: RankOperator, one: HeldTensor, mesh: Mesh, decision: Decision) -> Decision:
         """The decision of a gradient that each rank has a part of: if it was reduced and divided within the backward
         pass, as FSDP does, the scale of the backward pass does not hold for it."""
-        scale, self.scale = self.scale, 1.0
-        divided = self._decide(golden, one, mesh, Allowed(zigzag=False), None)
-        self.scale = scale
+        divided = self._decide(golden, one, mesh, Allowed(zigzag=False), None, scales=(1.0,))
         has_parts = {*mesh.split_axes} <= legal.split_axes(divided.placements)
         return divided if divided.state == "agrees" and has_parts else decision
 
