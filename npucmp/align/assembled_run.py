@@ -174,6 +174,12 @@ def _operator(search: PlacementSearch, golden: RankOperator, mesh: Mesh) -> Oper
     )
 
 
+def _is_flat_parameter(ref: TensorRef) -> bool:
+    """Whether a tensor may be the parameters of a module in one buffer, or their gradient. Parts of tensors stand there
+    in an order that shapes do not show, so that it stays open."""
+    return len(ref.shape) == 1 and ref.slot.startswith(("param:", "grad:"))
+
+
 def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh: Mesh) -> Optional[TensorRef]:
     decision = search.found.get((golden.name, ref.slot))
     if decision is None or decision.state in ("local", "unknown"):
@@ -185,7 +191,7 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     if first is None:
         return None
     if decision.fit is None:
-        return first.ref
+        return None if golden.op.path and _is_flat_parameter(ref) else first.ref
     dtype = max((first, *parts), key=lambda one: size_of(one.ref.dtype, (1,))).ref.dtype  # one rank may be coarser
 
     def get(op: RankOperator) -> HeldTensor:
