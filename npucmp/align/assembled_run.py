@@ -203,8 +203,9 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     figures = None if payload is not None else statistics_of(mesh, get, decision.fit)
     own = tensor_in(golden, ref.slot)
     relation = relation_of(search, own, decision, mesh) if own is not None else None
+    shape = ref.shape if decision.rows is None else (decision.rows, *ref.shape[1:])
     return first.ref._replace(
-        slot=ref.slot, dtype=dtype, shape=ref.shape, file=first.ref.file if payload is not None else "",
+        slot=ref.slot, dtype=dtype, shape=shape, file=first.ref.file if payload is not None else "",
         payload=payload, statistics=figures, checksum="", source="", rounding=first.ref.rounding, relation=relation,
     )  # fmt: skip
 

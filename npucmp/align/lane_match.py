@@ -10,11 +10,12 @@ from collections import Counter, defaultdict
 from typing import AbstractSet, Any, Callable, Hashable, Optional, Sequence
 
 from npucmp.align.placement import distance
-from npucmp.align.rank_run import HeldTensor, RankOperator
+from npucmp.align.rank_run import SHORT, HeldTensor, RankOperator
 
 SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
 SORTED = 1 << 18  # elements: work: larger tensors are not sorted
 ENDS = 20  # operators that must stand alike at the ends, of which 0.8 of the shorter side
+ALIKE = 0.1  # of the length of a row: chosen: rows of two tokens are about √2 apart, rounding leaves 0.03
 ROUTED = 0.3  # share of elements: chosen: tokens of two experts share fewer
 NEXT = 0.01  # chosen: less than what similar content adds
 SURE = 3.0  # chosen: more than what similar content adds
@@ -95,6 +96,8 @@ def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
         return 0.5 if one.op.path else 0.0
     alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
     uneven = [both for both in uneven if both[0].size]  # an expert may get no token
+    if uneven and len(one.inputs) == len(golden.inputs) > 1 and not one.parameter_places:
+        uneven = [*uneven, *zip(one.inputs, golden.inputs)]  # pieces of tokens, which may have equal lengths by chance
     tokens = [found for found in (share_of(*both) for both in uneven) if found is not None]
     if uneven and min(tokens, default=0.0) < ROUTED and not _reads_equal_weight(one, golden):
         return 0.0
@@ -156,7 +159,7 @@ def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
     if not all(may_be_part(*both, most) for both in zip(one.tensors, golden.tensors)):
         return False
     weights = [(one.inputs[at], golden.inputs[at]) for at in one.parameter_places]
-    shares = [share_of(a, b) for a, b in weights if a.shape == b.shape]
+    shares = [share_of(a, b) for a, b in weights]
     return all(share is None or share > ROUTED for share in shares)  # else it is another expert's
 
 
@@ -191,13 +194,35 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
         near = 1.0 - distance(a, b)
         if near > ROUTED or len(a.shape) < 2:  # else its rows may be in another order
             return max(0.0, near)
+    is_fine = one.ref.dtype == golden.ref.dtype == "float32"
+    share = None if is_fine else _share_of_vectors(one, golden)
+    if share is not None or (not is_fine and len(one.shape) > 1 and one.shape != golden.shape):
+        return share
     whole = golden.ordered
     some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
     unit = float(np.sqrt((whole * whole).mean())) + 1e-300
-    near = (1e-5 if one.ref.dtype == golden.ref.dtype == "float32" else 3e-3) * unit
+    near = (1e-5 if is_fine else 3e-3) * unit
     at = np.searchsorted(whole, some)
     gap = np.minimum(*(np.abs(whole[np.clip(at - back, 0, whole.size - 1)] - some) for back in (0, 1)))
     return float((gap <= near).mean())
+
+
+def _share_of_vectors(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
+    """The share of the rows, columns or runs of elements of a tensor that a golden tensor has too; None if more than
+    one axis differs, or they are short. Among many values of 16 bits each value has a near one by chance, a row has
+    not."""
+    import numpy as np
+
+    axes = [axis for axis, (own, whole) in enumerate(zip(one.shape, golden.shape)) if own != whole] or [0]
+    width = one.size if len(one.shape) == 1 else one.size // max(1, one.shape[axes[0]])
+    if len(axes) > 1 or width < SHORT:
+        return None
+    a, b = one.vector_marks(axes[0]), golden.vector_marks(axes[0])
+    if a is None or b is None:
+        return None
+    some = a[:: max(1, len(a) // SAMPLE)]
+    gap = np.linalg.norm(some[:, None] - b[None], axis=2).min(1)
+    return float((gap <= ALIKE * np.linalg.norm(some, axis=1)).mean())
 
 
 def _share_by_figures(one: HeldTensor, golden: HeldTensor) -> Optional[float]:

@@ -30,7 +30,7 @@ def part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisio
 
 
 def _part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> dict[int, float]:
-    if decision.fit is None or any(one.is_partial for one in decision.fit.placements):
+    if decision.fit is None or decision.rows is not None or any(one.is_partial for one in decision.fit.placements):
         return {}
 
     def get(op: RankOperator) -> HeldTensor:

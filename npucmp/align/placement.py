@@ -42,28 +42,25 @@ class Allowed(NamedTuple):
     reduces: bool = False
 
 
-def candidates(mesh: Mesh, get: Get, golden: HeldTensor, allowed: Allowed) -> list[Placements]:
-    """The placements that the shapes of the parts allow, simple ones first."""
+def candidates(mesh: Mesh, get: Get, golden: tuple[int, ...], allowed: Allowed) -> list[Placements]:
+    """The placements in which the shapes of the parts make the golden's shape, simple ones first."""
     shapes = {at: get(one).shape for at, one in mesh.cells.items()}
-    if any(len(shape) != len(golden.shape) for shape in shapes.values()):
+    if any(len(shape) != len(golden) for shape in shapes.values()):
         return []
+    is_number = math.prod(golden) == 1
     alike = len({*shapes.values()}) == 1
     local = next(iter(shapes.values())) if alike else None
     by_axis: list[list[Placement]] = []
     for axis, size in enumerate(mesh.sizes):
-        reduced = allowed.reduces and golden.size == 1 and axis in allowed.sums and not _has_copies(mesh, get, axis)
+        reduced = allowed.reduces and is_number and axis in allowed.sums and not _has_copies(mesh, get, axis)
         some = [] if size > 1 and reduced else [WHOLE]
         if size > 1:
             some += [MAX] * allowed.maxima + [SUM] * (axis in allowed.sums)
-            some += [MEAN] * (axis in allowed.sums and golden.size == 1)
+            some += [MEAN] * (axis in allowed.sums and is_number)
             some = [MEAN, *some[:-1]] if reduced else some
-            some += (
-                _uneven(shapes.values(), golden.shape)
-                if local is None
-                else splits(local, golden.shape, size, allowed.zigzag)
-            )
+            some += _uneven(shapes.values(), golden) if local is None else splits(local, golden, size, allowed.zigzag)
         by_axis.append(some)
-    return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden.shape)
+    return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden)
 
 
 def _has_copies(mesh: Mesh, get: Get, axis: int) -> bool:

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
+from typing import AbstractSet, Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
-from npucmp.align.placement import Allowed, Fit, Placements, candidates, fit, fit_blocks, fit_figures, norm_of_terms
+from npucmp.align.placement import (
+    Allowed,
+    Fit,
+    Get,
+    Placements,
+    candidates,
+    fit,
+    fit_blocks,
+    fit_figures,
+    norm_of_terms,
+)
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import WHOLE, HeldTensor, Origin, RankOperator, tensor_in
@@ -33,6 +43,7 @@ class Decision(NamedTuple):
     illegal whether it reads a partial sum that may not stand there
     proven  whether the sum of the parts agrees, so that no earlier error explains the difference
     mates   the placement under which it would agree, in words, where other layers have another
+    rows    number of rows, if the ranks have another number of them than the golden: a router chose otherwise
     """
 
     state: str
@@ -41,6 +52,7 @@ class Decision(NamedTuple):
     illegal: bool = False
     mates: str = ""
     proven: bool = False
+    rows: Optional[int] = None
 
     @property
     def placements(self) -> Optional[Placements]:
@@ -154,9 +166,10 @@ class PlacementChoice:
 
     def _decide(
         self, golden: RankOperator, one: HeldTensor, mesh: Mesh, allowed: Allowed, linked: Optional[Placements],
-        scales: Sequence[float] = (),
+        scales: Sequence[float] = (), alike: Sequence[Optional[Placements]] = (),
     ) -> Decision:  # fmt: skip
-        """Decide by agreement, with these factors of the target's values or those of the step."""
+        """Decide by agreement, with these factors of the target's values or those of the step. Placements in `alike`,
+        of the operator's other tensors, are tried first: an axis of ranks splits a dimension one way."""
         parts = {at: self.part(golden.name, op, one.slot) for at, op in mesh.cells.items()}
         if any(part is None for part in parts.values()):
             return NO_SHAPE
@@ -166,17 +179,19 @@ class PlacementChoice:
             found: HeldTensor = by_op[id(op)]
             return found
 
-        fitting = candidates(mesh, get, one, allowed)
+        fitting = candidates(mesh, get, one.shape, allowed)
         if self.partners.missing and not self.partners.is_replica:
             fitting = [held for held in fitting if all(each.kind == "whole" for each in held)]
         if not fitting:
             self._is_whole_batch = bool(self._is_whole_batch)
-            return UNKNOWN if self.partners.missing else NO_SHAPE
+            return UNKNOWN if self.partners.missing else _with_other_rows(mesh, get, one, allowed)
         large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
         values = self.values and (one.array is not None or (large and one.payload is not None))
         coarse = self._is_coarse or any(map(_is_short, (one, *by_op.values())))
         limit = (COARSE if coarse else AGREES) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
+        if any(one.shape[:1] == each.shape[:1] for each in golden.inputs if each.is_float):
+            known = [*(held for held in alike if held is not None and legal.split_axes(held)), *known]
         order = _in_order(fitting, known, linked)
         scales = scales or self.scales(golden, one, mesh)
         measure = (fit_blocks if large else fit) if values else fit_figures
@@ -211,7 +226,8 @@ class PlacementChoice:
             terms = norm_of_terms(mesh, get, best)
             if terms is not None and best.error * (one.norm or 0.0) <= limit * terms:
                 return Decision("agrees", best)
-        return self._differing(best, tried, known, linked)
+        is_gradient = golden.is_backward and one.ref.is_output and not golden.op.path and bool(self._forward_of(golden))
+        return self._differing(best, tried, known, linked, allowed.sums if is_gradient else frozenset())
 
     def _is_whole_without_missing(self, golden: RankOperator) -> bool:
         """Whether the ranks that are there make the golden's tensors: they are one replica, which computes the golden's
@@ -227,12 +243,17 @@ class PlacementChoice:
             self._new[self.class_of(golden, one)][best.placements] += 1
 
     def _differing(
-        self, best: Fit, tried: Sequence[Fit], known: Sequence[Placements], linked: Optional[Placements]
-    ) -> Decision:
-        """The placement of a tensor that agrees under none."""
+        self, best: Fit, tried: Sequence[Fit], known: Sequence[Placements], linked: Optional[Placements],
+        sums: AbstractSet[int],
+    ) -> Decision:  # fmt: skip
+        """The placement of a tensor that agrees under none. `sums`: the axes along which an operator that runs on each
+        rank alone makes a partial sum."""
         others = [found.error for found in tried if found.placements != best.placements]
         if best.error < NEAR and all(error > 3 * best.error for error in others):
             return Decision("differs", best, "agreement")
+        partial = [found for found in tried if sums and legal.partial_axes(found.placements) == sums]
+        if partial:
+            return Decision("differs", min(partial, key=lambda found: found.error), "flow")
         held = {found.placements for found in tried}
         mate = next((one for one in known if one in held), None)
         if mate is not None:
@@ -295,6 +316,17 @@ class PlacementChoice:
             return decision
         routed.add(golden, order)
         return Decision("agrees" if best.error <= limit else "differs", best, "agreement" if is_new else "flow")
+
+
+def _with_other_rows(mesh: Mesh, get: Get, one: HeldTensor, allowed: Allowed) -> Decision:
+    """The decision of a tensor of which ranks have another number of rows, and that they split along other axes."""
+    rows = {get(op).shape[:1] for op in mesh.cells.values()}
+    if len(one.shape) < 2 or len(rows) != 1 or rows == {one.shape[:1]}:
+        return NO_SHAPE
+    count = rows.pop()
+    fitting = candidates(mesh, get, (*count, *one.shape[1:]), allowed)
+    plain = [held for held in fitting if all(not each.is_split or each.dim for each in held)]
+    return Decision("differs", Fit(math.inf, plain[0]), "shape", rows=count[0]) if plain else NO_SHAPE
 
 
 def _is_short(one: HeldTensor) -> bool:

@@ -75,7 +75,10 @@ class PlacementSearch(PlacementChoice):
             self.found[key] = self._source_decision(golden, one, mesh) or LOCAL
             return
         sums = self._sums_of_input(golden, one, mesh, origins, linked, others)
-        decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), False, self._zigzag), linked)
+        alike = [
+            self.placed(golden, each) for each in golden.inputs if each.is_float and len(each.shape) == len(one.shape)
+        ]
+        decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), False, self._zigzag), linked, alike=alike)
         decision = self._by_rows(golden, one, mesh, decision, sums, origins)
         if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
             decision = decision._replace(illegal=True)
@@ -166,7 +169,7 @@ class PlacementSearch(PlacementChoice):
         allowed = Allowed(frozenset(sums), maxima, self._zigzag, not golden.is_backward)
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
-        decision = self._decide(golden, one, mesh, allowed, None)
+        decision = self._decide(golden, one, mesh, allowed, None, alike=inputs)
         if decision.state == "differs" and golden.is_gradient_record:
             decision = self._divided(golden, one, mesh, decision)
         decision = self._by_rows(golden, one, mesh, decision, sums, None)

@@ -108,7 +108,8 @@ class RankPartners:
                 own = [one for rank in lane if batch < len(self.ranks[rank].micro_batches)
                        for one in self.ranks[rank].micro_batches[batch]]  # fmt: skip
                 at = 0 if len(goldens) == 1 else self._golden_batch(number, batch, len(goldens))
-                for one, golden in self._with_producers(match_lane(own, goldens[at], most)):
+                pairs = self._with_producers(match_lane(own, goldens[at], most))
+                for one, golden in self._with_readers(pairs, own, goldens[at]):
                     self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
             for rank in lane:
                 for one, golden in match_lane(
@@ -132,6 +133,43 @@ class RankPartners:
         moved = {id(one) for one in by_reader.values()}
         kept = [(one, golden) for one, golden in pairs if id(one) not in moved and golden.name not in by_reader]
         return kept + [(one, self.golden.by_name[name]) for name, one in by_reader.items()]
+
+    def _with_readers(self, pairs: Matched, lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> Matched:
+        """The pairs, and those of operators without a partner, each the only reader of what partners wrote: an
+        activation of an expert has no weight that identifies it."""
+        partners = {other.name: one for one, other in pairs}
+        taken = {(one.rank, one.name) for one, _ in pairs}
+        own: dict[tuple[int, str], list[RankOperator]] = defaultdict(list)
+        theirs: dict[str, list[RankOperator]] = defaultdict(list)
+        for one in lane:
+            producer = self.ranks[one.rank].origin(one.inputs[0]).operator if one.inputs else None
+            if producer is not None:
+                own[one.rank, producer.name].append(one)
+        for other in golden:
+            producer = self.golden.origin(other.inputs[0]).operator if other.inputs else None
+            if producer is not None:
+                theirs[producer.name].append(other)
+        found = list(pairs)
+        for name, readers in theirs.items():
+            partner = partners.get(name)
+            some = own.get((partner.rank, partner.name), []) if partner is not None else []
+            if len(readers) != 1 or len(some) != 1 or readers[0].name in partners:
+                continue
+            one, other = some[0], readers[0]
+            is_free = (one.rank, one.name) not in taken and one.key == other.key
+            if is_free and self._reads_partners(one, other, partners):
+                partners[other.name] = one
+                found.append((one, other))
+        return found
+
+    def _reads_partners(self, one: RankOperator, other: RankOperator, partners: Mapping[str, RankOperator]) -> bool:
+        """Whether each input was written by the partner of the operator that wrote the golden's."""
+        writers = [self.ranks[one.rank].origin(each).operator for each in one.inputs]
+        theirs = [self.golden.origin(each).operator for each in other.inputs]
+        return len(writers) == len(theirs) and len(one.tensors) == len(other.tensors) and all(
+            writer is (partners.get(written.name) if written is not None else None)
+            for writer, written in zip(writers, theirs)
+        )  # fmt: skip
 
     def _same_parameter(self, one: RankOperator, golden: RankOperator) -> Optional[bool]:
         """Whether two operators behind the backward pass read the parameter of forward operators that are partners."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, defaultdict
-from typing import Any, Hashable, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Hashable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.limits import ReadContext
@@ -21,6 +21,8 @@ from npucmp.model.optypes import op_type_of
 WHOLE = 1 << 22  # elements: work: larger tensors are not held in memory
 BLOCK = 1 << 16  # elements: work
 HELD = 128 << 20  # bytes of values in memory: work
+SHORT = 8  # elements of a row: chosen: shorter rows are alike by chance
+MARKS = 24  # chosen: rows that are unlike in so many projections of their values are unlike
 FEW_BITS = 256.0  # definition: a number of which so many times it is whole identifies no tensor
 
 
@@ -83,14 +85,32 @@ class Values:
         """All values of a tensor in order of size; None if there are none, or too many."""
         import numpy as np
 
-        key = "ordered", tensor.payload or (tensor.file, tensor.label)
+        return self._derived("ordered", tensor, lambda values: np.sort(values.reshape(-1)))
+
+    def vector_marks(self, tensor: TensorRef, axis: int) -> Optional[Any]:
+        """A few projections of every row, or of every vector along another axis, float64[length, MARKS]; for a tensor
+        of one axis, of SHORT elements from every element on. None as for `array`."""
+        import numpy as np
+
+        def marks(values: Any) -> Any:
+            if values.ndim == 1:
+                rows = np.lib.stride_tricks.sliding_window_view(values, SHORT)
+            else:
+                rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+            turn = np.random.RandomState(0).standard_normal((rows.shape[1], MARKS))
+            return np.nan_to_num(rows @ turn, posinf=0.0, neginf=0.0)
+
+        return self._derived(f"marks {axis}", tensor, marks)
+
+    def _derived(self, name: str, tensor: TensorRef, make: Callable[[Any], Any]) -> Optional[Any]:
+        key = name, tensor.payload or (tensor.file, tensor.label)
         if key in self._held:
             self._held.move_to_end(key)
             return self._held[key]
         values = self.array(tensor)
         if values is None:
             return None
-        found = np.sort(values.reshape(-1))
+        found = make(values)
         self._hold(key, found)
         return found
 
@@ -209,6 +229,10 @@ class HeldTensor:
         found = self._values.ordered(self.ref)
         assert found is not None
         return found
+
+    def vector_marks(self, axis: int) -> Optional[Any]:
+        """A few projections of every row (axis 0), column or window; None if the values are not known."""
+        return self._values.vector_marks(self.ref, axis)
 
 
 def _is_simple(value: Any) -> bool:

@@ -13,12 +13,11 @@ from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.align.placement import ARRAYS, Get, Placements, splits
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit, assemble, same_copies
-from npucmp.align.rank_run import HeldTensor
+from npucmp.align.rank_run import MARKS, HeldTensor
 from npucmp.errors import NpucmpError
 from npucmp.model.relation import SUM, WHOLE, Placement
 
 MOST = 1 << 14  # rows: work
-WIDTH = 24  # chosen: rows that are unlike in so many projections of their values are unlike
 BLOCK = 1 << 16  # elements: work
 STEP = 512  # rows: work
 
@@ -125,10 +124,10 @@ def _projected(one: HeldTensor) -> Optional[Any]:
 
     width = math.prod(one.shape[1:])
     if not one.size:
-        return np.zeros((one.shape[0], WIDTH))
+        return np.zeros((one.shape[0], MARKS))
     if one.payload is None:
         return None
-    turn = np.random.RandomState(0).standard_normal((width, WIDTH))
+    turn = np.random.RandomState(0).standard_normal((width, MARKS))
     found, rest = [], np.zeros(0)
     try:
         for block in one.blocks(max(BLOCK, width)):

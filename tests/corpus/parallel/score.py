@@ -12,10 +12,12 @@ from typing import Callable, Iterable, NamedTuple, Optional
 import npucmp
 from npucmp.errors import NpucmpError
 from tests.corpus.parallel.cases import Case, Written, make
+from tests.corpus.parallel.faults import Fault
 
 
 class Graded(NamedTuple):
-    """grade: right (place 1), near (within 3), wrong, missed (nothing named), silent, alarm, trouble."""
+    """grade: right (place 1), near (within 3), wrong, missed (nothing named), no effect (a fault that changes no dumped
+    value), silent, alarm, trouble."""
 
     case: Case
     grade: str
@@ -53,6 +55,8 @@ def graded(case: Case, folder: Optional[Path] = None, write: Callable[[Case, Pat
         if case.ranks is not None and roots:
             rank = getattr(roots[0], "rank", None) == case.ranks[0]
         grade = "missed"
+        if not named and not _has_effect(case, Path(written.target), write):
+            return Graded(case, "no effect", report.exit_status, "", None, seconds)
         if named:
             grade = "right" if named[0] in written.right else "near" if written.right & {*named[:3]} else "wrong"
         return Graded(case, grade, report.exit_status, said, rank, seconds)
@@ -61,10 +65,21 @@ def graded(case: Case, folder: Optional[Path] = None, write: Callable[[Case, Pat
             shutil.rmtree(place, ignore_errors=True)
 
 
+def _has_effect(case: Case, target: Path, write: Callable[[Case, Path], Written]) -> bool:
+    """Whether the dump of the target differs from that of the same run without the fault."""
+    with tempfile.TemporaryDirectory() as folder:
+        clean = write(case._replace(fault=Fault("")), Path(folder)).target
+        names = {one.relative_to(target) for one in target.rglob("*") if one.suffix in (".npy", ".pt")}
+        names |= {one.relative_to(target) for one in target.rglob("dump.json")} if not names else set()
+        return any(
+            not (clean / one).exists() or (clean / one).read_bytes() != (target / one).read_bytes() for one in names
+        )
+
+
 def printed(one: Graded) -> None:
     """Prints a case that is wrong."""
     rank = "" if one.rank is None else " rank ok" if one.rank else " RANK"
-    if one.grade not in ("right", "silent") or rank == " RANK":
+    if one.grade not in ("right", "silent", "no effect") or rank == " RANK":
         print(f"{one.grade:8} {one.status} {one.seconds:5.1f}s{rank} {one.case.name}: {one.said}", flush=True)
 
 
@@ -75,8 +90,8 @@ def table(found: Iterable[Graded]) -> str:
         key = f"{kind}, {one.case.style}, {one.case.base}, {one.case.level}"
         count = rows.setdefault(key, Counter())
         count[one.grade] += 1
-        count["pairs"] += 1
-        if one.case.fault.kind and one.status == 0:
+        count["pairs"] += one.grade != "no effect"
+        if one.case.fault.kind and one.status == 0 and one.grade != "no effect":
             count["exit 0"] += 1
         if one.rank is not None:
             count["rank right" if one.rank else "rank wrong"] += 1
