@@ -276,9 +276,10 @@ class _PartFigures(NamedTuple):
 
 def _figures_maker() -> Maker:
     def join(parts: Sequence[_PartFigures], dim: int) -> _PartFigures:
+        parts = [one for one in parts if one.size] or parts  # an expert may get no token
         size = sum(one.size for one in parts)
         most, least, means, norms = ([getattr(one, name) for one in parts] for name in ("max", "min", "mean", "norm"))
-        mean = None if None in means else sum(float(one.mean or 0.0) * one.size for one in parts) / size
+        mean = None if None in means else sum(float(one.mean or 0.0) * one.size for one in parts) / max(1, size)
         norm = None if None in norms else math.sqrt(sum(float(one) ** 2 for one in norms))
         return _PartFigures(
             size, None if None in most else max(most), None if None in least else min(least), mean, norm
@@ -307,6 +308,8 @@ def figures_of(mesh: Mesh, get: Get, placements: Placements, choice: Any) -> Opt
     def own(op: RankOperator) -> Optional[_PartFigures]:
         one = get(op)
         found = one.figures
+        if found is None and not one.size:
+            return _PartFigures(0, None, None, None, None)
         return None if found is None else _PartFigures(one.size, *found)
 
     try:

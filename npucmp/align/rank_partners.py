@@ -109,6 +109,7 @@ class RankPartners:
                        for one in self.ranks[rank].micro_batches[batch]]  # fmt: skip
                 at = 0 if len(goldens) == 1 else self._golden_batch(number, batch, len(goldens))
                 pairs = self._with_producers(match_lane(own, goldens[at], most))
+                pairs = [(one, golden) for one, golden in pairs if not self._joins_other_pieces(one, golden, most)]
                 for one, golden in self._with_readers(pairs, own, goldens[at]):
                     self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
             for rank in lane:
@@ -133,6 +134,15 @@ class RankPartners:
         moved = {id(one) for one in by_reader.values()}
         kept = [(one, golden) for one, golden in pairs if id(one) not in moved and golden.name not in by_reader]
         return kept + [(one, self.golden.by_name[name]) for name, one in by_reader.items()]
+
+    def _joins_other_pieces(self, one: RankOperator, golden: RankOperator, most: float) -> bool:
+        """Whether the golden joins what operators wrote, and the rank other pieces, which it cut from such tensors:
+        tokens that it sends back from its experts."""
+        floats = [both for both in zip(one.inputs, golden.inputs) if both[0].is_float and both[1].is_float]
+        if len(floats) < 2 or golden.weights or all(may_be_part(*both, most) for both in floats):
+            return False
+        run = self.ranks[one.rank]
+        return any(run.origin(a).how == "none" and self.golden.origin(b).how == "operator" for a, b in floats)
 
     def _with_readers(self, pairs: Matched, lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> Matched:
         """The pairs, and those of operators without a partner, each the only reader of what partners wrote: an
