@@ -139,10 +139,11 @@ class RankPartners:
         """Whether the golden joins what operators wrote, and the rank other pieces, which it cut from such tensors:
         tokens that it sends back from its experts."""
         floats = [both for both in zip(one.inputs, golden.inputs) if both[0].is_float and both[1].is_float]
-        if len(floats) < 2 or golden.weights or all(may_be_part(*both, most) for both in floats):
+        if len(floats) < 2 or golden.weights:
             return False
         run = self.ranks[one.rank]
-        return any(run.origin(a).how == "none" and self.golden.origin(b).how == "operator" for a, b in floats)
+        return any(run.origin(a).how == "none" and self.golden.origin(b).how == "operator"
+                   for a, b in floats if not may_be_part(a, b, most))  # fmt: skip
 
     def _with_readers(self, pairs: Matched, lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> Matched:
         """The pairs, and those of operators without a partner, each the only reader of what partners wrote: an

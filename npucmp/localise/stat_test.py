@@ -11,8 +11,10 @@ four times as many clean pairs have a suspect, for two more faults in 100.
 The noise of a tensor is the largest of these levels:
 
     inputs            the shift of the inputs and of the saved tensors of the forward, times the condition number and
-                      √(n / n of the input) for sums; for an addition by the share of each input
-    hidden figures    if a mask hides the figures of the tensor: the shift of the inputs alone
+                      √(n / n of the input) for sums, at least a rounding if the condition number is above 1; for an
+                      addition by the share of each input
+    hidden figures    if a mask hides the figures of the tensor: the shift of the inputs alone; for readers of the
+                      output of exp: also the shift of the operand of exp, times its condition number
     earlier outputs   the largest shift that an operator of the same type added, and the 90 % quantile of all operators
     rounding          2 roundings to the coarsest type that the operator reads or writes, or that a good part of the run
                       has. 1 if all sums and products agree to the last digit (a repeated run); 0.5 for parameters and
@@ -198,20 +200,26 @@ class NoiseTest:
         return came
 
     def _of_read(self, finding: Finding, moved: StatShift, walk: RootSearch) -> InputNoise:
-        """The noise of one tensor; if a mask hides its values, the noise of its producer's inputs."""
-        if is_hidden(finding) and (source := walk.sources.of(finding)) is not None:
-            hidden = self._hidden.get(source.finding.row)
-            if hidden is not None:
-                return hidden._replace(elements=moved.elements)
-        return InputNoise(level(finding), moved.elements, scale_of(finding))
+        """The noise of one tensor; if its figures do not show that of its values, that of its producer's inputs."""
+        source = walk.sources.of(finding) if self._hidden else None
+        hidden = self._hidden.get(source.finding.row) if source is not None else None
+        if hidden is not None and is_hidden(finding):
+            return hidden._replace(elements=moved.elements)
+        shown = level(finding)
+        return InputNoise(
+            shown if hidden is None else shown.most(hidden.level), moved.elements, scale_of(finding)
+        )  # fmt: skip
 
     def _hide(self, node: OperatorFindings, came: Sequence[InputNoise]) -> None:
-        """Record the incoming noise of outputs that a mask hides."""
+        """Record the incoming noise of outputs that a mask hides, and of those of exp, whose largest value is 1 if the
+        largest operand was subtracted: their extremes do not show what exp makes of the noise of its operand."""
         shown = [one for one in came if math.isfinite(one.scale.rms) and one.scale.rms]
         if not shown:
             return
-        for finding in filter(is_hidden, node.outputs):
-            level = Level(max(one.level.extremes for one in shown), max(one.level.sums for one in shown))
+        is_exp = node.op.name == "exp" and not node.is_gradient
+        grown = _amplification(node, came) if is_exp else 1.0
+        for finding in node.outputs if is_exp else filter(is_hidden, node.outputs):
+            level = Level(max(one.level.extremes for one in shown), max(one.level.sums for one in shown)).times(grown)
             self._hidden[finding.row] = InputNoise(
                 level, 0, max((one.scale for one in shown), key=lambda one: one.elements)
             )
@@ -223,7 +231,10 @@ class NoiseTest:
             one = each.share(scale.rms) if adds and each.elements <= moved.elements else each.level
             grown = math.sqrt(max(1.0, moved.elements / each.elements))
             found = found.most(Level(one.extremes, one.sums * grown)) if math.isfinite(one.extremes) else found
-        found = found.times(_amplification(node, came))
+        grown = _amplification(node, came)
+        if grown > 1.0 and self._now.moved:  # figures of many elements do not show the rounding of one
+            found = found.most(Level(*[self._unit(node, finding)] * 2))
+        found = found.times(grown)
         if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.extra_inputs):
             error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
             flips = FLIP_SHARE * error * moved.elements

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import AbstractSet, Collection, Container, Hashable, Iterable, Mapping, Optional, Sequence, Union
 
+from npucmp.align.contents.axis_orders import without_units
 from npucmp.align.contents.content import Content, ContentReader, Recording
 from npucmp.dump.readers.names import file_name_of
 from npucmp.model import Operator, Run, TensorRef
@@ -52,24 +53,38 @@ class ContentGraph:
                 self.children[parent].add(number)
 
     def _collect(self, reader: ContentReader) -> None:
-        by_key: dict[Hashable, Content] = {}
+        by_key: dict[Hashable, list[Content]] = defaultdict(list)
+        later: list[tuple[int, TensorRef, Hashable]] = []  # read before they are written, if the order is a guess
         for place, operator in enumerate(self.operators):
             for tensor in operator.tensors:
                 sketch = reader.sketch(tensor)
                 if sketch is None:
                     continue
-                content = by_key.get(sketch.key)
-                unchanged = content is not None and tensor.is_output and content.number in self.reads[place]
-                if content is None or (unchanged and not self.hands_on(place)):
-                    content = by_key[sketch.key] = Content(len(self.contents), tensor, sketch, place)
+                known = by_key[sketch.key]
+                computes = tensor.is_output and not self.hands_on(place)
+                content = _of_order(known, tensor, reader)
+                if content is None and known and not computes:
+                    later.append((place, tensor, sketch.key))
+                    continue
+                if content is None or (computes and content.number in self.reads[place]):
+                    content = Content(len(self.contents), tensor, sketch, place)
+                    known.append(content)
                     self.contents.append(content)
-                content.recordings.append(Recording(place, tensor))
-                self.content_of[place, tensor.slot] = content.number
-                ends, side = (content.makers, self.writes) if tensor.is_output else (content.readers, self.reads)
-                if not ends or ends[-1] != place:
-                    ends.append(place)
-                if content.number not in side[place]:
-                    side[place].append(content.number)
+                self._record(content, place, tensor)
+        for place, tensor, key in later:
+            content = _of_order(by_key[key], tensor, reader) or by_key[key][-1]
+            self._record(content, place, tensor)
+            content.makers.sort()
+            content.readers.sort()
+
+    def _record(self, content: Content, place: int, tensor: TensorRef) -> None:
+        content.recordings.append(Recording(place, tensor))
+        self.content_of[place, tensor.slot] = content.number
+        ends, side = (content.makers, self.writes) if tensor.is_output else (content.readers, self.reads)
+        if not ends or ends[-1] != place:
+            ends.append(place)
+        if content.number not in side[place]:
+            side[place].append(content.number)
 
     def _add_graph_edges(self) -> None:
         """Add what a graph names as the producer of a tensor without values."""
@@ -208,6 +223,28 @@ class ContentGraph:
     def tensors_of(self, number: int) -> Sequence[Recording]:
         """The tensors that hold a content."""
         return self.contents[number].recordings
+
+
+def _of_order(known: Sequence[Content], tensor: TensorRef, reader: ContentReader) -> Optional[Content]:
+    """The latest content whose tensors of this shape have the values in this order, else the latest of which no tensor
+    has this shape. None if there is none: two sentences of the same words are two contents."""
+    import numpy as np
+
+    if not known:
+        return None
+    shape = without_units(tensor.shape)
+    own = reader.flat(tensor)
+    if own is None:
+        return known[-1]
+    unseen = []
+    for content in reversed(known):
+        alike = next((one.tensor for one in content.recordings if without_units(one.tensor.shape) == shape), None)
+        values = reader.flat(alike) if alike is not None else None
+        if values is None:
+            unseen.append(content)
+        elif np.array_equal(values, own, equal_nan=True):
+            return content
+    return unseen[0] if unseen else None
 
 
 def operands(operator: Operator) -> list[TensorRef]:
