@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
 _KNOWN = ("name", "fused", "parts", "weights")  # matchers that are as certain as equal names
+DOUBTED = 0.2  # share of operators: chosen: fewer stand behind a fault that changes shapes, or have equal values
 _ANCHORS = ("mapping", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # order.match follows them
 
@@ -88,7 +89,9 @@ def align(
         matches, open_ones = line_up(target, golden, matches, vendor, context)
     joined = None if apart or matches or method == "content" else name.join(target.operators, golden.operators)
     if joined is not None:
-        return Alignment(tuple(joined), (), ())
+        contents = _contradicting(target, golden, joined, context) if method == "auto" else None
+        found = Alignment(tuple(joined), (), ())
+        return found if contents is None else _of_contents(target, golden, Alignment((), (), ()), contents)
     matches = matches or name.join_assembled(target.operators, golden.operators)
     by_content: Matcher = partial(updates.match, context=context)
     in_order: Matcher = partial(_in_order, context=context)
@@ -111,8 +114,37 @@ def align(
                 f"{target.path} and {golden.path} look like different networks: fewer than 10 % of their tensors have "
                 "the same values, and their weights differ; check the paths, or name the partners with --mapping"
             )
+    elif method == "auto" and not apart:
+        contents = _contradicting(target, golden, matches, context)
+        if contents is not None:
+            return _of_contents(target, golden, Alignment((), (), ()), contents)
     _require_one_network(target, golden, matches)
     return found
+
+
+def _contradicting(
+    target: Run, golden: Run, matches: Sequence[Match], context: ReadContext
+) -> Optional[ContentMatches]:
+    """The matches by contents, if they contradict those by names and order; else None. They are asked if half of the
+    operators have no partner of their name, or many partners have other shapes. Names of modules and nodes, and those
+    that a user gave, are not doubted."""
+    guessed = [one for one in matches if one.via in ("name", "order") and not one.target.unique]
+    if any(one.via == "mapping" for one in matches) or 2 * len(guessed) < len(matches):
+        return None
+    unlike = sum(not (_is_alike(one) or _is_unreadable(one)) for one in guessed)
+    named = sum(one.via == "name" for one in guessed)
+    smaller = min(len(target.operators), len(golden.operators))
+    if unlike <= DOUBTED * len(guessed) and 2 * named >= smaller:
+        return None
+    from npucmp.align.contents.matches import match_contents
+
+    contents = match_contents(target, golden, (), context)
+    if contents is None:
+        return None
+    partners = {one.target.order: one.golden.order for one in guessed}
+    known = [one for one in contents.matches if one.via == "content" and one.target.order in partners]
+    others = sum(partners[one.target.order] != one.golden.order for one in known)
+    return contents if others > DOUBTED * len(known) else None
 
 
 def _leave_most_open(target: Run, golden: Run, matches: Sequence[Match], apart: bool) -> bool:
