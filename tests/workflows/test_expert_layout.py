@@ -16,9 +16,9 @@ from tests.corpus.parallel.networks import Design
 SMALL = Design(batch=4, length=8, width=16, heads=4, keys=4, layers=2, inner=24, words=48, experts=4)
 
 
-def pair(folder, layout, fault=Fault(), truth=()):
+def pair(folder, layout, fault=Fault(), truth=(), seed=5, **options):
     design = SMALL._replace(permuted=LAYOUTS[layout].exchange, apart=LAYOUTS[layout].tp > 1)
-    return make(Case("pair", LAYOUTS[layout], design, fault, truth, seed=5), folder)
+    return make(Case("pair", LAYOUTS[layout], design, fault, truth, seed=seed, **options), folder)
 
 
 @pytest.mark.parametrize("layout", ["ep2", "ep2_exchange"])
@@ -26,6 +26,21 @@ def test_experts_on_several_ranks_agree_with_those_of_one(tmp_path, layout):
     written = pair(tmp_path, layout)
     report = npucmp.compare(written.target, written.golden, jobs=1)
     assert report.exit_status == 0 and not report.roots
+
+
+@pytest.mark.parametrize("layout", ["tp2_ep2", "ep2_exchange", "tp2_ep2_exchange"])
+@pytest.mark.parametrize("seed", [5, 6])
+def test_no_operator_of_clean_runs_in_bfloat16_is_named(tmp_path, layout, seed):
+    """Near ties of a router flip, so that an expert gets another number of tokens: they are not compared."""
+    written = pair(tmp_path, layout, seed=seed, base="bfloat16")
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    assert not report.roots and report.exit_status in (0, 2)
+
+
+@pytest.mark.parametrize("layout", ["ep2", "ep2_exchange", "ep2_dp2_exchange"])
+def test_no_operator_of_clean_runs_is_suspected_by_statistics(tmp_path, layout):
+    written = pair(tmp_path, layout, style="statistics")
+    assert not npucmp.compare(written.target, written.golden, jobs=1).roots
 
 
 FAULTS = {

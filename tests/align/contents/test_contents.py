@@ -12,6 +12,7 @@ from npucmp.align.content_hash import hash_values
 from npucmp.errors import UsageError
 from npucmp.model import Cause
 from tests.align.contents import networks
+from tests.synthetic import write_run
 
 PAIRS = {
     "transformer": (networks.tf_transformer, networks.torch_transformer),
@@ -206,3 +207,46 @@ def test_groups_of_channels_in_another_arrangement_are_no_difference(tmp_path, n
     report = compared(tmp_path / "target", tmp_path / "golden")
     assert not report.roots and report.exit_status in (0, 2)
     assert "by value" in report.comparisons[0].aligned_by_content
+
+
+@pytest.mark.parametrize("golden_first", ["encoder", "decoder"])
+def test_two_branches_that_hold_equal_values_in_another_order_stay_apart(tmp_path, golden_first):
+    """An encoder and a decoder read the same words in another order, so that their norms hold the same numbers."""
+    rng = np.random.default_rng(3)
+    words = rng.standard_normal((2, 6, 16)).astype(np.float32)
+    inputs = {"encoder": words, "decoder": words[::-1]}
+    weights = {name: rng.standard_normal((16, 16)).astype(np.float32) for name in inputs}
+    target, golden = networks.Recorder(tmp_path / "target"), networks.Recorder(tmp_path / "golden")
+    for name in ("encoder", "decoder"):
+        squares = target(f"{name}__Mean", lambda x: (x * x).mean(-1, keepdims=True), inputs[name])
+        squares = target(f"{name}__AddV2", lambda x: x + 1e-5, squares)
+        root = target(f"{name}__Sqrt", np.sqrt, squares)
+        h = target(f"{name}__RealDiv", lambda x, y: x / y, inputs[name], root)
+        target(f"{name}__MatMul", lambda x, w: x @ w, h, weights[name])
+    for name in (golden_first, ({*inputs} - {golden_first}).pop()):
+        squares = golden(f"layer_{name}_pow_Mean", lambda x: (x * x).mean(-1, keepdims=True), inputs[name])
+        squares = golden(f"layer_{name}_eps_Add", lambda x: x + 1e-5, squares)
+        root = golden(f"layer_{name}_Rsqrt", lambda x: 1 / np.sqrt(x), squares)
+        h = golden(f"layer_{name}_Mul", lambda x, y: x * y, inputs[name], root)
+        golden(f"layer_{name}_out_Linear", lambda x, w: x @ w, h, weights[name])
+    report = compared(tmp_path / "target", tmp_path / "golden", align="content")
+    assert not report.roots
+    found = partners(report)
+    assert found["encoder__AddV2"] == "layer_encoder_eps_Add" and found["decoder__AddV2"] == "layer_decoder_eps_Add"
+
+
+def test_numbered_names_that_the_values_contradict_are_not_trusted(tmp_path):
+    """Both sides number the calls of each function, and compute two branches of each layer in another order."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((4, 12)).astype(np.float32)
+    weights = [rng.standard_normal((12, 12)).astype(np.float32) for _ in range(12)]
+    for side, order in {"target": range(12), "golden": [at ^ 1 for at in range(12)]}.items():
+        tanh, calls = {"target": "Torch", "golden": "Functional"}[side], {}
+        for number, at in enumerate(order):
+            z = x @ weights[at]
+            calls[f"Torch.matmul.{number}.forward"] = {"in": [x, weights[at]], "out": [z]}
+            calls[f"{tanh}.tanh.{number}.forward"] = {"in": [z], "out": [np.tanh(z)]}
+        calls[f"{tanh}.relu.0.forward"] = {"in": [x], "out": [np.maximum(x, 0)]}
+        write_run(tmp_path / side, calls)
+    report = compared(tmp_path / "target", tmp_path / "golden")
+    assert not report.roots and "by value" in report.comparisons[0].aligned_by_content
