@@ -29,6 +29,7 @@ class ContentGraph:
 
     contents  by number; `content_of`: the number of the content of each tensor, by operator place and slot
     reads     the contents that each operator reads, by its place; `writes`: those that it writes
+    forward_of  the forward content of which a content is the gradient
     parents   the contents from which a content is computed; `children`: those that are computed from it
     """
 
@@ -40,6 +41,8 @@ class ContentGraph:
         self.reads: list[list[int]] = [[] for _ in self.operators]
         self.writes: list[list[int]] = [[] for _ in self.operators]
         self._types = [same_type(one.op_type) for one in self.operators]
+        self.forward_of: dict[int, int] = {}
+        self._terms: dict[int, set[int]] = {}  # of a gradient that autograd adds up
         self._collect(reader)
         self._add_graph_edges()
         self._settle_makers()
@@ -121,9 +124,34 @@ class ContentGraph:
             start = forward.get(operator.call) if operator.call and operator.phase == "backward" else None
             if start is not None:
                 self.reads[place] += [one for one in self.reads[start] if one not in self.reads[place]]
+        self._add_gradient_sums(forward)
+
+    def _add_gradient_sums(self, forward: Mapping[str, int]) -> None:
+        """Find the forward tensor of each gradient, and let a gradient that no operator wrote be computed from those
+        that the readers of the forward tensor wrote: autograd adds them without a record. `forward`: the place of the
+        forward record of each call."""
+        arrived, terms = {}, defaultdict(set)
+        for place, operator in enumerate(self.operators):
+            start = forward.get(operator.call) if operator.call and operator.phase == "backward" else None
+            for tensor in operator.tensors if start is not None else ():
+                number = self.content_of.get((place, tensor.slot))
+                other = "input" if tensor.is_output else "output"
+                of = self.content_of.get((start, f"{other}:{tensor.slot.partition(':')[2]}"))  # type: ignore[arg-type]
+                if number is None or of is None or self.contents[number].size != self.contents[of].size:
+                    continue
+                self.forward_of[number] = of
+                if tensor.is_output:
+                    terms[of].add(number)
+                elif not self.contents[number].makers:
+                    arrived[number] = of
+        for number, of in arrived.items():
+            if terms[of]:
+                self._terms[number] = terms[of]
+                self.contents[number].is_weight = False
 
     def _parents(self, content: Content) -> list[int]:
-        return sorted({one for place in content.makers[:1] for one in self.reads[place] if one != content.number})
+        read = {one for place in content.makers[:1] for one in self.reads[place] if one != content.number}
+        return sorted(read or self._terms.get(content.number, set()))
 
     def hands_on(self, place: int) -> bool:
         """Whether an operator may write what it reads: views, copies, casts, dropout, a record of a module."""

@@ -109,10 +109,14 @@ class ContentPairs:
         return pair is not None and pair.error is not None and pair.confidence >= 0.99
 
     def same_pass(self, target: int, golden: int) -> bool:
-        """Whether both contents belong to the forward, or both to the backward, as far as both runs know."""
+        """Whether both contents belong to the forward, or both to the backward, as far as both runs know; and whether
+        they are gradients of partners, if they are gradients."""
         if not (self.target.has_gradients and self.golden.has_gradients):
             return True
-        return self.target.is_gradient(target) == self.golden.is_gradient(golden)
+        if self.target.is_gradient(target) != self.golden.is_gradient(golden):
+            return False
+        own, other = self.target.forward_of.get(target), self.golden.forward_of.get(golden)
+        return own is None or other is None or self.with_copies.get(own) == other
 
     def shapes(self, target: int, golden: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The shapes of two contents without axes of length one."""
