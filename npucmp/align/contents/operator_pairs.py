@@ -358,9 +358,14 @@ class OperatorPairs:
         return False
 
     def _is_made_right(self, number: int) -> bool:
-        """Whether a product, a norm or a module made a content that has a partner by value."""
+        """Whether a product, a norm or a module made a content that has a partner by value, in an order of axes that
+        other pairs have too."""
         pair = self._pairs.found.get(number)
         if pair is None or pair.error is None or pair.error > ALIKE * self._pairs.noise:
+            return False
+        if pair.order is not None and pair.order not in self._orders.learned(
+            *self._pairs.shapes(number, pair.golden), 1
+        ):
             return False
         makers = [self._target.operators[place] for place in self._target.contents[number].makers]
         return any(one.path or op_type(one.op_type).has("contracts", "normalises") for one in makers)
