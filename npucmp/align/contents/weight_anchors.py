@@ -82,8 +82,8 @@ def match_weights(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -
 
 def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -> bool:
     own, known = view.own, view.known
-    weights = [one for one in own.parents[number] if own.contents[one].is_weight]
-    data = [one for one in own.parents[number] if not own.contents[one].is_weight]
+    weights = [one for one in own.parents[number] if own.contents[one].is_weight and not _is_network_input(own, one)]
+    data = [one for one in own.parents[number] if one not in weights]
     if not weights or any(one not in known for one in weights):
         return False
     if sum({*weights} <= {*own.parents[child]} for child in own.children[weights[0]]) != 1:
@@ -109,6 +109,16 @@ def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -
     names = "weight" if len(weights) == 1 else "weights"
     reason = f"reads the same {len(weights)} {names}, the only content of this size below"
     return pairs.add(ContentPair(target, golden, VIA, CONFIDENCE, reason))
+
+
+def _is_network_input(graph: ContentGraph, number: int) -> bool:
+    """Whether no operator computes a content, and products and norms read it, but none as a parameter."""
+    places = []
+    for one in graph.tensors_of(number):
+        kind, at = op_type(graph.operators[one.operator].op_type), one.tensor.slot.partition(":")[2]
+        if kind.parameters:
+            places.append(one.tensor.is_output or not at.isdecimal() or int(at) in kind.parameters)
+    return bool(places) and not any(places)
 
 
 _LEAST_FIT = -0.3  # score: chosen: both types have other partners or none
