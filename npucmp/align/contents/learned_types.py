@@ -38,11 +38,26 @@ class LearnedTypes:
     def _learn_right(self) -> None:
         limit = self._pairs.noise * ROUNDING
         agreeing = [one for one in self._pairs if one.error is not None and one.error < limit]
+        by_figures = [one for one in self._pairs if one.error is None and one.via == VIA]
         sides = (
-            (self._pairs.target, self._pairs.to_golden, [one.target for one in agreeing]),
-            (self._pairs.golden, self._pairs.to_target, [one.golden for one in agreeing]),
+            (
+                self._pairs.target,
+                self._pairs.to_golden,
+                [[one.target for one in some] for some in (agreeing, by_figures)],
+            ),
+            (
+                self._pairs.golden,
+                self._pairs.to_target,
+                [[one.golden for one in some] for some in (agreeing, by_figures)],
+            ),
         )
-        for side, (graph, known, numbers) in enumerate(sides):
+        for side, (graph, known, (numbers, figures)) in enumerate(sides):
+            above = {
+                parent for one in figures for parent in graph.parents[one]
+            }  # figures of later tensors may hide more
+            self._pairs.right[side].update(
+                one for one in above if one not in known and graph.children[one] <= {*figures}
+            )
             computed = [one for one in numbers if not graph.contents[one].is_weight]
             right = graph.upstream(computed)
             self._pairs.right[side].update(one for one in right if one not in known)

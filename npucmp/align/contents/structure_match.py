@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Hashable
 
-from npucmp.align.contents.content_graph import operands
+from npucmp.align.contents.content_graph import ContentGraph, operands
 from npucmp.align.contents.content_pairs import ContentPair, ContentPairs, Near
 from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.model.optypes import op_type
@@ -64,16 +64,25 @@ def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:
 
 
 def _read_alike(pairs: ContentPairs, target: int, golden: int) -> bool:
-    """Whether the makers of two contents read as many contents; a product as many operands, so that a bias apart from
-    the product is not taken for one inside it."""
+    """Whether the makers of two contents read as many contents, as often (x·x is no multiple of x); a product as many
+    operands, so that a bias apart from the product is not taken for one inside it."""
     here, there = pairs.target.maker(target), pairs.golden.maker(golden)
     if here is None or there is None:
         return False
     places = pairs.target.contents[target].makers[0], pairs.golden.contents[golden].makers[0]
     if len({*pairs.target.reads[places[0]]}) != len({*pairs.golden.reads[places[1]]}):
         return False
+    if _times_read(pairs.target, places[0]) != _times_read(pairs.golden, places[1]):
+        return False
     contracts = op_type(here.op_type).has("contracts") or op_type(there.op_type).has("contracts")
     return not contracts or len(operands(here)) == len(operands(there))
+
+
+def _times_read(graph: ContentGraph, place: int) -> int:
+    """How often an operator of one content reads it; 1 for others."""
+    read = [graph.content_of.get((place, one.slot)) for one in graph.operators[place].tensors if not one.is_output]
+    known = [one for one in read if one is not None]
+    return len(known) if len({*known}) == 1 else 1
 
 
 def add_copies(pairs: ContentPairs) -> None:
