@@ -127,13 +127,15 @@ def _contradicting(
 ) -> Optional[ContentMatches]:
     """The matches by contents, if they contradict those by names and order; else None. They are asked if half of the
     operators have no partner of their name, or many partners have other shapes. Names of modules and nodes, and those
-    that a user gave, are not doubted."""
-    guessed = [one for one in matches if one.via in ("name", "order") and not one.target.unique]
-    if any(one.via == "mapping" for one in matches) or 2 * len(guessed) < len(matches):
+    that a user gave, are not doubted; records of backward passes may hold another autograd node, which proves nothing.
+    """
+    guessed = [one for one in matches if one.via in ("name", "order") and not one.target.unique
+               and one.target.phase != "backward"]  # fmt: skip
+    if any(one.via == "mapping" for one in matches) or not guessed:
         return None
     unlike = sum(not (_is_alike(one) or _is_unreadable(one)) for one in guessed)
     named = sum(one.via == "name" for one in guessed)
-    smaller = min(len(target.operators), len(golden.operators))
+    smaller = min(sum(op.phase != "backward" for op in run.operators) for run in (target, golden))
     if unlike <= DOUBTED * len(guessed) and 2 * named >= smaller:
         return None
     from npucmp.align.contents.matches import match_contents
