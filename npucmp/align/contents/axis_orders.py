@@ -54,6 +54,17 @@ def possible_orders(target: Shape, golden: Shape) -> list[AxisOrder]:
     return found
 
 
+def _moves(target: Shape, golden: Shape) -> list[AxisOrder]:
+    """The order of axes that shapes alone show: the only one in which one axis is moved and the others keep theirs."""
+    if len(target) != len(golden):
+        return []
+    axes = range(len(target))
+    moved = {tuple(order.axes) for order in possible_orders(target, golden) if any(
+        [one for one in order.axes if one != axis] == [one for one in axes if one != axis] for axis in axes
+    ) and order.axes}  # fmt: skip
+    return [AxisOrder(moved.pop())] if len(moved) == 1 and target != golden else []
+
+
 def places_in(order: AxisOrder, target: Shape, golden: Shape, places: Any) -> tuple[Any, Any]:
     """The places of elements that correspond, in the C orders of target and golden. `places` are places in the C order
     of the side whose axes are not turned."""
@@ -101,7 +112,8 @@ class AxisOrders:
 
     def learned(self, target: Shape, golden: Shape, own: int = 0) -> list[AxisOrder]:
         """The orders that at least two pairs of these shapes show, most frequent first; without any, those that two
-        pairs in the whole run show, and the same order. `own` is 1 if the pair itself was counted."""
+        pairs in the whole run show, and the same order; without any, the move of one axis that the shapes show. `own`
+        is 1 if the pair itself was counted."""
         found = [o for o, count in self._by_shapes[target, golden].most_common() if count >= LEARNED + own]
         if not found:
             counted = self._by_rank[len(target), len(golden)].most_common()
@@ -111,7 +123,7 @@ class AxisOrders:
             found += [SAME_ORDER] if reaches(SAME_ORDER, target, golden) and (target == golden or found) else []
         if not found and len(target) != len(golden) and reaches(SAME_ORDER, target, golden):
             found = [SAME_ORDER]
-        return [*dict.fromkeys(found)]
+        return [*dict.fromkeys(found or _moves(target, golden))]
 
     def _with_other_borders(self, target: Shape, golden: Shape) -> list[AxisOrder]:
         """Orders that pairs with as many axes as the side with more axes show, for a pair in which the other side has
