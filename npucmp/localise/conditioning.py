@@ -6,7 +6,7 @@ Both cases are properties of the operator and its values, not faults; the formul
 (Higham, Accuracy and Stability of Numerical Algorithms, §1.6), with norms in place of elements.
 
 Examples of the condition number: max |x| for exp, rms(x) / std(x) for a norm, rms(x) / rms(y) for silu, sigmoid and
-softplus, whose slope is bounded.
+softplus, whose slope is bounded; ‖x‖ / ‖y‖ for a slice y of x, which may hold all of the error.
 
 The error of a sum that cancels is judged relative to its terms, not to the sum. Example: the gradient of a bias that
 softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise there, and rel_l2 is 1 or more.
@@ -24,7 +24,8 @@ from npucmp.model import Finding
 from npucmp.model.dtypes import MOST, SINGLE, random_walk
 from npucmp.model.roles import is_parameter
 
-CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power"}
+CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power",
+               "picks"}  # fmt: skip
 
 
 class Scale(NamedTuple):
@@ -84,6 +85,9 @@ def amplification(node: OperatorFindings) -> float:
         value = x.rms * y.largest
     elif op.has("tangent"):
         value = x.largest * (1.0 + y.largest * y.largest) / y.rms
+    elif op.has("picks"):
+        is_slice = op.has("views") and not node.is_gradient and y.elements < x.elements
+        value = x.rms / y.rms * math.sqrt(x.elements / y.elements) if is_slice else 1.0
     elif op.has("power"):
         numbers = [one for one in node.operator.arguments.values() if type(one) in (int, float)]
         value = max((abs(float(one)) for one in numbers if abs(one) < 1.0 / SINGLE), default=1.0)
