@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
 _KNOWN = ("name", "fused", "parts", "weights")  # matchers that are as certain as equal names
+SURE = 0.99  # confidence: definition: of a pair by value without a second candidate
 DOUBTED = 0.2  # share of operators: chosen: fewer stand behind a fault that changes shapes, or have equal values
 _ANCHORS = ("mapping", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # order.match follows them
@@ -127,10 +128,10 @@ def _contradicting(
 ) -> Optional[ContentMatches]:
     """The matches by contents, if they contradict those by names and order; else None. They are asked if half of the
     operators have no partner of their name, or many partners have other shapes. Names of modules and nodes, and those
-    that a user gave, are not doubted; records of backward passes may hold another autograd node, which proves nothing.
-    """
+    that a user gave, are not doubted, only numbers of calls. Records of backward passes may hold another autograd
+    node, which proves nothing."""
     guessed = [one for one in matches if one.via in ("name", "order") and not one.target.unique
-               and one.target.phase != "backward"]  # fmt: skip
+               and one.target.phase != "backward" and "/" not in one.target.name]  # fmt: skip
     if any(one.via == "mapping" for one in matches) or not guessed:
         return None
     unlike = sum(not (_is_alike(one) or _is_unreadable(one)) for one in guessed)
@@ -145,6 +146,7 @@ def _contradicting(
         return None
     partners = {one.target.order: one.golden.order for one in guessed}
     known = [one for one in contents.matches if one.via == "content" and one.target.order in partners]
+    known = [one for one in known if one.confidence >= SURE] or known  # statistics leave second candidates
     others = sum(partners[one.target.order] != one.golden.order for one in known)
     return contents if others > DOUBTED * len(known) else None
 
