@@ -1,0 +1,96 @@
+"""The rollout records log-probabilities behind its nucleus (top-p, top-k), the trainer those of the whole vocabulary.
+
+The probability of a nucleus is below 1, so every kept token rises by one number, and a nucleus of one token has
+log-probability exactly 0 where the trainer has less. Noise never makes an exact 0 of a probability below 0.998.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+
+from npucmp.model.parity_result import ParityFinding, TokenClass
+from npucmp.token_parity.finding import finding_at, percent
+from npucmp.token_parity.noise import BEYOND
+from npucmp.token_parity.removed_probability import removed_probability
+from npucmp.token_parity.systematic_fit import systematic_fit
+from npucmp.token_parity.token_pair import TokenPair, first_place
+from npucmp.token_parity.top_log_probs import top_relation
+
+ALONE = -1e-4  # log-probability in the trainer below which an exact 0 is no rounding of float32
+ALONE_DEEP = -2e-3  # the same for rounding to bfloat16 and for texts of three digits
+LEAST_ALONE = 0.03  # share of tokens that are alone in their nucleus
+LEAST_DEEP = 0.004  # the same, of those beyond any rounding
+LEAST_TOKENS = 3
+ONE_SIDED = 0.97  # share of tokens that do not fall by more than noise
+RISE = 0.005  # median d of the other tokens, of a nucleus of 0.995
+SIGNIFICANT = 3.0  # standard errors of the mean d of the other tokens
+HIGHEST = 1.0  # a nucleus of 0.37 raises a token by 1
+CERTAIN = 6.0  # the same, if no token is alone in its nucleus
+ONE_DIRECTION = 0.25  # mean over standard deviation of d: other weights have half the error of a logit, 0.1
+LEAST_REMOVED = 0.002  # probability of the tokens that the rollout cannot sample
+CERTAINLY_REMOVED = 5.0  # standard errors: chance alone reaches it in 3e-7 of pairs
+PERHAPS_REMOVED = 3.5  # standard errors: 2e-4
+LEAST_EXPLAINED = 0.05  # R² of a temperature
+UNSURE = -0.05  # log-probability
+EXACT_ERRORS = 6.0  # standard errors of the mean offset, if the most likely tokens are recorded
+EXACT_RISE = 5e-4  # mean offset
+EXACT_REMOVED = 0.02  # share of positions that lack a token
+EXACT_REST = 0.1  # standard deviation of a logit: above, the logits differ otherwise
+SAME_TEMPERATURE = 0.02  # of the slope
+
+
+def find(pair: TokenPair) -> Optional[ParityFinding]:
+    """Return the finding at the first token that is alone in its nucleus, else the first unsure token that rises."""
+    counted, d = pair.counted, pair.difference
+    alone = counted & (pair.target == 0) & (pair.golden < ALONE)
+    rest = counted & (pair.target < 0) & (pair.lower < UNSURE)
+    exact = top_relation(pair)
+    if exact is not None:
+        rises = exact.offset > max(EXACT_RISE, EXACT_ERRORS * exact.offset_error)
+        is_cut = exact.removed > EXACT_REMOVED or exact.rest < EXACT_REST
+        if not rises or not is_cut or abs(exact.slope - 1) > SAME_TEMPERATURE:
+            return None
+        place = first_place(alone) or first_place(pair.far) or first_place(rest & (d > 0))
+        because = f"the most likely tokens of a position rise by {exact.offset:.2g}, at equal differences between them"
+        lost = f"{percent(exact.removed)} of positions of the rollout lack a likely token of the trainer"
+        return finding_at(pair, TokenClass.TOP_P, place, because, lost)
+    total = int(counted.sum())
+    if not rest.any() or not total:
+        return None
+    falls = float((d[counted] < -BEYOND * pair.noise[counted]).mean())
+    if falls > 1 - ONE_SIDED or d[counted].max() >= HIGHEST:
+        return None
+    other = d[rest]
+    median, mean = float(np.median(other)), float(other.mean())
+    significant = mean / max(float(other.std()) / np.sqrt(len(other)), 1e-300)
+    is_deep = (alone & (pair.golden < ALONE_DEEP)).sum() >= max(LEAST_TOKENS, LEAST_DEEP * total)
+    is_often = alone.sum() >= max(LEAST_TOKENS, LEAST_ALONE * total)
+    others = f"the others rise by {median:.2g} in the median, and {percent(1 - falls)} of all do not fall"
+    if (is_often and median > RISE) or (is_deep and significant > SIGNIFICANT):
+        because = (
+            f"{percent(float(alone.sum()) / total)} of tokens are exactly 0 in the rollout and less in the trainer"
+        )
+        return finding_at(pair, TokenClass.TOP_P, first_place(alone), because, others)
+    if (median > RISE and significant > CERTAIN and mean > ONE_DIRECTION * float(other.std())) or _is_cut(pair):
+        because = f"nearly all tokens rise in the rollout: the mean d is {mean:.2g}, {significant:.0f} standard errors"
+        place = first_place(pair.far) or first_place(rest & (d > 0))
+        cut = f"the tokens that the rollout cannot sample have probability {removed_probability(pair).mean:.2g}"
+        return finding_at(pair, TokenClass.TOP_P, place, because, cut)
+    return None
+
+
+def _is_cut(pair: TokenPair) -> bool:
+    """Return whether the rollout lacks probability by more than chance, and another temperature does not explain it."""
+    removed = removed_probability(pair)
+    if removed.mean < LEAST_REMOVED or removed.significance < CERTAINLY_REMOVED:
+        return False
+    fit = systematic_fit(pair)
+    return fit is None or fit.r2 < LEAST_EXPLAINED or not fit.crosses
+
+
+def may_be_cut(pair: TokenPair) -> bool:
+    """Return whether the rollout seems to lack probability: too much for a silent step."""
+    removed = removed_probability(pair)
+    return removed.mean >= LEAST_REMOVED and removed.significance >= PERHAPS_REMOVED

@@ -1,0 +1,76 @@
+"""The part of the difference that is a function of the log-probability: temperature, not noise.
+
+Noise of logits is as often positive as negative at every probability. Another temperature moves the likely tokens up
+and the unlikely down: a quadratic in the mean log-probability of both sides, fitted to unsure tokens. Differences are
+clipped, so that a few outliers make no fit.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.token_parity.noise import BEYOND, margin_of
+from npucmp.token_parity.token_pair import TokenPair
+
+UNSURE = -0.05  # log-probability below which a token takes part
+LEAST_TOKENS = 40  # tokens of a fit with three coefficients
+CLIPPED = 8.0  # times the median |d|
+TAIL = 0.05  # of the tokens at each end of the fitted part
+ONE_SIDE = 0.1  # share of the larger side that the smaller side has at least, if the part crosses 0
+
+
+class SystematicFit(NamedTuple):
+    """A fit of d by the mean log-probability.
+
+    r2        share of the variance of d that it explains
+    ratio     F statistic: variance explained by each of two coefficients over that of the rest
+    slope     change of d by the log-probability, of a straight line
+    rest      median margin of what it leaves
+    spread    standard deviation of the fitted part
+    crosses   the fitted part is negative for some log-probabilities and positive for others
+    far_left  share of the tokens beyond noise that stay beyond it; 0 without any
+    """
+
+    r2: float
+    ratio: float
+    slope: float
+    rest: float
+    spread: float
+    crosses: bool
+    far_left: float
+
+
+@lru_cache(maxsize=4)  # several rules ask about one pair
+def systematic_fit(pair: TokenPair) -> Optional[SystematicFit]:
+    """Return the fit of a pair; None for fewer than 40 unsure tokens, or if their log-probabilities are all equal."""
+    used = pair.counted & (pair.lower < UNSURE)
+    count = int(used.sum())
+    if count < LEAST_TOKENS:
+        return None
+    whole = pair.difference[used]
+    bound = CLIPPED * float(np.median(np.abs(whole)))
+    d = np.clip(whole, -bound, bound)
+    mean = (pair.target[used] + pair.golden[used]) / 2
+    spread = float(mean.std())
+    if spread == 0 or not np.isfinite(bound) or float(d.std()) == 0:
+        return None
+    x = (mean - mean.mean()) / spread
+    basis = np.stack([np.ones(count), x, x * x], axis=1)
+    weights, *_ = np.linalg.lstsq(basis, d, rcond=None)
+    fitted = basis @ weights
+    rest = d - fitted
+    total, left = float(np.square(d - d.mean()).sum()), float(np.square(rest).sum())
+    ratio = (total - left) / 2 / max(left / (count - 3), 1e-300)
+    slope = float((x * d).mean()) / spread
+    margins = margin_of(rest, pair.lower[used], pair.floor)
+    far = pair.far[used]
+    stays = np.abs(whole - fitted) > BEYOND * pair.noise[used]
+    far_left = float(stays[far].mean()) if far.any() else 0.0
+    low, high = np.quantile(fitted, (TAIL, 1 - TAIL))
+    crosses = bool(low < 0 < high and min(-low, high) > ONE_SIDE * max(-low, high))
+    return SystematicFit(
+        1 - left / total, ratio, slope, float(np.median(margins)), float(fitted.std()), crosses, far_left
+    )
