@@ -461,6 +461,31 @@ class ShowFields(DumpFields):
 
 
 @dataclass(frozen=True)
+class ParityFields:
+    """The options of parity."""
+
+    floor: Optional[float] = option(
+        None,
+        "Error of a logit that is noise: --floor 0.02. Default: 0.06, two bfloat16 runs. A clean pair of the same "
+        "setup shows its noise of a logit.",
+        metavar="LOGIT",
+        least=0,
+        is_open=True,
+    )
+    step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
+    progress: Optional[Progress] = keyword(None, "Is accepted and not called: a recording is read in one piece.")
+    limits: Limits = option(
+        Limits(),
+        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
+        "--limit",
+        metavar="NAME=VALUE",
+        repeats=True,
+        check="limits",
+        python='limits=npucmp.Limits().changed(["tensor_bytes=32T"])',
+    )
+
+
+@dataclass(frozen=True)
 class PlanFields:
     """The options of plan."""
 
@@ -523,6 +548,7 @@ KINDS = (
     ReplayFields,
     ExtractFields,
     ShowFields,
+    ParityFields,
     PlanFields,
     DumpFields,
     ScreenFields,
