@@ -1,8 +1,8 @@
 """The part of the difference that is a function of the log-probability: temperature, not noise.
 
 Noise of logits is as often positive as negative at every probability. Another temperature moves the likely tokens up
-and the unlikely down: a quadratic in the mean log-probability of both sides, fitted to unsure tokens. Differences are
-clipped, so that a few outliers make no fit.
+and the unlikely down: a quadratic in the mean log-probability of both sides, fitted to unsure tokens. Every token is
+weighted by its noise, and differences are clipped, so that a few outliers make no fit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.token_parity.noise import BEYOND, margin_of
+from npucmp.model.token_batch import Floats
+from npucmp.token_parity.noise import BEYOND
 from npucmp.token_parity.token_pair import TokenPair
 
 UNSURE = -0.05  # log-probability below which a token takes part
@@ -25,8 +26,9 @@ ONE_SIDE = 0.1  # share of the larger side that the smaller side has at least, i
 class SystematicFit(NamedTuple):
     """A fit of d by the mean log-probability.
 
-    r2        share of the variance of d that it explains
-    ratio     F statistic: variance explained by each of two coefficients over that of the rest
+    r2        share of the variance of d that it explains, every token alike
+    weighted  the same, every token in units of its noise
+    ratio     F statistic of two coefficients, of `weighted`
     slope     change of d by the log-probability, of a straight line
     rest      median margin of what it leaves
     spread    standard deviation of the fitted part
@@ -35,6 +37,7 @@ class SystematicFit(NamedTuple):
     """
 
     r2: float
+    weighted: float
     ratio: float
     slope: float
     rest: float
@@ -59,18 +62,25 @@ def systematic_fit(pair: TokenPair) -> Optional[SystematicFit]:
         return None
     x = (mean - mean.mean()) / spread
     basis = np.stack([np.ones(count), x, x * x], axis=1)
-    weights, *_ = np.linalg.lstsq(basis, d, rcond=None)
-    fitted = basis @ weights
+    noise = pair.noise[used]
+    r2, _ = _explained(basis, d, np.ones(count))
+    weighted, fitted = _explained(basis, d, noise)
     rest = d - fitted
-    total, left = float(np.square(d - d.mean()).sum()), float(np.square(rest).sum())
-    ratio = (total - left) / 2 / max(left / (count - 3), 1e-300)
+    ratio = weighted / max(1 - weighted, 1e-12) * (count - 3) / 2
     slope = float((x * d).mean()) / spread
-    margins = margin_of(rest, pair.lower[used], pair.floor)
+    margins = np.abs(rest) / noise
     far = pair.far[used]
-    stays = np.abs(whole - fitted) > BEYOND * pair.noise[used]
+    stays = np.abs(whole - fitted) > BEYOND * noise
     far_left = float(stays[far].mean()) if far.any() else 0.0
     low, high = np.quantile(fitted, (TAIL, 1 - TAIL))
     crosses = bool(low < 0 < high and min(-low, high) > ONE_SIDE * max(-low, high))
-    return SystematicFit(
-        1 - left / total, ratio, slope, float(np.median(margins)), float(fitted.std()), crosses, far_left
-    )
+    return SystematicFit(r2, weighted, ratio, slope, float(np.median(margins)), float(fitted.std()), crosses, far_left)
+
+
+def _explained(basis: Floats, values: Floats, noise: Floats) -> tuple[float, Floats]:
+    """Return the share of the variance that a fit explains, in units of the noise, and the fitted values."""
+    weights, *_ = np.linalg.lstsq(basis / noise[:, None], values / noise, rcond=None)
+    fitted: Floats = basis @ weights
+    mean = float((values / noise**2).sum() / (1 / noise**2).sum())
+    total = float(np.square((values - mean) / noise).sum())
+    return 1 - float(np.square((values - fitted) / noise).sum()) / max(total, 1e-300), fitted

@@ -24,7 +24,7 @@ class TopRelation(NamedTuple):
 
     slope      differences within a position of the rollout over those of the trainer: 1 / temperature
     error      standard error of the slope
-    offset     mean of rollout minus trainer over positions; `offset_error` is its standard error
+    offset     mean of rollout minus trainer by probability, over positions; `offset_error` is its standard error
     removed    share of positions without a token in the rollout that is likelier than one it has
     rest       standard deviation of a logit that the slope leaves
     """
@@ -43,7 +43,7 @@ def top_relation(pair: TokenPair) -> Optional[TopRelation]:
     """Return the relation of a pair; None if fewer than 20 positions list two common tokens on both sides."""
     products = squares = others = 0.0
     terms = 0
-    offsets: list[Floats] = []
+    offsets: list[float] = []
     removed: list[Bools] = []
     for row, target, golden in pair.tops:
         used = min(len(target.ids), len(golden.ids), pair.counted.shape[1])
@@ -52,7 +52,7 @@ def top_relation(pair: TokenPair) -> Optional[TopRelation]:
         removed.append(found.removed)
         for a, b in found.common:
             count = len(a)
-            offsets.append(np.array([float((a - b).mean())]))
+            offsets.append(float(np.average(a - b, weights=np.exp(b - b.max()))))
             a, b = a - a.mean(), b - b.mean()
             products += float(a @ b)
             squares += float(b @ b)
@@ -62,7 +62,7 @@ def top_relation(pair: TokenPair) -> Optional[TopRelation]:
         return None
     slope = float(np.sqrt(others / squares)) if products > 0 else products / squares
     rest = max(others - products * products / squares, 0.0) / max(terms, 1)
-    every = np.concatenate(offsets)
+    every = np.array(offsets)
     return TopRelation(
         len(every),
         slope,

@@ -20,7 +20,7 @@ from npucmp.token_parity.token_pair import TokenPair, first_place
 FEW = 0.004  # share of tokens beyond noise that outliers of rounding make
 DEVIATIONS = 3.0  # standard deviations of a number of outliers
 WITHIN = 0.8  # median margin of unsure tokens: a normal noise of the floor has 0.67
-FAR = 20.0  # margin of a token that is no outlier of rounding
+FAR = 12.0  # margin of a token that is no outlier of rounding
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:

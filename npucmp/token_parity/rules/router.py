@@ -20,6 +20,7 @@ MOST = 0.35  # share of tokens beyond noise: more are not scattered
 EXPLAINED = 0.5  # share of the tokens beyond noise that a function of the log-probability leaves there
 LEAST_TOKENS = 5
 LEAST_SHARE = 0.015  # share of tokens beyond noise that makes a class
+BETWEEN = 1.5  # margin of a token between the floor and those beyond noise
 CLEAR = 5.0  # median margin of the tokens beyond noise
 
 
@@ -37,6 +38,9 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     )
     if far < LEAST_TOKENS or share < LEAST_SHARE or margin < CLEAR:
         return finding_at(pair, TokenClass.UNDECIDED, place, because, "too few, or too near the noise, for a class")
+    between = pair.counted & ~pair.far & (pair.margin > BETWEEN)
+    if between.sum() > far:  # one distribution with a long tail, not two
+        return None
     rest = f"the others are on the floor: median {median_margin(pair):.2f} times the noise"
     return finding_at(pair, TokenClass.ROUTER, place, because, rest)
 

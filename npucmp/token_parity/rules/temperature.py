@@ -17,7 +17,7 @@ from npucmp.token_parity.top_log_probs import TopRelation, top_relation
 
 EXPLAINED = 0.3  # R² of a difference beyond noise
 EXPLAINED_IN_NOISE = 0.05  # R² of a difference within noise
-SIGNIFICANT_BEYOND = 10.0  # F statistic of a difference beyond noise: chance alone reaches it in 1e-4 of pairs
+LEAST_BEYOND = 0.02  # share of tokens beyond noise
 SIGNIFICANT = 20.0  # F statistic with two coefficients: chance alone reaches it in 2e-9 of pairs
 LEAST_SLOPE = 0.005  # of d by the log-probability
 WITHIN = 0.8  # median margin of what the fit leaves
@@ -31,7 +31,7 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     exact = top_relation(pair)
     fit = systematic_fit(pair)
     words = None
-    if exact is not None and _is_exact(exact):
+    if exact is not None and is_exact(exact):
         words = f"between tokens of a position the rollout has {exact.slope:.4f} times the differences of the trainer"
         words += f": temperature {1 / exact.slope:.3f}" if exact.slope > 0 else ""
     elif is_systematic(pair) and fit is not None:
@@ -50,20 +50,25 @@ def is_systematic(pair: TokenPair) -> bool:
     """Return whether the difference is a function of the log-probability, by the most likely tokens if recorded."""
     exact = top_relation(pair)
     if exact is not None:
-        return _is_exact(exact)
+        return is_exact(exact)
     fit = systematic_fit(pair)
-    return fit is not None and (_is_large(fit) or _is_within_noise(fit))
+    return fit is not None and ((_is_large(fit) and _is_beyond_noise(pair)) or _is_within_noise(fit))
 
 
-def _is_exact(exact: TopRelation) -> bool:
+def is_exact(exact: TopRelation) -> bool:
+    """Return whether the most likely tokens have another temperature."""
     apart = abs(exact.slope - 1)
     return apart > max(EXACT_SLOPE, EXACT_ERRORS * exact.error) and exact.rest < EXACT_REST
 
 
 def _is_large(fit: SystematicFit) -> bool:
-    return fit.r2 > EXPLAINED and fit.ratio > SIGNIFICANT_BEYOND
+    return fit.r2 > EXPLAINED
+
+
+def _is_beyond_noise(pair: TokenPair) -> bool:
+    return pair.share_far >= LEAST_BEYOND
 
 
 def _is_within_noise(fit: SystematicFit) -> bool:
-    found = fit.r2 > EXPLAINED_IN_NOISE and fit.ratio > SIGNIFICANT
+    found = fit.weighted > EXPLAINED_IN_NOISE and fit.ratio > SIGNIFICANT
     return found and abs(fit.slope) > LEAST_SLOPE and fit.rest < WITHIN

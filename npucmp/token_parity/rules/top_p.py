@@ -14,6 +14,7 @@ from npucmp.model.parity_result import ParityFinding, TokenClass
 from npucmp.token_parity.finding import finding_at, percent
 from npucmp.token_parity.noise import BEYOND
 from npucmp.token_parity.removed_probability import removed_probability
+from npucmp.token_parity.rules import temperature
 from npucmp.token_parity.systematic_fit import systematic_fit
 from npucmp.token_parity.token_pair import TokenPair, first_place
 from npucmp.token_parity.top_log_probs import top_relation
@@ -38,7 +39,6 @@ EXACT_ERRORS = 6.0  # standard errors of the mean offset, if the most likely tok
 EXACT_RISE = 5e-4  # mean offset
 EXACT_REMOVED = 0.02  # share of positions that lack a token
 EXACT_REST = 0.1  # standard deviation of a logit: above, the logits differ otherwise
-SAME_TEMPERATURE = 0.02  # of the slope
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
@@ -50,7 +50,7 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     if exact is not None:
         rises = exact.offset > max(EXACT_RISE, EXACT_ERRORS * exact.offset_error)
         is_cut = exact.removed > EXACT_REMOVED or exact.rest < EXACT_REST
-        if not rises or not is_cut or abs(exact.slope - 1) > SAME_TEMPERATURE:
+        if not rises or not is_cut or temperature.is_exact(exact):
             return None
         place = first_place(alone) or first_place(pair.far) or first_place(rest & (d > 0))
         because = f"the most likely tokens of a position rise by {exact.offset:.2g}, at equal differences between them"
