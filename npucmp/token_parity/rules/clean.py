@@ -12,8 +12,9 @@ from typing import Optional
 import numpy as np
 
 from npucmp.model.parity_result import ParityFinding, TokenClass
+from npucmp.model.token_batch import Bools
 from npucmp.token_parity.finding import finding_at
-from npucmp.token_parity.noise import LEAST_UNSURE, UNSURE
+from npucmp.token_parity.noise import DEFAULT_FLOOR, LEAST_UNSURE, UNSURE, noise_of
 from npucmp.token_parity.rules import other_context, temperature, top_p
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
@@ -21,6 +22,8 @@ FEW = 0.004  # share of tokens beyond noise that outliers of rounding make
 DEVIATIONS = 3.0  # standard deviations of a number of outliers
 WITHIN = 0.8  # median margin of unsure tokens: a normal noise of the floor has 0.67
 FAR = 12.0  # margin of a token that is no outlier of rounding
+CLEAR = 6.0  # the same, of several tokens
+LEAST_CLEAR = 2  # tokens, if they are more than the share of outliers
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
@@ -41,12 +44,19 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     if top_p.may_be_cut(pair):
         because = "the rollout seems to lack probability (top-p), by too little for a class"
         return finding_at(pair, TokenClass.UNDECIDED, None, because)
-    outliers = counted & (pair.margin > FAR)
-    if outliers.any():
-        many = f"{int(outliers.sum())} of {int(counted.sum())} tokens"
-        because = f"{many} are beyond {FAR:g} times the noise: too few for a class"
-        return finding_at(pair, TokenClass.UNDECIDED, first_place(outliers), because)
+    for limit, least in ((FAR, 1), (CLEAR, max(LEAST_CLEAR, FEW * int(counted.sum())))):
+        outliers = _outliers(pair, limit)
+        if outliers.sum() >= least:
+            many = f"{int(outliers.sum())} of {int(counted.sum())} tokens"
+            because = f"{many} are beyond {limit:g} times the noise: too few for a class"
+            return finding_at(pair, TokenClass.UNDECIDED, first_place(outliers), because)
     return finding_at(pair, TokenClass.CLEAN, None, "the differences are within the noise of logits")
+
+
+def _outliers(pair: TokenPair, limit: float) -> Bools:
+    """Return the tokens beyond a multiple of the noise; a floor below the default does not make outliers of rounding
+    errors."""
+    return pair.counted & (np.abs(pair.difference) > limit * noise_of(pair.lower, max(pair.floor, DEFAULT_FLOOR)))
 
 
 def is_few(pair: TokenPair) -> bool:

@@ -73,7 +73,8 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
             f"{percent(float(alone.sum()) / total)} of tokens are exactly 0 in the rollout and less in the trainer"
         )
         return finding_at(pair, TokenClass.TOP_P, first_place(alone), because, others)
-    if (median > RISE and significant > CERTAIN and mean > ONE_DIRECTION * float(other.std())) or _is_cut(pair):
+    is_one_direction = median > RISE and significant > CERTAIN and mean > ONE_DIRECTION * float(other.std())
+    if (is_one_direction or _is_cut(pair)) and not _is_temperature(pair):
         because = f"nearly all tokens rise in the rollout: the mean d is {mean:.2g}, {significant:.0f} standard errors"
         place = first_place(pair.far) or first_place(rest & (d > 0))
         cut = f"the tokens that the rollout cannot sample have probability {removed_probability(pair).mean:.2g}"
@@ -82,12 +83,15 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
 
 
 def _is_cut(pair: TokenPair) -> bool:
-    """Return whether the rollout lacks probability by more than chance, and another temperature does not explain it."""
+    """Return whether the rollout lacks probability by more than chance."""
     removed = removed_probability(pair)
-    if removed.mean < LEAST_REMOVED or removed.significance < CERTAINLY_REMOVED:
-        return False
+    return removed.mean >= LEAST_REMOVED and removed.significance >= CERTAINLY_REMOVED
+
+
+def _is_temperature(pair: TokenPair) -> bool:
+    """Return whether tokens rise at some log-probabilities and fall at others, as another temperature makes them."""
     fit = systematic_fit(pair)
-    return fit is None or fit.r2 < LEAST_EXPLAINED or not fit.crosses
+    return fit is not None and fit.r2 >= LEAST_EXPLAINED and fit.crosses
 
 
 def may_be_cut(pair: TokenPair) -> bool:

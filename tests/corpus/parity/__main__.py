@@ -1,7 +1,7 @@
 """The score sheet of `npucmp parity`: how often it names the class and the token, and what it says of clean pairs.
 
 python -m tests.corpus.parity 0                 20 pairs of each kind from seed 0; seeds from 100 on are held
-python -m tests.corpus.parity 0 --near          pairs near the noise
+python -m tests.corpus.parity 0 --near          pairs near the noise; --few: pairs of few tokens
 python -m tests.corpus.parity 0 --cases         cases that are not right; not for held seeds
 """
 
@@ -20,28 +20,32 @@ from tests.corpus.parity import cases, files
 HELD = 100  # seeds from here on are reported, never looked into
 
 
-def score(seed: int, pairs: int, near: bool, shown: bool = False) -> dict[str, Counter]:
+def score(seed: int, pairs: int, part: str = "usual", shown: bool = False) -> dict[str, Counter]:
     """Counts by kind: pairs, right, place, silent, undecided, agrees (a fault that is called clean), confused."""
     found: dict[str, Counter] = {}
-    for kind in cases.NEAR_KINDS if near else cases.KINDS:
+    for kind in cases.PARTS[part]:
         count = found.setdefault(kind, Counter())
         for number in range(pairs):
-            case = cases.make(1000 * seed + number, kind, near)
+            case = cases.make(1000 * seed + number, kind, part)
             rng = np.random.default_rng([seed, number, 7])
             conventions = files.conventions(case, rng)
             in_one = conventions == ("npz", "npz") and not case.sums and kind not in ("padding", "mask", "tokens")
             with tempfile.TemporaryDirectory() as folder:
+                floor = None
+                if kind in cases.WITH_FLOOR:
+                    files.both(Path(folder) / "clean", cases.make(1000 * seed + number, kind, part, is_clean=True))
+                    floor = npucmp.parity(Path(folder) / "clean").figures.floor
                 if in_one:
-                    files.both(Path(folder), case)
-                    result = npucmp.parity(folder)
+                    files.both(Path(folder) / "both", case)
+                    result = npucmp.parity(Path(folder) / "both", floor=floor)
                 else:
-                    result = npucmp.parity(*files.write(Path(folder), case, *conventions))
+                    result = npucmp.parity(*files.write(Path(folder), case, *conventions), floor=floor)
             said = result.token_class.value
             truth = case.truth
             count["pairs"] += 1
             count["right"] += said == truth.token_class
             count["undecided"] += said == "undecided"
-            count["agrees"] += kind != "clean" and said == "clean"
+            count["agrees"] += truth.token_class != "clean" and said == "clean"
             count["confused"] += said not in (truth.token_class, "undecided", "clean")
             placed = True
             if said == truth.token_class and truth.request is not None:
@@ -78,12 +82,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seed", type=int)
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--near", action="store_true")
+    parser.add_argument("--near", dest="part", action="store_const", const="near", default="usual")
+    parser.add_argument("--few", dest="part", action="store_const", const="few")
     parser.add_argument("--cases", action="store_true")
     given = parser.parse_args()
     if given.cases and given.seed >= HELD:
         parser.error("held cases are not looked at one by one")
-    print(table(score(given.seed, given.pairs, given.near, given.cases)))
+    print(table(score(given.seed, given.pairs, given.part, given.cases)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ KINDS = (
     "clean", "sum_mean", "nan", "padding", "mask", "tokens", "other_context", "shift", "top_p", "router",
     "temperature", "weights",
 )  # fmt: skip
-NEAR_KINDS = ("clean", "temperature", "top_p", "drift", "router")
+NEAR_KINDS = ("clean", "temperature", "top_p", "drift", "router", "flat_drift", "floor_clean")
+PARTS = {"usual": KINDS, "few": KINDS, "near": NEAR_KINDS}  # few: 80 to 300 tokens
+WITH_FLOOR = ("flat_drift", "floor_clean")  # the noise of a clean pair of the same engines is declared
 TOP = 5
 
 
@@ -47,13 +49,16 @@ class Setting(NamedTuple):
     certain: float  # engines.logits_of; at 1.6 half of the tokens have p > 0.9, as of a trained model
 
 
-def setting(rng: np.random.Generator, near: bool) -> Setting:
+def setting(rng: np.random.Generator, part: str) -> Setting:
     rows, width = int(rng.integers(3, 17)), int(rng.integers(24, 97))
-    if near:
+    if part == "near":
         rows, width = int(rng.integers(8, 25)), int(rng.integers(48, 129))
         engine = Engine(
             noise=float(rng.uniform(0.02, 0.04)) / np.sqrt(2), outliers=float(rng.choice([0.0, 0.002, 0.005]))
         )
+    elif part == "few":
+        rows, width = int(rng.integers(4, 9)), int(rng.integers(20, 41))
+        engine = Engine(noise=float(rng.uniform(0.005, 0.04)))
     elif rng.random() < 0.5:
         engine = Engine(rounds=True, noise=0.005)
     else:
@@ -61,10 +66,11 @@ def setting(rng: np.random.Generator, near: bool) -> Setting:
     return Setting(int(rng.integers(1, 4)), rows, width, engine, float(rng.choice([0.2, 0.8, 1.6])))
 
 
-def make(seed: int, kind: str, near: bool = False) -> Case:
-    """The case of a seed and kind."""
-    rng = np.random.default_rng([seed, sum(map(ord, kind)), int(near)])
-    of = setting(rng, near)
+def make(seed: int, kind: str, part: str = "usual", is_clean: bool = False) -> Case:
+    """The case of a seed and kind; `is_clean`: the same engines and sizes without the fault."""
+    near = part == "near"
+    rng = np.random.default_rng([seed, sum(map(ord, kind)), [*PARTS].index(part)])
+    of = setting(rng, part)
     if kind == "drift":
         of = of._replace(steps=int(rng.integers(3, 6)))
     rollout, trainer = _engines(rng, kind, of, near)
@@ -78,15 +84,15 @@ def make(seed: int, kind: str, near: bool = False) -> Case:
             or (kind in ("weights", "drift", "router") and step >= at_step)
             or step == at_step
         )
-        drift = _drift(rng, kind, step, at_step, near)
+        drift = 0.0 if is_clean else _drift(rng, kind, step, at_step)
         plain = (Engine(**vars(of.noise)), Engine(**vars(of.noise)))
         sides = (rollout, trainer) if bad else plain
         case.batches.append(_batch(rng, of, sides, weights, drift, kind if bad else ""))
     fault = FAULTS.get(kind)
     if fault is not None:
         fault(rng, case, at_step)
-    elif kind != "clean":
-        case.truth = Truth({"drift": "weights"}.get(kind, kind))
+    elif kind not in ("clean", "floor_clean"):
+        case.truth = Truth({"drift": "weights", "flat_drift": "weights"}.get(kind, kind))
     return case
 
 
@@ -100,11 +106,11 @@ def _engines(rng: np.random.Generator, kind: str, of: Setting, near: bool) -> tu
     return rollout, trainer
 
 
-def _drift(rng: np.random.Generator, kind: str, step: int, at_step: int, near: bool) -> float:
+def _drift(rng: np.random.Generator, kind: str, step: int, at_step: int) -> float:
     """The standard deviation of the error of a logit by other weights."""
     if kind == "weights" and step >= at_step:
         return float(rng.uniform(0.25, 1.0)) * (1 + 0.3 * (step - at_step))
-    return 0.05 * step if kind == "drift" else 0.0
+    return {"drift": 0.05 * step, "flat_drift": 0.05}.get(kind, 0.0)
 
 
 def _batch(
