@@ -11,8 +11,8 @@ from npucmp.model.token_batch import Bools, Floats, Integers
 from npucmp.token_parity.noise import BEYOND, estimate_floor
 from npucmp.token_parity.token_pair import Sums, TokenPair
 
-CLAMP = 10.0  # of d in the estimates of KL, as trainers clamp it
-MOST_POINTS = 400  # of a curve over positions
+CLAMP = 10.0  # d: literature, estimates of KL in trainers (k3) clamp alike
+MOST_POINTS = 400  # points of a curve: work, of a drawing
 NOT_A_NUMBER = float("nan")
 
 

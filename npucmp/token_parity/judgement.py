@@ -15,8 +15,8 @@ from npucmp.token_parity.token_pair import TokenPair, make_pair
 from npucmp.token_parity.trend import growing_noise, positions_in_words, steps_in_words
 
 OPEN = (TokenClass.CLEAN, TokenClass.UNDECIDED)
-ABOVE_ONE = 0.01  # log-probability that rounding does not reach
-_LISTED = 8  # requests or steps in a sentence
+ABOVE_ONE = 0.01  # log-probability: chosen, rounding does not reach it
+_LISTED = 8  # numbers in a sentence: work
 
 
 class ParityJudgement(NamedTuple):

@@ -14,10 +14,10 @@ import numpy as np
 from npucmp.model.token_batch import Bools
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
-FAR_FROM_ZERO = -0.8  # log-probability: no rounding makes 0 of a probability below 0.45
-LEAST_RUN = 3  # tokens in runs of a pair: two neighbours alone may be chance
-ALL_ZERO = 0.8  # share of zeros from which a side writes 0 for every token
-BEFORE_RUN = -0.1  # log-probability of the other side at a zero that belongs to a run behind it
+FAR_FROM_ZERO = -0.8  # log-probability: definition, no rounding makes 0 of a probability below 0.45
+LEAST_RUN = 3  # tokens in runs: chosen, two neighbours may be chance
+ALL_ZERO = 0.8  # share of zeros from which a side writes 0 for every token: chosen
+BEFORE_RUN = -0.1  # log-probability of the other side at a zero before a run: chosen
 
 
 class NeverSampled(NamedTuple):

@@ -12,13 +12,13 @@ import numpy as np
 
 from npucmp.model.token_batch import Floats
 
-DEFAULT_FLOOR = 0.06
-SPREAD = 1.4  # sqrt(2): the own logit and the others of a token
-SMALLEST = 2e-3  # of a certain token: a probability rounded to bfloat16 is off by 2^-9
-BEYOND = 3.0  # times the noise: three standard deviations
-GAUSSIAN_MEDIAN = 0.6745  # median of |x| of a normal variable of standard deviation 1
-UNSURE = -0.3  # log-probability below which a token has noise worth a median: p < 0.74
-LEAST_UNSURE = 20  # tokens of a median
+DEFAULT_FLOOR = 0.06  # error of a logit: definition, two bfloat16 runs, logits up to 16 off by 2^-5 each
+SPREAD = 1.4  # ratio: definition, sqrt(2), the own logit and the others of a token
+SMALLEST = 2e-3  # log-probability: definition, a probability rounded to bfloat16 is off by 2^-9
+BEYOND = 3.0  # times the noise: definition, three standard deviations
+GAUSSIAN_MEDIAN = 0.6745  # standard deviations: definition, median of |x| of a normal variable
+UNSURE = -0.3  # log-probability: chosen, p below 0.74 has noise worth a median
+LEAST_UNSURE = 20  # tokens of a median: chosen
 
 
 def noise_of(log_probs: Floats, floor: float) -> Floats:

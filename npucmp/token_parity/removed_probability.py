@@ -13,7 +13,7 @@ import numpy as np
 
 from npucmp.token_parity.token_pair import TokenPair
 
-CLAMP = 10.0  # of d, as in the estimates of KL
+CLAMP = 10.0  # d: literature, estimates of KL in trainers (k3) clamp alike
 
 
 class RemovedProbability(NamedTuple):

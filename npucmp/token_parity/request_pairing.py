@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional, Sequence
 
 from npucmp.model.token_batch import TokenBatch, TokenRequest
 
-_MOST_EQUAL_ROWS = 0.5  # share of rows with equal tokens from which rows are the pairing
+_MOST_EQUAL_ROWS = 0.5  # share of rows with equal tokens from which rows are the pairing: chosen
 
 
 class RequestPairs(NamedTuple):

@@ -16,11 +16,11 @@ from npucmp.model.token_batch import Floats
 from npucmp.token_parity.noise import BEYOND
 from npucmp.token_parity.token_pair import TokenPair
 
-UNSURE = -0.05  # log-probability below which a token takes part
-LEAST_TOKENS = 40  # tokens of a fit with three coefficients
-CLIPPED = 8.0  # times the median |d|
-TAIL = 0.05  # of the tokens at each end of the fitted part
-ONE_SIDE = 0.1  # share of the larger side that the smaller side has at least, if the part crosses 0
+UNSURE = -0.05  # log-probability of a token that takes part: chosen, others have no difference to fit
+LEAST_TOKENS = 40  # tokens: chosen, of a fit with three coefficients
+CLIPPED = 8.0  # times the median |d|: chosen, so that outliers make no fit
+TAIL = 0.05  # share of tokens at each end of the fitted part: chosen
+ONE_SIDE = 0.1  # share of the larger side that the smaller has, if the part crosses 0: chosen
 
 
 class SystematicFit(NamedTuple):

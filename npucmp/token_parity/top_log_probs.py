@@ -15,8 +15,8 @@ import numpy as np
 from npucmp.model.token_batch import Bools, Floats, TopLogProbs
 from npucmp.token_parity.token_pair import TokenPair
 
-LEAST_POSITIONS = 20
-LEAST_COMMON = 2  # tokens of a position that both sides list
+LEAST_POSITIONS = 20  # positions: chosen, of a standard error
+LEAST_COMMON = 2  # tokens of a position on both sides: definition, a difference has two
 
 
 class TopRelation(NamedTuple):

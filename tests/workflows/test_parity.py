@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.errors import DumpError, UsageError
+from tests.corpus import constants
 from tests.corpus.parity import cases, files
 from tests.corpus.parity.__main__ import score
 from tests.corpus.parity.files import torch_file
@@ -362,3 +363,13 @@ def test_the_corpus_is_right():
     for part in cases.PARTS:
         for kind, count in score(50, 3, part).items():
             assert count["right"] >= 2 and not count["agrees"] and not count["confused"], (kind, count)
+
+
+def test_numbers_that_decide_have_a_unit_and_a_source():
+    found = [
+        place.constant(*one)
+        for place in constants.modules()
+        if place.name.startswith("npucmp.token_parity")
+        for one in place.statements
+    ]
+    assert len(found) > 60 and not [one for one in found if not one.unit or one.kind not in constants.SOURCES]

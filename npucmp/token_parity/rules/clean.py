@@ -18,12 +18,12 @@ from npucmp.token_parity.noise import DEFAULT_FLOOR, LEAST_UNSURE, UNSURE, noise
 from npucmp.token_parity.rules import other_context, temperature, top_p
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
-FEW = 0.004  # share of tokens beyond noise that outliers of rounding make
-DEVIATIONS = 3.0  # standard deviations of a number of outliers
-WITHIN = 0.8  # median margin of unsure tokens: a normal noise of the floor has 0.67
-FAR = 12.0  # margin of a token that is no outlier of rounding
-CLEAR = 6.0  # the same, of several tokens
-LEAST_CLEAR = 2  # tokens, if they are more than the share of outliers
+FEW = 0.004  # share of tokens beyond noise that outliers of rounding make: evidence, clean pairs have less
+DEVIATIONS = 3.0  # standard deviations of a number of outliers: chosen
+WITHIN = 0.8  # median margin of unsure tokens: definition, normal noise of the floor has 0.67
+FAR = 12.0  # margin of a token that is no outlier of rounding: chosen
+CLEAR = 6.0  # margin of several such tokens: chosen
+LEAST_CLEAR = 2  # tokens, if they are more than the share of outliers: chosen
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:

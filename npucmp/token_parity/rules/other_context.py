@@ -12,11 +12,11 @@ from npucmp.model.parity_result import ParityFinding, TokenClass
 from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.token_pair import TokenPair
 
-LEAST_TOKENS = 4  # tokens beyond noise
-OF_ONE = 0.8  # share of the tokens beyond noise that are of one request
-DENSE = 0.4  # share of its tokens beyond noise from the first on
-MOST = 0.35  # share of all tokens beyond noise: more is no single request
-QUIET = 0.8  # median margin of the pair
+LEAST_TOKENS = 4  # tokens beyond noise: chosen
+OF_ONE = 0.8  # share of the tokens beyond noise that are of one request: chosen
+DENSE = 0.4  # share of its tokens beyond noise from the first on: chosen
+MOST = 0.35  # share of all tokens beyond noise: chosen, more is no single request
+QUIET = 0.8  # median margin of the pair: definition, as of a clean pair
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:

@@ -16,12 +16,12 @@ from npucmp.token_parity.rules.clean import WITHIN, is_few, median_margin
 from npucmp.token_parity.systematic_fit import systematic_fit
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
-MOST = 0.35  # share of tokens beyond noise: more are not scattered
-EXPLAINED = 0.5  # share of the tokens beyond noise that a function of the log-probability leaves there
-LEAST_TOKENS = 5
-LEAST_SHARE = 0.015  # share of tokens beyond noise that makes a class
-BETWEEN = 1.5  # margin of a token between the floor and those beyond noise
-CLEAR = 5.0  # median margin of the tokens beyond noise
+MOST = 0.35  # share of tokens beyond noise: chosen, more are not scattered
+EXPLAINED = 0.5  # share of the tokens beyond noise that a function of the log-probability leaves there: chosen
+LEAST_TOKENS = 5  # tokens beyond noise: chosen, fewer are undecided
+LEAST_SHARE = 0.015  # share of tokens beyond noise: evidence, outliers of clean pairs near the noise have 0.005
+BETWEEN = 1.5  # margin of a token between the floor and those beyond noise: chosen
+CLEAR = 5.0  # median margin of the tokens beyond noise: chosen
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:

@@ -16,11 +16,11 @@ from npucmp.token_parity.finding import finding_at, percent
 from npucmp.token_parity.noise import BEYOND, margin_of
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
-OFFSETS = (1, -1, 2, -2)
-AGREES = 1.5  # median margin at the other place
-FOURTH = 0.25  # median |d| at the other place, in units of that at the own place
-LEAST_BEYOND = 0.3  # share of tokens beyond noise at the own place
-LEAST_TOKENS = 12  # tokens of a median
+OFFSETS = (1, -1, 2, -2)  # positions: definition, the next token and its neighbour
+AGREES = 1.5  # median margin at the other place: chosen, noise has 0.67
+FOURTH = 0.25  # median |d| at the other place over that at the own: chosen
+LEAST_BEYOND = 0.3  # share of tokens beyond noise at the own place: chosen
+LEAST_TOKENS = 12  # tokens of a median: chosen
 
 
 class _Shifted(NamedTuple):

@@ -12,9 +12,9 @@ import numpy as np
 from npucmp.model.parity_result import ParityFinding, TokenClass
 from npucmp.token_parity.token_pair import TokenPair
 
-BEYOND_SUM = 3.0  # times the noise of a sum: three standard deviations
-RELATIVE = 0.01  # of a sum: its digits in files of text
-NEAR_LENGTH = 0.1  # of the length: the tolerance of the ratio
+BEYOND_SUM = 3.0  # times the noise of a sum: definition, three standard deviations
+RELATIVE = 0.01  # share of a sum: chosen, its digits in files of text
+NEAR_LENGTH = 0.1  # share of the length: chosen
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:

@@ -15,15 +15,15 @@ from npucmp.token_parity.systematic_fit import SystematicFit, systematic_fit
 from npucmp.token_parity.token_pair import TokenPair, first_place
 from npucmp.token_parity.top_log_probs import TopRelation, top_relation
 
-EXPLAINED = 0.3  # R² of a difference beyond noise
-EXPLAINED_IN_NOISE = 0.05  # R² of a difference within noise
-LEAST_BEYOND = 0.02  # share of tokens beyond noise
-SIGNIFICANT = 20.0  # F statistic with two coefficients: chance alone reaches it in 2e-9 of pairs
-LEAST_SLOPE = 0.005  # of d by the log-probability
-WITHIN = 0.8  # median margin of what the fit leaves
-EXACT_ERRORS = 6.0  # standard errors of the slope between tokens of a position
-EXACT_SLOPE = 0.005
-EXACT_REST = 0.1  # standard deviation of a logit that the slope may leave: above, the logits differ otherwise
+EXPLAINED = 0.3  # R² of a difference beyond noise: evidence, other weights have less than 0.1
+EXPLAINED_IN_NOISE = 0.05  # R² of a difference within noise: evidence, clean pairs have less than 0.03
+LEAST_BEYOND = 0.02  # share of tokens beyond noise: chosen
+SIGNIFICANT = 20.0  # F statistic of two coefficients: chosen, chance alone has 2e-9
+LEAST_SLOPE = 0.005  # d by the log-probability: chosen, a temperature of 0.99 has 0.005 to 0.01
+WITHIN = 0.8  # median margin of the rest: definition, as of a clean pair
+EXACT_ERRORS = 6.0  # standard errors of the slope between tokens of a position: chosen
+EXACT_SLOPE = 0.005  # slope: chosen, a temperature of 0.995
+EXACT_REST = 0.1  # standard deviation of a logit that the slope may leave: chosen, above it the logits differ otherwise
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:

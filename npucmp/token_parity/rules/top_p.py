@@ -19,26 +19,26 @@ from npucmp.token_parity.systematic_fit import systematic_fit
 from npucmp.token_parity.token_pair import TokenPair, first_place
 from npucmp.token_parity.top_log_probs import top_relation
 
-ALONE = -1e-4  # log-probability in the trainer below which an exact 0 is no rounding of float32
-ALONE_DEEP = -2e-3  # the same for rounding to bfloat16 and for texts of three digits
-LEAST_ALONE = 0.03  # share of tokens that are alone in their nucleus
-LEAST_DEEP = 0.004  # the same, of those beyond any rounding
-LEAST_TOKENS = 3
-ONE_SIDED = 0.97  # share of tokens that do not fall by more than noise
-RISE = 0.005  # median d of the other tokens, of a nucleus of 0.995
-SIGNIFICANT = 3.0  # standard errors of the mean d of the other tokens
-HIGHEST = 1.0  # a nucleus of 0.37 raises a token by 1
-CERTAIN = 6.0  # the same, if no token is alone in its nucleus
-ONE_DIRECTION = 0.25  # mean over standard deviation of d: other weights have half the error of a logit, 0.1
-LEAST_REMOVED = 0.002  # probability of the tokens that the rollout cannot sample
-CERTAINLY_REMOVED = 5.0  # standard errors: chance alone reaches it in 3e-7 of pairs
-PERHAPS_REMOVED = 3.5  # standard errors: 2e-4
-LEAST_EXPLAINED = 0.05  # R² of a temperature
-UNSURE = -0.05  # log-probability
-EXACT_ERRORS = 6.0  # standard errors of the mean offset, if the most likely tokens are recorded
-EXACT_RISE = 5e-4  # mean offset
-EXACT_REMOVED = 0.02  # share of positions that lack a token
-EXACT_REST = 0.1  # standard deviation of a logit: above, the logits differ otherwise
+ALONE = -1e-4  # log-probability in the trainer: definition, float32 rounds to 0 above -6e-8
+ALONE_DEEP = -2e-3  # log-probability: definition, bfloat16 rounds a probability above 0.998 to 1
+LEAST_ALONE = 0.03  # share of tokens alone in their nucleus: chosen
+LEAST_DEEP = 0.004  # share of tokens alone beyond any rounding: chosen
+LEAST_TOKENS = 3  # tokens alone in their nucleus: chosen
+ONE_SIDED = 0.97  # share of tokens that do not fall by more than noise: chosen
+RISE = 0.005  # median d of the other tokens: definition, a nucleus of 0.995
+SIGNIFICANT = 3.0  # standard errors of the mean d of the other tokens: chosen
+HIGHEST = 1.0  # d: definition, a nucleus of 0.37 raises a token by 1
+CERTAIN = 6.0  # standard errors of the mean d, if no token is alone: chosen
+ONE_DIRECTION = 0.25  # mean over standard deviation of d: definition, other weights have half the error of a logit
+LEAST_REMOVED = 0.002  # probability that the rollout cannot sample: chosen
+CERTAINLY_REMOVED = 5.0  # standard errors: chosen, chance alone has 3e-7
+PERHAPS_REMOVED = 3.5  # standard errors: chosen, chance alone has 2e-4
+LEAST_EXPLAINED = 0.05  # R² of a temperature: definition, as in temperature.py
+UNSURE = -0.05  # log-probability: definition, as in systematic_fit.py
+EXACT_ERRORS = 6.0  # standard errors of the mean offset of the most likely tokens: chosen
+EXACT_RISE = 5e-4  # mean offset: chosen, a nucleus of 0.9995
+EXACT_REMOVED = 0.02  # share of positions that lack a token: chosen
+EXACT_REST = 0.1  # standard deviation of a logit: chosen, above it the logits differ otherwise
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
