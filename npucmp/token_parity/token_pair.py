@@ -13,8 +13,11 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from npucmp.errors import UsageError
 from npucmp.model.token_batch import Bools, Floats, Integers, TokenRequest, TopLogProbs
 from npucmp.token_parity.noise import BEYOND, margin_of, noise_of
+
+MOST_CELLS = 400_000_000  # positions of a step: work, about 60 bytes each
 
 
 class Sums(NamedTuple):
@@ -115,6 +118,8 @@ def make_pair(
     rows = [at for at, sum_only in enumerate(is_sum) if not sum_only]
     width = max((len(one.log_probs) for at in rows for one in (rollout[at], trainer[at])), default=0)
     shape = (len(rows), width)
+    if len(rows) * width > MOST_CELLS:
+        raise UsageError(f"{len(rows):,} requests of up to {width:,} positions are more than {MOST_CELLS:,} together")
     log_probs = [np.zeros(shape) for _ in range(2)]
     masks = [np.zeros(shape, np.bool_) for _ in range(2)]
     ids = [np.full(shape, -1, np.int64) for _ in range(2)]
@@ -201,6 +206,6 @@ def _sums(
             sums.append(float(used.sum()))
             tokens, noise = len(used), float(np.sqrt(np.square(noise_of(used, floor)).sum()))
         count = max(tokens or 1, 1)
-        rows.append((numbers[at], sums[0], sums[1], count, floor * np.sqrt(count) if noise is None else noise))
+        rows.append((numbers[at], sums[0], sums[1], count, noise or floor * np.sqrt(count)))
     requests, target, golden, counts, noises = (np.array(column) for column in zip(*rows))
     return Sums(requests.astype(np.int64), target, golden, counts.astype(np.int64), noises)

@@ -51,8 +51,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
         sides = _open_sides(target, golden, options, context)
-        _require_tensors(sides, context)
-        report = _put_together(sides, options, context) or compare_runs(sides, options)
+        report = _compare_opened(sides, options, context)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
         report = compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
@@ -69,12 +68,19 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     return replace(report, seconds=time.monotonic() - started)
 
 
-def _require_tensors(sides: Sides, context: ReadContext) -> None:
-    """Raise UsageError if both sides are files of log-probabilities, which `parity` compares token by token."""
+def _compare_opened(sides: Sides, options: Options, context: ReadContext) -> Report:
+    """Return the report of opened runs. If both sides are files of log-probabilities, a note, or the error, names the
+    command for them."""
+    words = ""
     if all(_holds_log_probs(runs, context) for runs in (sides.targets, sides.goldens)):
-        raise UsageError(
-            f"{sides.target_path} and {sides.golden_path} hold log-probabilities of tokens; npucmp parity compares them"
-        )
+        words = "both sides hold log-probabilities of tokens: npucmp parity compares them, token by token"
+    try:
+        report = _put_together(sides, options, context) or compare_runs(sides, options)
+    except UsageError as error:
+        if words:
+            raise UsageError(words) from error
+        raise
+    return replace(report, notes=(*report.notes, words)) if words else report
 
 
 def _holds_log_probs(runs: Sequence[Run], context: ReadContext) -> bool:

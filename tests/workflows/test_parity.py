@@ -299,9 +299,14 @@ def test_the_command(tmp_path):
 
 
 def test_compare_refers_to_parity(tmp_path):
-    for words in ((SAMPLE / "rollout", SAMPLE / "trainer"), (written(tmp_path / "a"), written(tmp_path / "b"))):
-        with pytest.raises((UsageError, DumpError), match=r"log-probabilities of tokens.*npucmp parity"):
-            npucmp.compare(*words)
+    for side in ("rollout", "trainer"):
+        assert "npucmp parity compares them" in str(npucmp.compare(SAMPLE / side, SAMPLE / side))
+    same = np.zeros((2, 3), np.float32)
+    a, b = write(tmp_path / "r", rollout_log_probs=same), write(tmp_path / "t", old_log_probs=same)
+    words = CliRunner().invoke(group, ["compare", str(a), str(b)])
+    assert "npucmp parity compares them" in words.output + str(words.exception)
+    with pytest.raises(DumpError, match="holds log-probabilities of tokens, not tensors; npucmp parity"):
+        npucmp.compare(written(tmp_path / "a"), written(tmp_path / "b"))
 
 
 def written(folder):

@@ -103,14 +103,6 @@ def _nothing(path: str) -> str:
     return f"holds no log-probabilities: no {' or '.join(names_of_all)}, … in {', '.join(ENDINGS)}"
 
 
-def is_recording(path: str, context: ReadContext) -> bool:
-    """Return whether the files below a path are named like log-probabilities, by the names of the first files alone."""
-    for file, _ in zip(_files(path), range(64)):
-        if file.stem in names.LOG_PROBS[names.ROLLOUT] or file.path.endswith(".jsonl"):
-            return True
-    return False
-
-
 def _files(path: str) -> Iterator[LocatedFile]:
     """Yield the files of a recording in natural order, with step and rank of their paths. Links to folders are not
     followed."""

@@ -26,6 +26,7 @@ from npucmp.errors import DumpError
 from npucmp.model.token_batch import TokenRequest
 
 _DIGITS = 20  # of an integer; the time of int() is quadratic
+MOST_TOKENS = 1 << 31  # of a response
 _DEPTH = 4  # of an object within an object: {"response": {"body": {"choices": …}}}
 
 
@@ -144,16 +145,17 @@ def _request(values: Any, known: Any, tokens: Optional[TokenIds], tops: Any, key
 
 def _sample(record: Mapping[str, Any], name: str) -> TokenRequest:
     """Return the request of a record of slime, miles or a user."""
-    value, length = record[name], first_of(record, names.LENGTHS)
+    value, length = record[name], token_count(first_of(record, names.LENGTHS))
     tokens = ids_of(first_of(record, names.IDS))
     mask_name = names.name_of(record, names.MASKS)
     mask = mask_of(record[mask_name]) if mask_name and is_list(record[mask_name]) else None
     valid = first_of(record, names.VALID)
-    is_total = not is_list(value) or (len(value) == 1 and tokens is not None and len(tokens.ids) > 1 and mask is None)
+    beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids))
+    is_total = not is_list(value) or (len(value) == 1 != length and beside > 1)
     values, known = floats_of(value if is_list(value) else [value])
-    if is_total and not (type(length) is int and length > 0):
+    if is_total and length is None:
         length = int(mask.sum()) if mask is not None else len(tokens.ids) if tokens is not None else None
-    count = length if is_total and type(length) is int else len(values)
+    count = length if is_total and length is not None else len(values)
     ids = None if tokens is None or len(tokens.ids) < count else tokens.ids[len(tokens.ids) - count :]
     return TokenRequest(
         values,
@@ -162,11 +164,17 @@ def _sample(record: Mapping[str, Any], name: str) -> TokenRequest:
         ids if not is_total else None,
         tokens is not None and tokens.are_texts,
         is_total,
-        length if is_total and type(length) is int else None,
+        length if is_total else None,
         is_ragged=not is_total,
         is_computed=valid is None or bool(valid),
         key=_key(record),
     )
+
+
+def token_count(value: Any) -> Optional[int]:
+    """Return a recorded number of tokens; None for another value."""
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return int(value) if is_whole and 0 < value < MOST_TOKENS else None
 
 
 def last_of(mask: Any, count: int) -> Any:

@@ -6,6 +6,7 @@ as arrays of numpy among the samples of slime, are skipped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,30 +23,51 @@ from npucmp.model import Payload
 
 _PLAIN = {int, float, bool, str, type(None)}
 _DEPTH = 6  # {"rollout_data": {"log_probs": [tensor]}} has 3
-_MOST_BYTES = 4 << 30  # of one array: a batch of 512 requests of 100,000 tokens in float64 has 0.4 GB
+_MOST_BYTES = 8 << 30  # of a file; a batch of 512 requests of 100,000 tokens has 0.4 GB an array
 
 
 def read_npy(path: str, context: ReadContext) -> Any:
     """Return the array of an NPY file."""
     with open_regular(path, context) as file:
         found = npy.header(file)
-    return _array(found, path, context)
+    return _Arrays(path, context).read(found)
 
 
 def read_npz(path: str, context: ReadContext) -> dict[str, Any]:
     """Return the arrays of an NPZ file by name. DumpError if one cannot be read."""
     with open_regular(path, context) as file:
         found = stored_zip.entries(file)
-    return {name: _array(one, path, context) for name, one in found.items()}
+    arrays = _Arrays(path, context)
+    return {name: arrays.read(one) for name, one in found.items() if name in KNOWN}
 
 
 def read_pt(path: str, context: ReadContext) -> Any:
     """Return the value of a file of torch.save: dicts, lists, numbers, texts, and arrays in place of tensors."""
+    arrays = _Arrays(path, context)
     with open_regular(path, context) as file:
         if file.read(0, min(4, file.size)) != b"PK\3\4":
-            return _array(torch_pt.header(file), path, context)
+            return arrays.read(torch_pt.header(file))
         value, payload_of = torch_pt.whole_value(file)
-        return _plain(value, lambda one: _array(payload_of(one), path, context), 0)
+        return _plain(value, lambda one: arrays.read(payload_of(one)), 0)
+
+
+class _Arrays:
+    """The arrays of one file, which may not have more bytes together than are read."""
+
+    def __init__(self, path: str, context: ReadContext) -> None:
+        self._path, self._context = path, context
+        self._bytes = 0
+
+    def read(self, found: Payload | str) -> Any:
+        """Return the values of a payload; DumpError for a reason in its place, and for too many bytes."""
+        if isinstance(found, str):
+            raise DumpError(self._path, found)
+        self._bytes += math.prod(found.shape) * 8
+        if self._bytes > _MOST_BYTES:
+            words = f"arrays of {self._bytes:,} bytes in float64, more than the {_MOST_BYTES:,} that are read of a file"
+            raise DumpError(self._path, words)
+        read = stored_values(found, self._context)
+        return read if read.dtype.kind in "fiub" else read.astype(np.float32)  # bfloat16 and float8 of ml_dtypes
 
 
 def _plain(value: Any, array: Callable[[PickledTensor], Any], depth: int) -> Any:
@@ -63,13 +85,3 @@ def _plain(value: Any, array: Callable[[PickledTensor], Any], depth: int) -> Any
 def _is_wanted(key: object, depth: int) -> bool:
     """Return whether a key can lead to log-probabilities: the outer ones may, inner ones have known names."""
     return depth == 0 or key in KNOWN or key in WRAPPERS
-
-
-def _array(found: Payload | str, path: str, context: ReadContext) -> Any:
-    if isinstance(found, str):
-        raise DumpError(path, found)
-    size = int(np.prod(found.shape, dtype=np.float64)) * 8
-    if size > _MOST_BYTES:
-        raise DumpError(path, f"an array of {size:,} bytes in float64, more than the {_MOST_BYTES:,} that are read")
-    read = stored_values(found, context)
-    return read if read.dtype.kind in "fiub" else read.astype(np.float32)  # bfloat16 and float8 of ml_dtypes

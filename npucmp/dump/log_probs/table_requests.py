@@ -18,7 +18,7 @@ import numpy as np
 
 from npucmp.dump.log_probs import field_names as names
 from npucmp.dump.log_probs.field_names import first_of
-from npucmp.dump.log_probs.json_requests import last_of
+from npucmp.dump.log_probs.json_requests import last_of, token_count
 from npucmp.dump.log_probs.token_values import floats_of, ids_of, is_list, mask_of
 from npucmp.model.token_batch import TokenRequest, TopLogProbs
 
@@ -77,10 +77,10 @@ def _is_one_number_each(table: Mapping[str, Any], count: int) -> bool:
 
 def _row(table: Mapping[str, Any], name: str, at: int, row: Any, of_arrays: bool, has_tokens: bool) -> TokenRequest:
     """Return request number `at` of a batch."""
-    values, known = floats_of(row if has_tokens else [float(row)])
+    values, known = floats_of(row if has_tokens else [row])
     mask, tokens = _mask(table, at), ids_of(_at(table, names.IDS, at))
     length = _at(table, names.LENGTHS, at)
-    length = int(length) if length is not None and not is_list(length) and length > 0 else None
+    length = token_count(length)
     valid, key = _flag(table, at), _at(table, names.KEYS, at)
     shared: dict[str, Any] = {
         "is_computed": valid,
@@ -88,7 +88,7 @@ def _row(table: Mapping[str, Any], name: str, at: int, row: Any, of_arrays: bool
         "are_texts": tokens is not None and tokens.are_texts,
     }
     beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids), length or 0)
-    if not has_tokens or (len(values) == 1 and beside > 1):
+    if not has_tokens or (len(values) == 1 != length and beside > 1):
         if length is None:
             length = int(mask.sum()) if mask is not None else None if tokens is None else len(tokens.ids)
         return TokenRequest(values, known, is_total=True, length=length, **shared)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
 _TOKEN_ID = re.compile(r"token_id:([0-9]{1,18})")
+_MOST_CELLS = 1 << 26  # of a table of the most likely tokens, 1 GB
 _MOST_TOP = 1024  # tokens of a position; vLLM and SGLang allow fewer
 
 
@@ -38,17 +39,21 @@ def floats_of(values: Any) -> tuple[Floats, Optional[Bools]]:
     if isinstance(values, np.ndarray):
         found = values.astype(np.float64) if values.dtype.kind in "fiub" else _refused(values.dtype)
         return (found.reshape(len(found)) if found.ndim == 2 and found.shape[1] == 1 else _flat(found)), None
-    if not all(
-        type(one) in (float, int) or one is None or isinstance(one, (np.floating, np.integer)) for one in values
-    ):
-        odd = next(one for one in values if type(one) not in (float, int) and one is not None)
-        raise ValueError(f"a log-probability is no number but {type(odd).__name__}")
+    if not isinstance(values, (list, tuple)):
+        raise ValueError(f"log-probabilities of type {type(values).__name__}")
+    odd = [one for one in values if one is not None and type(one) not in (float, int) and not _is_number(one)]
+    if odd:
+        raise ValueError(f"a log-probability is no number but {type(odd[0]).__name__}")
     missing = np.fromiter((one is None for one in values), np.bool_, len(values))
     try:
         read = np.fromiter((np.nan if one is None else one for one in values), np.float64, len(values))
     except OverflowError:
         raise ValueError("a log-probability is beyond the range of float64") from None
     return read, (~missing if missing.any() else None)
+
+
+def _is_number(one: Any) -> bool:
+    return isinstance(one, (np.floating, np.integer))
 
 
 def _flat(found: Floats) -> Floats:
@@ -100,7 +105,7 @@ def top_of_positions(positions: Sequence[Any]) -> Optional[TopLogProbs]:
     if any(row is None for row in rows):
         return None
     width = max((len(row) for row in rows if row), default=0)
-    if not width or width > _MOST_TOP:
+    if not width or width > _MOST_TOP or width * len(rows) > _MOST_CELLS:
         return None
     ids = np.full((len(rows), width), -1, np.int64)
     found = np.full((len(rows), width), np.nan)
