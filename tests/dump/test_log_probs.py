@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -135,3 +137,28 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (tmp_path / "in" / "a.jsonl").symlink_to(tmp_path / "secret.jsonl")
     with pytest.raises(NpucmpError, match="leads out of the dump"):
         npucmp.parity(tmp_path / "in", tmp_path / "in")
+
+
+def test_an_array_that_is_named_alone_and_one_among_others(tmp_path):
+    values = -np.random.default_rng(0).exponential(1, (4, 30))
+    np.save(tmp_path / "npu.npy", values)
+    np.save(tmp_path / "gpu.npy", values)
+    result = npucmp.parity(tmp_path / "npu.npy", tmp_path / "gpu.npy")
+    assert (result.verdict, result.figures.tokens) == ("CLEAN", 120)
+    with pytest.raises(NpucmpError, match="holds no log-probabilities"):
+        npucmp.parity(tmp_path, tmp_path)
+
+
+def test_a_tensor_dict_is_the_dict_of_its_state(tmp_path):
+    """As torch.save writes an object: its class, which is not imported, and a state."""
+    data = torch_file({"rollout_log_probs": np.full((2, 30), -1.0), "old_log_probs": np.full((2, 30), -1.0)})
+    with zipfile.ZipFile(io.BytesIO(data)) as read:
+        members = {name: read.read(name) for name in read.namelist()}
+    start, end = b"\x80\x02", b"."
+    inner = members["saved/data.pkl"][len(start) : -len(end)]
+    made = b"ctensordict._td\nTensorDict\n)\x81}(X\x0b\x00\x00\x00_tensordict" + inner + b"ub"
+    members["saved/data.pkl"] = start + made + end
+    with zipfile.ZipFile(tmp_path / "a.pt", "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    assert npucmp.parity(tmp_path / "a.pt").figures.tokens == 60

@@ -63,11 +63,17 @@ def read_recording(path: str, side: str, context: ReadContext) -> TokenRecording
     size = skipped = 0
     groups: dict[tuple[str, Optional[int]], dict[str, Any]] = {}
     because = ""
+    is_alone = os.path.isfile(path)
     for file in _files(path):
+        if file.path.endswith(".npy") and file.stem not in names.KNOWN and not is_alone:
+            skipped += 1
+            continue
         try:
             size += os.path.getsize(file.path)
             value = _read(file.path, context)
             if isinstance(value, np.ndarray):
+                if is_alone and file.stem not in names.KNOWN:  # the user names one array: no other can be meant
+                    file = file._replace(stem=names.LOG_PROBS[side][0])
                 groups.setdefault((file.folder, file.step), {"": file})[file.stem] = value
                 continue
             found, why = _requests(value, side, file)

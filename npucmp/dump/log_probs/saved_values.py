@@ -1,7 +1,7 @@
 """Values of files as plain Python values and arrays: NPY, NPZ, and .pt files of dicts, lists and tensors.
 
 A .pt file is read by an interpreter that executes nothing (readers/inert_pickle.py). Objects other than tensors, such
-as arrays of numpy among the samples of slime, are skipped.
+as arrays of numpy among the samples of slime, are not made; a TensorDict is the dict of its state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.log_probs.field_names import KNOWN, WRAPPERS
 from npucmp.dump.readers import npy, stored_zip, torch_pt
-from npucmp.dump.readers.inert_pickle import PickledTensor
+from npucmp.dump.readers.inert_pickle import OpaqueObject, PickledTensor
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.values import stored_values
 from npucmp.errors import DumpError
@@ -74,6 +74,8 @@ def _plain(value: Any, array: Callable[[PickledTensor], Any], depth: int) -> Any
     """Return a value of a pickle with arrays; None for an object that is not read, and for what is nested too deep."""
     if isinstance(value, PickledTensor):
         return array(value)
+    if depth < _DEPTH and isinstance(value, OpaqueObject):
+        return _plain(value.state, array, depth + 1)  # of a TensorDict: its dict of tensors
     if depth < _DEPTH and isinstance(value, dict):
         return {str(key): _plain(one, array, depth + 1) for key, one in value.items() if _is_wanted(key, depth)}
     if depth < _DEPTH and isinstance(value, (list, tuple)):
@@ -84,4 +86,4 @@ def _plain(value: Any, array: Callable[[PickledTensor], Any], depth: int) -> Any
 
 def _is_wanted(key: object, depth: int) -> bool:
     """Return whether a key can lead to log-probabilities: the outer ones may, inner ones have known names."""
-    return depth == 0 or key in KNOWN or key in WRAPPERS
+    return depth < 2 or key in KNOWN or key in WRAPPERS

@@ -26,7 +26,7 @@ These names become plain records; nothing of torch is imported or called:
     collections OrderedDict               ()
     persistent id                         ('storage', class, key, location, elements[, None | (key, offset, size)])
 
-Every other name is refused; if the caller asks for that, it becomes an OpaqueObject, which has no content.
+Every other name is refused; if the caller asks for that, it becomes an OpaqueObject.
 Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
 copies a tensor to the CPU before it is saved, so the NPU format does not describe the bytes; UNVERIFIED against a
 file that was saved on an NPU.
@@ -60,12 +60,14 @@ class AllowedName:
 
 
 class OpaqueObject:
-    """An object of a name that is not allowed: nothing of it is imported, called or kept."""
+    """An object of a name that is not allowed: nothing of it is imported or called. `state` is the value that it would
+    restore itself from, None without one."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "state")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.state: object = None
 
 
 class Storage(NamedTuple):
@@ -397,19 +399,20 @@ def _find_or_skip(module: object, name: object) -> object:
 
 def _call_or_skip(machine: _Machine) -> None:
     function, arguments = machine.last(2)
-    machine.push(function if type(function) is OpaqueObject else call(function, arguments))
+    machine.push(OpaqueObject(function.name) if type(function) is OpaqueObject else call(function, arguments))
 
 
 def _new_or_skip(machine: _Machine) -> None:
     function, _ = machine.last(2)
     if type(function) is not OpaqueObject:
         raise RefusedPickle("refused: the file wants to make an object of an allowed name")
-    machine.push(function)
+    machine.push(OpaqueObject(function.name))
 
 
 def _build_or_skip(machine: _Machine) -> None:
-    if type(machine.stack[-2]) is OpaqueObject:
-        machine.stack.pop()
+    target = machine.stack[-2]
+    if type(target) is OpaqueObject:
+        target.state = machine.stack.pop()
     else:
         machine.build()
 
