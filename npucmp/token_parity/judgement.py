@@ -9,6 +9,7 @@ import numpy as np
 from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, TokenClass
 from npucmp.model.token_batch import TokenBatch, TokenRecording
 from npucmp.token_parity.figures import curve_of, figures_of, rows_of
+from npucmp.token_parity.remainder import with_remainder
 from npucmp.token_parity.request_pairing import pair_requests, pair_steps
 from npucmp.token_parity.rules import first_finding, temperature, top_p
 from npucmp.token_parity.token_pair import TokenPair, make_pair
@@ -55,6 +56,7 @@ def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> Par
         pairs.append((pair, by))
     found = [first_finding(pair) for pair, _ in pairs]
     joint = _joint_finding([pair for pair, _ in pairs]) if all(one.token_class in OPEN for one in found) else None
+    found = [with_remainder(pair, one) for (pair, _), one in zip(pairs, found)]
     steps = tuple(_step(pair, one, by) for (pair, by), one in zip(pairs, found))
     findings = tuple(one for one in (joint, *found) if one is not None and one.token_class not in OPEN)
     means = [one.figures.mean_abs for one in steps if one.figures.tokens]

@@ -128,6 +128,17 @@ def test_tokens_that_one_side_never_sampled(tmp_path, recorded, start, kind):
     assert said(result) == (kind, (None, 1, start))
 
 
+def test_a_second_cause_is_named_behind_the_first(tmp_path):
+    x = log_probs()
+    y = noisy(x, 0.4)
+    y[2, 17] = np.nan
+    result = pair(tmp_path, x, y)
+    assert said(result) == ("nan", (None, 2, 17)) and "the other 359 tokens are weights: request 0" in str(result)
+    y = noisy(x)
+    y[2, 17] = np.nan
+    assert "the other 359 tokens are clean" in str(pair(tmp_path, x, y))
+
+
 def test_one_token_is_no_class_and_not_silent(tmp_path):
     y = noisy(log_probs())
     y[1, 7] -= 6.0

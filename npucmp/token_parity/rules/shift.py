@@ -23,7 +23,11 @@ LEAST_BEYOND = 0.3  # share of tokens beyond noise at the own place: chosen
 LEAST_TOKENS = 12  # tokens of a median: chosen
 
 
-class _Shifted(NamedTuple):
+class ShiftedTokens(NamedTuple):
+    """Tokens whose partner stands `offset` positions later, the share beyond noise at their own place, and the
+    median |d| at the other."""
+
+    tokens: Bools
     offset: int
     share: float
     median: float
@@ -31,25 +35,30 @@ class _Shifted(NamedTuple):
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
     """Return the finding at the first token of the first request that is shifted."""
-    counted = pair.counted
-    if not counted.any():
-        return None
-    found, rows = _shifted(pair, counted), counted
-    if found is None:
-        count = counted.sum(axis=1)
-        apart = (pair.far.sum(axis=1) > LEAST_BEYOND * count) & (count >= LEAST_TOKENS)
-        rows = counted & apart[:, None]
-        found = _shifted(pair, rows) if apart.any() else None
+    found = shifted_tokens(pair)
     if found is None:
         return None
     places = abs(found.offset)
     beside = f"{places} position{'s' * (places > 1)} {'later' if found.offset > 0 else 'earlier'}"
     because = f"the trainer has the log-probability of a token {beside}: there the median |d| is {found.median:.2g}"
     own = f"at the own position {percent(found.share)} of tokens are beyond noise"
-    return finding_at(pair, TokenClass.SHIFT, first_place(rows), because, own)
+    return finding_at(pair, TokenClass.SHIFT, first_place(found.tokens), because, own)
 
 
-def _shifted(pair: TokenPair, tokens: Bools) -> Optional[_Shifted]:
+def shifted_tokens(pair: TokenPair) -> Optional[ShiftedTokens]:
+    """Return the tokens that stand beside their own place, of all requests or of those that are beyond noise alone."""
+    counted = pair.counted
+    if not counted.any():
+        return None
+    found = _shifted(pair, counted)
+    if found is None:
+        count = counted.sum(axis=1)
+        apart = (pair.far.sum(axis=1) > LEAST_BEYOND * count) & (count >= LEAST_TOKENS)
+        found = _shifted(pair, counted & apart[:, None]) if apart.any() else None
+    return found
+
+
+def _shifted(pair: TokenPair, tokens: Bools) -> Optional[ShiftedTokens]:
     width = tokens.shape[1]
     for offset in OFFSETS:
         if width <= 2 * abs(offset):
@@ -67,7 +76,7 @@ def _shifted(pair: TokenPair, tokens: Bools) -> Optional[_Shifted]:
             continue
         there = _Compared.of(pair.target[:, a][both], pair.golden[:, b][both], pair.floor)
         if there.margin < AGREES and there.size < FOURTH * here.size:
-            return _Shifted(offset, here.share, there.size)
+            return ShiftedTokens(tokens, offset, here.share, there.size)
     return None
 
 
