@@ -464,13 +464,11 @@ class ShowFields(DumpFields):
 class ParityFields:
     """The options of parity."""
 
-    floor: Optional[float] = option(
+    floor: Union[float, StrPath, None] = option(
         None,
-        "Error of a logit that is noise: --floor 0.02. Default: 0.06, two bfloat16 runs. A clean pair of the same "
-        "setup shows its noise of a logit.",
-        metavar="LOGIT",
-        least=0,
-        is_open=True,
+        "Error of a logit that is noise: --floor 0.02; or the report of a clean pair of the same setup: "
+        "--floor clean_report. Default: 0.06, two bfloat16 runs.",
+        metavar="LOGIT|REPORT",
     )
     step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
     progress: Optional[Progress] = keyword(None, "Is accepted and not called: a recording is read in one piece.")

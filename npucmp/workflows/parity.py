@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Optional, Union
 
 from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.log_probs import read_recording
 from npucmp.dump.log_probs.field_names import ROLLOUT, TRAINER
+from npucmp.dump.readers.text import json_object, read_text
 from npucmp.errors import UsageError
 from npucmp.model.parity_result import ParityResult
 from npucmp.model.token_batch import TokenBatch, TokenRecording
@@ -20,6 +21,8 @@ from npucmp.workflows.options import of_two
 from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.selectors import parse_numbers
 
+HIGHEST_FLOOR = 100.0
+LOWEST_FLOOR = 1e-6  # of a pair with equal bits
 _PICKLE_BYTES = 256 << 20  # a rollout of 256 requests of 8,000 tokens has 30 MB of numbers
 _PICKLE_OPCODES = 50_000_000
 _MEMBERS = 200_000  # a tensor for each list of a request
@@ -29,10 +32,6 @@ _DIRECTORY_BYTES = 64 << 20
 @dataclass(frozen=True)
 class ParityOptions(ParityFields):
     """The options of parity."""
-
-    def __post_init__(self) -> None:
-        if self.floor is not None and not 0.0 < self.floor < 100.0:
-            raise UsageError(f"floor is {self.floor!r}, it must be a number greater than 0: the noise of a logit")
 
 
 @of_two(ParityOptions)
@@ -55,7 +54,7 @@ def parity(
             f"{paths[0]} has only {names}: give the files of the trainer as second path, or a file with both"
         )
     one, other = (_selected(recording, options) for recording in (one, other))
-    floor = DEFAULT_FLOOR if options.floor is None else options.floor
+    floor = _floor_of(options.floor, options.limits)
     found = judge(one, other, floor)
     return ParityResult(
         paths=paths,
@@ -71,6 +70,33 @@ def parity(
         names=(", ".join(one.names), ", ".join(other.names)),
         batches=(_describe(one), _describe(other)),
     )
+
+
+def _floor_of(value: Union[float, StrPath, None], limits: Limits) -> float:
+    """Return the declared floor: a number, or the noise of a logit of the report of a clean pair."""
+    if value is None:
+        return DEFAULT_FLOOR
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else value
+    try:
+        floor = float(text)
+    except ValueError:
+        return _floor_of_report(str(text), limits)
+    if not 0.0 < floor < HIGHEST_FLOOR:
+        raise UsageError(f"floor is {text!r}, it must be a number greater than 0: the noise of a logit")
+    return floor
+
+
+def _floor_of_report(path: str, limits: Limits) -> float:
+    """Return the noise of a logit that a report of `parity` measured. Raises UsageError unless its pair is clean."""
+    file = os.path.join(path, "summary.json") if os.path.isdir(path) else path
+    if not os.path.exists(file):
+        raise UsageError(f"floor is {path!r}: neither a number nor a report")
+    summary = json_object(read_text(file, "table_bytes", ReadContext(limits)), file, "a report", 400)
+    figures = summary.get("figures")
+    floor = figures.get("floor") if isinstance(figures, dict) else None
+    if summary.get("command") != "parity" or summary.get("class") != "clean" or type(floor) is not float:
+        raise UsageError(f"{file} is not the report of a clean pair: its class is {str(summary.get('class'))[:40]!r}")
+    return max(floor, LOWEST_FLOOR)
 
 
 def _wide(limits: Limits) -> Limits:

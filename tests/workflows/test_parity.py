@@ -211,6 +211,37 @@ def test_a_floor_of_the_user_decides(tmp_path):
             npucmp.parity(*paths, floor=wrong)
 
 
+def test_the_report_of_a_clean_pair_is_a_floor(tmp_path):
+    x = log_probs()
+    result = pair(tmp_path, x, noisy(x, 0.004))
+    npucmp.write_reports(result, tmp_path / "clean")
+    npucmp.write_reports(pair(tmp_path, x, np.roll(x, 1, 1)), tmp_path / "shift")
+    pair(tmp_path, x, noisy(x, 0.03))
+    paths = tmp_path / "r", tmp_path / "t"
+    found = npucmp.parity(*paths, floor=tmp_path / "clean")
+    assert found.verdict == "WEIGHTS" and found.floor == result.figures.floor
+    got = invoke(*paths, "--floor", tmp_path / "clean" / "summary.json")
+    assert got.exit_code == 1 and "WEIGHTS" in got.output
+    for wrong, words in ((tmp_path / "shift", "not the report of a clean pair"), ("nothing", "neither a number nor")):
+        with pytest.raises(UsageError, match=words):
+            npucmp.parity(*paths, floor=wrong)
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_order_of_requests_and_padding_change_no_class(tmp_path, kind):
+    case = cases.make(8, kind)
+    first = npucmp.parity(*files.write(tmp_path / "a", case, "npz", "npz"))
+    for batch in case.batches:
+        turn = np.random.default_rng(1).permutation(len(batch.lengths))
+        for name in ("rollout", "trainer"):
+            for part, fill in (("", 0.0), ("_mask", False), ("_ids", -1)):
+                values = np.pad(getattr(batch, name + part), ((0, 0), (0, 9)), constant_values=fill)
+                setattr(batch, name + part, values[turn])
+    other = npucmp.parity(*files.write(tmp_path / "b", case, "npz", "npz"))
+    assert other.token_class is first.token_class
+    assert np.allclose(other.figures.mean_abs, first.figures.mean_abs, equal_nan=True)
+
+
 def test_requests_and_steps_without_a_partner_are_open(tmp_path):
     x = log_probs()
     a, b = write(tmp_path / "r" / "step_0", rollout_log_probs=x), write(tmp_path / "t" / "step_0", old_log_probs=x[:4])
