@@ -9,7 +9,7 @@ from typing import Optional, Union
 
 from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.log_probs import read_recording
-from npucmp.dump.log_probs.field_names import ROLLOUT, TRAINER
+from npucmp.dump.log_probs.field_names import OF_ONE_SIDE, ROLLOUT, TRAINER
 from npucmp.dump.readers.text import json_object, read_text
 from npucmp.errors import UsageError
 from npucmp.model.parity_result import ParityResult
@@ -53,12 +53,13 @@ def parity(
         raise UsageError(
             f"{paths[0]} has only {names}: give the files of the trainer as second path, or a file with both"
         )
+    notes = _exchanged(one, other)
     one, other = (_selected(recording, options) for recording in (one, other))
     floor = _floor_of(options.floor, options.limits)
     found = judge(one, other, floor)
     return ParityResult(
         paths=paths,
-        notes=found.notes,
+        notes=(*found.notes, *notes),
         seconds=time.monotonic() - started,
         bytes_read=one.bytes_read + (other.bytes_read if len(paths) > 1 else 0),
         steps=found.steps,
@@ -70,6 +71,14 @@ def parity(
         names=(", ".join(one.names), ", ".join(other.names)),
         batches=(_describe(one), _describe(other)),
     )
+
+
+def _exchanged(one: TokenRecording, other: TokenRecording) -> tuple[str, ...]:
+    """Return a note if the first path has names of a trainer alone and the second those of a rollout."""
+    if {*one.names} <= OF_ONE_SIDE[TRAINER] and {*other.names} <= OF_ONE_SIDE[ROLLOUT]:
+        names = f"{', '.join(one.names)} in {one.path}, {', '.join(other.names)} in {other.path}"
+        return (f"the paths seem to be exchanged, the rollout is the first: {names}",)
+    return ()
 
 
 def _floor_of(value: Union[float, StrPath, None], limits: Limits) -> float:

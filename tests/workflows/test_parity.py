@@ -271,6 +271,14 @@ def test_not_computed_is_not_agreement(tmp_path):
         npucmp.parity(metrics, metrics)
 
 
+def test_paths_that_are_exchanged_and_identities_that_cannot_be_read(tmp_path):
+    x = log_probs()
+    np.savez(tmp_path / "r.npz", rollout_log_probs=x, index=np.array([f"a{at}" for at in range(ROWS)], object))
+    np.savez(tmp_path / "t.npz", old_log_probs=noisy(x))
+    assert npucmp.parity(tmp_path / "r.npz", tmp_path / "t.npz").verdict == "CLEAN"
+    assert "seem to be exchanged" in str(npucmp.parity(tmp_path / "t.npz", tmp_path / "r.npz"))
+
+
 def test_null_is_open_unless_it_is_the_first(tmp_path):
     values = log_probs()[0].tolist()
     for at, status in ((0, 0), (5, 2)):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.log_probs.field_names import KNOWN, WRAPPERS
+from npucmp.dump.log_probs.field_names import KNOWN, NEEDED, WRAPPERS
 from npucmp.dump.readers import npy, stored_zip, torch_pt
 from npucmp.dump.readers.inert_pickle import OpaqueObject, PickledTensor
 from npucmp.dump.readers.safe_open import open_regular
@@ -34,11 +34,13 @@ def read_npy(path: str, context: ReadContext) -> Any:
 
 
 def read_npz(path: str, context: ReadContext) -> dict[str, Any]:
-    """Return the arrays of an NPZ file by name. DumpError if one cannot be read."""
+    """Return the arrays of known names in an NPZ file. DumpError if log-probabilities, masks or tokens cannot be read;
+    identities of another type are left out."""
     with open_regular(path, context) as file:
         found = stored_zip.entries(file)
     arrays = _Arrays(path, context)
-    return {name: arrays.read(one) for name, one in found.items() if name in KNOWN}
+    wanted = {name: one for name, one in found.items() if name in KNOWN}
+    return {name: arrays.read(one) for name, one in wanted.items() if name in NEEDED or not isinstance(one, str)}
 
 
 def read_pt(path: str, context: ReadContext) -> Any:
