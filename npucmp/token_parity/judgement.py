@@ -12,7 +12,9 @@ from npucmp.token_parity.figures import curve_of, figures_of, rows_of
 from npucmp.token_parity.remainder import with_remainder
 from npucmp.token_parity.request_pairing import pair_requests, pair_steps
 from npucmp.token_parity.rules import first_finding, temperature, top_p
+from npucmp.token_parity.systematic_fit import systematic_fit
 from npucmp.token_parity.token_pair import TokenPair, make_pair
+from npucmp.token_parity.top_log_probs import top_relation
 from npucmp.token_parity.trend import growing_noise, positions_in_words, steps_in_words
 
 OPEN = (TokenClass.CLEAN, TokenClass.UNDECIDED)
@@ -59,6 +61,8 @@ def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> Par
     found = [with_remainder(pair, one) for (pair, _), one in zip(pairs, found)]
     steps = tuple(_step(pair, one, by) for (pair, by), one in zip(pairs, found))
     findings = tuple(one for one in (joint, *found) if one is not None and one.token_class not in OPEN)
+    for cached in (systematic_fit, top_relation):  # they hold the arrays of the last steps
+        cached.cache_clear()
     means = [one.figures.mean_abs for one in steps if one.figures.tokens]
     trend = steps_in_words(means) or next((one.trend for one in steps), "")
     return ParityJudgement(
