@@ -139,6 +139,19 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
         npucmp.parity(tmp_path / "in", tmp_path / "in")
 
 
+def test_one_folder_with_a_folder_for_each_side(tmp_path):
+    values = -np.random.default_rng(0).exponential(1, (4, 30))
+    for side, name in (("engine", "rollout_log_probs"), ("train", "old_log_probs")):
+        (tmp_path / side / "step_1").mkdir(parents=True)
+        np.save(tmp_path / side / "step_1" / f"{name}.npy", values)
+    result = npucmp.parity(tmp_path)
+    assert (result.verdict, result.figures.tokens, result.names) == (
+        "CLEAN",
+        120,
+        ("rollout_log_probs", "old_log_probs"),
+    )
+
+
 def test_an_array_that_is_named_alone_and_one_among_others(tmp_path):
     values = -np.random.default_rng(0).exponential(1, (4, 30))
     np.save(tmp_path / "npu.npy", values)

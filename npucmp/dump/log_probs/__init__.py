@@ -98,8 +98,16 @@ def read_recording(path: str, side: str, context: ReadContext) -> TokenRecording
     if not readings:
         first = problems[0][1] if problems else because or _nothing(path)
         raise DumpError(problems[0][0] if problems else path, first)
+    readings = _of_side(readings, side)
     used = tuple(dict.fromkeys(one.name for reading in readings for one in reading.found))
     return TokenRecording(path, _batches(readings), used, tuple(problems), skipped, size)
+
+
+def _of_side(readings: list[_Reading], side: str) -> list[_Reading]:
+    """Return the readings without those of names that only the other side writes, if others are left."""
+    other = names.TRAINER if side == names.ROLLOUT else names.ROLLOUT
+    own = [one for one in readings if any(found.name not in names.OF_ONE_SIDE[other] for found in one.found)]
+    return own or readings
 
 
 def _nothing(path: str) -> str:
